@@ -1,0 +1,334 @@
+"""Files and directories, as handed to the log and everything else that keeps data.
+
+Calls are synchronous: most touch only the page cache. What may take long (fsync, large writes, recovery, warming of cold
+ranges) is sent to `Disk.run`, which executes calls of one lane one after the other in a thread of that lane.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+import shutil
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple, ParamSpec, Protocol, TypeVar
+
+P = ParamSpec("P")
+T = TypeVar("T")
+Bytes = bytes | bytearray | memoryview
+
+
+class DiskError(OSError):
+    """A file operation failed; the path is in `filename`."""
+
+
+class File(Protocol):
+    """An open file. It closes itself when the last reference goes, so a range that waits to be sent keeps it open."""
+
+    path: str
+
+    def fileno(self) -> int:
+        """The descriptor for sendfile; a simulated file has none and raises OSError."""
+        ...
+
+    def size(self) -> int: ...
+
+    def append(self, parts: Sequence[Bytes]) -> int:
+        """Write all parts at the end and answer the position of the first byte.
+
+        A write that fails half way (disk full) is cut off again before DiskError is raised.
+        """
+        ...
+
+    def write_at(self, position: int, data: Bytes) -> None: ...
+
+    def read(self, position: int, size: int) -> bytes:
+        """Up to size bytes; fewer only at the end of the file."""
+        ...
+
+    def is_cached(self, position: int, size: int) -> bool:
+        """Whether reading the range would not wait for the device; True where the platform cannot tell."""
+        ...
+
+    def truncate(self, size: int) -> None: ...
+
+    def sync(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class FileRange(NamedTuple):
+    """Bytes that lie in a file and leave through sendfile without entering the process."""
+
+    file: File
+    position: int
+    size: int
+
+
+class DirectoryLock(Protocol):
+    def release(self) -> None: ...
+
+
+class Disk(Protocol):
+    """A file system. Paths are strings; errors are DiskError (an OSError with errno and filename)."""
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        """Open for reading and writing; FileNotFoundError unless it exists or create is set."""
+        ...
+
+    def read_file(self, path: str) -> bytes: ...
+
+    def write_atomic(self, path: str, data: Bytes, *, sync: bool = True) -> None:
+        """Replace the file as a whole: temporary file, fsync, rename, fsync of the directory."""
+        ...
+
+    def rename(self, source: str, target: str) -> None: ...
+
+    def remove(self, path: str) -> None:
+        """Remove a file; a missing one is not an error."""
+        ...
+
+    def remove_tree(self, path: str) -> None: ...
+
+    def make_directories(self, path: str) -> None: ...
+
+    def list(self, path: str) -> list[str]:
+        """Names in a directory, sorted."""
+        ...
+
+    def exists(self, path: str) -> bool: ...
+
+    def is_directory(self, path: str) -> bool: ...
+
+    def size(self, path: str) -> int: ...
+
+    def modified_ms(self, path: str) -> int: ...
+
+    def sync_directory(self, path: str) -> None: ...
+
+    def free_bytes(self, path: str) -> tuple[int, int]:
+        """(free, total) bytes of the file system that holds the path."""
+        ...
+
+    def lock(self, path: str) -> DirectoryLock:
+        """Take an exclusive lock file; BlockingIOError when another process holds it."""
+        ...
+
+    async def run(self, lane: str, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run a call that may block, after the earlier ones of its lane (a log directory)."""
+        ...
+
+
+def _raise(error: OSError, path: str) -> DiskError:
+    return DiskError(error.errno, error.strerror, path)
+
+
+_IOV_MAX = 1024
+
+
+class SystemFile:
+    """A file of the operating system."""
+
+    __slots__ = ("_fd", "_size", "path")
+
+    def __init__(self, path: str, fd: int) -> None:
+        self.path = path
+        self._fd = fd
+        self._size = os.fstat(fd).st_size
+
+    def fileno(self) -> int:
+        return self._fd
+
+    def size(self) -> int:
+        return self._size
+
+    def append(self, parts: Sequence[Bytes]) -> int:
+        start = self._size
+        total = 0
+        for part in parts:
+            total += len(part)
+        try:
+            written = os.pwritev(self._fd, parts, start) if len(parts) <= _IOV_MAX else 0
+            if written != total:
+                self._append_rest(b"".join(parts), start, written)
+        except OSError as error:
+            # A torn batch at the end would be taken for a crash at the next start: cut it off while we know where it began.
+            os.ftruncate(self._fd, start)
+            raise _raise(error, self.path) from error
+        self._size = start + total
+        return start
+
+    def _append_rest(self, data: bytes, start: int, written: int) -> None:
+        view = memoryview(data)
+        while written < len(data):
+            written += os.pwrite(self._fd, view[written:], start + written)
+
+    def write_at(self, position: int, data: Bytes) -> None:
+        view = memoryview(data)
+        done = 0
+        try:
+            while done < len(view):
+                done += os.pwrite(self._fd, view[done:], position + done)
+        except OSError as error:
+            raise _raise(error, self.path) from error
+        self._size = max(self._size, position + done)
+
+    def read(self, position: int, size: int) -> bytes:
+        try:
+            data = os.pread(self._fd, size, position)
+            while len(data) < size:
+                more = os.pread(self._fd, size - len(data), position + len(data))
+                if not more:
+                    break
+                data += more
+        except OSError as error:
+            raise _raise(error, self.path) from error
+        return data
+
+    def is_cached(self, position: int, size: int) -> bool:
+        if not _CAN_PROBE:
+            return True
+        # One byte of the first and of the last page: ranges are read in order, so the middle follows the ends.
+        for at in (position, position + max(0, size - 1)):
+            try:
+                os.preadv(self._fd, [bytearray(1)], at, os.RWF_NOWAIT)
+            except BlockingIOError:
+                return False
+            except OSError:
+                return True
+        return True
+
+    def truncate(self, size: int) -> None:
+        try:
+            os.ftruncate(self._fd, size)
+        except OSError as error:
+            raise _raise(error, self.path) from error
+        self._size = size
+
+    def sync(self) -> None:
+        try:
+            os.fsync(self._fd)
+        except OSError as error:
+            raise _raise(error, self.path) from error
+
+    def close(self) -> None:
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+    def __del__(self) -> None:
+        fd = getattr(self, "_fd", -1)
+        if fd >= 0:
+            os.close(fd)
+
+
+_CAN_PROBE = hasattr(os, "preadv") and hasattr(os, "RWF_NOWAIT")
+
+
+class _FileLock:
+    __slots__ = ("_fd",)
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def release(self) -> None:
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+
+class SystemDisk:
+    """The operating system's files."""
+
+    __slots__ = ("_lanes",)
+
+    def __init__(self) -> None:
+        self._lanes: dict[str, ThreadPoolExecutor] = {}
+
+    def open(self, path: str, *, create: bool = False) -> SystemFile:
+        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
+        return SystemFile(path, os.open(path, flags, 0o644))
+
+    def read_file(self, path: str) -> bytes:
+        with open(path, "rb") as file:
+            return file.read()
+
+    def write_atomic(self, path: str, data: Bytes, *, sync: bool = True) -> None:
+        temporary = path + ".tmp"
+        try:
+            with open(temporary, "wb") as file:
+                file.write(data)
+                if sync:
+                    file.flush()
+                    os.fsync(file.fileno())
+            os.replace(temporary, path)
+            if sync:
+                self.sync_directory(os.path.dirname(path) or ".")
+        except OSError as error:
+            raise _raise(error, path) from error
+
+    def rename(self, source: str, target: str) -> None:
+        os.replace(source, target)
+
+    def remove(self, path: str) -> None:
+        try:
+            os.unlink(path)
+        except FileNotFoundError:
+            return
+
+    def remove_tree(self, path: str) -> None:
+        try:
+            shutil.rmtree(path)
+        except FileNotFoundError:
+            return
+
+    def make_directories(self, path: str) -> None:
+        os.makedirs(path, exist_ok=True)
+
+    def list(self, path: str) -> list[str]:
+        return sorted(os.listdir(path))
+
+    def exists(self, path: str) -> bool:
+        return os.path.exists(path)
+
+    def is_directory(self, path: str) -> bool:
+        return os.path.isdir(path)
+
+    def size(self, path: str) -> int:
+        return os.stat(path).st_size
+
+    def modified_ms(self, path: str) -> int:
+        return os.stat(path).st_mtime_ns // 1_000_000
+
+    def sync_directory(self, path: str) -> None:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def free_bytes(self, path: str) -> tuple[int, int]:
+        found = os.statvfs(path)
+        return found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize
+
+    def lock(self, path: str) -> _FileLock:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(fd)
+            raise
+        return _FileLock(fd)
+
+    async def run(self, lane: str, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        pool = self._lanes.get(lane)
+        if pool is None:
+            pool = self._lanes[lane] = ThreadPoolExecutor(1, thread_name_prefix="disk")
+        return await asyncio.wrap_future(pool.submit(function, *args, **kwargs))
+
+    def close(self) -> None:
+        """Wait for every lane and end its thread."""
+        for pool in self._lanes.values():
+            pool.shutdown(wait=True)
+        self._lanes.clear()

@@ -1,0 +1,209 @@
+"""Byte streams between processes, as handed to broker and client: raw non-blocking sockets here, simulated ones elsewhere.
+
+A stream is driven by readiness callbacks and never blocks. File ranges leave through sendfile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import Callable
+from typing import Protocol
+
+from odradek.ports.disk import Bytes, FileRange
+
+Part = Bytes | FileRange
+"""A piece of an answer: bytes, or a range of a file that is sent without being read into the process."""
+
+WOULD_BLOCK = -1
+
+
+class Stream(Protocol):
+    """A connected, ordered byte stream."""
+
+    peer_host: str
+    peer_port: int
+
+    def receive_into(self, buffer: memoryview) -> int:
+        """Bytes read, 0 at the end of the stream, WOULD_BLOCK when there is nothing now. OSError when broken."""
+        ...
+
+    def send(self, part: Bytes, more: bool) -> int:
+        """Bytes taken (maybe fewer), or WOULD_BLOCK. `more` tells that another part follows at once."""
+        ...
+
+    def send_file(self, part: FileRange) -> int:
+        """Bytes taken (maybe fewer), or WOULD_BLOCK; OSError if the file is shorter than the range says."""
+        ...
+
+    def watch_reads(self, callback: Callable[[], None] | None) -> None:
+        """Call back whenever bytes can be received; None stops it (backpressure)."""
+        ...
+
+    def watch_writes(self, callback: Callable[[], None] | None) -> None:
+        """Call back whenever bytes can be sent; None stops it."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class Listener(Protocol):
+    host: str
+    port: int
+
+    def close(self) -> None: ...
+
+
+class Network(Protocol):
+    """Listening and connecting. Host names and port numbers as in `listeners`; port 0 picks a free port."""
+
+    def listen(self, host: str, port: int, accept: Callable[[Stream], None]) -> Listener: ...
+
+    async def connect(self, host: str, port: int, timeout: float) -> Stream:
+        """An open stream; OSError (TimeoutError among them) when there is none within timeout seconds."""
+        ...
+
+
+_HAS_MSG_MORE = hasattr(socket, "MSG_MORE")
+_MORE = socket.MSG_MORE if _HAS_MSG_MORE else 0
+_ACCEPTS_PER_WAKE = 64
+
+
+class TcpStream:
+    """A TCP socket on the running event loop."""
+
+    __slots__ = ("_fd", "_loop", "_reading", "_socket", "_writing", "peer_host", "peer_port")
+
+    def __init__(self, sock: socket.socket, loop: asyncio.AbstractEventLoop) -> None:
+        sock.setblocking(False)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._socket = sock
+        self._fd = sock.fileno()
+        self._loop = loop
+        self._reading = self._writing = False
+        peer = sock.getpeername()
+        self.peer_host: str = peer[0]
+        self.peer_port: int = peer[1]
+
+    def receive_into(self, buffer: memoryview) -> int:
+        try:
+            return self._socket.recv_into(buffer)
+        except BlockingIOError:
+            return WOULD_BLOCK
+
+    def send(self, part: Bytes, more: bool) -> int:
+        try:
+            return self._socket.send(part, _MORE if more else 0)
+        except BlockingIOError:
+            return WOULD_BLOCK
+
+    def send_file(self, part: FileRange) -> int:
+        try:
+            sent = os.sendfile(self._fd, part.file.fileno(), part.position, part.size)
+        except BlockingIOError:
+            return WOULD_BLOCK
+        if not sent:
+            raise OSError(f"{part.file.path}: ends before byte {part.position + part.size}")
+        return sent
+
+    def watch_reads(self, callback: Callable[[], None] | None) -> None:
+        if callback is not None:
+            self._loop.add_reader(self._fd, callback)
+            self._reading = True
+        elif self._reading:
+            self._loop.remove_reader(self._fd)
+            self._reading = False
+
+    def watch_writes(self, callback: Callable[[], None] | None) -> None:
+        if callback is not None:
+            self._loop.add_writer(self._fd, callback)
+            self._writing = True
+        elif self._writing:
+            self._loop.remove_writer(self._fd)
+            self._writing = False
+
+    def close(self) -> None:
+        self.watch_reads(None)
+        self.watch_writes(None)
+        self._socket.close()
+
+
+class TcpListener:
+    """A listening TCP socket that hands out accepted streams."""
+
+    __slots__ = ("_accept", "_loop", "_socket", "host", "port")
+
+    def __init__(self, sock: socket.socket, loop: asyncio.AbstractEventLoop, accept: Callable[[Stream], None]) -> None:
+        self._socket = sock
+        self._loop = loop
+        self._accept = accept
+        self.host: str = sock.getsockname()[0]
+        self.port: int = sock.getsockname()[1]
+        loop.add_reader(sock.fileno(), self._acceptable)
+
+    def _acceptable(self) -> None:
+        for _ in range(_ACCEPTS_PER_WAKE):
+            try:
+                accepted, _ = self._socket.accept()
+            except BlockingIOError:
+                return
+            except OSError:
+                # Out of descriptors, or the peer has gone again. Try later: the listening socket stays readable.
+                self._loop.remove_reader(self._socket.fileno())
+                self._loop.call_later(0.1, self._again)
+                return
+            try:
+                stream = TcpStream(accepted, self._loop)
+            except OSError:
+                accepted.close()
+                continue
+            self._accept(stream)
+
+    def _again(self) -> None:
+        if self._socket.fileno() >= 0:
+            self._loop.add_reader(self._socket.fileno(), self._acceptable)
+
+    def close(self) -> None:
+        if self._socket.fileno() >= 0:
+            self._loop.remove_reader(self._socket.fileno())
+            self._socket.close()
+
+
+class TcpNetwork:
+    """TCP over the machine's network, on the running event loop."""
+
+    __slots__ = ()
+
+    def listen(self, host: str, port: int, accept: Callable[[Stream], None]) -> TcpListener:
+        found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, kind, protocol, _, address = found[0]
+        sock = socket.socket(family, kind, protocol)
+        try:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            sock.bind(address)
+            sock.listen(1024)
+            sock.setblocking(False)
+        except OSError:
+            sock.close()
+            raise
+        return TcpListener(sock, asyncio.get_running_loop(), accept)
+
+    async def connect(self, host: str, port: int, timeout: float) -> TcpStream:
+        loop = asyncio.get_running_loop()
+        async with asyncio.timeout(timeout):
+            found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            failure: OSError = OSError(f"{host}:{port}: no address")
+            for family, kind, protocol, _, address in found:
+                sock = socket.socket(family, kind, protocol)
+                try:
+                    sock.setblocking(False)
+                    await loop.sock_connect(sock, address)
+                    return TcpStream(sock, loop)
+                except OSError as error:
+                    sock.close()
+                    failure = error
+                except asyncio.CancelledError:
+                    sock.close()
+                    raise
+            raise failure
