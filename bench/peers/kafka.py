@@ -1,0 +1,243 @@
+#!/usr/bin/env python3
+"""Apache Kafka 4.3.0 as a peer: fetch it, run 1..N KRaft brokers on loopback, run its own command-line tools.
+
+    kafka.py fetch                                   fetch the jars from Maven Central once (about 60 MB)
+    kafka.py run [--brokers 3] [--port 19092] [--dir D] [--set name=value ...] [--for 600]
+                                                     foreground; prints one line `ready BOOTSTRAP pids=... seconds=...`,
+                                                     ends on SIGTERM, SIGINT or after --for seconds
+    kafka.py tool NAME ARGS...                       one of Apache's own tools against any broker, ours included:
+                                                     topics, configs, console-producer, dump-log, ...
+    kafka.py java MAIN_CLASS ARGS...                 any main class on the same class path
+    kafka.py classpath                               the class path, for javac and java
+
+Uses the Java of JAVA_HOME, or java on PATH (17+), and the jars of KAFKA_HOME/libs where that is set; else mvn.
+Broker i listens on port + 100*i, its controller on that + 1. Everything is on 127.0.0.1.
+{id} in a value of --set stands for the broker's id, 1..N.
+"""
+
+import argparse
+import base64
+import os
+import pathlib
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+
+HERE = pathlib.Path(__file__).resolve().parent
+CACHE = pathlib.Path(os.environ.get("PEERS_CACHE", pathlib.Path.home() / ".cache" / "peers")) / "kafka-4.3.0"
+TOOLS = {
+    "topics": "org.apache.kafka.tools.TopicCommand",
+    "configs": "kafka.admin.ConfigCommand",
+    "acls": "org.apache.kafka.tools.AclCommand",
+    "groups": "org.apache.kafka.tools.GroupsCommand",
+    "consumer-groups": "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",
+    "share-groups": "org.apache.kafka.tools.consumer.group.ShareGroupCommand",
+    "streams-groups": "org.apache.kafka.tools.streams.StreamsGroupCommand",
+    "console-producer": "org.apache.kafka.tools.ConsoleProducer",
+    "console-consumer": "org.apache.kafka.tools.consumer.ConsoleConsumer",
+    "console-share-consumer": "org.apache.kafka.tools.consumer.ConsoleShareConsumer",
+    "producer-perf-test": "org.apache.kafka.tools.ProducerPerformance",
+    "consumer-perf-test": "org.apache.kafka.tools.ConsumerPerformance",
+    "share-consumer-perf-test": "org.apache.kafka.tools.ShareConsumerPerformance",
+    "e2e-latency": "org.apache.kafka.tools.EndToEndLatency",
+    "get-offsets": "org.apache.kafka.tools.GetOffsetShell",
+    "delete-records": "org.apache.kafka.tools.DeleteRecordsCommand",
+    "leader-election": "org.apache.kafka.tools.LeaderElectionCommand",
+    "reassign-partitions": "org.apache.kafka.tools.reassign.ReassignPartitionsCommand",
+    "transactions": "org.apache.kafka.tools.TransactionsCommand",
+    "log-dirs": "org.apache.kafka.tools.LogDirsCommand",
+    "cluster": "org.apache.kafka.tools.ClusterTool",
+    "features": "org.apache.kafka.tools.FeatureCommand",
+    "broker-api-versions": "org.apache.kafka.tools.BrokerApiVersionsCommand",
+    "metadata-quorum": "org.apache.kafka.tools.MetadataQuorumCommand",
+    "client-metrics": "org.apache.kafka.tools.ClientMetricsCommand",
+    "delegation-tokens": "org.apache.kafka.tools.DelegationTokenCommand",
+    "replica-verification": "org.apache.kafka.tools.ReplicaVerificationTool",
+    "dump-log": "org.apache.kafka.tools.DumpLogSegments",
+    "log-compaction-tester": "org.apache.kafka.tools.LogCompactionTester",
+    "client-compatibility-test": "org.apache.kafka.tools.ClientCompatibilityTest",
+    "verifiable-producer": "org.apache.kafka.tools.VerifiableProducer",
+    "verifiable-consumer": "org.apache.kafka.tools.VerifiableConsumer",
+    "verifiable-share-consumer": "org.apache.kafka.tools.VerifiableShareConsumer",
+    "transactional-message-copier": "org.apache.kafka.tools.TransactionalMessageCopier",
+    "streams-application-reset": "org.apache.kafka.tools.StreamsResetter",
+    "connect-mirror-maker": "org.apache.kafka.connect.mirror.MirrorMaker",
+    "connect-standalone": "org.apache.kafka.connect.cli.ConnectStandalone",
+    "connect-distributed": "org.apache.kafka.connect.cli.ConnectDistributed",
+    "storage": "kafka.tools.StorageTool",
+}
+HEAP = {"broker": ["-Xms1G", "-Xmx1G"], "tool": ["-Xmx512M"]}
+JVM = [
+    "-server",
+    "-XX:+UseG1GC",
+    "-XX:MaxGCPauseMillis=20",
+    "-XX:InitiatingHeapOccupancyPercent=35",
+    "-XX:+ExplicitGCInvokesConcurrent",
+]  # the flags of Apache's own start script
+
+
+def java() -> str:
+    home = os.environ.get("JAVA_HOME")
+    return str(pathlib.Path(home) / "bin" / "java") if home else "java"
+
+
+def classpath() -> str:
+    if home := os.environ.get("KAFKA_HOME"):
+        return str(pathlib.Path(home) / "libs" / "*")
+    fetch()
+    return str(CACHE / "lib" / "*")
+
+
+def fetch() -> None:
+    if (CACHE / "complete").exists():
+        return
+    if not shutil.which("mvn"):
+        sys.exit("kafka.py: no mvn on PATH to fetch Apache Kafka with; install one or set KAFKA_HOME to a Kafka 4.3.0")
+    CACHE.mkdir(parents=True, exist_ok=True)
+    shutil.copy(HERE / "kafka_pom.xml", CACHE / "pom.xml")
+    done = subprocess.run(["mvn", "-q", "-B", "dependency:copy-dependencies", "-DoutputDirectory=lib"], cwd=CACHE)
+    if done.returncode:
+        sys.exit("kafka.py: mvn could not fetch Apache Kafka")
+    (CACHE / "complete").touch()
+
+
+def answers(port: int) -> bool:
+    """True once the broker answers ApiVersions: a port that only accepts is not ready."""
+    try:
+        with socket.create_connection(("127.0.0.1", port), 0.5) as s:
+            s.settimeout(2)
+            s.sendall(bytes.fromhex("0000000a0012000000000001ffff"))
+            return bool(s.recv(4))
+    except OSError:
+        return False
+
+
+def run(args: argparse.Namespace) -> None:
+    cp, home = classpath(), pathlib.Path(args.dir or tempfile.mkdtemp(prefix="kafka-peer-"))
+    home.mkdir(parents=True, exist_ok=True)
+    ports = [args.port + 100 * i for i in range(args.brokers)]
+    voters = ",".join(f"{i + 1}@127.0.0.1:{p + 1}" for i, p in enumerate(ports))
+    rf = min(3, args.brokers)
+    for port in ports:
+        if answers(port):
+            sys.exit(f"kafka.py: something already serves on 127.0.0.1:{port}; choose another --port")
+    (home / "log4j2.yaml").write_text(
+        "Configuration:\n  Appenders:\n    Console:\n      name: STDOUT\n"
+        "      PatternLayout: {pattern: '%d %p %c %m%n'}\n"
+        "  Loggers:\n    Root:\n      level: WARN\n      AppenderRef: {ref: STDOUT}\n"
+    )
+    # a cluster id that begins with "-" would read as an option of the storage tool
+    cluster, children, began = "k" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")[1:], [], None
+    for i, port in enumerate(ports, 1):
+        conf = home / f"server-{i}.properties"
+        settings = {
+            "process.roles": "broker,controller",
+            "node.id": i,
+            "controller.quorum.voters": voters,
+            "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{port + 1}",
+            "controller.listener.names": "CONTROLLER",
+            "log.dirs": home / f"data-{i}",
+            "group.initial.rebalance.delay.ms": 0,
+            "num.partitions": 4,
+            "offsets.topic.replication.factor": rf,
+            "transaction.state.log.replication.factor": rf,
+            "transaction.state.log.min.isr": max(1, rf - 1),
+            "share.coordinator.state.topic.replication.factor": rf,
+            "share.coordinator.state.topic.min.isr": max(1, rf - 1),
+            "default.replication.factor": rf,
+        }
+        settings.update(s.replace("{id}", str(i)).split("=", 1) for s in args.set)
+        conf.write_text("".join(f"{k}={v}\n" for k, v in settings.items()))
+        if not (home / f"data-{i}" / "meta.properties").exists():
+            subprocess.run(
+                [java(), "-cp", cp, "kafka.tools.StorageTool", "format", "-t", cluster, "-c", conf],
+                check=True,
+                stdout=subprocess.DEVNULL,
+            )
+    began = time.monotonic()
+    for i, _ in enumerate(ports, 1):
+        log = open(home / f"broker-{i}.log", "ab")  # noqa: SIM115  the child writes it
+        children.append(
+            subprocess.Popen(
+                [
+                    java(),
+                    *HEAP["broker"],
+                    *JVM,
+                    f"-Dlog4j2.configurationFile={home}/log4j2.yaml",
+                    "-cp",
+                    cp,
+                    "kafka.Kafka",
+                    str(home / f"server-{i}.properties"),
+                ],
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        )
+
+    def stop(*_: object) -> None:
+        for child in children:
+            child.terminate()
+        for child in children:
+            try:
+                child.wait(10)
+            except subprocess.TimeoutExpired:
+                child.kill()
+        sys.exit(0)
+
+    signal.signal(signal.SIGTERM, stop)
+    signal.signal(signal.SIGINT, stop)
+    while not all(map(answers, ports)):
+        if time.monotonic() - began > 90 or any(c.poll() is not None for c in children):
+            print(f"kafka.py: broker did not start, see {home}", file=sys.stderr)
+            stop()
+        time.sleep(0.02)
+    print(
+        "ready",
+        ",".join(f"127.0.0.1:{p}" for p in ports),
+        "pids=" + ",".join(str(c.pid) for c in children),
+        f"seconds={time.monotonic() - began:.2f}",
+        f"dir={home}",
+        flush=True,
+    )
+    end = time.monotonic() + args.seconds
+    while time.monotonic() < end:
+        time.sleep(0.2)
+    stop()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    sub = parser.add_subparsers(dest="command", required=True)
+    sub.add_parser("fetch")
+    sub.add_parser("classpath")
+    r = sub.add_parser("run")
+    r.add_argument("--brokers", type=int, default=1)
+    r.add_argument("--port", type=int, default=19092)
+    r.add_argument("--dir")
+    r.add_argument("--set", action="append", default=[], metavar="NAME=VALUE")
+    r.add_argument("--for", dest="seconds", type=float, default=600)
+    t = sub.add_parser("tool")
+    t.add_argument("name", choices=sorted(TOOLS))
+    t.add_argument("args", nargs=argparse.REMAINDER)
+    j = sub.add_parser("java")
+    j.add_argument("args", nargs=argparse.REMAINDER)
+    args = parser.parse_args()
+    if args.command == "fetch":
+        fetch()
+    elif args.command == "classpath":
+        print(classpath())
+    elif args.command == "run":
+        run(args)
+    else:
+        main_class = [TOOLS[args.name]] if args.command == "tool" else []
+        os.execvp(java(), [java(), *HEAP["tool"], "-cp", classpath(), *main_class, *args.args])
+
+
+if __name__ == "__main__":
+    main()
