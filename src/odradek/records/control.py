@@ -1,0 +1,87 @@
+"""Control records: transaction markers, and the KRaft types that only have to be recognised.
+
+Format as in Kafka's ControlRecordType and EndTransactionMarker: the key is (version int16, type int16), a marker's
+value (version int16, coordinator epoch int32).
+"""
+
+from enum import IntEnum
+from struct import Struct
+from typing import Final, NamedTuple
+
+from odradek.records.batch import NO_LEADER_EPOCH
+from odradek.records.builder import BatchFields, encode_batch
+from odradek.records.errors import CorruptRecords
+from odradek.records.record import Record
+
+_KEY: Final = Struct(">hh")
+_MARKER: Final = Struct(">hi")
+
+
+class ControlType(IntEnum):
+    """The type in a control record's key."""
+
+    UNKNOWN = -1
+    ABORT = 0
+    COMMIT = 1
+    LEADER_CHANGE = 2
+    SNAPSHOT_HEADER = 3
+    SNAPSHOT_FOOTER = 4
+    KRAFT_VERSION = 5
+    KRAFT_VOTERS = 6
+
+
+_TYPES: Final[dict[int, ControlType]] = {int(control_type): control_type for control_type in ControlType}
+
+
+class ControlRecord(NamedTuple):
+    """A decoded control record; `coordinator_epoch` is -1 for all but transaction markers."""
+
+    type: ControlType
+    coordinator_epoch: int = -1
+
+    @property
+    def is_end_transaction(self) -> bool:
+        return self.type is ControlType.ABORT or self.type is ControlType.COMMIT
+
+
+def decode_control_record(record: Record) -> ControlRecord:
+    """What a record of a control batch says. Unknown types are UNKNOWN; raises CorruptRecords for broken ones."""
+    key, value = record.key, record.value
+    if key is None or len(key) < _KEY.size:
+        raise CorruptRecords(f"control record at offset {record.offset}: its key is too short")
+    version, type_id = _KEY.unpack_from(key)
+    if version < 0:
+        raise CorruptRecords(f"control record at offset {record.offset}: key version {version}")
+    control_type = _TYPES.get(type_id, ControlType.UNKNOWN)
+    if control_type is not ControlType.ABORT and control_type is not ControlType.COMMIT:
+        return ControlRecord(control_type)
+    if value is None or len(value) < _MARKER.size:
+        raise CorruptRecords(f"transaction marker at offset {record.offset}: its value is too short")
+    version, coordinator_epoch = _MARKER.unpack_from(value)
+    if version < 0:
+        raise CorruptRecords(f"transaction marker at offset {record.offset}: value version {version}")
+    return ControlRecord(control_type, coordinator_epoch)
+
+
+def encode_end_transaction(
+    *,
+    commit: bool,
+    producer_id: int,
+    producer_epoch: int,
+    coordinator_epoch: int,
+    timestamp_ms: int,
+    base_offset: int = 0,
+    leader_epoch: int = NO_LEADER_EPOCH,
+) -> bytearray:
+    """The one-record batch that ends a producer's transaction in a partition."""
+    key = _KEY.pack(0, ControlType.COMMIT if commit else ControlType.ABORT)
+    value = _MARKER.pack(0, coordinator_epoch)
+    fields = BatchFields(
+        base_offset,
+        leader_epoch,
+        producer_id,
+        producer_epoch,
+        is_transactional=True,
+        is_control=True,
+    )
+    return encode_batch([(timestamp_ms, key, value, ())], fields)
