@@ -1,0 +1,235 @@
+"""What a broker knows of its cluster at one moment: brokers, topics, partitions, configurations.
+
+A `ClusterImage` never changes; a change makes the next one, which shares all it can with the one before. Whoever holds an
+image can therefore read it for as long as it likes, and compare two by identity of their parts. Mappings inside are plain
+dicts for speed: nobody may write to them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import NamedTuple
+
+NO_LEADER = -1
+NO_BROKER = -1
+DEFAULT_BROKER = ""
+"""The name under which `broker_configs` keeps what holds for every broker (Kafka's cluster-wide default)."""
+
+GROUP_METADATA_TOPIC = "__consumer_offsets"
+TRANSACTION_STATE_TOPIC = "__transaction_state"
+SHARE_GROUP_STATE_TOPIC = "__share_group_state"
+INTERNAL_TOPICS = frozenset((GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, SHARE_GROUP_STATE_TOPIC))
+
+_EMPTY: Mapping[str, str] = MappingProxyType({})
+
+
+class Endpoint(NamedTuple):
+    """Where a listener of a broker is reached."""
+
+    host: str
+    port: int
+    security_protocol: str
+
+
+class Broker(NamedTuple):
+    """A registered broker; it is alive as long as the image has it and it is not fenced."""
+
+    id: int
+    epoch: int
+    rack: str | None
+    endpoints: Mapping[str, Endpoint]  # by listener name
+    fenced: bool = False
+
+
+class PartitionState(NamedTuple):
+    """Who leads and who follows. `partition_epoch` grows with every change (KIP-497), `leader_epoch` with every election."""
+
+    leader: int
+    leader_epoch: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    partition_epoch: int = 0
+    adding_replicas: tuple[int, ...] = ()
+    removing_replicas: tuple[int, ...] = ()
+    controller_epoch: int = 0
+
+
+class Topic(NamedTuple):
+    """`partitions[i]` is partition i; `configs` holds only what was set for this topic."""
+
+    name: str
+    id: bytes
+    partitions: tuple[PartitionState, ...]
+    configs: Mapping[str, str] = _EMPTY
+
+    @property
+    def is_internal(self) -> bool:
+        return self.name in INTERNAL_TOPICS
+
+
+class ClusterImage:
+    """The cluster at version `version`; every `with_...` answers a new image of the next version."""
+
+    __slots__ = (
+        "broker_configs",
+        "brokers",
+        "cluster_id",
+        "controller_epoch",
+        "controller_id",
+        "group_configs",
+        "topic_names",
+        "topics",
+        "topics_in_deletion",
+        "version",
+    )
+
+    version: int
+    cluster_id: str
+    controller_id: int
+    controller_epoch: int
+    brokers: Mapping[int, Broker]
+    topics: Mapping[str, Topic]
+    topic_names: Mapping[bytes, str]  # by topic id
+    topics_in_deletion: frozenset[str]
+    broker_configs: Mapping[str, Mapping[str, str]]  # by broker id as text, DEFAULT_BROKER for all
+    group_configs: Mapping[str, Mapping[str, str]]  # by group id
+
+    def __init__(self, cluster_id: str = "") -> None:
+        self.version = 0
+        self.cluster_id = cluster_id
+        self.controller_id = NO_BROKER
+        self.controller_epoch = 0
+        self.brokers = {}
+        self.topics = {}
+        self.topic_names = {}
+        self.topics_in_deletion = frozenset()
+        self.broker_configs = {}
+        self.group_configs = {}
+
+    def topic_by_id(self, topic_id: bytes) -> Topic | None:
+        name = self.topic_names.get(topic_id)
+        return None if name is None else self.topics[name]
+
+    def partition(self, topic: str, index: int) -> PartitionState | None:
+        found = self.topics.get(topic)
+        return found.partitions[index] if found is not None and 0 <= index < len(found.partitions) else None
+
+    def live_brokers(self) -> list[Broker]:
+        """Brokers that may get partitions, by id."""
+        return [self.brokers[i] for i in sorted(self.brokers) if not self.brokers[i].fenced]
+
+    def topic_configs(self, name: str) -> Mapping[str, str]:
+        found = self.topics.get(name)
+        return _EMPTY if found is None else found.configs
+
+    def _next(self) -> ClusterImage:
+        image = ClusterImage.__new__(ClusterImage)
+        image.version = self.version + 1
+        image.cluster_id = self.cluster_id
+        image.controller_id = self.controller_id
+        image.controller_epoch = self.controller_epoch
+        image.brokers = self.brokers
+        image.topics = self.topics
+        image.topic_names = self.topic_names
+        image.topics_in_deletion = self.topics_in_deletion
+        image.broker_configs = self.broker_configs
+        image.group_configs = self.group_configs
+        return image
+
+    def with_cluster_id(self, cluster_id: str) -> ClusterImage:
+        image = self._next()
+        image.cluster_id = cluster_id
+        return image
+
+    def with_controller(self, controller_id: int, controller_epoch: int) -> ClusterImage:
+        image = self._next()
+        image.controller_id = controller_id
+        image.controller_epoch = controller_epoch
+        return image
+
+    def with_broker(self, broker: Broker) -> ClusterImage:
+        image = self._next()
+        image.brokers = {**self.brokers, broker.id: broker}
+        return image
+
+    def without_broker(self, broker_id: int) -> ClusterImage:
+        image = self._next()
+        image.brokers = {i: b for i, b in self.brokers.items() if i != broker_id}
+        return image
+
+    def with_topics(self, topics: Iterable[Topic]) -> ClusterImage:
+        """Add topics or put them in the place of those of the same name."""
+        image = self._next()
+        by_name = dict(self.topics)
+        names = self.topic_names
+        for topic in topics:
+            old = by_name.get(topic.name)
+            by_name[topic.name] = topic
+            # Most changes keep the id: then the index by id stays shared.
+            if old is None or old.id != topic.id:
+                if names is self.topic_names:
+                    names = dict(names)
+                if old is not None:
+                    del names[old.id]
+                names[topic.id] = topic.name
+        image.topics = by_name
+        image.topic_names = names
+        return image
+
+    def with_topic(self, topic: Topic) -> ClusterImage:
+        return self.with_topics((topic,))
+
+    def without_topics(self, names: Iterable[str]) -> ClusterImage:
+        image = self._next()
+        by_name = dict(self.topics)
+        by_id = dict(self.topic_names)
+        gone = set()
+        for name in names:
+            topic = by_name.pop(name, None)
+            gone.add(name)
+            if topic is not None:
+                del by_id[topic.id]
+        image.topics = by_name
+        image.topic_names = by_id
+        image.topics_in_deletion = self.topics_in_deletion - gone
+        return image
+
+    def with_topics_in_deletion(self, names: Iterable[str]) -> ClusterImage:
+        image = self._next()
+        image.topics_in_deletion = frozenset(names)
+        return image
+
+    def with_partition(self, topic: str, index: int, state: PartitionState) -> ClusterImage:
+        """KeyError or IndexError when there is no such partition."""
+        found = self.topics[topic]
+        if not 0 <= index < len(found.partitions):
+            raise IndexError(f"{topic} has no partition {index}")
+        partitions = (*found.partitions[:index], state, *found.partitions[index + 1 :])
+        return self.with_topics((found._replace(partitions=partitions),))
+
+    def with_topic_configs(self, topic: str, configs: Mapping[str, str]) -> ClusterImage:
+        """Put these in the place of all overrides of the topic; KeyError when there is no such topic."""
+        return self.with_topics((self.topics[topic]._replace(configs=configs),))
+
+    def with_broker_configs(self, broker: str, configs: Mapping[str, str]) -> ClusterImage:
+        """`broker` is an id as text or DEFAULT_BROKER; empty configs remove the entry."""
+        image = self._next()
+        image.broker_configs = _with_entry(self.broker_configs, broker, configs)
+        return image
+
+    def with_group_configs(self, group_id: str, configs: Mapping[str, str]) -> ClusterImage:
+        image = self._next()
+        image.group_configs = _with_entry(self.group_configs, group_id, configs)
+        return image
+
+
+def _with_entry(
+    entries: Mapping[str, Mapping[str, str]], name: str, configs: Mapping[str, str]
+) -> Mapping[str, Mapping[str, str]]:
+    changed = dict(entries)
+    if configs:
+        changed[name] = configs
+    else:
+        changed.pop(name, None)
+    return changed
