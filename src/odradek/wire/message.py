@@ -1,0 +1,45 @@
+"""What all message classes have in common: equality, representation, and the shape that dispatch relies on."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Protocol, Self
+
+
+class Message(Protocol):
+    """The top-level struct of an API's request or response, or of a data record."""
+
+    MIN_VERSION: ClassVar[int]
+    MAX_VERSION: ClassVar[int]
+    FLEXIBLE_FROM: ClassVar[int]
+
+    @classmethod
+    def decode(cls, view: memoryview, position: int, version: int) -> tuple[Self, int]:
+        """(message, position behind it); raises DecodeError."""
+        ...
+
+    def encode(self, out: bytearray, version: int) -> None:
+        """Append to `out`; raises EncodeError, after which `out` holds a part of the message."""
+        ...
+
+
+class ApiMessage(Message, Protocol):
+    """A request or a response."""
+
+    API_KEY: ClassVar[int]
+
+
+def message_eq(self: Any, other: object) -> bool:
+    """`__eq__` of every message class: same class and equal fields."""
+    names: tuple[str, ...] = self.__slots__
+    return type(other) is type(self) and all(getattr(self, name) == getattr(other, name) for name in names)
+
+
+def message_repr(self: Any) -> str:
+    """`__repr__` of every message class; long binary values are given by their size."""
+    return f"{self.__class__.__name__}({', '.join(f'{name}={_shown(getattr(self, name))}' for name in self.__slots__)})"
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return repr(bytes(value)) if len(value) <= 32 else f"<{len(value)} bytes>"
+    return repr(value)
