@@ -17,6 +17,7 @@ Broker i listens on port + 100*i, its controller on that + 1. Everything is on 1
 
 import argparse
 import base64
+import fcntl
 import os
 import pathlib
 import shutil
@@ -99,11 +100,15 @@ def fetch() -> None:
     if not shutil.which("mvn"):
         sys.exit("kafka.py: no mvn on PATH to fetch Apache Kafka with; install one or set KAFKA_HOME to a Kafka 4.3.0")
     CACHE.mkdir(parents=True, exist_ok=True)
-    shutil.copy(HERE / "kafka_pom.xml", CACHE / "pom.xml")
-    done = subprocess.run(["mvn", "-q", "-B", "dependency:copy-dependencies", "-DoutputDirectory=lib"], cwd=CACHE)
-    if done.returncode:
-        sys.exit("kafka.py: mvn could not fetch Apache Kafka")
-    (CACHE / "complete").touch()
+    with open(CACHE.parent / f"{CACHE.name}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # a second process waits for the first one's download
+        if (CACHE / "complete").exists():
+            return
+        shutil.copy(HERE / "kafka_pom.xml", CACHE / "pom.xml")
+        done = subprocess.run(["mvn", "-q", "-B", "dependency:copy-dependencies", "-DoutputDirectory=lib"], cwd=CACHE)
+        if done.returncode:
+            sys.exit("kafka.py: mvn could not fetch Apache Kafka")
+        (CACHE / "complete").touch()
 
 
 def answers(port: int) -> bool:

@@ -4,6 +4,7 @@ import ast
 import subprocess
 
 import pytest
+
 from tests.unit.house.sources import ROOT, functions, package_sources
 
 MODULE_LINES_MAX = 800

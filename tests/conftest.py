@@ -1,0 +1,54 @@
+"""Fixtures that start real brokers; the broker's log is shown with each test that fails."""
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from bench.peers.broker import BrokerProcess
+
+MakeBroker = Callable[..., BrokerProcess]
+_processes = pytest.StashKey[list[BrokerProcess]]()
+
+
+@pytest.fixture(scope="session")
+def session_brokers(request: pytest.FixtureRequest) -> list[BrokerProcess]:
+    """Every broker that runs for the whole session, so that their logs can be shown."""
+    return request.config.stash.setdefault(_processes, [])
+
+
+@pytest.fixture(scope="session")
+def odradek_broker(
+    tmp_path_factory: pytest.TempPathFactory, session_brokers: list[BrokerProcess]
+) -> Iterator[BrokerProcess]:
+    """One running broker with an empty data directory for the session (of each xdist worker)."""
+    settings = {"num.partitions": 4, "group.initial.rebalance.delay.ms": 0}
+    with BrokerProcess(tmp_path_factory.mktemp("odradek") / "data", settings) as broker:
+        session_brokers.append(broker)
+        yield broker
+        session_brokers.remove(broker)
+
+
+@pytest.fixture
+def make_broker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[MakeBroker]:
+    """Makes brokers of this test's own, not yet started, and ends them: `make_broker({"num.partitions": 4})`."""
+    made: list[BrokerProcess] = []
+
+    def make(settings: Mapping[str, object] | None = None, name: str = "data") -> BrokerProcess:
+        broker = BrokerProcess(tmp_path / name, settings)
+        made.append(broker)
+        return broker
+
+    request.node.stash[_processes] = made
+    yield make
+    for broker in made:
+        broker.kill()
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    outcome = yield
+    report = outcome.get_result()  # type: ignore[attr-defined]
+    if report.failed:
+        brokers = [*item.config.stash.get(_processes, []), *item.stash.get(_processes, [])]
+        report.sections += [(f"log of the broker in {b.data_dir}", b.log()) for b in brokers]
