@@ -9,11 +9,13 @@ consecutive uncompressed batches share the caller's buffer, consecutive compress
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 from struct import Struct
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
+from fastcrc.crc32 import iscsi as crc32c
 
 from odradek.records.arrow_gather import PADDING, check_buffer, gather_binary, list_of_headers
 from odradek.records.batch import (
@@ -23,7 +25,6 @@ from odradek.records.batch import (
     LOG_OVERHEAD,
     TIMESTAMP_TYPE_BIT,
     TRANSACTIONAL_BIT,
-    crc32c,
     split_batches,
 )
 from odradek.records.compression import MAX_UNCOMPRESSED_BYTES, decompress
@@ -154,8 +155,8 @@ def _positions(view: memoryview, allow_partial_tail: bool) -> list[int]:
 
 
 def _check_headers(headers: Array, where: Array) -> None:
-    counts = headers["records_count"].astype(np.int64)
-    deltas = headers["last_offset_delta"].astype(np.int64)
+    counts: Array = headers["records_count"].astype(np.int64)
+    deltas: Array = headers["last_offset_delta"].astype(np.int64)
     wrong = (counts < 0) | (deltas < 0) | (counts > deltas + 1) | (headers["base_offset"] > _INT64_MAX - deltas)
     if wrong.any():
         index = int(wrong.argmax())
@@ -184,8 +185,8 @@ def _aborted(view: memoryview, where: Array, headers: Array, aborted: Iterable[t
     """
     pending = sorted(aborted, key=lambda entry: entry[1], reverse=True)
     open_producers: set[int] = set()
-    mask = np.zeros(len(where), bool)
-    flags = headers["attributes"].astype(np.int64)
+    mask: Array = np.zeros(len(where), bool)
+    flags: Array = headers["attributes"].astype(np.int64)
     last = (headers["base_offset"].astype(np.int64) + headers["last_offset_delta"]).tolist()
     producers = headers["producer_id"].tolist()
     for index in np.flatnonzero(flags & TRANSACTIONAL_BIT).tolist():
@@ -208,7 +209,7 @@ def _groups(view: memoryview, where: Array, headers: Array, max_uncompressed_byt
     """Consecutive batches that can be decoded over one buffer."""
     if not len(where):
         return
-    starts = where + HEADER_SIZE
+    starts: Array = where + HEADER_SIZE
     ends = where + headers["batch_length"] + LOG_OVERHEAD
     codecs = headers["attributes"] & COMPRESSION_MASK
     compressed = codecs > 0
@@ -216,7 +217,7 @@ def _groups(view: memoryview, where: Array, headers: Array, max_uncompressed_byt
         yield _Batches(view, starts, ends, headers)
         return
     edges = [0, *(np.flatnonzero(compressed[1:] != compressed[:-1]) + 1).tolist(), len(where)]
-    for first, last in zip(edges[:-1], edges[1:], strict=True):
+    for first, last in pairwise(edges):
         group = slice(first, last)
         if compressed[first]:
             sections = zip(codecs[group].tolist(), starts[group].tolist(), ends[group].tolist(), strict=True)
@@ -248,7 +249,7 @@ def _decompressed(
 def _decode(batches: _Batches, first: int, stop: int, include_headers: bool) -> list[Any]:
     data = np.frombuffer(batches.buffer, np.uint8)
     headers = batches.headers
-    counts = headers["records_count"].astype(np.int64)
+    counts: Array = headers["records_count"].astype(np.int64)
     prefixes, ends = _boundaries(batches, data, counts)
     length, position = read_varints(data, prefixes, ends)
     _require(bool((position + length == ends).all()), "a record's length is wrong")
@@ -299,7 +300,7 @@ def _require(holds: bool, problem: str) -> None:
 
 def _after(start: Array, length: Array, ends: Array) -> Array:
     """Where a field of this length ends; null, -1, has no bytes."""
-    position = start + np.maximum(length, 0)
+    position: Array = start + np.maximum(length, 0)
     _require(int(length.min()) >= -1 and bool((position <= ends).all()), "a field exceeds its record")
     return position
 
@@ -316,11 +317,11 @@ def _check_offsets(deltas: Array, counts: Array, headers: Array) -> None:
 
 def _timestamps(headers: Array, counts: Array, deltas: Array) -> tuple[Array, Array]:
     append_time = headers["attributes"] & TIMESTAMP_TYPE_BIT != 0
-    base = np.repeat(headers["base_timestamp"].astype(np.int64), counts)
+    base: Array = np.repeat(headers["base_timestamp"].astype(np.int64), counts)
     timestamp = base + deltas
     _require(bool((((base ^ timestamp) & (deltas ^ timestamp)) >= 0).all()), "a timestamp exceeds 64 bits")
     if append_time.any():
-        of_batch = np.repeat(headers["max_timestamp"].astype(np.int64), counts)
+        of_batch: Array = np.repeat(headers["max_timestamp"].astype(np.int64), counts)
         timestamp = np.where(np.repeat(append_time, counts), of_batch, timestamp)
     return timestamp, np.repeat(append_time.astype(np.int32), counts)
 

@@ -20,7 +20,7 @@ from odradek.records.varints import varint_sizes, write_varints, zigzag
 Array: TypeAlias = "np.ndarray[Any, Any]"
 
 _WINDOW_BYTES: Final = 32 * 1024 * 1024
-"""Records are encoded in windows of whole batches of about this size, which bounds memory and Arrow's 32-bit offsets."""
+"""Records are encoded in windows of whole batches of about this size: bounds memory and fits Arrow's 32-bit offsets."""
 
 _MAX_SPAN: Final = 1 << 61
 _EMPTY: Final = pa.scalar(b"", pa.binary())
@@ -129,7 +129,7 @@ def _timestamps(timestamp_ms: Any, count: int) -> Array:
     if isinstance(timestamp_ms, int):
         return np.full(count, timestamp_ms, np.int64)
     if isinstance(timestamp_ms, np.ndarray):
-        result = timestamp_ms.astype(np.int64, copy=False)
+        result: Array = timestamp_ms.astype(np.int64, copy=False)
     else:
         column = _plain(timestamp_ms)
         if column.null_count:
@@ -149,14 +149,15 @@ def _lengths(column: Any, count: int) -> Array:
     lengths = pc.binary_length(column)
     if lengths.null_count:
         lengths = lengths.fill_null(-1)
-    return lengths.to_numpy(zero_copy_only=False).astype(np.int64)
+    result: Array = lengths.to_numpy(zero_copy_only=False).astype(np.int64)
+    return result
 
 
 def _varint_column(unsigned: Array, sizes: Array) -> Any:
     """The varints as a binary array."""
-    offsets = np.zeros(len(unsigned) + 1, np.int32)
+    offsets: Array = np.zeros(len(unsigned) + 1, np.int32)
     np.cumsum(sizes, out=offsets[1:])
-    data = np.empty(int(offsets[-1]), np.uint8)
+    data: Array = np.empty(int(offsets[-1]), np.uint8)
     write_varints(data, offsets[:-1].astype(np.int64), unsigned)
     return pa.Array.from_buffers(pa.binary(), len(unsigned), [None, pa.py_buffer(offsets), pa.py_buffer(data)])
 
@@ -190,7 +191,7 @@ def _encode_headers(headers: Any) -> Any:
     )
     if not isinstance(joined, pa.Array):
         joined = pa.array([], pa.binary())
-    offsets = np.zeros(len(counts) + 1, np.int32)
+    offsets: Array = np.zeros(len(counts) + 1, np.int32)
     np.cumsum(counts, out=offsets[1:])
     bodies = pc.binary_join(pa.ListArray.from_arrays(pa.array(offsets), joined), _EMPTY)
     return pc.binary_join_element_wise(_varint_column(zigzag(counts), varint_sizes(zigzag(counts))), bodies, _EMPTY)
@@ -207,10 +208,11 @@ def _upper_sizes(timestamp: Array, lengths: _Lengths) -> Array:
     count = len(timestamp)
     span = int(timestamp.max()) - int(timestamp.min())
     deltas = varint_sizes(np.array([2 * span, 2 * count], np.int64)).sum()
-    body = 1 + deltas + lengths.headers
+    body: Array = 1 + deltas + lengths.headers
     for length in (lengths.key, lengths.value):
         body += varint_sizes(zigzag(length)) + np.maximum(length, 0)
-    return body + varint_sizes(body << 1)
+    sizes: Array = body + varint_sizes(body << 1)
+    return sizes
 
 
 def _windows(sizes: Array, room: int) -> list[Array]:
@@ -239,14 +241,14 @@ def _encode(columns: _Columns, lengths: _Lengths, cuts: Array) -> tuple[memoryvi
     first, last = int(cuts[0]), int(cuts[-1])
     rows = slice(first, last)
     sizes = np.diff(cuts)
-    starts = np.repeat(cuts[:-1], sizes)
+    starts: Array = np.repeat(cuts[:-1], sizes)
     key_length, value_length, header_length = (column[rows] for column in lengths)
     timestamp = zigzag(columns.timestamp[rows] - columns.timestamp[starts])
     offset = (np.arange(first, last, dtype=np.int64) - starts) << 1
     key = zigzag(key_length)
     parts = [timestamp, offset, key]
     part_sizes = [varint_sizes(part) for part in parts]
-    head = 1 + sum(part_sizes)
+    head: Array = 1 + part_sizes[0] + part_sizes[1] + part_sizes[2]
     value_size = varint_sizes(zigzag(value_length))
     body = head + np.maximum(key_length, 0) + value_size + np.maximum(value_length, 0) + header_length
     body_size = varint_sizes(body << 1)
@@ -273,10 +275,10 @@ def _filled(column: Any, first: int, last: int) -> Any:
 
 def _prefixes(sizes: Array, parts: list[tuple[Array, Array] | None]) -> Any:
     """The varints side by side for each record; None stands for the attributes byte, always zero."""
-    offsets = np.zeros(len(sizes) + 1, np.int32)
+    offsets: Array = np.zeros(len(sizes) + 1, np.int32)
     np.cumsum(sizes, out=offsets[1:])
-    data = np.zeros(int(offsets[-1]), np.uint8)
-    position = offsets[:-1].astype(np.int64)
+    data: Array = np.zeros(int(offsets[-1]), np.uint8)
+    position: Array = offsets[:-1].astype(np.int64)
     for part in parts:
         if part is None:
             position = position + 1

@@ -40,7 +40,7 @@ def gather_binary(buffer: Any, data: Array, start: Array, length: Array) -> pa.A
         return pa.nulls(count, pa.binary())
     if nulls:
         length = np.where(null, 0, length)
-    views = np.zeros((count, 4), np.int32)
+    views: Array = np.zeros((count, 4), np.int32)
     views[:, 0] = length
     short = length <= _INLINE
     if not short.any():
@@ -63,7 +63,7 @@ def _inline(views: Array, rows: Any, data: Array, start: Array, length: Array) -
     low = _load(data, start, np.uint64) & _EIGHT_BYTE_MASKS[np.minimum(length, 8)]
     views[rows, 1] = low.astype(np.uint32).view(np.int32)
     views[rows, 2] = (low >> np.uint64(32)).astype(np.uint32).view(np.int32)
-    rest = length - 8
+    rest: Array = length - 8
     if int(rest.max()) > 0:
         high = _load(data, start + 8, np.uint32) & _FOUR_BYTE_MASKS[np.maximum(rest, 0)]
         views[rows, 3] = high.view(np.int32)
@@ -78,7 +78,7 @@ def _load(data: Array, position: Array, kind: Any) -> Array:
     words = np.ndarray((last + 1,), np.dtype(kind).newbyteorder("<"), buffer=data, strides=(1,))
     inside = np.minimum(position, last)
     beyond = position - inside
-    loaded = words[inside].astype(kind, copy=False)
+    loaded: Array = words[inside].astype(kind, copy=False)
     if beyond.any():
         bits = np.minimum(beyond, width) * 8
         # Shifting by the full width is undefined: halve it.
@@ -105,7 +105,7 @@ class HeaderEntries(NamedTuple):
         values = gather_binary(buffer, data, self.value_start, self.value_length)
         fields = [pa.field("key", pa.string(), nullable=False), pa.field("value", pa.binary())]
         entries = pa.StructArray.from_arrays([keys, values], fields=fields)
-        offsets = np.zeros(len(counts) + 1, np.int32)
+        offsets: Array = np.zeros(len(counts) + 1, np.int32)
         np.cumsum(counts, out=offsets[1:])
         return pa.ListArray.from_arrays(pa.array(offsets), entries, mask=pa.array(counts == 0))
 
@@ -119,7 +119,7 @@ def list_of_headers(data: Array, position: Array, ends: Array, counts: Array) ->
         raise CorruptRecords("a record has more headers than bytes for them")
     position = position.copy()
     first = np.cumsum(counts) - counts
-    entries = np.empty((4, int(counts.sum())), np.int64)
+    entries: Array = np.empty((4, int(counts.sum())), np.int64)
     rows = np.flatnonzero(counts)
     number = 0
     while len(rows) > _FEW:

@@ -72,12 +72,12 @@ def murmur2_column(keys: Any) -> "Array":
     result = np.where(tail > 0, result * multiplier, result)
     result = (result ^ result >> np.uint32(13)) * multiplier
     result ^= result >> np.uint32(15)
-    signed = result.view(np.int32)
+    signed: Array = result.view(np.int32)
     if order is not None:
         # The few longest keys, for which a numpy pass per word would not pay, are hashed one by one.
-        for index in range(min(_FEW, len(signed))):
-            position, size = int(start[index]), int(length[index])
-            signed[index] = murmur2(data[position : position + size].tobytes())
+        for row in range(min(_FEW, len(signed))):
+            position, size = int(start[row]), int(length[row])
+            signed[row] = murmur2(data[position : position + size].tobytes())
         unordered = np.empty_like(signed)
         unordered[order] = signed
         signed = unordered
@@ -90,10 +90,10 @@ def partition_column(keys: Any, partitions_count: int) -> "Array":
     """`partition_for_key` of every element as int32; -1 for null, whose partition is the producer's choice."""
     import numpy as np
 
-    partitions = (murmur2_column(keys) & 0x7FFFFFFF) % partitions_count
+    partitions: Array = (murmur2_column(keys) & 0x7FFFFFFF) % np.int32(partitions_count)
     if keys.null_count:
         partitions[keys.is_null().to_numpy(zero_copy_only=False)] = -1
-    return partitions.astype(np.int32, copy=False)
+    return partitions
 
 
 def _slices(keys: Any) -> tuple["Array", "Array", "Array"]:
@@ -107,7 +107,7 @@ def _slices(keys: Any) -> tuple["Array", "Array", "Array"]:
         keys = keys.cast(pa.binary())
     _, offsets_buffer, data_buffer = keys.buffers()
     if not len(keys) or offsets_buffer is None:
-        nothing = np.zeros(len(keys), np.int64)
+        nothing: Array = np.zeros(len(keys), np.int64)
         return np.zeros(0, np.uint8), nothing, nothing
     offsets = np.frombuffer(offsets_buffer, np.int64 if wide else np.int32)
     offsets = offsets[keys.offset : keys.offset + len(keys) + 1].astype(np.int64)

@@ -128,16 +128,12 @@ def _decode(data: bytes | memoryview, source: bytes | memoryview, header: BatchH
         value, position = _read_bytes(data, source, position, record_end)
         byte = data[position]
         position += 1
+        headers: Sequence[tuple[str, memoryview | bytes | None]] = ()
         if byte:
             headers, position = _read_headers(data, source, position - 1, record_end)
-            add(
-                new(
-                    Record,
-                    (base_offset + offset, timestamp if append_time is None else append_time, key, value, headers),
-                )
-            )
-        else:
-            add(new(Record, (base_offset + offset, timestamp if append_time is None else append_time, key, value, ())))
+        if append_time is not None:
+            timestamp = append_time
+        add(new(Record, (base_offset + offset, timestamp, key, value, headers)))
         if position != record_end:
             raise CorruptRecords(f"record ends at byte {position} instead of {record_end}")
     if position != end:

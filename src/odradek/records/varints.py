@@ -20,7 +20,7 @@ def read_varints(data: Array, position: Array, ends: Array, bits: int = 32) -> t
         raise CorruptRecords("a record is cut off")
     byte = data[position]
     more = byte >= 0x80
-    value = byte.astype(np.int64)
+    value: Array = byte.astype(np.int64)
     position = position + 1
     if not more.any():
         return (value >> 1) ^ -(value & 1), position
@@ -52,12 +52,13 @@ def read_varints(data: Array, position: Array, ends: Array, bits: int = 32) -> t
 
 def zigzag(values: Array) -> Array:
     """Signed int64 to the unsigned form that varints carry, still as int64 (so of 63 bits at most)."""
-    return (values << 1) ^ (values >> 63)
+    unsigned: Array = (values << 1) ^ (values >> 63)
+    return unsigned
 
 
 def varint_sizes(unsigned: Array) -> Array:
     """Bytes that each varint takes."""
-    sizes = np.ones(len(unsigned), np.int64)
+    sizes: Array = np.ones(len(unsigned), np.int64)
     rest = unsigned >> 7
     while rest.any():
         sizes += rest > 0
