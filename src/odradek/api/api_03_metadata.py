@@ -1,0 +1,104 @@
+"""Metadata: brokers, topics, leaders; creates topics that a client asks for where the configuration allows it.
+
+Version notes: 0 an empty list means all topics, later null does; 4 auto-creation may be declined; 5 offline replicas; 7 leader epochs;
+8-10 authorized operations; 10 topic ids; 12 look-up by id; 13 a top-level error for clients that must rebootstrap.
+Unlike Kafka in KRaft mode, an auto-created topic is in the same answer: nothing has to be asked twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+
+from odradek.api.context import RequestContext
+from odradek.api.registry import api
+from odradek.metadata.image import ClusterImage, PartitionState, Topic
+from odradek.wire.apis import ApiKey
+from odradek.wire.errors import ErrorCode
+from odradek.wire.messages.metadata import (
+    MetadataRequest,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from odradek.wire.primitives import ZERO_UUID
+
+CLUSTER_OPERATIONS = sum(1 << code for code in (5, 7, 8, 9, 10, 11, 12))
+"""Bits of AclOperation that apply to a cluster; without an authorizer everybody may do everything."""
+TOPIC_OPERATIONS = sum(1 << code for code in (3, 4, 5, 6, 7, 8, 10, 11))
+OMITTED = -(1 << 31)
+
+
+@api(ApiKey.METADATA)
+def handle(request: MetadataRequest, context: RequestContext) -> MetadataResponse | Awaitable[MetadataResponse]:
+    services = context.services
+    missing = _missing(request, services.image(), context.version)
+    if missing and request.allow_auto_topic_creation and services.config.flag("auto.create.topics.enable"):
+        return _create_and_answer(request, context, missing)
+    return _answer(request, context, {})
+
+
+async def _create_and_answer(request: MetadataRequest, context: RequestContext, missing: list[str]) -> MetadataResponse:
+    failures = await context.services.controller.auto_create(missing)
+    return _answer(request, context, failures)
+
+
+def _missing(request: MetadataRequest, image: ClusterImage, version: int) -> list[str]:
+    if not request.topics:
+        return []
+    names = dict.fromkeys(topic.name for topic in request.topics if topic.name)
+    return [name for name in names if name not in image.topics]
+
+
+def _answer(request: MetadataRequest, context: RequestContext, failures: dict[str, ErrorCode]) -> MetadataResponse:
+    image = context.services.image()
+    listener = context.connection.listener_name
+    operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else OMITTED
+    return MetadataResponse(
+        brokers=[
+            MetadataResponseBroker(broker.id, broker.endpoints[listener].host, broker.endpoints[listener].port, broker.rack)
+            for broker in image.live_brokers()
+            if listener in broker.endpoints
+        ],
+        cluster_id=image.cluster_id,
+        controller_id=image.controller_id,
+        topics=_topics(request, image, context.version, failures, operations),
+        cluster_authorized_operations=CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else OMITTED,
+    )
+
+
+def _topics(
+    request: MetadataRequest, image: ClusterImage, version: int, failures: dict[str, ErrorCode], operations: int
+) -> list[MetadataResponseTopic]:
+    if request.topics is None or (version == 0 and not request.topics):
+        return [_described(image.topics[name], image, operations) for name in sorted(image.topics)]
+    described = []
+    for wanted in request.topics:
+        if wanted.name:
+            topic = image.topics.get(wanted.name)
+            code = failures.get(wanted.name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        elif wanted.name is None and wanted.topic_id != ZERO_UUID:
+            topic = image.topic_by_id(wanted.topic_id)
+            code = ErrorCode.UNKNOWN_TOPIC_ID
+        else:
+            topic, code = None, ErrorCode.INVALID_TOPIC_EXCEPTION
+        if topic is None:
+            name = wanted.name if wanted.name is not None or version >= 12 else ""
+            described.append(MetadataResponseTopic(code, name, wanted.topic_id, topic_authorized_operations=operations))
+        else:
+            described.append(_described(topic, image, operations))
+    return described
+
+
+def _described(topic: Topic, image: ClusterImage, operations: int) -> MetadataResponseTopic:
+    partitions = [_partition(index, state, image) for index, state in enumerate(topic.partitions)]
+    return MetadataResponseTopic(0, topic.name, topic.id, topic.is_internal, partitions, operations)
+
+
+def _partition(index: int, state: PartitionState, image: ClusterImage) -> MetadataResponsePartition:
+    brokers = image.brokers
+    offline = [replica for replica in state.replicas if replica not in brokers]
+    code = 0 if state.leader in brokers else ErrorCode.LEADER_NOT_AVAILABLE
+    return MetadataResponsePartition(
+        code, index, state.leader, state.leader_epoch, list(state.replicas), list(state.isr), offline
+    )

@@ -1,0 +1,43 @@
+"""ApiVersions (KIP-35, KIP-511): which keys and versions are served, and the features of the cluster.
+
+Version notes: 0 has no throttle time; 3 is flexible, tells the client's name and may list features; 4 lets a feature begin at
+version 0. The answer's header is always the oldest one, since the client does not yet know what the broker understands.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+
+from odradek.api.context import RequestContext
+from odradek.api.registry import api, served_apis
+from odradek.wire.apis import ApiKey
+from odradek.wire.errors import ErrorCode
+from odradek.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse, ApiVersionsResponseApiVersion
+
+_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+
+
+@cache
+def _table() -> list[ApiVersionsResponseApiVersion]:
+    return [
+        # KAFKA-18659: librdkafka before 2.8 stops compressing unless Produce seems to begin at 0.
+        ApiVersionsResponseApiVersion(key, 0 if key == ApiKey.PRODUCE else spec.min_version, spec.max_version)
+        for key, spec in served_apis().items()
+    ]
+
+
+@api(ApiKey.API_VERSIONS)
+def handle(request: ApiVersionsRequest, context: RequestContext) -> ApiVersionsResponse:
+    if context.version >= 3:
+        name, version = request.client_software_name, request.client_software_version
+        if not (_SOFTWARE.fullmatch(name) and _SOFTWARE.fullmatch(version)):
+            return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
+        context.connection.client_software_name = name
+        context.connection.client_software_version = version
+    return ApiVersionsResponse(api_keys=_table())
+
+
+def unsupported_version_response() -> ApiVersionsResponse:
+    """What a request in an unknown version gets, in version 0: the range to try again with."""
+    return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=_table())

@@ -1,0 +1,87 @@
+"""What a handler is given: the request's circumstances and the broker's services, as narrow as each API needs them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from odradek.metadata.image import ClusterImage
+from odradek.ports.clock import Clock
+from odradek.ports.randomness import Random
+from odradek.replication.fetch_sessions import FetchSessions
+from odradek.replication.partition import Partition
+
+if TYPE_CHECKING:
+    from odradek.api.controller_service import ControllerService
+    from odradek.groups.service import GroupService
+
+
+class Client(Protocol):
+    """The connection that a request came on."""
+
+    identifier: int
+    listener_name: str
+    peer_host: str
+    client_software_name: str
+    client_software_version: str
+
+    def close(self, reason: str) -> None: ...
+
+
+class Configuration(Protocol):
+    """The broker's settings by Kafka's names."""
+
+    def number(self, name: str) -> int: ...
+
+    def text(self, name: str) -> str: ...
+
+    def flag(self, name: str) -> bool: ...
+
+    def words(self, name: str) -> list[str]: ...
+
+
+class PartitionLookup(Protocol):
+    def find(self, topic: str, index: int) -> Partition | None:
+        """The local replica, or None when the topic or partition is not on this broker.
+
+        Raises KafkaError KAFKA_STORAGE_ERROR when its log directory is offline.
+        """
+        ...
+
+
+class Scheduler(Protocol):
+    """The event loop, seen as a timer."""
+
+    def call_later(self, delay: float, callback: Callable[[], None]) -> object: ...
+
+
+@dataclass(slots=True)
+class Services:
+    """Everything that serves requests in this broker; built once by `broker.lifecycle`."""
+
+    node_id: int
+    cluster_id: str
+    config: Configuration
+    clock: Clock
+    random: Random
+    partitions: PartitionLookup
+    fetch_sessions: FetchSessions
+    controller: ControllerService
+    groups: GroupService
+    image: Callable[[], ClusterImage]
+
+
+class RequestContext:
+    """One request's circumstances."""
+
+    __slots__ = ("client_id", "connection", "correlation_id", "services", "version")
+
+    def __init__(
+        self, services: Services, version: int, correlation_id: int, client_id: str | None, connection: Client
+    ) -> None:
+        self.services = services
+        self.version = version
+        self.correlation_id = correlation_id
+        self.client_id = client_id
+        self.connection = connection

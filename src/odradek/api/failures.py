@@ -1,0 +1,85 @@
+"""The answer to a request that failed as a whole: the error code everywhere the response has room for one.
+
+Kafka writes this by hand for every request (`AbstractRequest.getErrorResponse`). The messages are regular enough to derive it:
+what the request lists (topics, partitions, groups, resources) the response lists again under the same names.
+"""
+
+from __future__ import annotations
+
+import typing
+from typing import Any
+
+from odradek.wire.apis import response_class
+
+
+def failure_response(key: int, request: Any, version: int, code: int, message: str | None = None) -> Any:
+    """A response of `key` in which every entry of the request failed with `code`; None where nothing is answered (acks=0)."""
+    if getattr(request, "acks", 1) == 0:
+        return None
+    response = response_class(key)()
+    _fill(response, request, code, message)
+    return response
+
+
+def _fill(target: Any, source: Any, code: int, message: str | None) -> None:
+    hints = typing.get_type_hints(type(target).__init__)
+    for name in target.__slots__:
+        if name == "error_code":
+            target.error_code = int(code)
+        elif name == "error_message":
+            target.error_message = message
+        else:
+            struct = _struct_of_list(hints[name])
+            if struct is not None:
+                entries = _entries_like(source, name)
+                setattr(target, name, [_mirror(struct, entry, code, message) for entry in entries])
+
+
+def _struct_of_list(hint: Any) -> type[Any] | None:
+    """The message struct that a list field holds, if it can carry an error itself or further down."""
+    for option in (hint, *typing.get_args(hint)):
+        if typing.get_origin(option) is list:
+            struct = typing.get_args(option)[0]
+            if hasattr(struct, "__slots__") and _carries_error(struct):
+                return typing.cast("type[Any]", struct)
+    return None
+
+
+def _carries_error(struct: type[Any]) -> bool:
+    if "error_code" in struct.__slots__:
+        return True
+    hints = typing.get_type_hints(struct.__init__)
+    return any(_struct_of_list(hints[name]) is not None for name in struct.__slots__)
+
+
+def _entries_like(source: Any, name: str) -> list[Any]:
+    """The request's list that the response's list `name` repeats: the one of that name, else its only list."""
+    lists = {slot: getattr(source, slot) for slot in getattr(source, "__slots__", ())}
+    lists = {slot: value for slot, value in lists.items() if isinstance(value, list)}
+    if name in lists:
+        return lists[name]
+    return next(iter(lists.values())) if len(lists) == 1 else []
+
+
+def _mirror(struct: type[Any], entry: Any, code: int, message: str | None) -> Any:
+    made = struct()
+    if isinstance(entry, str | int | bytes):
+        # A request that lists plain names or indexes: the first field of that type in the response is what they become.
+        for name in made.__slots__:
+            if name != "error_code" and type(getattr(made, name)) is type(entry):
+                setattr(made, name, entry)
+                break
+        return _coded(made, code, message)
+    for name in made.__slots__:
+        if hasattr(entry, name) and not isinstance(getattr(entry, name), list):
+            setattr(made, name, getattr(entry, name))
+    _fill(made, entry, code, message)
+    return made
+
+
+def _coded(made: Any, code: int, message: str | None) -> Any:
+    if "error_code" in made.__slots__:
+        made.error_code = int(code)
+    if "error_message" in made.__slots__:
+        made.error_message = message
+    return made

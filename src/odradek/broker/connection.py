@@ -1,0 +1,252 @@
+"""One client's connection: frames in, answers out in the order of their requests.
+
+Record bytes are never copied here: requests are served out of the receive buffer, and answers are lists of parts of which
+file ranges leave through sendfile.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Protocol
+
+from odradek.ports.disk import FileRange
+from odradek.ports.network import WOULD_BLOCK, Part, Stream
+from odradek.wire.frames import FrameReader, FrameTooLarge
+
+JOIN_BYTES = 16384
+"""Small neighbouring parts are joined up to this size: one system call is dearer than the copy."""
+
+
+class Pending:
+    """The place in the queue of an answer that is not there yet."""
+
+    __slots__ = ("_connection", "overtaking", "parts", "ready")
+
+    def __init__(self, connection: Connection, overtaking: bool) -> None:
+        self._connection = connection
+        self.overtaking = overtaking
+        self.parts: list[Part] | None = None
+        self.ready = False
+
+    def answer(self, parts: list[Part] | None) -> None:
+        """The answer has come; None where the protocol wants none."""
+        self.parts = parts
+        self.ready = True
+        self._connection.answered(self)
+
+
+class Dispatch(Protocol):
+    def __call__(self, frame: memoryview, connection: Connection) -> list[Part] | Pending | None:
+        """Serve one request. Raises Disconnect where Kafka closes the connection without an answer."""
+        ...
+
+
+class Disconnect(Exception):
+    """The request cannot be answered (unknown key, garbage): the connection is closed, with this reason in the log."""
+
+
+class Connection:
+    """Reads frames, hands them to the dispatcher one after the other, writes the answers in request order.
+
+    A request that waits (`Pending`) holds up the following ones unless its endpoint is overtaking. Reading stops while the
+    peer does not take its answers or has `max_in_flight` requests open: that is the backpressure.
+    """
+
+    __slots__ = (
+        "_backlog",
+        "_closed_callback",
+        "_dispatch",
+        "_frames",
+        "_held",
+        "_in_flush",
+        "_max_in_flight",
+        "_order",
+        "_out",
+        "_reading",
+        "_stream",
+        "_writing",
+        "client_software_name",
+        "client_software_version",
+        "closed",
+        "identifier",
+        "listener_name",
+        "peer_host",
+        "requests_received",
+    )
+
+    def __init__(
+        self,
+        stream: Stream,
+        dispatch: Dispatch,
+        identifier: int,
+        listener_name: str,
+        max_frame_bytes: int,
+        max_in_flight: int,
+        closed: Callable[[Connection, str], None],
+    ) -> None:
+        self._stream = stream
+        self._dispatch = dispatch
+        self._frames = FrameReader(max_frame_bytes)
+        self._closed_callback = closed
+        self._max_in_flight = max_in_flight
+        self._out: deque[Part] = deque()
+        self._order: deque[Pending] = deque()
+        self._backlog: deque[bytearray] = deque()
+        self._held: Pending | None = None
+        self._writing = self._in_flush = False
+        self._reading = True
+        self.closed = False
+        self.identifier = identifier
+        self.listener_name = listener_name
+        self.peer_host = stream.peer_host
+        self.client_software_name = ""
+        self.client_software_version = ""
+        self.requests_received = 0
+        stream.watch_reads(self._readable)
+
+    # --- in ---
+
+    def _readable(self) -> None:
+        try:
+            received = self._stream.receive_into(self._frames.space())
+            if received == WOULD_BLOCK:
+                return
+            if not received:
+                return self.close("closed by the peer")
+            for frame in self._frames.received(received):
+                if self._held is not None or self._backlog:
+                    # A request that must not be overtaken is open; frames live in the receive buffer only until the next read.
+                    self._backlog.append(bytearray(frame))
+                else:
+                    self._serve(frame)
+                if self.closed:
+                    return
+        except FrameTooLarge as error:
+            return self.close(str(error))
+        except OSError as error:
+            return self.close(error.strerror or str(error))
+        if self._out and not self._writing:
+            self._flush()
+        self._adjust_reading()
+
+    def _serve(self, frame: memoryview) -> None:
+        self.requests_received += 1
+        try:
+            answer = self._dispatch(frame, self)
+        except Disconnect as reason:
+            return self.close(str(reason))
+        if answer is None:
+            return
+        if isinstance(answer, Pending):
+            self._order.append(answer)
+            if answer.ready:
+                self._release()
+            elif not answer.overtaking:
+                self._held = answer
+        elif self._order:
+            pending = Pending(self, True)
+            pending.parts, pending.ready = answer, True
+            self._order.append(pending)
+        else:
+            self._out.extend(answer)
+
+    def answered(self, pending: Pending) -> None:
+        """An answer that was waited for has come."""
+        if self.closed:
+            return
+        if self._order and self._order[0] is pending:
+            self._release()
+        if self._held is pending:
+            self._held = None
+            while self._backlog and self._held is None and not self.closed:
+                self._serve(memoryview(self._backlog.popleft()))
+        if self.closed:
+            return
+        if self._out and not self._writing:
+            self._flush()
+        self._adjust_reading()
+
+    def _release(self) -> None:
+        order = self._order
+        while order and order[0].ready:
+            parts = order.popleft().parts
+            if parts:
+                self._out.extend(parts)
+
+    def _adjust_reading(self) -> None:
+        if self.closed:
+            return
+        wanted = not self._writing and not self._backlog and len(self._order) < self._max_in_flight
+        if wanted != self._reading:
+            self._reading = wanted
+            self._stream.watch_reads(self._readable if wanted else None)
+
+    # --- out ---
+
+    def _flush(self) -> None:
+        """Write until everything is out or the socket takes no more."""
+        out = self._out
+        stream = self._stream
+        try:
+            while out:
+                part = out[0]
+                if isinstance(part, FileRange):
+                    sent = stream.send_file(part)
+                    if sent == WOULD_BLOCK:
+                        break
+                    if sent < part.size:
+                        out[0] = FileRange(part.file, part.position + sent, part.size - sent)
+                        continue
+                else:
+                    if len(out) > 1 and len(part) < JOIN_BYTES:
+                        part = self._join()
+                    sent = stream.send(part, len(out) > 1)
+                    if sent == WOULD_BLOCK:
+                        break
+                    if sent < len(part):
+                        out[0] = memoryview(part)[sent:]
+                        continue
+                out.popleft()
+        except OSError as error:
+            return self.close(error.strerror or str(error))
+        blocked = bool(out)
+        if blocked != self._writing:
+            self._writing = blocked
+            stream.watch_writes(self._writable if blocked else None)
+
+    def _join(self) -> Part:
+        """Make one part of the small byte parts at the front."""
+        out = self._out
+        small = [out.popleft()]
+        size = len(small[0])
+        while out and not isinstance(out[0], FileRange) and size + len(out[0]) <= JOIN_BYTES:
+            part = out.popleft()
+            size += len(part)
+            small.append(part)
+        joined = small[0] if len(small) == 1 else b"".join(small)  # type: ignore[arg-type]
+        out.appendleft(joined)
+        return joined
+
+    def _writable(self) -> None:
+        self._flush()
+        self._adjust_reading()
+
+    # --- end ---
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is being served or sent."""
+        return not self._order and not self._out and not self._backlog
+
+    def close(self, reason: str) -> None:
+        """Drop the connection; answers that still wait are discarded when they come."""
+        if self.closed:
+            return
+        self.closed = True
+        self._out.clear()
+        self._order.clear()
+        self._backlog.clear()
+        self._held = None
+        self._stream.close()
+        self._closed_callback(self, reason)

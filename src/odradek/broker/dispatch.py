@@ -1,0 +1,124 @@
+"""From a frame to an answer: header, version check, decoding, the endpoint, encoding.
+
+This is the path of every request; what can be decided by the API alone lives in `odradek.api`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable
+from typing import Any
+
+from odradek.api.context import RequestContext, Services
+from odradek.api.failures import failure_response
+from odradek.api.registry import Endpoint, endpoint
+from odradek.broker.connection import Connection, Disconnect, Pending
+from odradek.ports.network import Part
+from odradek.wire.apis import APIS, ApiKey, response_header_version
+from odradek.wire.errors import ErrorCode, KafkaError
+from odradek.wire.headers import parse_request_header
+from odradek.wire.primitives import DecodeError
+
+log = logging.getLogger("odradek.requests")
+
+
+def encode_response(message: Any, key: int, version: int, correlation_id: int) -> bytearray:
+    """A whole response frame: size, correlation id, tagged fields where the header has them, body."""
+    out = bytearray(4)
+    out += correlation_id.to_bytes(4, "big", signed=True)
+    if response_header_version(key, version):
+        out.append(0)
+    message.encode(out, version)
+    out[0:4] = (len(out) - 4).to_bytes(4, "big")
+    return out
+
+
+class Dispatcher:
+    """Serves the frames of all connections of a broker."""
+
+    __slots__ = ("_loop", "_services", "_tasks")
+
+    def __init__(self, services: Services, loop: asyncio.AbstractEventLoop) -> None:
+        self._services = services
+        self._loop = loop
+        self._tasks: set[asyncio.Future[Any]] = set()
+
+    def __call__(self, frame: memoryview, connection: Connection) -> list[Part] | Pending | None:
+        try:
+            key, version, correlation_id, client_id, position = parse_request_header(frame)
+        except DecodeError as error:
+            raise Disconnect(f"unreadable request header: {error}") from error
+        found = endpoint(key)
+        if found is None:
+            raise Disconnect(f"request for API key {key}, which is not served")
+        spec = APIS[key]
+        if not spec.min_version <= version <= spec.max_version:
+            return self._unsupported(found, version, correlation_id)
+        try:
+            request, end = found.decode(frame, position, version)
+        except DecodeError as error:
+            raise Disconnect(f"unreadable {found.key.name} request v{version}: {error}") from error
+        context = RequestContext(self._services, version, correlation_id, client_id, connection)
+        try:
+            answer = found.handle(request, context)
+        except Exception as error:  # noqa: BLE001 - whatever a handler raises costs this request only
+            answer = self._failed(found, request, context, error)
+        if answer is None:
+            return None
+        if isinstance(answer, list):
+            return answer
+        if isinstance(answer, Awaitable):
+            return self._wait(found, request, context, answer)
+        return [encode_response(answer, key, version, correlation_id)]
+
+    def _unsupported(self, found: Endpoint, version: int, correlation_id: int) -> list[Part]:
+        if found.key != ApiKey.API_VERSIONS:
+            raise Disconnect(f"{found.key.name} request in version {version}, which is not supported")
+        # KIP-511: the answer has the oldest form, so that a client of any age can read which versions there are.
+        from odradek.api.api_18_api_versions import unsupported_version_response
+
+        return [encode_response(unsupported_version_response(), found.key, 0, correlation_id)]
+
+    def _wait(self, found: Endpoint, request: Any, context: RequestContext, answer: Awaitable[Any]) -> Pending:
+        pending = Pending(context.connection, found.overtaking)
+        future = asyncio.ensure_future(answer, loop=self._loop)
+        self._tasks.add(future)
+
+        def done(finished: asyncio.Future[Any]) -> None:
+            self._tasks.discard(finished)
+            if finished.cancelled():
+                return context.connection.close("the broker stops")
+            error = finished.exception()
+            if error is None:
+                result = finished.result()
+            elif isinstance(error, Exception):
+                result = self._failed(found, request, context, error)
+            else:
+                raise error
+            if result is None or isinstance(result, list):
+                pending.answer(result)
+            else:
+                frame = encode_response(result, found.key, context.version, context.correlation_id)
+                pending.answer([frame])
+
+        future.add_done_callback(done)
+        return pending
+
+    def _failed(self, found: Endpoint, request: Any, context: RequestContext, error: Exception) -> Any:
+        if isinstance(error, KafkaError):
+            code, message = error.code, error.message
+        else:
+            log.error("%s v%d from %s failed", found.key.name, context.version, context.client_id, exc_info=error)
+            code, message = ErrorCode.UNKNOWN_SERVER_ERROR, None
+        response = failure_response(found.key, request, context.version, code, message)
+        if found.raw and response is not None:
+            return [encode_response(response, found.key, context.version, context.correlation_id)]
+        return response
+
+    async def drain(self, timeout: float) -> None:
+        """Wait for the requests being served, then cancel what still waits."""
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=timeout)
+        for task in list(self._tasks):
+            task.cancel()

@@ -1,0 +1,121 @@
+"""Listening sockets and the connections accepted on them, within the limits of the configuration."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+
+from odradek.broker.config import BrokerConfig
+from odradek.broker.connection import Connection, Dispatch
+from odradek.ports.clock import Clock
+from odradek.ports.network import Listener, Network, Stream
+
+log = logging.getLogger("odradek.connections")
+
+
+class Server:
+    """All listeners of a broker and their connections.
+
+    `max.connections`, `max.connections.per.ip` and `connections.max.idle.ms` are enforced here; `socket.request.max.bytes`
+    and `odradek.max.in.flight.requests` by each connection.
+    """
+
+    __slots__ = (
+        "_clock",
+        "_config",
+        "_dispatch",
+        "_idle_timer",
+        "_listeners",
+        "_network",
+        "_next_identifier",
+        "_per_ip",
+        "connections",
+    )
+
+    def __init__(self, network: Network, dispatch: Dispatch, config: BrokerConfig, clock: Clock) -> None:
+        self._network = network
+        self._dispatch = dispatch
+        self._config = config
+        self._clock = clock
+        self._listeners: list[Listener] = []
+        self._next_identifier = 0
+        self._per_ip: Counter[str] = Counter()
+        self._idle_timer: asyncio.TimerHandle | None = None
+        self.connections: dict[int, Connection] = {}
+
+    def listen(self, name: str, host: str, port: int) -> Listener:
+        """Open one listener; OSError when the address cannot be bound."""
+        listener = self._network.listen(host, port, lambda stream: self._accept(stream, name))
+        self._listeners.append(listener)
+        return listener
+
+    def _accept(self, stream: Stream, listener_name: str) -> None:
+        config = self._config
+        host = stream.peer_host
+        if len(self.connections) >= config.number("max.connections"):
+            log.warning("connection from %s refused: max.connections reached", host)
+            return stream.close()
+        if self._per_ip[host] >= config.number("max.connections.per.ip"):
+            log.warning("connection from %s refused: max.connections.per.ip reached", host)
+            return stream.close()
+        self._next_identifier += 1
+        connection = Connection(
+            stream,
+            self._dispatch,
+            self._next_identifier,
+            listener_name,
+            config.number("socket.request.max.bytes"),
+            config.number("odradek.max.in.flight.requests"),
+            self._closed,
+        )
+        self.connections[connection.identifier] = connection
+        self._per_ip[host] += 1
+        if self._idle_timer is None:
+            self._schedule_idle_check()
+
+    def _closed(self, connection: Connection, reason: str) -> None:
+        self.connections.pop(connection.identifier, None)
+        host = connection.peer_host
+        self._per_ip[host] -= 1
+        if not self._per_ip[host]:
+            del self._per_ip[host]
+        log.debug("connection %d from %s ended: %s", connection.identifier, host, reason)
+
+    def _schedule_idle_check(self) -> None:
+        idle_ms = self._config.number("connections.max.idle.ms")
+        if idle_ms <= 0:
+            return
+        loop = asyncio.get_running_loop()
+        self._idle_timer = loop.call_later(max(1.0, idle_ms / 2000), self._close_idle, {})
+
+    def _close_idle(self, seen: dict[int, tuple[int, float]]) -> None:
+        """Twice in an idle period, close what has not sent a request since; nothing is written per request for this."""
+        now = self._clock.monotonic()
+        limit = self._config.number("connections.max.idle.ms") / 1000
+        current: dict[int, tuple[int, float]] = {}
+        for connection in list(self.connections.values()):
+            count, since = seen.get(connection.identifier, (-1, now))
+            if connection.requests_received != count or not connection.idle:
+                since = now
+            elif now - since >= limit:
+                connection.close("idle for connections.max.idle.ms")
+                continue
+            current[connection.identifier] = (connection.requests_received, since)
+        if not current:
+            self._idle_timer = None
+            return
+        self._idle_timer = asyncio.get_running_loop().call_later(max(1.0, limit / 2), self._close_idle, current)
+
+    def stop_listening(self) -> None:
+        for listener in self._listeners:
+            listener.close()
+        self._listeners.clear()
+
+    def close(self) -> None:
+        self.stop_listening()
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
+            self._idle_timer = None
+        for connection in list(self.connections.values()):
+            connection.close("the broker stops")

@@ -1,0 +1,86 @@
+"""`odradek COMMAND …`: finds the command's module and runs it.
+
+Exit status 0 for success, 1 when the cluster refused or something failed, 2 for a mistake on the command line or in a
+configuration file; failures are one line on standard error.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from collections.abc import Sequence
+from typing import Protocol
+
+COMMANDS = {
+    "serve": "run a broker",
+    "topics": "list, create, describe, alter and delete topics",
+    "produce": "send records read from standard input",
+    "consume": "print the records of topics",
+    "groups": "list, describe and delete consumer groups, reset their offsets",
+    "configs": "describe and alter configurations of topics, brokers and groups",
+    "completion": "print a shell completion script",
+}
+"""Command -> what it does. `odradek.cli.COMMAND` has `configure(parser)` and `run(arguments) -> exit status`."""
+
+
+class Command(Protocol):
+    def configure(self, parser: argparse.ArgumentParser) -> None: ...
+
+    def run(self, arguments: argparse.Namespace) -> int: ...
+
+
+class UsageError(Exception):
+    """A mistake in the arguments or in a file they name: one line, exit status 2."""
+
+
+class CommandError(Exception):
+    """What the command was asked to do did not work: one line, exit status 1."""
+
+
+def load(name: str) -> Command:
+    module: Command = importlib.import_module(f"odradek.cli.{name}")  # type: ignore[assignment]
+    return module
+
+
+def overview() -> str:
+    width = max(map(len, COMMANDS))
+    lines = "\n".join(f"  {name:<{width}}  {about}" for name, about in COMMANDS.items())
+    return f"usage: odradek COMMAND [OPTIONS]\n\ncommands:\n{lines}\n\n`odradek COMMAND --help` tells a command's options."
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if not words or words[0] in ("-h", "--help", "help"):
+        print(overview())
+        return 0 if words else 2
+    if words[0] in ("--version", "version"):
+        from odradek.version import __version__
+
+        print(f"odradek {__version__}")
+        return 0
+    name = words[0]
+    if name not in COMMANDS:
+        print(f"odradek: unknown command {name!r}; `odradek --help` lists the commands", file=sys.stderr)
+        return 2
+    command = load(name)
+    parser = argparse.ArgumentParser(prog=f"odradek {name}", description=COMMANDS[name], allow_abbrev=False)
+    command.configure(parser)
+    try:
+        return command.run(parser.parse_args(words[1:]))
+    except UsageError as error:
+        print(f"odradek {name}: {error}", file=sys.stderr)
+        return 2
+    except CommandError as error:
+        print(f"odradek {name}: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        # The reader of our output (head, less) has gone: that is its right.
+        sys.stderr.close()
+        return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

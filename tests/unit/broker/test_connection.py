@@ -1,0 +1,193 @@
+"""The connection: order of answers, backpressure, partial writes, file ranges."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from odradek.broker.connection import Connection, Disconnect, Pending
+from odradek.ports.disk import FileRange, SystemDisk
+from odradek.ports.network import WOULD_BLOCK, Part
+
+
+class ScriptedStream:
+    """A stream whose input is a list of chunks and whose socket takes as many bytes as `window` says."""
+
+    peer_host = "127.0.0.1"
+    peer_port = 1
+
+    def __init__(self) -> None:
+        self.incoming: list[bytes] = []
+        self.sent = bytearray()
+        self.window: int | None = None
+        self.read_callback: Callable[[], None] | None = None
+        self.write_callback: Callable[[], None] | None = None
+        self.closed = False
+
+    def receive_into(self, buffer: memoryview) -> int:
+        if not self.incoming:
+            return WOULD_BLOCK
+        chunk = self.incoming.pop(0)
+        buffer[: len(chunk)] = chunk
+        return len(chunk)
+
+    def _take(self, data: bytes) -> int:
+        if self.window is None:
+            self.sent += data
+            return len(data)
+        if not self.window:
+            return WOULD_BLOCK
+        taken = min(self.window, len(data))
+        self.window -= taken
+        self.sent += data[:taken]
+        return taken
+
+    def send(self, part: bytes | bytearray | memoryview, more: bool) -> int:
+        return self._take(bytes(part))
+
+    def send_file(self, part: FileRange) -> int:
+        return self._take(part.file.read(part.position, part.size))
+
+    def watch_reads(self, callback: Callable[[], None] | None) -> None:
+        self.read_callback = callback
+
+    def watch_writes(self, callback: Callable[[], None] | None) -> None:
+        self.write_callback = callback
+
+    def close(self) -> None:
+        self.closed = True
+        self.read_callback = self.write_callback = None
+
+    def deliver(self, *frames: bytes) -> None:
+        for frame in frames:
+            self.incoming.append(len(frame).to_bytes(4, "big") + frame)
+        while self.incoming and self.read_callback is not None:
+            self.read_callback()
+
+
+class Server:
+    """Answers a frame by itself; frames that begin with `wait` or `hold` are answered when told."""
+
+    def __init__(self, max_in_flight: int = 100, max_frame_bytes: int = 1 << 20) -> None:
+        self.stream = ScriptedStream()
+        self.served: list[bytes] = []
+        self.waiting: dict[bytes, Pending] = {}
+        self.reasons: list[str] = []
+        self.extra: list[Part] = []
+        self.connection = Connection(
+            self.stream, self.dispatch, 1, "PLAINTEXT", max_frame_bytes, max_in_flight, lambda _, why: self.reasons.append(why)
+        )
+
+    def dispatch(self, frame: memoryview, connection: Connection) -> list[Part] | Pending | None:
+        request = bytes(frame)
+        self.served.append(request)
+        if request == b"bad":
+            raise Disconnect("garbage")
+        if request == b"silent":
+            return None
+        if request.startswith((b"wait", b"hold")):
+            self.waiting[request] = Pending(connection, request.startswith(b"wait"))
+            return self.waiting[request]
+        return [request, *self.extra]
+
+
+def test_answers_leave_in_the_order_of_the_requests_though_later_ones_are_ready_first() -> None:
+    server = Server()
+    server.stream.deliver(b"a", b"wait1", b"b", b"wait2", b"silent", b"c")
+    assert server.served == [b"a", b"wait1", b"b", b"wait2", b"silent", b"c"]
+    assert server.stream.sent == b"a"
+    server.waiting[b"wait2"].answer([b"2"])
+    assert server.stream.sent == b"a"
+    server.waiting[b"wait1"].answer([b"1"])
+    assert server.stream.sent == b"a1b2c"
+
+
+def test_a_request_that_must_not_be_overtaken_holds_up_the_next_ones() -> None:
+    server = Server()
+    server.stream.deliver(b"hold1")
+    server.stream.incoming.append(b"".join(len(f).to_bytes(4, "big") + f for f in (b"a", b"hold2", b"b")))
+    server.stream.deliver()
+    assert server.served == [b"hold1"]
+    server.waiting[b"hold1"].answer([b"1"])
+    assert server.served == [b"hold1", b"a", b"hold2"]
+    assert server.stream.sent == b"1a"
+    server.waiting[b"hold2"].answer(None)
+    assert server.stream.sent == b"1ab"
+
+
+def test_reading_stops_while_the_peer_takes_no_answers_and_goes_on_after() -> None:
+    server = Server()
+    server.stream.window = 3
+    server.stream.deliver(b"answer")
+    assert server.stream.sent == b"ans"
+    assert server.stream.read_callback is None
+    server.stream.window = None
+    assert server.stream.write_callback is not None
+    server.stream.write_callback()
+    assert server.stream.sent == b"answer"
+    assert server.stream.write_callback is None
+    assert server.stream.read_callback is not None
+
+
+def test_reading_stops_at_the_limit_of_open_requests() -> None:
+    server = Server(max_in_flight=2)
+    server.stream.deliver(b"wait1", b"wait2")
+    assert server.stream.read_callback is None
+    server.waiting[b"wait1"].answer([b"1"])
+    assert server.stream.read_callback is not None
+
+
+def test_a_frame_over_the_limit_closes_the_connection() -> None:
+    server = Server(max_frame_bytes=10)
+    server.stream.deliver(b"x" * 11)
+    assert server.stream.closed
+    assert len(server.reasons) == 1
+
+
+def test_garbage_closes_the_connection_once_and_late_answers_are_dropped() -> None:
+    server = Server()
+    server.stream.deliver(b"wait1", b"bad", b"a")
+    assert server.stream.closed
+    assert server.served == [b"wait1", b"bad"]
+    server.waiting[b"wait1"].answer([b"1"])
+    server.connection.close("again")
+    assert server.reasons == ["garbage"]
+    assert server.stream.sent == b""
+
+
+def test_a_broken_stream_ends_the_connection() -> None:
+    server = Server()
+    server.stream.incoming.append(b"")
+    server.stream.deliver()
+    assert server.reasons == ["closed by the peer"]
+
+
+@given(st.lists(st.integers(1, 40), min_size=1, max_size=60), st.integers(1, 5))
+def test_any_window_of_the_socket_sends_the_same_bytes(
+    tmp_path_factory: pytest.TempPathFactory, windows: list[int], answers: int
+) -> None:
+    disk = SystemDisk()
+    path = str(tmp_path_factory.mktemp("ranges") / "data")
+    disk.write_atomic(path, bytes(range(200)), sync=False)
+    file = disk.open(path)
+    server = Server()
+    server.extra = [FileRange(file, 10, 50), b"-", memoryview(b"tail" * 10), FileRange(file, 100, 30)]
+    one = bytes(range(10, 60)) + b"-" + b"tail" * 10 + bytes(range(100, 130))
+    server.stream.window = 0
+    for i in range(answers):
+        server.stream.deliver(b"q%d" % i)
+    for window in windows:
+        server.stream.window = window
+        if server.stream.write_callback is not None:
+            server.stream.write_callback()
+        if server.stream.read_callback is not None:
+            server.stream.deliver()
+    while server.stream.write_callback is not None or server.stream.incoming:
+        server.stream.window = None
+        if server.stream.write_callback is not None:
+            server.stream.write_callback()
+        server.stream.deliver()
+    assert bytes(server.stream.sent) == b"".join(b"q%d" % i + one for i in range(answers))
