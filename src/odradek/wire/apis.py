@@ -47,7 +47,7 @@ def _load(key: int, kind: str) -> type[ApiMessage]:
 
 
 def request_header_version(key: int, version: int) -> int:
-    """0 (no client id: ControlledShutdown v0), 1 (client id) or 2 (and tagged fields); KeyError if the key is unknown."""
+    """0 (ControlledShutdown v0: no client id), 1 (client id) or 2 (tagged fields, too); KeyError for an unknown key."""
     if version >= APIS[key].flexible_from:
         return 2
     return 0 if key == _CONTROLLED_SHUTDOWN and version == 0 else 1

@@ -1,7 +1,7 @@
 """Request and response headers, by hand: every frame passes here.
 
-A frame here is what follows the four bytes of its size. Source: Kafka protocol guide; KIP-482 (header versions 2 and 1),
-KIP-511 (ApiVersions).
+A frame here is what follows the four bytes of its size. Source: Kafka protocol guide; KIP-482 (header versions 2
+and 1), KIP-511 (ApiVersions).
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""The protocol's primitive types: readers take `(view, position)` and return `(value, next position)`, writers append to
-a bytearray.
+"""Primitive types: readers take `(view, position)` and return `(value, next position)`, writers append to a bytearray.
 
 Readers check every length against the bytes that are left before they allocate. They may let `struct.error`,
 `IndexError` and `UnicodeDecodeError` (together `DECODE_FAULTS`) out for truncated input: each message's `decode` turns
