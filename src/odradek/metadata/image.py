@@ -1,8 +1,8 @@
 """What a broker knows of its cluster at one moment: brokers, topics, partitions, configurations.
 
-A `ClusterImage` never changes; a change makes the next one, which shares all it can with the one before. Whoever holds an
-image can therefore read it for as long as it likes, and compare two by identity of their parts. Mappings inside are plain
-dicts for speed: nobody may write to them.
+A `ClusterImage` never changes; a change makes the next one, which shares all it can with the one before. Whoever holds
+an image can therefore read it for as long as it likes, and compare two by identity of their parts. Mappings inside are
+plain dicts for speed: nobody may write to them.
 """
 
 from __future__ import annotations
@@ -43,7 +43,10 @@ class Broker(NamedTuple):
 
 
 class PartitionState(NamedTuple):
-    """Who leads and who follows. `partition_epoch` grows with every change (KIP-497), `leader_epoch` with every election."""
+    """Who leads and who follows.
+
+    `leader_epoch` grows with every election, `partition_epoch` with every change (KIP-497).
+    """
 
     leader: int
     leader_epoch: int
@@ -162,19 +165,20 @@ class ClusterImage:
         """Add topics or put them in the place of those of the same name."""
         image = self._next()
         by_name = dict(self.topics)
-        names = self.topic_names
+        names: dict[bytes, str] | None = None
         for topic in topics:
             old = by_name.get(topic.name)
             by_name[topic.name] = topic
             # Most changes keep the id: then the index by id stays shared.
             if old is None or old.id != topic.id:
-                if names is self.topic_names:
-                    names = dict(names)
+                if names is None:
+                    names = dict(self.topic_names)
                 if old is not None:
                     del names[old.id]
                 names[topic.id] = topic.name
         image.topics = by_name
-        image.topic_names = names
+        if names is not None:
+            image.topic_names = names
         return image
 
     def with_topic(self, topic: Topic) -> ClusterImage:

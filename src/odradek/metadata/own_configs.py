@@ -1,0 +1,91 @@
+"""Broker configurations that Apache Kafka 4.3 does not have: our own, and older ones that stand in people's files.
+
+The older ones are accepted with the limits of their time; those that we act on (`host.name`, the control plane) are
+effective as any other.
+"""
+
+from odradek.metadata.config_definitions import ConfigDefinition, ConfigType, Importance, Scope, at_least
+
+_c = ConfigDefinition
+BOOLEAN = ConfigType.BOOLEAN
+INT = ConfigType.INT
+LIST = ConfigType.LIST
+LONG = ConfigType.LONG
+PASSWORD = ConfigType.PASSWORD
+STRING = ConfigType.STRING
+HIGH = Importance.HIGH
+MEDIUM = Importance.MEDIUM
+LOW = Importance.LOW
+READ_ONLY = Scope.READ_ONLY
+CLUSTER_WIDE = Scope.CLUSTER_WIDE
+
+ODRADEK_CONFIGS = (_c("odradek.max.in.flight.requests", INT, "1000", at_least(1)),)
+
+_LEGACY = (
+    # ZooKeeper, to 3.9
+    _c("zookeeper.connect", STRING, None, None, HIGH),
+    _c("zookeeper.session.timeout.ms", INT, "18000", None, HIGH),
+    _c("zookeeper.connection.timeout.ms", INT, None, None, HIGH),
+    _c("zookeeper.max.in.flight.requests", INT, "10", at_least(1), HIGH),
+    _c("zookeeper.set.acl", BOOLEAN, "false", None, HIGH),
+    _c("zookeeper.sync.time.ms", INT, "2000", None, LOW),
+    _c("zookeeper.metadata.migration.enable", BOOLEAN, "false", None, HIGH),
+    _c("zookeeper.metadata.migration.min.batch.size", INT, "200", at_least(1)),
+    _c("zookeeper.clientCnxnSocket", STRING, None),
+    _c("zookeeper.ssl.client.enable", BOOLEAN, "false"),
+    _c("zookeeper.ssl.keystore.location", STRING, None),
+    _c("zookeeper.ssl.keystore.password", PASSWORD, None),
+    _c("zookeeper.ssl.keystore.type", STRING, None),
+    _c("zookeeper.ssl.truststore.location", STRING, None),
+    _c("zookeeper.ssl.truststore.password", PASSWORD, None),
+    _c("zookeeper.ssl.truststore.type", STRING, None),
+    _c("zookeeper.ssl.protocol", STRING, "TLSv1.2", None, LOW),
+    _c("zookeeper.ssl.enabled.protocols", LIST, None, None, LOW),
+    _c("zookeeper.ssl.cipher.suites", LIST, None, None, LOW),
+    _c("zookeeper.ssl.endpoint.identification.algorithm", STRING, "HTTPS", None, LOW),
+    _c("zookeeper.ssl.crl.enable", BOOLEAN, "false", None, LOW),
+    _c("zookeeper.ssl.ocsp.enable", BOOLEAN, "false", None, LOW),
+    # addresses, to 2.8
+    _c("host.name", STRING, "", None, HIGH),
+    _c("port", INT, "9092", None, HIGH),
+    _c("advertised.host.name", STRING, None, None, HIGH),
+    _c("advertised.port", INT, None, None, HIGH),
+    # identity and control, to 3.9
+    _c("broker.id.generation.enable", BOOLEAN, "true"),
+    _c("reserved.broker.max.id", INT, "1000", at_least(0)),
+    _c("control.plane.listener.name", STRING, None, None, HIGH),
+    _c("controlled.shutdown.max.retries", INT, "3"),
+    _c("controlled.shutdown.retry.backoff.ms", LONG, "5000"),
+    _c("controller.message.queue.size", INT, str(2**31 - 1)),
+    _c("inter.broker.protocol.version", STRING, "3.9-IV0"),
+    _c("leader.imbalance.per.broker.percentage", INT, "10", None, HIGH),
+    _c("replica.lag.max.messages", LONG, "4000", None, HIGH),
+    _c("eligible.leader.replicas.enable", BOOLEAN, "false", None, HIGH),
+    # records and logs, to 3.9
+    _c("log.message.format.version", STRING, "3.0-IV1"),
+    _c("log.message.downconversion.enable", BOOLEAN, "true", None, LOW, CLUSTER_WIDE),
+    _c("log.message.timestamp.difference.max.ms", LONG, str(2**63 - 1), at_least(0), MEDIUM, CLUSTER_WIDE),
+    _c("offsets.commit.required.acks", INT, "-1", None, HIGH),
+    # groups, to 4.0
+    _c("group.coordinator.new.enable", BOOLEAN, "true"),
+    _c("group.share.enable", BOOLEAN, "false"),
+    _c("group.share.max.groups", INT, "10", at_least(1)),
+    # quotas, to 2.8
+    _c("quota.producer.default", LONG, str(2**63 - 1), at_least(1), HIGH),
+    _c("quota.consumer.default", LONG, str(2**63 - 1), at_least(1), HIGH),
+    # security, to 3.9
+    _c("delegation.token.master.key", PASSWORD, None),
+    _c("password.encoder.secret", PASSWORD, None),
+    _c("password.encoder.old.secret", PASSWORD, None),
+    _c("password.encoder.keyfactory.algorithm", STRING, None, None, LOW),
+    _c("password.encoder.cipher.algorithm", STRING, "AES/CBC/PKCS5Padding", None, LOW),
+    _c("password.encoder.key.length", INT, "128", at_least(8), LOW),
+    _c("password.encoder.iterations", INT, "4096", at_least(1024), LOW),
+    # read by the authorizer that Kafka comes with
+    _c("super.users", STRING, None),
+    _c("allow.everyone.if.no.acl.found", BOOLEAN, "false"),
+    _c("auto.include.jmx.reporter", BOOLEAN, "true", None, LOW),
+)
+
+# They answer no DescribeConfigs: a 4.3 broker has never heard of them.
+LEGACY_CONFIGS = tuple(definition._replace(listed=False) for definition in _LEGACY)
