@@ -1,7 +1,7 @@
 """Spark's official connector against a broker: `python spark_official_job.py BOOTSTRAP TOPIC GROUP DIRECTORY JARS`.
 
-Writes two batches of rows and runs, after each, a query of its own on one checkpoint; shows what had arrived then. A process of its own,
-because a JVM takes `spark.jars` only when it starts.
+Writes two batches of rows and runs, after each, a query of its own on one checkpoint; shows what had arrived by then.
+A process of its own, because a JVM takes `spark.jars` only when it starts.
 """
 
 import json

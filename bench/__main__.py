@@ -1,0 +1,128 @@
+"""./dev bench: Odradek beside Apache Kafka 4.3.0 in one run.
+
+Each round starts each broker once, fresh and alone, in alternating order, and runs the cases against it with the same
+client and settings. Figures are medians over the rounds. Neither broker calls fsync. Needs Linux.
+"""
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from bench.metrics import METRICS, Row, summary
+from bench.servers import NAMES, Running, Server, rss_mb
+
+CASES = {
+    "start": "time from the start of the process to the first answer, and idle memory (always measured)",
+    "throughput": "produce and consume 2 M x 1,000 B, and the broker's CPU for it",
+    "one_record": "one-record requests per second, 1,000 in flight",
+    "synchronous": "round trips of 100-byte records, one at a time",
+    "end_to_end": "open-loop latency at 10,000 x 1 KB/s, acks=all",
+    "spark": "rows per second through Spark: our data source beside the official connector (not run unless named)",
+}
+DEFAULT = ("throughput", "one_record", "synchronous", "end_to_end")
+IDLE_SECONDS = 2.0
+Figures = dict[str, dict[str, list[float]]]
+
+
+def run_case(case: str, broker: Running, scale: float) -> dict[str, float]:
+    arguments = [case, broker.name, broker.bootstrap, str(broker.pid), str(scale)]
+    done = subprocess.run([sys.executable, "-m", "bench.cases", *arguments], stdout=subprocess.PIPE, text=True)
+    if done.returncode:
+        raise RuntimeError(f"case {case} failed against {broker.name}")
+    figures: dict[str, float] = json.loads(done.stdout.strip().splitlines()[-1])
+    return figures
+
+
+def run_round(server_name: str, cases: list[str], scale: float) -> dict[str, float]:
+    with Server(server_name) as server:
+        figures = {"start": server.start_seconds}
+        time.sleep(IDLE_SECONDS)
+        figures["memory idle"] = rss_mb(server.running.pid)
+        for case in cases:
+            began = time.monotonic()
+            measured = run_case(case, server.running, scale)
+            figures |= measured
+            shown = ", ".join(f"{name} {value:,.4g} {METRICS[name].unit}" for name, value in measured.items())
+            print(
+                f"  {server_name:8} {case:12} {time.monotonic() - began:5.1f} s  {shown}", file=sys.stderr, flush=True
+            )
+        if cases:
+            figures["memory loaded"] = rss_mb(server.running.pid)
+    return figures
+
+
+def measure(args: argparse.Namespace, cases: list[str]) -> Figures:
+    servers = [args.only] if args.only else list(NAMES)
+    figures: Figures = {name: {} for name in servers}
+    for number in range(args.rounds):
+        print(f"round {number + 1} of {args.rounds}", file=sys.stderr, flush=True)
+        for name in servers if number % 2 == 0 else reversed(servers):
+            for metric, value in run_round(name, cases, args.scale).items():
+                figures[name].setdefault(metric, []).append(value)
+    return figures
+
+
+def number(value: float | None) -> str:
+    if value is None:
+        return "-"
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
+
+
+def show(rows: list[Row]) -> None:
+    table = Table(title="medians", title_justify="left")
+    for column in ("", "unit", "odradek", "kafka", "ratio", "target", "met"):
+        table.add_column(column, justify="left" if column in ("", "unit", "target", "met") else "right")
+    for row in rows:
+        ratio = "-" if row.ratio is None else f"{row.ratio:.2f}×"
+        met = {True: "yes", False: "NO", None: ""}[row.met]
+        table.add_row(row.metric, row.unit, number(row.odradek), number(row.kafka), ratio, row.target, met)
+    Console(width=None if sys.stdout.isatty() else 110).print(table)
+
+
+def save(path: Path, args: argparse.Namespace, figures: Figures, rows: list[Row]) -> None:
+    machine = {"cpus": os.cpu_count(), "platform": platform.platform(), "python": platform.python_version()}
+    content = {
+        "when": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "machine": machine,
+        "scale": args.scale,
+        "rounds": figures,
+        "summary": [row._asdict() for row in rows],
+    }
+    path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog="./dev bench",
+        description=__doc__ + "\nCases:\n" + "\n".join(f"  {name:12} {what}" for name, what in CASES.items()),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("case", nargs="*", help=f"default: {' '.join(DEFAULT)}")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument(
+        "--scale", type=float, default=1.0, help="multiplies the number of records: 0.1 for a quick look"
+    )
+    parser.add_argument("--only", choices=NAMES, help="measure one broker alone")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="every round's figures and the medians")
+    args = parser.parse_args()
+    if unknown := set(args.case) - set(CASES):
+        parser.error(f"no case {', '.join(sorted(unknown))}")
+    cases = [case for case in args.case or DEFAULT if case != "start"]
+    figures = measure(args, cases)
+    rows = summary(figures)
+    show(rows)
+    if args.json:
+        save(args.json, args, figures, rows)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,82 @@
+"""What is measured, in which direction it is good, and what Odradek should reach beside Apache Kafka."""
+
+from collections.abc import Mapping, Sequence
+from statistics import median
+from typing import NamedTuple
+
+
+class Metric(NamedTuple):
+    """`ratio` is the target of odradek/kafka: at least for what should be high, at most for what should be low."""
+
+    name: str
+    unit: str
+    more_is_better: bool
+    ratio: float | None = None
+    limit: float | None = None  # target of odradek's own figure
+
+    def met(self, ours: float, theirs: float | None) -> bool | None:
+        """None where there is no target, or nothing to compare with."""
+        verdicts = []
+        if self.ratio is not None and theirs:
+            verdicts.append(ours / theirs >= self.ratio if self.more_is_better else ours / theirs <= self.ratio)
+        if self.limit is not None:
+            verdicts.append(ours >= self.limit if self.more_is_better else ours <= self.limit)
+        return all(verdicts) if verdicts else None
+
+
+METRICS = {
+    m.name: m
+    for m in (
+        Metric("start", "s", False, 0.15, 0.4),
+        Metric("memory idle", "MB", False, 0.12),
+        Metric("produce", "MB/s", True, 2.5),
+        Metric("CPU in", "s/GB", False, 0.35),
+        Metric("consume", "MB/s", True, 1.2),
+        Metric("CPU out", "s/GB", False, 0.35),
+        Metric("CPU in + out", "s/GB", False, 0.35),
+        Metric("one-record requests", "1/s", True, 4.0),
+        Metric("synchronous p50", "µs", False, 0.7),
+        Metric("synchronous p99", "µs", False, 0.6),
+        Metric("end to end p50", "ms", False),
+        Metric("end to end p99", "ms", False, 0.4),
+        Metric("end to end p99.9", "ms", False),
+        Metric("memory loaded", "MB", False, 0.12),
+        Metric("spark read, odradek", "rows/s", True, None, 800_000),
+        Metric("spark read, official", "rows/s", True),
+        Metric("spark write, odradek", "rows/s", True),
+        Metric("spark write, official", "rows/s", True),
+    )
+}
+
+Rounds = Mapping[str, Mapping[str, Sequence[float]]]  # server -> metric -> one figure per round
+
+
+def percentile(ordered: Sequence[float], share: float) -> float:
+    return ordered[min(len(ordered) - 1, int(len(ordered) * share))]
+
+
+class Row(NamedTuple):
+    metric: str
+    unit: str
+    odradek: float | None
+    kafka: float | None
+    ratio: float | None
+    target: str
+    met: bool | None
+
+
+def summary(rounds: Rounds) -> list[Row]:
+    """The medians side by side, in the order of METRICS."""
+    rows = []
+    for metric in METRICS.values():
+        figures = {server: median(values[metric.name]) for server, values in rounds.items() if values.get(metric.name)}
+        if not figures:
+            continue
+        ours, theirs = figures.get("odradek"), figures.get("kafka")
+        sign = "≥" if metric.more_is_better else "≤"
+        targets = [f"{sign} {metric.ratio:g}×"] if metric.ratio is not None else []
+        targets += [f"{sign} {metric.limit:g} {metric.unit}"] if metric.limit is not None else []
+        ratio = ours / theirs if ours is not None and theirs else None
+        met = metric.met(ours, theirs) if ours is not None else None
+        rows.append(Row(metric.name, metric.unit, ours, theirs, ratio, " and ".join(targets), met))
+    return rows
