@@ -15,6 +15,7 @@ from odradek.wire.primitives import (
     NEVER_FLEXIBLE,
     DecodeError,
     EncodeError,
+    lacking,
     read_compact_count,
     read_compact_nullable_count,
     read_compact_string,
@@ -37,14 +38,10 @@ _pack_H = Struct(">h").pack
 _pack_Q = Struct(">q").pack
 _pack_QHIB = Struct(">qhib").pack
 _pack_QQ = Struct(">qq").pack
-_pack_QQH = Struct(">qqh").pack
-_pack_QQQHHIB = Struct(">qqqhhib").pack
 _unpack_H = Struct(">h").unpack_from
 _unpack_Q = Struct(">q").unpack_from
 _unpack_QHIB = Struct(">qhib").unpack_from
 _unpack_QQ = Struct(">qq").unpack_from
-_unpack_QQH = Struct(">qqh").unpack_from
-_unpack_QQQHHIB = Struct(">qqqhhib").unpack_from
 
 
 class TransactionLogKey:
@@ -185,16 +182,17 @@ class TransactionLogValue:
                     if position != end:
                         raise tag_mismatch(tag, position, end)
             else:
+                self.previous_producer_id = -1
+                self.next_producer_id = -1
+                self.next_producer_epoch = -1
+                self.client_transaction_version = 0
                 (
                     self.producer_id,
-                    self.previous_producer_id,
-                    self.next_producer_id,
                     self.producer_epoch,
-                    self.next_producer_epoch,
                     self.transaction_timeout_ms,
                     self.transaction_status,
-                ) = _unpack_QQQHHIB(view, position)
-                position += 33
+                ) = _unpack_QHIB(view, position)
+                position += 15
                 count, position = read_nullable_count(view, position, 6)
                 if count < 0:
                     self.transaction_partitions = None
@@ -209,9 +207,8 @@ class TransactionLogValue:
                 (
                     self.transaction_last_update_timestamp_ms,
                     self.transaction_start_timestamp_ms,
-                    self.client_transaction_version,
-                ) = _unpack_QQH(view, position)
-                position += 18
+                ) = _unpack_QQ(view, position)
+                position += 16
         except DECODE_FAULTS as fault:
             raise DecodeError(f"TransactionLogValue version {version}: {fault}") from fault
         return self, position
@@ -257,12 +254,17 @@ class TransactionLogValue:
                 out.append(count)
                 out += tags
             else:
-                out += _pack_QQQHHIB(
+                if self.previous_producer_id != -1:
+                    raise lacking("TransactionLogValue", "previous_producer_id", version)
+                if self.next_producer_id != -1:
+                    raise lacking("TransactionLogValue", "next_producer_id", version)
+                if self.next_producer_epoch != -1:
+                    raise lacking("TransactionLogValue", "next_producer_epoch", version)
+                if self.client_transaction_version != 0:
+                    raise lacking("TransactionLogValue", "client_transaction_version", version)
+                out += _pack_QHIB(
                     self.producer_id,
-                    self.previous_producer_id,
-                    self.next_producer_id,
                     self.producer_epoch,
-                    self.next_producer_epoch,
                     self.transaction_timeout_ms,
                     self.transaction_status,
                 )
@@ -272,11 +274,7 @@ class TransactionLogValue:
                     write_count(out, self.transaction_partitions)
                     for item_transaction_partitions in self.transaction_partitions:
                         item_transaction_partitions.encode(out, version)
-                out += _pack_QQH(
-                    self.transaction_last_update_timestamp_ms,
-                    self.transaction_start_timestamp_ms,
-                    self.client_transaction_version,
-                )
+                out += _pack_QQ(self.transaction_last_update_timestamp_ms, self.transaction_start_timestamp_ms)
         except ENCODE_FAULTS as fault:
             raise EncodeError(f"TransactionLogValue version {version}: {fault}") from fault
 
