@@ -37,6 +37,8 @@ METRICS = {
         Metric("one-record requests", "1/s", True, 4.0),
         Metric("synchronous p50", "µs", False, 0.7),
         Metric("synchronous p99", "µs", False, 0.6),
+        Metric("flush p50", "µs", False, 0.7),
+        Metric("flush p99", "µs", False, 0.6),
         Metric("end to end p50", "ms", False),
         Metric("end to end p99", "ms", False, 0.4),
         Metric("end to end p99.9", "ms", False),

@@ -9,13 +9,13 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 def create(bootstrap: str, partitions: int) -> str:
     name = f"bench-{uuid.uuid4().hex[:12]}"
-    admin = AdminClient({"bootstrap.servers": bootstrap})  # lives until the answer has come
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 4})  # lives until the answer has come
     admin.create_topics([NewTopic(name, partitions, 1)])[name].result(30)
     return name
 
 
 def delete(bootstrap: str, name: str) -> None:
-    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 4})
     admin.delete_topics([name])[name].result(30)
 
 

@@ -18,7 +18,8 @@ PARTITIONS = 2
 class Load:
     """One idempotent producer that runs through crashes and remembers what was acknowledged, and where."""
 
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(self, bootstrap: str, value_bytes: int) -> None:
+        self._padding = b"x" * value_bytes
         self.acked: dict[int, tuple[int, int]] = {}
         self.failed: list[str] = []
         self.sent = 0
@@ -48,7 +49,7 @@ class Load:
         wanted, deadline = len(self.acked) + count, time.monotonic() + 60
         while len(self.acked) < wanted and time.monotonic() < deadline:
             if self.sent - len(self.acked) - len(self.failed) < 500:
-                value = b"%d:" % self.sent + b"x" * 200
+                value = b"%d:" % self.sent + self._padding
                 self._producer.produce(
                     TOPIC, value, partition=self.sent % PARTITIONS, on_delivery=self._delivered(self.sent)
                 )
@@ -90,13 +91,13 @@ def read_all(bootstrap: str) -> dict[int, list[tuple[int, int]]]:
     return found
 
 
-def crash_and_check(broker: BrokerProcess, rounds: int, seed: int) -> None:
+def crash_and_check(broker: BrokerProcess, rounds: int, seed: int, value_bytes: int = 200) -> None:
     chance = random.Random(seed)
     broker.start()
     AdminClient({"bootstrap.servers": broker.bootstrap}).create_topics([NewTopic(TOPIC, PARTITIONS, 1)])[TOPIC].result(
         30
     )
-    load = Load(broker.bootstrap)
+    load = Load(broker.bootstrap, value_bytes)
     for _ in range(rounds):
         load.send_until_acked(chance.randrange(1, 3000))
         broker.kill()
@@ -121,7 +122,7 @@ def test_ten_crashes_lose_nothing(make_broker: Callable[..., BrokerProcess]) -> 
 
 
 def test_crashes_with_small_segments_lose_nothing(make_broker: Callable[..., BrokerProcess]) -> None:
-    crash_and_check(make_broker({"log.segment.bytes": 65536, "log.index.interval.bytes": 4096}), rounds=5, seed=2)
+    crash_and_check(make_broker({"log.segment.bytes": 1048576}), rounds=5, seed=2, value_bytes=4000)
 
 
 @pytest.mark.long

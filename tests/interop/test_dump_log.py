@@ -1,5 +1,6 @@
 """Apache's DumpLogSegments reads the files that our log wrote."""
 
+import random
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -25,12 +26,12 @@ TOPIC, GROUP = "dumped", "dump-group"
 def fill(bootstrap: str) -> None:
     """Some segments of every codec, and a committed group offset."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    small = {"segment.bytes": "65536", "index.interval.bytes": "4096"}
+    small = {"segment.bytes": "1048576", "index.interval.bytes": "4096"}  # the smallest that Kafka 4 allows
     admin.create_topics([NewTopic(TOPIC, 1, 1, config=small)])[TOPIC].result(30)
     for codec in ("none", "gzip", "snappy", "lz4", "zstd"):
         producer = Producer({"bootstrap.servers": bootstrap, "compression.type": codec, "enable.idempotence": True})
         for i in range(300):
-            producer.produce(TOPIC, bytes(i % 256 for i in range(i, i + 400)), f"key-{i}", headers={"codec": codec})
+            producer.produce(TOPIC, random.Random(i).randbytes(2500) * 2, f"key-{i}", headers={"codec": codec})
             producer.poll(0)
             if i % 20 == 19:
                 assert producer.flush(30) == 0
