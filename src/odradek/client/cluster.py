@@ -1,0 +1,317 @@
+"""What producer, consumer and admin share: connections, metadata kept fresh, coordinators, retries with backoff."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, Final, TypeVar
+
+from odradek.client.config import CommonOptions
+from odradek.client.connection import Connection, Request, Response
+from odradek.client.connections import DATA, GROUP, BrokerAddress, Connections, backoff_seconds
+from odradek.client.errors import CallTimedOut, ClientClosed, ClientError, TransportError
+from odradek.client.metadata import MetadataCache, PartitionInfo, TopicInfo
+from odradek.ports.network import Network, TcpNetwork
+from odradek.ports.randomness import Random, SystemRandom
+from odradek.wire.errors import ErrorCode, KafkaError, error_code
+from odradek.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from odradek.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+
+GROUP_COORDINATOR: Final = 0
+TRANSACTION_COORDINATOR: Final = 1
+
+T = TypeVar("T")
+
+_STALE_METADATA: Final = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.REPLICA_NOT_AVAILABLE,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.INCONSISTENT_TOPIC_ID,
+        ErrorCode.LISTENER_NOT_FOUND,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.NOT_CONTROLLER,
+    }
+)
+_LOST_COORDINATOR: Final = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
+
+
+def error_of(code: int, message: str | None = None) -> KafkaError:
+    """The exception for an error code of an answer; without words of the broker it says what the code means."""
+    return KafkaError(error_code(code), message or None)
+
+
+def is_stale_metadata(code: int) -> bool:
+    """Whether an error code tells that leaders, topics or ids have changed."""
+    return code in _STALE_METADATA
+
+
+def is_retriable(error: BaseException) -> bool:
+    """Whether trying again may help (Kafka's RetriableException)."""
+    if isinstance(error, KafkaError):
+        return error.retriable
+    return isinstance(error, TransportError)
+
+
+class Cluster:
+    """A client's view of a cluster. Make it inside of a running event loop."""
+
+    __slots__ = (
+        "_auto_create", "_closed", "_coordinators", "_loop", "_refresh", "_refresh_again", "_topics", "connections",
+        "metadata", "options", "random",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        options: CommonOptions,
+        *,
+        network: Network | None = None,
+        random: Random | None = None,
+        allow_auto_create_topics: bool = True,
+    ) -> None:
+        self.options = options
+        self.random: Random = random or SystemRandom()
+        self.connections = Connections(network or TcpNetwork(), self.random, options)
+        self.metadata = MetadataCache()
+        self._auto_create = allow_auto_create_topics
+        self._topics: set[str] | None = set()
+        self._coordinators: dict[tuple[int, str], int] = {}
+        self._refresh: asyncio.Task[dict[str, int]] | None = None
+        self._refresh_again = False
+        self._loop = asyncio.get_running_loop()
+        self._closed = False
+
+    # --- requests ---
+
+    async def request(
+        self,
+        node_id: int,
+        request: Request,
+        response_type: type[Response],
+        *,
+        purpose: str = DATA,
+        at_most: int = 0x7FFF,
+        timeout_ms: float | None = None,
+    ) -> Response:
+        """One request to one broker, not retried. Raises ClientError."""
+        connection = await self.connections.get(node_id, purpose)
+        return await self.ask(connection, request, response_type, at_most=at_most, timeout_ms=timeout_ms)
+
+    async def ask(
+        self,
+        connection: Connection,
+        request: Request,
+        response_type: type[Response],
+        *,
+        at_most: int = 0x7FFF,
+        timeout_ms: float | None = None,
+    ) -> Response:
+        """One request on an open connection, in the best version that both sides know."""
+        version = connection.version_of(type(request), at_most)
+        wait_ms = self.options["request_timeout_ms"] if timeout_ms is None else timeout_ms
+        return await connection.request(request, response_type, version, wait_ms)
+
+    async def request_any(self, request: Request, response_type: type[Response]) -> Response:
+        """One request to some broker, not retried. Raises ClientError."""
+        return await self.ask(await self.connections.any(), request, response_type)
+
+    async def request_coordinator(
+        self,
+        kind: int,
+        key: str,
+        request: Request,
+        response_type: type[Response],
+        *,
+        at_most: int = 0x7FFF,
+        timeout_ms: float | None = None,
+    ) -> Response:
+        """One request to a group's or transactional id's coordinator. Raises ClientError, KafkaError.
+
+        The caller passes error codes of the answer to `check_coordinator`.
+        """
+        node_id = await self.coordinator(kind, key)
+        try:
+            return await self.request(
+                node_id, request, response_type, purpose=GROUP, at_most=at_most, timeout_ms=timeout_ms
+            )
+        except TransportError:
+            self.forget_coordinator(kind, key)
+            raise
+
+    async def coordinator(self, kind: int, key: str) -> int:
+        """Broker id of a coordinator, looked up when unknown. Raises ClientError, KafkaError."""
+        known = self._coordinators.get((kind, key))
+        if known is not None:
+            return known
+        connection = await self.connections.any()
+        request = FindCoordinatorRequest(key=key, key_type=kind, coordinator_keys=[key])
+        if connection.version_of(FindCoordinatorRequest) >= 4:
+            request.key = ""
+        else:
+            request.coordinator_keys = []
+        response = await self.ask(connection, request, FindCoordinatorResponse)
+        found: Any = response.coordinators[0] if response.coordinators else response
+        if found.error_code:
+            raise error_of(found.error_code, found.error_message)
+        self.connections.add_broker(BrokerAddress(found.node_id, found.host, found.port))
+        self._coordinators[kind, key] = found.node_id
+        return int(found.node_id)
+
+    def forget_coordinator(self, kind: int, key: str) -> None:
+        self._coordinators.pop((kind, key), None)
+
+    def check_coordinator(self, kind: int, key: str, code: int, message: str | None = None) -> None:
+        """Raise the KafkaError of an error code; a coordinator that is none any more is forgotten."""
+        if code in _LOST_COORDINATOR:
+            self.forget_coordinator(kind, key)
+        if code:
+            raise error_of(code, message)
+
+    async def controller(self) -> int:
+        """Broker id of the controller, or of some broker where the cluster keeps that to itself."""
+        if self.metadata.controller_id not in self.metadata.brokers:
+            await self.refresh_metadata()
+        if self.metadata.controller_id in self.metadata.brokers:
+            return self.metadata.controller_id
+        return next(iter(self.metadata.brokers))
+
+    # --- retries ---
+
+    async def retrying(self, call: Callable[[], Awaitable[T]], what: str, timeout_ms: float | None = None) -> T:
+        """Call until it succeeds or fails with what cannot be retried.
+
+        Raises CallTimedOut after `timeout_ms` (default_api_timeout_ms), caused by the last failure.
+        """
+        wait_ms = self.options["default_api_timeout_ms"] if timeout_ms is None else timeout_ms
+        failures = 0
+        last: Exception | None = None
+        try:
+            async with asyncio.timeout(wait_ms / 1000):
+                while True:
+                    try:
+                        return await call()
+                    except (KafkaError, ClientError) as error:
+                        if not is_retriable(error):
+                            raise
+                        last = error
+                        if isinstance(error, KafkaError) and error.code in _STALE_METADATA:
+                            self.want_metadata()
+                    failures += 1
+                    await asyncio.sleep(self.backoff(failures))
+        except TimeoutError as error:
+            if isinstance(error, ClientError):
+                raise
+            raise CallTimedOut(f"{what}: no success within {wait_ms:g} ms{f' ({last})' if last else ''}") from last
+
+    def backoff(self, failures: int) -> float:
+        """Seconds to wait after so many failures in a row."""
+        options = self.options
+        return backoff_seconds(failures, options["retry_backoff_ms"], options["retry_backoff_max_ms"], self.random)
+
+    # --- metadata ---
+
+    def follow_topics(self, topics: Iterable[str] | None) -> bool:
+        """Keep metadata of these topics (None: all) from now on; whether any is new."""
+        if topics is None:
+            changed = self._topics is not None
+            self._topics = None
+            return changed
+        wanted = set(topics)
+        changed = self._topics is None or bool(wanted - self._topics)
+        self._topics = wanted
+        return changed
+
+    def add_topic(self, topic: str) -> None:
+        """Keep metadata of one more topic."""
+        if self._topics is not None:
+            self._topics.add(topic)
+
+    def want_metadata(self) -> None:
+        """Have the metadata refreshed soon, in the background."""
+        if self._closed:
+            return
+        if self._refresh is None:
+            self._refresh = self._loop.create_task(self._refreshing())
+            self._refresh.add_done_callback(_retrieve)
+
+    async def refresh_metadata(self) -> dict[str, int]:
+        """Fetch the metadata now and return error codes by topic. Raises ClientError when no broker answers."""
+        if self._closed:
+            raise ClientClosed("the client was closed")
+        if self._refresh is not None:
+            # The request under way may have left before the caller's topic was added.
+            with contextlib.suppress(ClientError, KafkaError):
+                await asyncio.shield(self._refresh)
+        self.want_metadata()
+        assert self._refresh is not None
+        return await asyncio.shield(self._refresh)
+
+    async def _refreshing(self) -> dict[str, int]:
+        try:
+            topics = None if self._topics is None else sorted(self._topics)
+            connection = await self.connections.any()
+            version = connection.version_of(MetadataRequest)
+            request = MetadataRequest(
+                topics=None if topics is None else [MetadataRequestTopic(name=each) for each in topics],
+                allow_auto_topic_creation=self._auto_create or version < 4,
+            )
+            if topics is None and version == 0:
+                request.topics = []
+            response = await self.ask(connection, request, MetadataResponse)
+            errors = self.metadata.update(response, self._loop.time(), asked=topics)
+            self.connections.update_brokers(self.metadata.brokers)
+            return errors
+        finally:
+            self._refresh = None
+
+    def metadata_is_old(self) -> bool:
+        """Whether metadata_max_age_ms have passed since the last answer."""
+        return self._loop.time() - self.metadata.updated_at > self.options["metadata_max_age_ms"] / 1000
+
+    async def topic(self, name: str, timeout_ms: float | None = None) -> TopicInfo:
+        """A topic with its partitions; waits while it is being created. Raises KafkaError, CallTimedOut."""
+        known = self.metadata.topics.get(name)
+        if known is not None:
+            return known
+        self.add_topic(name)
+
+        async def find() -> TopicInfo:
+            errors = await self.refresh_metadata()
+            info = self.metadata.topics.get(name)
+            if info is None or not info.partitions:
+                raise error_of(errors.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), f"topic {name}")
+            return info
+
+        return await self.retrying(find, f"metadata of topic {name}", timeout_ms)
+
+    async def leader(self, topic: str, partition: int) -> PartitionInfo:
+        """A partition that has a leader, as far as is known now; not retried. Raises KafkaError, ClientError."""
+        info = self.metadata.partition(topic, partition)
+        if info is None or info.leader < 0:
+            self.add_topic(topic)
+            errors = await self.refresh_metadata()
+            info = self.metadata.partition(topic, partition)
+            if info is None:
+                raise error_of(errors.get(topic, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), f"{topic}-{partition}")
+        if info.leader < 0:
+            raise error_of(ErrorCode.LEADER_NOT_AVAILABLE, f"{topic}-{partition}")
+        return info
+
+    async def close(self) -> None:
+        self._closed = True
+        if self._refresh is not None:
+            self._refresh.cancel()
+            with contextlib.suppress(asyncio.CancelledError, ClientError, KafkaError):
+                await self._refresh
+        await self.connections.close()
+
+
+def _retrieve(task: asyncio.Task[Any]) -> None:
+    """Look at a background task's error, so that asyncio does not report what the next refresh will repeat."""
+    if not task.cancelled():
+        task.exception()

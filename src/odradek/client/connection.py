@@ -1,0 +1,286 @@
+"""One connection to one broker: requests go out pipelined, answers are matched by correlation id.
+
+Whatever breaks it (end of stream, an answer that cannot be decoded, a request without an answer in time) fails every
+request in flight with TransportError; the connection is then closed for good and `Connections` makes another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple, TypeVar
+
+from odradek.client.errors import ClientError, Disconnected, RequestTimedOut, TransportError, UnsupportedByBroker
+from odradek.ports.network import WOULD_BLOCK, Network, Stream
+from odradek.version import __version__
+from odradek.wire.frames import FrameError, FrameReader
+from odradek.wire.message import ApiMessage
+from odradek.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from odradek.wire.messages.headers import RequestHeader
+from odradek.wire.primitives import DecodeError, skip_tags
+
+API_VERSIONS: Final = 18
+_UNSUPPORTED_VERSION: Final = 35
+_REFUSED: Final = _UNSUPPORTED_VERSION.to_bytes(2, "big")
+_MAX_FRAME_BYTES: Final = 0x7FFFFFFF
+_FETCH: Final = 1
+_READS_PER_WAKE: Final = 16
+
+Response = TypeVar("Response", bound=ApiMessage)
+Done = Callable[[Any], None]
+"""Called once with the decoded response, or with the ClientError that came instead."""
+
+
+Request = ApiMessage
+
+
+class VersionRange(NamedTuple):
+    min_version: int
+    max_version: int
+
+
+class _Pending:
+    __slots__ = ("deadline", "done", "flexible", "response_type", "version")
+
+    def __init__(self, response_type: type[Any], version: int, flexible: bool, deadline: float, done: Done) -> None:
+        self.response_type = response_type
+        self.version = version
+        self.flexible = flexible
+        self.deadline = deadline
+        self.done = done
+
+
+class Connection:
+    """An open connection; make one with `open_connection`."""
+
+    __slots__ = (
+        "_client_id", "_correlation_id", "_loop", "_out", "_pending", "_reader", "_stream", "_timer", "_writing",
+        "closed", "features", "on_close", "throttled_until", "versions",
+    )  # fmt: skip
+
+    def __init__(self, stream: Stream, client_id: str, loop: asyncio.AbstractEventLoop) -> None:
+        self._stream = stream
+        self._client_id = client_id
+        self._loop = loop
+        self._reader = FrameReader(_MAX_FRAME_BYTES)
+        self._out: deque[bytes | bytearray | memoryview] = deque()
+        self._writing = False
+        self._pending: dict[int, _Pending] = {}
+        self._correlation_id = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self.versions: dict[int, VersionRange] = {}
+        self.features: dict[str, int] = {}
+        """Finalized features (KIP-584) by name, for instance transaction.version."""
+        self.throttled_until = 0.0
+        """Until when, in the loop's time, the broker wants no requests (KIP-219)."""
+        self.closed: ClientError | None = None
+        self.on_close: Callable[[Connection], None] | None = None
+        stream.watch_reads(self._readable)
+
+    @property
+    def in_flight(self) -> int:
+        return len(self._pending)
+
+    def version_of(self, request: type[Request], at_most: int = _MAX_FRAME_BYTES) -> int:
+        """The highest version of an API that both sides know. Raises UnsupportedByBroker when there is none."""
+        offered = self.versions.get(request.API_KEY)
+        name = request.__name__.removesuffix("Request")
+        if offered is None:
+            raise UnsupportedByBroker(f"the broker does not offer {name}")
+        version = min(offered.max_version, int(request.MAX_VERSION), at_most)
+        if version < offered.min_version or version < request.MIN_VERSION:
+            raise UnsupportedByBroker(
+                f"the broker offers {name} {offered.min_version} to {offered.max_version}, "
+                f"this client needs {request.MIN_VERSION} to {min(int(request.MAX_VERSION), at_most)}"
+            )
+        return version
+
+    def send(
+        self, request: Request, response_type: type[Any] | None, version: int, timeout_ms: float, done: Done
+    ) -> None:
+        """Send a request; `done` hears the response or the error later, never within this call.
+
+        Without a response type none is expected (Produce with acks=0) and `done` is not called. Raises TransportError
+        when the connection is closed, EncodeError when the version cannot carry the request.
+        """
+        if self.closed is not None:
+            raise self.closed
+        flexible = version >= request.FLEXIBLE_FROM
+        self._correlation_id = correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
+        frame = bytearray(4)
+        header = RequestHeader(request.API_KEY, version, correlation_id, self._client_id)
+        header.encode(frame, 2 if flexible else 1)
+        request.encode(frame, version)
+        frame[:4] = (len(frame) - 4).to_bytes(4, "big")
+        if response_type is not None:
+            deadline = self._loop.time() + timeout_ms / 1000
+            # The answer to ApiVersions keeps the old header: its reader does not know the broker's versions yet.
+            flexible = flexible and request.API_KEY != API_VERSIONS
+            self._pending[correlation_id] = _Pending(response_type, version, flexible, deadline, done)
+            if self._timer is None:
+                self._timer = self._loop.call_at(deadline, self._check_deadlines)
+            elif deadline < self._timer.when():
+                self._timer.cancel()
+                self._timer = self._loop.call_at(deadline, self._check_deadlines)
+        self._out.append(frame)
+        if not self._writing:
+            self._flush()
+
+    def request(
+        self, request: Request, response_type: type[Response], version: int, timeout_ms: float
+    ) -> asyncio.Future[Response]:
+        """The response as a future; it fails with a ClientError. Raises as `send` does."""
+        future: asyncio.Future[Response] = self._loop.create_future()
+
+        def done(result: Any) -> None:
+            if future.done():
+                return
+            if isinstance(result, ClientError):
+                future.set_exception(result)
+            else:
+                future.set_result(result)
+
+        self.send(request, response_type, version, timeout_ms, done)
+        return future
+
+    def close(self, reason: ClientError | None = None) -> None:
+        """Close and fail what is in flight with `reason`."""
+        if self.closed is not None:
+            return
+        self.closed = reason or Disconnected("the connection was closed")
+        self._stream.close()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        pending, self._pending = self._pending, {}
+        self._out.clear()
+        for each in pending.values():
+            self._loop.call_soon(each.done, self.closed)
+        if self.on_close is not None:
+            self.on_close(self)
+
+    # --- writing ---
+
+    def _flush(self) -> None:
+        out = self._out
+        try:
+            while out:
+                part = out[0]
+                sent = self._stream.send(part, len(out) > 1)
+                if sent == WOULD_BLOCK:
+                    if not self._writing:
+                        self._writing = True
+                        self._stream.watch_writes(self._flush)
+                    return
+                if sent < len(part):
+                    out[0] = memoryview(part)[sent:]
+                else:
+                    out.popleft()
+        except OSError as error:
+            self._lost(error)
+            return
+        if self._writing:
+            self._writing = False
+            self._stream.watch_writes(None)
+
+    def _lost(self, error: OSError | None) -> None:
+        peer = f"{self._stream.peer_host}:{self._stream.peer_port}"
+        self.close(Disconnected(f"{peer} closed the connection" if error is None else f"{peer}: {error}"))
+
+    # --- reading ---
+
+    def _readable(self) -> None:
+        try:
+            for _ in range(_READS_PER_WAKE):
+                if not self._receive():
+                    return
+        except OSError as error:
+            self._lost(error)
+        except (DecodeError, FrameError) as error:
+            self.close(Disconnected(f"{self._stream.peer_host}:{self._stream.peer_port}: {error}"))
+
+    def _receive(self) -> bool:
+        """Read once; whether there may be more."""
+        space = self._reader.space()
+        received = self._stream.receive_into(space)
+        if received == WOULD_BLOCK:
+            return False
+        if received == 0:
+            self._lost(None)
+            return False
+        for frame in self._reader.received(received):
+            self._answered(frame)
+            if self.closed is not None:
+                return False
+        return received == len(space)
+
+    def _answered(self, frame: memoryview) -> None:
+        correlation_id = int.from_bytes(frame[:4], "big", signed=True)
+        pending = self._pending.pop(correlation_id, None)
+        if pending is None:
+            raise DecodeError(f"an answer with correlation id {correlation_id}, which no request has")
+        version, position = pending.version, 4
+        if pending.response_type.API_KEY == _FETCH:
+            # Record batches are handed on as slices; the receive buffer is used again at once.
+            frame = memoryview(bytes(frame))
+        try:
+            if pending.flexible:
+                position = skip_tags(frame, position)
+            elif pending.response_type.API_KEY == API_VERSIONS and frame[4:6] == _REFUSED:
+                version = 0
+            response, _ = pending.response_type.decode(frame, position, version)
+        except (DecodeError, IndexError) as error:
+            self._pending[correlation_id] = pending
+            raise DecodeError(str(error)) from error
+        throttle_ms = getattr(response, "throttle_time_ms", 0)
+        if throttle_ms > 0:
+            self.throttled_until = self._loop.time() + throttle_ms / 1000
+        pending.done(response)
+
+    def _check_deadlines(self) -> None:
+        self._timer = None
+        if not self._pending:
+            return
+        earliest = min(each.deadline for each in self._pending.values())
+        if earliest > self._loop.time():
+            self._timer = self._loop.call_at(earliest, self._check_deadlines)
+            return
+        peer = f"{self._stream.peer_host}:{self._stream.peer_port}"
+        # Later answers could be matched, but a broker that is stuck should lose its clients to another, as in Java.
+        self.close(RequestTimedOut(f"{peer} did not answer in time"))
+
+
+async def open_connection(
+    network: Network, host: str, port: int, *, client_id: str, setup_timeout_ms: float, request_timeout_ms: float
+) -> Connection:
+    """Connect and negotiate versions (KIP-35, KIP-511: down to version 0 if the broker knows no newer ApiVersions).
+
+    Raises Disconnected, RequestTimedOut, UnsupportedByBroker.
+    """
+    try:
+        stream = await network.connect(host, port, setup_timeout_ms / 1000)
+    except OSError as error:
+        raise Disconnected(f"{host}:{port}: {str(error) or type(error).__name__}") from error
+    connection = Connection(stream, client_id, asyncio.get_running_loop())
+    try:
+        version = int(ApiVersionsRequest.MAX_VERSION)
+        request = ApiVersionsRequest("odradek", __version__)
+        response = await connection.request(request, ApiVersionsResponse, version, request_timeout_ms)
+        if response.error_code == _UNSUPPORTED_VERSION:
+            known = [each.max_version for each in response.api_keys if each.api_key == API_VERSIONS]
+            version = min(version, max(known, default=0))
+            response = await connection.request(request, ApiVersionsResponse, version, request_timeout_ms)
+        if response.error_code:
+            raise UnsupportedByBroker(f"{host}:{port}: ApiVersions answered with error {response.error_code}")
+    except BaseException:
+        connection.close()
+        raise
+    connection.versions = {e.api_key: VersionRange(e.min_version, e.max_version) for e in response.api_keys}
+    connection.features = {each.name: each.max_version_level for each in response.finalized_features}
+    return connection
+
+
+def is_transport(error: BaseException) -> bool:
+    """Whether the request may be tried again on another connection."""
+    return isinstance(error, TransportError)

@@ -1,0 +1,172 @@
+"""The connections of one client: at most one per broker and purpose, made when first needed, remade with backoff."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from odradek.client.config import CommonOptions, parse_servers
+from odradek.client.connection import Connection, open_connection
+from odradek.client.errors import ClientClosed, ClientError, Disconnected
+from odradek.ports.network import Network
+from odradek.ports.randomness import Random
+
+DATA: Final = "data"
+GROUP: Final = "group"
+"""Purposes. A group's coordinator gets a connection of its own, so that no heartbeat waits behind a long fetch."""
+
+
+class BrokerAddress(NamedTuple):
+    node_id: int
+    host: str
+    port: int
+    rack: str | None = None
+
+
+def backoff_seconds(failures: int, base_ms: float, limit_ms: float, random: Random) -> float:
+    """Exponential backoff with 20 % jitter, as Kafka's ExponentialBackoff; `failures` counts from 1."""
+    if failures <= 0 or base_ms <= 0:
+        return 0.0
+    delay = min(float(limit_ms), base_ms * 2.0 ** min(failures - 1, 30))
+    return delay * (0.8 + 0.4 * random.random()) / 1000
+
+
+class _Slot:
+    """What is known about one (address, purpose): the connection, the attempt under way, failures so far."""
+
+    __slots__ = ("attempt", "connection", "failures", "retry_at")
+
+    def __init__(self) -> None:
+        self.connection: Connection | None = None
+        self.attempt: asyncio.Task[Connection] | None = None
+        self.failures = 0
+        self.retry_at = 0.0
+
+
+class Connections:
+    """Hands out open connections by broker id."""
+
+    __slots__ = ("_bootstrap", "_by_address", "_closed", "_loop", "_network", "_options", "_random", "brokers")
+
+    def __init__(self, network: Network, random: Random, options: CommonOptions) -> None:
+        self._network = network
+        self._random = random
+        self._options = options
+        self._bootstrap = parse_servers(options["bootstrap_servers"])
+        self._by_address: dict[tuple[str, int, str], _Slot] = {}
+        self._closed = False
+        self._loop = asyncio.get_running_loop()
+        self.brokers: dict[int, BrokerAddress] = {}
+
+    def update_brokers(self, brokers: Mapping[int, BrokerAddress]) -> None:
+        """Take over the cluster's brokers; connections to addresses that nobody has any more are closed when idle."""
+        self.brokers = dict(brokers)
+
+    def add_broker(self, broker: BrokerAddress) -> None:
+        """A broker that an answer named before the metadata did (a coordinator, a new leader)."""
+        self.brokers.setdefault(broker.node_id, broker)
+
+    def opened(self, node_id: int, purpose: str = DATA) -> Connection | None:
+        """The broker's connection if it is open now."""
+        broker = self.brokers.get(node_id)
+        if broker is None:
+            return None
+        slot = self._by_address.get((broker.host, broker.port, purpose))
+        return slot.connection if slot is not None else None
+
+    async def get(self, node_id: int, purpose: str = DATA) -> Connection:
+        """An open connection to a broker. Raises TransportError, UnsupportedByBroker, ClientClosed."""
+        broker = self.brokers.get(node_id)
+        if broker is None:
+            raise Disconnected(f"broker {node_id} is not known")
+        return await self._connect(broker.host, broker.port, purpose)
+
+    async def any(self) -> Connection:
+        """Some broker's connection: the least busy that is open, else the first known or bootstrap server to answer.
+
+        Raises Disconnected when none can be reached.
+        """
+        opened = [
+            slot.connection
+            for (_, _, purpose), slot in self._by_address.items()
+            if slot.connection is not None and purpose == DATA
+        ]
+        if opened:
+            return min(opened, key=lambda each: each.in_flight)
+        candidates = [(each.host, each.port) for each in self.brokers.values()]
+        start = self._random.randrange(len(candidates)) if candidates else 0
+        candidates = candidates[start:] + candidates[:start]
+        candidates += [each for each in self._bootstrap if each not in candidates]
+        failures: list[str] = []
+        for host, port in candidates:
+            try:
+                return await self._connect(host, port, DATA)
+            except ClientClosed:
+                raise
+            except ClientError as error:
+                failures.append(str(error))
+        raise Disconnected(f"no broker can be reached: {'; '.join(failures)}")
+
+    async def close(self) -> None:
+        self._closed = True
+        reason = ClientClosed("the client was closed")
+        attempts = []
+        for slot in self._by_address.values():
+            if slot.connection is not None:
+                slot.connection.close(reason)
+            if slot.attempt is not None:
+                slot.attempt.cancel()
+                attempts.append(slot.attempt)
+        for attempt in attempts:
+            with contextlib.suppress(asyncio.CancelledError, ClientError):
+                await attempt
+        self._by_address.clear()
+
+    async def _connect(self, host: str, port: int, purpose: str) -> Connection:
+        if self._closed:
+            raise ClientClosed("the client was closed")
+        slot = self._by_address.setdefault((host, port, purpose), _Slot())
+        if slot.connection is not None:
+            return slot.connection
+        if slot.attempt is None:
+            slot.attempt = self._loop.create_task(self._attempt(slot, host, port))
+        # Shielded: one caller's timeout must not take the connection from the others.
+        return await asyncio.shield(slot.attempt)
+
+    async def _attempt(self, slot: _Slot, host: str, port: int) -> Connection:
+        options = self._options
+        try:
+            wait = slot.retry_at - self._loop.time()
+            if wait > 0:
+                await asyncio.sleep(wait)
+            connection = await open_connection(
+                self._network,
+                host,
+                port,
+                client_id=options["client_id"],
+                setup_timeout_ms=options["socket_connection_setup_timeout_ms"],
+                request_timeout_ms=options["request_timeout_ms"],
+            )
+        except ClientError:
+            self._failed(slot)
+            raise
+        finally:
+            slot.attempt = None
+        slot.connection = connection
+        slot.failures = 0
+
+        def gone(_: Connection) -> None:
+            slot.connection = None
+            self._failed(slot)
+
+        connection.on_close = gone
+        return connection
+
+    def _failed(self, slot: _Slot) -> None:
+        slot.failures += 1
+        options = self._options
+        slot.retry_at = self._loop.time() + backoff_seconds(
+            slot.failures, options["reconnect_backoff_ms"], options["reconnect_backoff_max_ms"], self._random
+        )

@@ -1,0 +1,143 @@
+"""What the client knows about the cluster: brokers, topics, partitions and their leaders (Kafka's ClientMetadata)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
+
+from odradek.client.connections import BrokerAddress
+from odradek.wire.messages.metadata import MetadataResponse, MetadataResponseTopic
+
+ZERO_ID: Final = bytes(16)
+NO_LEADER: Final = -1
+
+
+class PartitionInfo(NamedTuple):
+    """Broker ids; leader is -1 while there is none, leader_epoch -1 where the broker does not tell it."""
+
+    partition: int
+    leader: int
+    leader_epoch: int
+    replicas: Sequence[int]
+    isr: Sequence[int]
+    offline_replicas: Sequence[int]
+    error_code: int = 0
+
+
+class TopicInfo:
+    """One topic. `available` are the partitions that have a leader."""
+
+    __slots__ = ("available", "error_code", "is_internal", "name", "partitions", "topic_id")
+
+    def __init__(self, name: str, topic_id: bytes, is_internal: bool, partitions: list[PartitionInfo]) -> None:
+        self.name = name
+        self.topic_id = topic_id
+        self.is_internal = is_internal
+        self.partitions = partitions
+        self.error_code = 0
+        self.available = [each.partition for each in partitions if each.leader >= 0]
+
+
+class MetadataCache:
+    """The newest answers of Metadata, merged. Pure: answers in, look-ups out.
+
+    An older leader epoch never replaces a newer one (a broker that lags behind answers with old leaders), unless the
+    topic was deleted and created again, which its id tells.
+    """
+
+    __slots__ = ("brokers", "cluster_id", "controller_id", "names_by_id", "topics", "updated_at", "version")
+
+    def __init__(self) -> None:
+        self.brokers: dict[int, BrokerAddress] = {}
+        self.topics: dict[str, TopicInfo] = {}
+        self.names_by_id: dict[bytes, str] = {}
+        self.cluster_id: str | None = None
+        self.controller_id = -1
+        self.version = 0
+        self.updated_at = float("-inf")
+
+    def leader(self, topic: str, partition: int) -> int:
+        """Broker id of the partition's leader, -1 when unknown."""
+        info = self.partition(topic, partition)
+        return NO_LEADER if info is None else info.leader
+
+    def leader_epoch(self, topic: str, partition: int) -> int:
+        info = self.partition(topic, partition)
+        return -1 if info is None else info.leader_epoch
+
+    def partition(self, topic: str, partition: int) -> PartitionInfo | None:
+        info = self.topics.get(topic)
+        return info.partitions[partition] if info is not None and 0 <= partition < len(info.partitions) else None
+
+    def topic_id(self, topic: str) -> bytes:
+        """Sixteen bytes, zeros when unknown."""
+        info = self.topics.get(topic)
+        return ZERO_ID if info is None else info.topic_id
+
+    def update(self, response: MetadataResponse, now: float, *, asked: Iterable[str] | None) -> dict[str, int]:
+        """Take over an answer; `asked` are the topics of the request, None for all. Returns error codes by topic.
+
+        Topics that were asked for and do not exist are forgotten; with a transient error the old knowledge stays.
+        """
+        self.brokers = {e.node_id: BrokerAddress(e.node_id, e.host, e.port, e.rack) for e in response.brokers}
+        self.cluster_id = response.cluster_id
+        self.controller_id = response.controller_id
+        errors: dict[str, int] = {}
+        found: set[str] = set()
+        for topic in response.topics:
+            name = topic.name or ""
+            found.add(name)
+            if topic.error_code:
+                errors[name] = topic.error_code
+                if topic.error_code in (3, 17, 29, 100):  # no such topic, bad name, not authorized, no such id
+                    self._forget(name)
+            else:
+                self._replace(topic, name)
+        for name in list(self.topics) if asked is None else asked:
+            if name not in found:
+                self._forget(name)
+        self.version += 1
+        self.updated_at = now
+        return errors
+
+    def update_leader(self, topic: str, partition: int, leader: int, leader_epoch: int) -> bool:
+        """Take over a newer leader that a Produce or Fetch answer named (KIP-951); whether it was newer."""
+        info = self.partition(topic, partition)
+        if info is None or leader < 0 or leader_epoch <= info.leader_epoch or leader not in self.brokers:
+            return False
+        partitions = list(self.topics[topic].partitions)
+        partitions[partition] = info._replace(leader=leader, leader_epoch=leader_epoch)
+        known = self.topics[topic]
+        self.topics[topic] = TopicInfo(topic, known.topic_id, known.is_internal, partitions)
+        self.version += 1
+        return True
+
+    def _forget(self, name: str) -> None:
+        known = self.topics.pop(name, None)
+        if known is not None:
+            self.names_by_id.pop(known.topic_id, None)
+
+    def _replace(self, topic: MetadataResponseTopic, name: str) -> None:
+        known = self.topics.get(name)
+        if known is not None and known.topic_id != topic.topic_id:
+            self._forget(name)
+            known = None
+        old = {} if known is None else {each.partition: each for each in known.partitions}
+        partitions: list[PartitionInfo] = []
+        for each in sorted(topic.partitions, key=lambda p: p.partition_index):
+            info = PartitionInfo(
+                each.partition_index,
+                each.leader_id if each.error_code != 5 else NO_LEADER,  # LEADER_NOT_AVAILABLE
+                each.leader_epoch,
+                each.replica_nodes,
+                each.isr_nodes,
+                each.offline_replicas,
+                each.error_code,
+            )
+            before = old.get(info.partition)
+            if before is not None and -1 < info.leader_epoch < before.leader_epoch:
+                info = before
+            partitions.append(info)
+        self.topics[name] = TopicInfo(name, topic.topic_id, topic.is_internal, partitions)
+        if topic.topic_id != ZERO_ID:
+            self.names_by_id[topic.topic_id] = name

@@ -1,0 +1,116 @@
+"""Which partition a record goes to.
+
+A keyed record goes where a Java producer would put it (murmur2). Records without a key stick to one partition until a
+batch worth of bytes went there (KIP-480, KIP-794), so that batches fill.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from itertools import accumulate
+from typing import Protocol
+
+from odradek.ports.randomness import Random
+from odradek.records.murmur import murmur2
+
+Load = Callable[[int], int]
+"""How many batches wait for a partition."""
+
+_hash = lru_cache(maxsize=65536)(murmur2)
+
+
+class Partitioner(Protocol):
+    """Chooses among partitions 0 to count-1; called once per record that names no partition."""
+
+    def partition(self, topic: str, key: bytes | None, count: int, available: Sequence[int]) -> int:
+        """`available` are the partitions that have a leader now; it is empty when none has."""
+        ...
+
+
+class Appended(Protocol):
+    """A partitioner with this method hears how many bytes each of its choices took."""
+
+    def appended(self, topic: str, partition: int, size: int, batch_closed: bool) -> None: ...
+
+
+def partition_for_key(key: bytes, count: int) -> int:
+    """The partition of Kafka's BuiltInPartitioner: the positive murmur2 of the serialized key, modulo the count."""
+    return (_hash(key) & 0x7FFFFFFF) % count
+
+
+class _Sticking:
+    """What sticks for one topic."""
+
+    __slots__ = ("bytes", "partition")
+
+    def __init__(self, partition: int) -> None:
+        self.partition = partition
+        self.bytes = 0
+
+
+class DefaultPartitioner:
+    """murmur2 for keys; without a key, one partition until `batch_size` bytes went there (KIP-794).
+
+    The next one is drawn at random; where batches wait, partitions with shorter queues are likelier, as in Kafka's
+    adaptive partitioning. `ignore_keys` is Kafka's `partitioner.ignore.keys`.
+    """
+
+    __slots__ = ("_batch_size", "_ignore_keys", "_load", "_random", "_sticking")
+
+    def __init__(
+        self,
+        random: Random,
+        batch_size: int,
+        *,
+        load: Callable[[str, int], int] | None = None,
+        ignore_keys: bool = False,
+    ) -> None:
+        self._random = random
+        self._batch_size = max(1, batch_size)
+        self._load = load
+        self._ignore_keys = ignore_keys
+        self._sticking: dict[str, _Sticking] = {}
+
+    def partition(self, topic: str, key: bytes | None, count: int, available: Sequence[int]) -> int:
+        if key is not None and not self._ignore_keys:
+            return (_hash(key) & 0x7FFFFFFF) % count
+        state = self._sticking.get(topic)
+        if state is None:
+            state = self._sticking[topic] = _Sticking(self._draw(topic, count, available))
+        elif state.partition >= count or (available and state.partition not in available):
+            state.partition = self._draw(topic, count, available)
+        return state.partition
+
+    def appended(self, topic: str, partition: int, size: int, batch_closed: bool) -> None:
+        state = self._sticking.get(topic)
+        if state is None or state.partition != partition:
+            return
+        state.bytes += size
+        # Switching inside of a batch would leave a half-filled one behind; a full one, or twice the size, ends it.
+        if state.bytes >= self._batch_size and (batch_closed or state.bytes >= 2 * self._batch_size):
+            del self._sticking[topic]
+
+    def _draw(self, topic: str, count: int, available: Sequence[int]) -> int:
+        choices: Sequence[int] = available or range(count)
+        if self._load is None:
+            return choices[self._random.randrange(len(choices))]
+        waiting = [self._load(topic, each) for each in choices]
+        longest = max(waiting) + 1
+        sums = list(accumulate(longest - each for each in waiting))
+        drawn = self._random.randrange(sums[-1])
+        return next(choice for choice, upper in zip(choices, sums, strict=True) if drawn < upper)
+
+
+class RoundRobinPartitioner:
+    """Every record to the next partition that has a leader, whatever its key (Kafka's RoundRobinPartitioner)."""
+
+    __slots__ = ("_next",)
+
+    def __init__(self) -> None:
+        self._next: dict[str, int] = {}
+
+    def partition(self, topic: str, key: bytes | None, count: int, available: Sequence[int]) -> int:  # noqa: ARG002
+        turn = self._next.get(topic, 0)
+        self._next[topic] = turn + 1
+        return available[turn % len(available)] if available else turn % count

@@ -1,0 +1,539 @@
+"""Takes batches from the accumulator to their leaders, and answers back to the batches (Kafka's Sender).
+
+It runs when something happened (a batch closed, a linger ran out, an answer came), never by polling.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any, Final, Protocol
+
+from odradek.client.accumulator import Accumulator, Batch, Queue
+from odradek.client.cluster import Cluster, error_of, is_retriable, is_stale_metadata
+from odradek.client.config import ProducerOptions
+from odradek.client.connection import Connection
+from odradek.client.errors import ClientClosed, ClientError, DeliveryTimedOut, ProducerFenced, TransportError
+from odradek.client.metadata import ZERO_ID
+from odradek.client.sequences import NO_SEQUENCE, ProducerIdentity, Sequences
+from odradek.wire.errors import ErrorCode, KafkaError
+from odradek.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from odradek.wire.messages.produce import (
+    ProduceRequest,
+    ProduceRequestPartition,
+    ProduceRequestTopic,
+    ProduceResponse,
+    ProduceResponsePartition,
+)
+
+_TOPIC_IDS_FROM: Final = 13
+_IMPLICIT_ADD_FROM: Final = 12
+_SUCCESS: Final = (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
+_SEQUENCE_ERRORS: Final = (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID)
+_FENCED: Final = (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED)
+
+Acknowledged = Callable[[Batch], None]
+
+
+class Transaction(Protocol):
+    """What the sender asks of a transactional producer (see `transactions`)."""
+
+    transactional_id: str
+
+    def may_send(self, key: tuple[str, int]) -> bool:
+        """Whether the partition is part of the transaction; if not, it is being added, and `wake` follows."""
+        ...
+
+    def failed(self, error: Exception) -> None:
+        """A batch was lost: the transaction can only be aborted."""
+        ...
+
+
+class Sender:
+    """Owns everything between `append` and the outcome of a batch."""
+
+    __slots__ = (
+        "_accumulator",
+        "_acknowledged",
+        "_cluster",
+        "_config",
+        "_connecting",
+        "_fatal",
+        "_flushes",
+        "_flying",
+        "_identifying",
+        "_in_flight",
+        "_linger_s",
+        "_loop",
+        "_max_in_flight",
+        "_scheduled",
+        "_timeout_s",
+        "_timer",
+        "_timer_at",
+        "_unfinished",
+        "_waiters",
+        "sequences",
+        "transaction",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        accumulator: Accumulator,
+        config: ProducerOptions,
+        acknowledged: Acknowledged,
+        sequences: Sequences | None,
+    ) -> None:
+        self._cluster = cluster
+        self._accumulator = accumulator
+        self._config = config
+        self._acknowledged = acknowledged
+        self.sequences = sequences
+        self.transaction: Transaction | None = None
+        self._loop = asyncio.get_running_loop()
+        self._linger_s = config["linger_ms"] / 1000
+        self._timeout_s = config["delivery_timeout_ms"] / 1000
+        self._max_in_flight = config["max_in_flight_requests_per_connection"]
+        self._in_flight: dict[int, int] = {}
+        self._flying: set[Batch] = set()
+        self._connecting: dict[int, asyncio.Task[None]] = {}
+        self._identifying: asyncio.Task[None] | None = None
+        self._scheduled = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0.0
+        self._flushes = 0
+        self._unfinished = 0
+        self._waiters: list[asyncio.Future[None]] = []
+        self._fatal: Exception | None = None
+
+    @property
+    def fatal(self) -> Exception | None:
+        """What ended this producer for good, if anything did."""
+        return self._fatal
+
+    # --- being told ---
+
+    def added(self, *, urgent: bool) -> None:
+        """A batch was begun; `urgent` when an earlier one was closed, so that something can go at once."""
+        self._unfinished += 1
+        if urgent or self._linger_s <= 0:
+            self.wake()
+        else:
+            self._wake_at(self._loop.time() + self._linger_s)
+
+    def wake(self) -> None:
+        """Look at all queues as soon as the loop turns."""
+        if not self._scheduled:
+            self._scheduled = True
+            self._loop.call_soon(self._run)
+
+    def progress(self) -> asyncio.Future[None]:
+        """Done when some batch is finished (memory was freed) or the producer has failed."""
+        waiter: asyncio.Future[None] = self._loop.create_future()
+        self._waiters.append(waiter)
+        return waiter
+
+    @property
+    def unfinished(self) -> int:
+        """Batches without an outcome."""
+        return self._unfinished
+
+    async def flush(self) -> None:
+        """Send everything now and wait until each batch has its outcome."""
+        self._flushes += 1
+        try:
+            # Batches that other tasks add meanwhile are not waited for.
+            pending = [each for queue in self._accumulator.queues.values() for each in queue.batches]
+            pending += self._flying
+            self.wake()
+            while pending:
+                batch = pending.pop()
+                while not batch.done:
+                    if batch.parts is not None:
+                        pending += batch.parts
+                        break
+                    progress = self.progress()
+                    await progress
+        finally:
+            self._flushes -= 1
+
+    def fail_all(self, error: Exception) -> None:
+        """Give up every batch that has no outcome."""
+        for batch in self._accumulator.take_all():
+            self._finish(batch, error)
+        for batch in list(self._flying):
+            self._finish(batch, error)
+
+    def set_fatal(self, error: Exception) -> None:
+        """Nothing can be sent any more."""
+        if self._fatal is None:
+            self._fatal = error
+            if self.transaction is not None:
+                self.transaction.failed(error)
+        self.fail_all(error)
+
+    async def close(self) -> None:
+        self._fatal = self._fatal or ClientClosed("the producer was closed")
+        self.fail_all(self._fatal)
+        if self._timer is not None:
+            self._timer.cancel()
+        tasks = [each for each in (self._identifying, *self._connecting.values()) if each is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    # --- the run ---
+
+    def _wake_at(self, when: float) -> None:
+        if self._timer is not None:
+            if self._timer_at <= when:
+                return
+            self._timer.cancel()
+        self._timer_at = when
+        self._timer = self._loop.call_at(when, self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        self._run()
+
+    def _run(self) -> None:
+        self._scheduled = False
+        if self._fatal is not None:
+            self.fail_all(self._fatal)
+            return
+        now = self._loop.time()
+        self._expire(now)
+        sequences = self.sequences
+        if sequences is not None:
+            if sequences.bump_wanted and not sequences.transactional and not sequences.needs_identity:
+                sequences.bump_epoch()
+            if sequences.needs_identity:
+                if self._unfinished and not sequences.transactional:
+                    self._identify()
+                self._set_timer(now)
+                return
+        if self._unfinished and self._cluster.metadata_is_old():
+            self._cluster.want_metadata()
+        for node_id, due in self._due_by_node(now).items():
+            self._serve(node_id, due, now)
+        self._set_timer(now)
+
+    def _expire(self, now: float) -> None:
+        for batch in self._accumulator.expired(now, self._timeout_s):
+            self._give_up(batch, outcome_known=batch.attempts == 0)
+        for batch in [each for each in self._flying if now - each.created_at >= self._timeout_s]:
+            self._flying.discard(batch)
+            self._give_up(batch, outcome_known=False)
+
+    def _give_up(self, batch: Batch, *, outcome_known: bool) -> None:
+        topic, partition = batch.key
+        error = DeliveryTimedOut(
+            f"{batch.count} records for {topic}-{partition} were not acknowledged within "
+            f"{self._config['delivery_timeout_ms']} ms"
+        )
+        if self.sequences is not None:
+            self.sequences.failed(batch, outcome_known=outcome_known)
+        self._finish(batch, error)
+
+    def _due_by_node(self, now: float) -> dict[int, list[Queue]]:
+        """Queues by the leader they go to, of the leaders that have at least one due batch.
+
+        A leader's other queues come along even if their batches are young: the request is sent anyway.
+        """
+        accumulator, metadata = self._accumulator, self._cluster.metadata
+        force = self._flushes > 0 or bool(self._waiters)
+        by_node: dict[int, list[Queue]] = {}
+        due_nodes: set[int] = set()
+        for queue in accumulator.queues.values():
+            if not queue.batches:
+                continue
+            leader = metadata.leader(*queue.key)
+            if leader < 0:
+                self._cluster.add_topic(queue.key[0])
+                self._find_leaders()
+                continue
+            by_node.setdefault(leader, []).append(queue)
+            if accumulator.is_due(queue, now, self._linger_s, force=force):
+                due_nodes.add(leader)
+        return {node: queues for node, queues in by_node.items() if node in due_nodes}
+
+    def _find_leaders(self) -> None:
+        if -1 in self._connecting:
+            return
+
+        async def refresh() -> None:
+            with contextlib.suppress(ClientError, KafkaError):
+                await self._cluster.refresh_metadata()
+            await asyncio.sleep(self._cluster.options["retry_backoff_ms"] / 1000)
+
+        self._in_background(-1, refresh())
+
+    def _serve(self, node_id: int, queues: list[Queue], now: float) -> None:
+        connection = self._cluster.connections.opened(node_id)
+        if connection is None:
+            if node_id not in self._connecting:
+                self._in_background(node_id, self._connect(node_id))
+            return
+        if connection.throttled_until > now:
+            self._wake_at(connection.throttled_until)
+            return
+        while self._in_flight.get(node_id, 0) < self._max_in_flight:
+            batches = self._drain(queues, now)
+            if not batches:
+                return
+            self._send(node_id, connection, batches)
+            if connection.closed is not None:
+                return
+
+    async def _connect(self, node_id: int) -> None:
+        try:
+            await self._cluster.connections.get(node_id)
+        except ClientError:
+            # The leader may have moved; the pool waits longer before each further attempt.
+            self._cluster.want_metadata()
+            await asyncio.sleep(self._cluster.options["reconnect_backoff_ms"] / 1000)
+
+    def _in_background(self, key: int, work: Coroutine[Any, Any, None]) -> None:
+        task = self._loop.create_task(work)
+        self._connecting[key] = task
+
+        def over(_: asyncio.Task[None]) -> None:
+            self._connecting.pop(key, None)
+            self.wake()
+
+        task.add_done_callback(over)
+
+    def _drain(self, queues: list[Queue], now: float) -> list[Batch]:
+        """The first batch of each queue that may go now, up to max_request_size bytes in all."""
+        sequences, transaction = self.sequences, self.transaction
+        limit = self._config["max_request_size"]
+        drained: list[Batch] = []
+        size = 0
+        for queue in queues:
+            if not queue.batches or (self._max_in_flight == 1 and queue.in_flight):
+                continue
+            batch = queue.batches[0]
+            if batch.retry_at > now or (drained and size + batch.size > limit):
+                continue
+            if transaction is not None and not transaction.may_send(queue.key):
+                continue
+            if sequences is not None:
+                if not sequences.may_send(batch):
+                    continue
+                if batch.base_sequence == NO_SEQUENCE:
+                    sequences.assign(batch)
+            queue.take()
+            queue.in_flight += 1
+            batch.encode()
+            size += batch.size
+            drained.append(batch)
+        if drained:
+            # The next drain begins with another queue, so that none starves behind a full request.
+            queues.append(queues.pop(0))
+        return drained
+
+    def _set_timer(self, now: float) -> None:
+        """Wake again for the earliest linger, retry or expiry."""
+        earliest = float("inf")
+        for queue in self._accumulator.queues.values():
+            if not queue.batches:
+                continue
+            batch = queue.batches[0]
+            if batch.retry_at > now:
+                earliest = min(earliest, batch.retry_at)
+            elif batch is queue.open:
+                due = batch.created_at + self._linger_s
+                if due > now:
+                    earliest = min(earliest, due)
+            earliest = min(earliest, batch.created_at + self._timeout_s)
+        for batch in self._flying:
+            earliest = min(earliest, batch.created_at + self._timeout_s)
+        if earliest < float("inf"):
+            self._wake_at(max(earliest, now + 0.0005))
+
+    # --- requests and answers ---
+
+    def _send(self, node_id: int, connection: Connection, batches: list[Batch]) -> None:
+        acks = int(self._config["acks"])
+        by_topic: dict[str, list[Batch]] = {}
+        for batch in batches:
+            batch.attempts += 1
+            by_topic.setdefault(batch.key[0], []).append(batch)
+        metadata = self._cluster.metadata
+        ids = {topic: metadata.topic_id(topic) for topic in by_topic}
+        at_most = 0x7FFF if ZERO_ID not in ids.values() else _TOPIC_IDS_FROM - 1
+        if self.transaction is not None and connection.features.get("transaction.version", 0) < 2:
+            at_most = min(at_most, _IMPLICIT_ADD_FROM - 1)
+        request = ProduceRequest(
+            transactional_id=self.transaction.transactional_id if self.transaction is not None else None,
+            acks=acks,
+            timeout_ms=self._config["request_timeout_ms"],
+            topic_data=[
+                ProduceRequestTopic(topic, ids[topic], [ProduceRequestPartition(b.key[1], b.encode()) for b in group])
+                for topic, group in by_topic.items()
+            ],
+        )
+
+        def answered(result: ProduceResponse | ClientError) -> None:
+            self._in_flight[node_id] -= 1
+            self._answered(batches, result)
+
+        try:
+            version = connection.version_of(ProduceRequest, at_most)
+            expected = None if acks == 0 else ProduceResponse
+            connection.send(request, expected, version, self._config["request_timeout_ms"], answered)
+        except TransportError as error:
+            self._answered(batches, error)
+            return
+        except ClientError as error:
+            for batch in batches:
+                self._landed(batch)
+                self._finish(batch, error)
+            return
+        if acks == 0:
+            for batch in batches:
+                self._landed(batch)
+                batch.complete(-1, -1)
+                self._finish(batch, None)
+            return
+        self._flying.update(batches)
+        self._in_flight[node_id] = self._in_flight.get(node_id, 0) + 1
+
+    def _answered(self, batches: Iterable[Batch], result: ProduceResponse | ClientError) -> None:
+        if isinstance(result, ClientError):
+            self._cluster.want_metadata()
+            for batch in batches:
+                self._landed(batch)
+                if not batch.done:
+                    self._retry_or_fail(batch, result, None)
+            self.wake()
+            return
+        by_key: dict[tuple[str, int], ProduceResponsePartition] = {}
+        names = self._cluster.metadata.names_by_id
+        for topic in result.responses:
+            name = topic.name or names.get(topic.topic_id, "")
+            for each in topic.partition_responses:
+                by_key[name, each.index] = each
+        for batch in batches:
+            self._landed(batch)
+            if batch.done:
+                continue  # it was given up while it was under way
+            answer = by_key.get(batch.key)
+            if answer is None:
+                self._retry_or_fail(batch, error_of(ErrorCode.UNKNOWN_TOPIC_ID, "no answer for the partition"), None)
+            elif answer.error_code in _SUCCESS:
+                if self.sequences is not None:
+                    self.sequences.acknowledged(batch, answer.base_offset)
+                batch.complete(answer.base_offset, answer.log_append_time_ms)
+                self._finish(batch, None)
+            else:
+                self._retry_or_fail(batch, _error(answer), answer)
+        self.wake()
+
+    def _landed(self, batch: Batch) -> None:
+        self._flying.discard(batch)
+        self._accumulator.queues[batch.key].in_flight -= 1
+
+    def _retry_or_fail(self, batch: Batch, error: Exception, answer: ProduceResponsePartition | None) -> None:
+        code = error.code if isinstance(error, KafkaError) else None
+        if code == ErrorCode.MESSAGE_TOO_LARGE and self._split(batch):
+            return
+        if code is not None and is_stale_metadata(code):
+            self._stale(batch, answer)
+        if self._fatal is None and self._retriable(batch, error, answer):
+            batch.retry_at = self._loop.time() + self._cluster.backoff(batch.attempts)
+            self._accumulator.queues[batch.key].put_back(batch)
+            return
+        sequences = self.sequences
+        if sequences is not None:
+            sequences.failed(batch, outcome_known=not isinstance(error, TransportError))
+            if code in _FENCED and sequences.transactional:
+                error = ProducerFenced(str(error))
+                self._finish(batch, error)
+                self.set_fatal(error)
+                return
+        self._finish(batch, error)
+        if self.transaction is not None:
+            self.transaction.failed(error)
+
+    def _stale(self, batch: Batch, answer: ProduceResponsePartition | None) -> None:
+        leader = answer.current_leader if answer is not None else None
+        if leader is None or not self._cluster.metadata.update_leader(
+            *batch.key, leader.leader_id, leader.leader_epoch
+        ):
+            self._cluster.want_metadata()
+
+    def _retriable(self, batch: Batch, error: Exception, answer: ProduceResponsePartition | None) -> bool:
+        if batch.attempts > self._config["retries"]:
+            return False
+        if self._loop.time() - batch.created_at >= self._timeout_s:
+            return False
+        sequences = self.sequences
+        if sequences is not None and isinstance(error, KafkaError) and error.code in _SEQUENCE_ERRORS:
+            return sequences.can_retry(batch, error.code, answer.log_start_offset if answer is not None else -1)
+        return is_retriable(error)
+
+    def _split(self, batch: Batch) -> bool:
+        """Replace a batch that the broker finds too large by smaller ones (KIP-126)."""
+        parts = self._accumulator.split(batch)
+        if len(parts) < 2:
+            return False
+        if self.sequences is not None:
+            self.sequences.replaced(batch, parts)
+        queue = self._accumulator.queues[batch.key]
+        batch.parts = parts
+        # Each goes to the front, so the last one first.
+        for part in reversed(parts):
+            queue.put_back(part)
+        self._unfinished += len(parts) - 1
+        batch.waiter().set_result(None)
+        self._tell_waiters()
+        return True
+
+    def _finish(self, batch: Batch, error: Exception | None) -> None:
+        if error is not None and not batch.done:
+            batch.fail(error)
+        self._flying.discard(batch)
+        self._accumulator.release(batch)
+        self._unfinished -= 1
+        self._acknowledged(batch)
+        self._tell_waiters()
+
+    def _tell_waiters(self) -> None:
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    # --- identity ---
+
+    def _identify(self) -> None:
+        if self._identifying is None:
+            self._identifying = self._loop.create_task(self._ask_identity())
+
+    async def _ask_identity(self) -> None:
+        assert self.sequences is not None
+        request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0x7FFFFFFF)
+
+        async def ask() -> ProducerIdentity:
+            response = await self._cluster.request_any(request, InitProducerIdResponse)
+            if response.error_code:
+                raise error_of(response.error_code)
+            return ProducerIdentity(response.producer_id, response.producer_epoch)
+
+        try:
+            identity = await self._cluster.retrying(ask, "InitProducerId", self._config["max_block_ms"])
+        except (ClientError, KafkaError) as error:
+            if isinstance(error, KafkaError) or not isinstance(error, TimeoutError):
+                self.set_fatal(error)
+        else:
+            self.sequences.adopt(identity)
+        finally:
+            self._identifying = None
+            self.wake()
+
+
+def _error(answer: ProduceResponsePartition) -> KafkaError:
+    details = "; ".join(f"record {each.batch_index}: {each.batch_index_error_message}" for each in answer.record_errors)
+    return error_of(answer.error_code, answer.error_message or details or None)

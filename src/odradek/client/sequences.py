@@ -1,0 +1,214 @@
+"""Sequence numbers of an idempotent producer: who may be sent, what is renumbered when (KIP-98, KIP-360).
+
+Pure: the sender reports what happened to batches and asks. Source: Kafka's TransactionManager and TxnPartitionMap.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from odradek.wire.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from odradek.client.accumulator import Batch
+
+MAX_SEQUENCE: Final = 0x7FFFFFFF
+MAX_EPOCH: Final = 0x7FFF
+NO_SEQUENCE: Final = -1
+
+
+class ProducerIdentity(NamedTuple):
+    producer_id: int = -1
+    epoch: int = -1
+
+    @property
+    def valid(self) -> bool:
+        return self.producer_id >= 0
+
+
+NO_IDENTITY: Final = ProducerIdentity()
+
+
+def next_sequence(sequence: int, count: int) -> int:
+    """The sequence after `count` more records, wrapping after 2^31 - 1."""
+    return (sequence + count) & MAX_SEQUENCE
+
+
+class _Partition:
+    """`in_flight` are the batches that have a sequence and no final outcome, in order of their sequences."""
+
+    __slots__ = ("identity", "in_flight", "last_acked_offset", "last_acked_sequence", "next", "unresolved")
+
+    def __init__(self, identity: ProducerIdentity) -> None:
+        self.identity = identity
+        self.next = 0
+        self.last_acked_sequence = NO_SEQUENCE
+        self.last_acked_offset = -1
+        self.in_flight: list[Batch] = []
+        self.unresolved: int | None = None
+
+
+class Sequences:
+    """The producer's identity and, per partition, the sequences given out under it."""
+
+    __slots__ = ("_partitions", "_to_renumber", "identity", "transactional")
+
+    def __init__(self, *, transactional: bool = False) -> None:
+        self.identity = NO_IDENTITY
+        self.transactional = transactional
+        self._partitions: dict[tuple[str, int], _Partition] = {}
+        self._to_renumber: set[tuple[str, int]] = set()
+
+    @property
+    def needs_identity(self) -> bool:
+        """Whether InitProducerId has to be asked before anything can be sent."""
+        return not self.identity.valid
+
+    @property
+    def bump_wanted(self) -> bool:
+        """Whether some partition's sequences are beyond repair, so that only a new epoch helps."""
+        return bool(self._to_renumber)
+
+    def adopt(self, identity: ProducerIdentity) -> None:
+        """Begin with an identity that the broker gave (or another process handed over)."""
+        self.identity = identity
+        if self.transactional:
+            self._partitions.clear()
+        self._renumber()
+
+    def bump_epoch(self) -> None:
+        """Take the next epoch by ourselves (idempotent producers may); at the last one, ask for a new id."""
+        assert not self.transactional
+        if self.identity.epoch >= MAX_EPOCH:
+            self.identity = NO_IDENTITY
+            return
+        self.identity = ProducerIdentity(self.identity.producer_id, self.identity.epoch + 1)
+        self._renumber()
+
+    def forget_identity(self) -> None:
+        self.identity = NO_IDENTITY
+
+    def _renumber(self) -> None:
+        for key in self._to_renumber:
+            state = self._partitions.get(key)
+            if state is None:
+                continue
+            state.identity = self.identity
+            state.next = 0
+            state.last_acked_sequence = NO_SEQUENCE
+            state.unresolved = None
+            for batch in state.in_flight:
+                batch.set_sequence(self.identity, state.next, reset=True)
+                state.next = next_sequence(state.next, batch.count)
+        self._to_renumber.clear()
+
+    def may_send(self, batch: Batch) -> bool:
+        """Whether the first batch of a partition's queue may be sent now.
+
+        New batches wait for in-flight ones of an older epoch; of batches that are sent again, only the oldest goes.
+        """
+        if not self.identity.valid:
+            return False
+        state = self._partitions.get(batch.key)
+        if state is None:
+            return True
+        if batch.base_sequence == NO_SEQUENCE:
+            if state.unresolved is not None:
+                return False
+            return not (state.in_flight and state.identity != self.identity)
+        return not state.in_flight or state.in_flight[0] is batch
+
+    def assign(self, batch: Batch) -> None:
+        """Number a batch that is sent for the first time."""
+        state = self._partitions.get(batch.key)
+        if state is None:
+            state = self._partitions[batch.key] = _Partition(self.identity)
+        elif state.identity != self.identity and not state.in_flight:
+            state.identity = self.identity
+            state.next = 0
+            state.last_acked_sequence = NO_SEQUENCE
+        batch.set_sequence(state.identity, state.next)
+        state.next = next_sequence(state.next, batch.count)
+        state.in_flight.append(batch)
+
+    def acknowledged(self, batch: Batch, base_offset: int) -> None:
+        state = self._partitions.get(batch.key)
+        if state is None:
+            return
+        self._remove(state, batch)
+        if batch.identity == state.identity:
+            last = next_sequence(batch.base_sequence, batch.count - 1)
+            state.last_acked_sequence = max(state.last_acked_sequence, last)
+        if base_offset >= 0:
+            state.last_acked_offset = max(state.last_acked_offset, base_offset + batch.count - 1)
+        self._resolve(batch.key, state)
+
+    def failed(self, batch: Batch, *, outcome_known: bool) -> None:
+        """A batch is given up. If the broker may have it or not, later sequences are only valid if it has."""
+        state = self._partitions.get(batch.key)
+        if state is None or batch.base_sequence == NO_SEQUENCE:
+            return
+        self._remove(state, batch)
+        if self.transactional:
+            return
+        if outcome_known:
+            self._to_renumber.add(batch.key)
+            return
+        end = next_sequence(batch.base_sequence, batch.count)
+        state.unresolved = end if state.unresolved is None else max(state.unresolved, end)
+        self._resolve(batch.key, state)
+
+    def replaced(self, batch: Batch, parts: list[Batch]) -> None:
+        """A batch was split: its parts take its numbers."""
+        state = self._partitions.get(batch.key)
+        if state is None or batch.base_sequence == NO_SEQUENCE:
+            return
+        at = state.in_flight.index(batch)
+        sequence = batch.base_sequence
+        for part in parts:
+            part.set_sequence(batch.identity, sequence)
+            sequence = next_sequence(sequence, part.count)
+        state.in_flight[at : at + 1] = parts
+
+    def can_retry(self, batch: Batch, code: int, log_start_offset: int) -> bool:
+        """Whether a batch that was refused for its sequence can be sent again, maybe under a new epoch."""
+        state = self._partitions.get(batch.key)
+        if state is None:
+            return False
+        if code == ErrorCode.UNKNOWN_PRODUCER_ID:
+            if log_start_offset == -1:
+                return False
+            if batch.sequence_was_reset:
+                return True
+            if state.last_acked_offset < log_start_offset or not self.transactional:
+                # Retention took all that the broker knew of this producer.
+                self._to_renumber.add(batch.key)
+                return not self.transactional
+            return False
+        if code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
+            if state.unresolved is None and (batch.sequence_was_reset or not self._is_next(state, batch)):
+                # An earlier batch of ours failed in a retriable way: this one is merely early.
+                return True
+            if not self.transactional:
+                self._to_renumber.add(batch.key)
+                return True
+        return False
+
+    def in_flight(self, topic: str, partition: int) -> int:
+        state = self._partitions.get((topic, partition))
+        return 0 if state is None else len(state.in_flight)
+
+    def _is_next(self, state: _Partition, batch: Batch) -> bool:
+        expected = 0 if state.last_acked_sequence == NO_SEQUENCE else next_sequence(state.last_acked_sequence, 1)
+        return batch.base_sequence == expected
+
+    def _remove(self, state: _Partition, batch: Batch) -> None:
+        if batch in state.in_flight:
+            state.in_flight.remove(batch)
+
+    def _resolve(self, key: tuple[str, int], state: _Partition) -> None:
+        if state.unresolved is None or state.in_flight:
+            return
+        if next_sequence(state.last_acked_sequence, 1) != state.unresolved:
+            self._to_renumber.add(key)
+        state.unresolved = None
