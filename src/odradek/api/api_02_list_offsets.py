@@ -1,7 +1,8 @@
 """ListOffsets: offsets by timestamp, and the special ones at both ends of a log.
 
-Version notes: 2 isolation level; 4 leader epochs; 7 max timestamp (-3, KIP-734); 8 earliest local (-4, KIP-405); 9 latest tiered
-(-5); 10 a timeout for remote look-ups; 11 earliest pending upload (-6). There is no remote storage: -4 is the log's start, -5 and -6 unknown.
+Version notes: 2 isolation level; 4 leader epochs; 7 max timestamp (-3, KIP-734); 8 earliest local (-4, KIP-405); 9
+latest tiered (-5); 10 a timeout for remote look-ups; 11 earliest pending upload (-6). There is no remote storage: -4 is
+the log's start, -5 and -6 unknown.
 """
 
 from __future__ import annotations
@@ -74,7 +75,9 @@ def _look_up(partition: Partition, timestamp: int, upper_offset: int) -> tuple[i
         return log.log_start_offset, -1, log.leader_epochs.epoch_for_offset(log.log_start_offset)
     if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         return -1, -1, NO_EPOCH
-    found = log.max_timestamp(upper_offset) if timestamp == MAX_TIMESTAMP else log.find_timestamp(timestamp, upper_offset)
+    found = (
+        log.max_timestamp(upper_offset) if timestamp == MAX_TIMESTAMP else log.find_timestamp(timestamp, upper_offset)
+    )
     if found is None:
         return -1, -1, NO_EPOCH
     return found.offset, found.timestamp, found.leader_epoch

@@ -1,8 +1,8 @@
 """Metadata: brokers, topics, leaders; creates topics that a client asks for where the configuration allows it.
 
-Version notes: 0 an empty list means all topics, later null does; 4 auto-creation may be declined; 5 offline replicas; 7 leader epochs;
-8-10 authorized operations; 10 topic ids; 12 look-up by id; 13 a top-level error for clients that must rebootstrap.
-Unlike Kafka in KRaft mode, an auto-created topic is in the same answer: nothing has to be asked twice.
+Version notes: 0 an empty list means all topics, later null does; 4 auto-creation may be declined; 5 offline replicas; 7
+leader epochs; 8-10 authorized operations; 10 topic ids; 12 look-up by id; 13 a top-level error for clients that must
+rebootstrap. Unlike Kafka in KRaft mode, an auto-created topic is in the same answer: nothing has to be asked twice.
 """
 
 from __future__ import annotations
@@ -56,7 +56,9 @@ def _answer(request: MetadataRequest, context: RequestContext, failures: dict[st
     operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else OMITTED
     return MetadataResponse(
         brokers=[
-            MetadataResponseBroker(broker.id, broker.endpoints[listener].host, broker.endpoints[listener].port, broker.rack)
+            MetadataResponseBroker(
+                broker.id, broker.endpoints[listener].host, broker.endpoints[listener].port, broker.rack
+            )
             for broker in image.live_brokers()
             if listener in broker.endpoints
         ],

@@ -5,7 +5,6 @@ Version notes: 1 key types; 4 several keys at once (KIP-699); 6 share groups.
 
 from __future__ import annotations
 
-
 from odradek.api.context import RequestContext
 from odradek.api.registry import api
 from odradek.groups.placement import partition_for_group
@@ -62,5 +61,3 @@ async def _leader(topic: str, key: str, context: RequestContext) -> FindCoordina
     if broker is None or endpoint is None:
         raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
     return FindCoordinatorResponseCoordinator(key, broker.id, endpoint.host, endpoint.port)
-
-

@@ -1,7 +1,8 @@
 """ApiVersions (KIP-35, KIP-511): which keys and versions are served, and the features of the cluster.
 
-Version notes: 0 has no throttle time; 3 is flexible, tells the client's name and may list features; 4 lets a feature begin at
-version 0. The answer's header is always the oldest one, since the client does not yet know what the broker understands.
+Version notes: 0 has no throttle time; 3 is flexible, tells the client's name and may list features; 4 lets a feature
+begin at version 0. The answer's header is always the oldest one, since the client does not yet know what the broker
+understands.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""OffsetForLeaderEpoch (KIP-101, KIP-320): where an epoch ended in the leader's log, so that a reader finds a divergence.
+"""OffsetForLeaderEpoch (KIP-101, KIP-320): where an epoch ended in the leader's log, so that a reader finds a
+divergence.
 
 Version notes: 2 current leader epoch; 3 replica id; 4 flexible.
 """

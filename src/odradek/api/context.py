@@ -11,6 +11,7 @@ from odradek.ports.clock import Clock
 from odradek.ports.randomness import Random
 from odradek.replication.fetch_sessions import FetchSessions
 from odradek.replication.partition import Partition
+from odradek.wire.produce import TopicKey
 
 if TYPE_CHECKING:
     from odradek.api.controller_service import ControllerService
@@ -49,11 +50,9 @@ class PartitionLookup(Protocol):
         """
         ...
 
-
-class Scheduler(Protocol):
-    """The event loop, seen as a timer."""
-
-    def call_later(self, delay: float, callback: Callable[[], None]) -> object: ...
+    def require(self, topic: TopicKey, index: int) -> Partition:
+        """The same, of a topic named by name or id; raises UNKNOWN_TOPIC_OR_PARTITION or UNKNOWN_TOPIC_ID for none."""
+        ...
 
 
 @dataclass(slots=True)

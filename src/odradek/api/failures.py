@@ -1,7 +1,7 @@
 """The answer to a request that failed as a whole: the error code everywhere the response has room for one.
 
-Kafka writes this by hand for every request (`AbstractRequest.getErrorResponse`). The messages are regular enough to derive it:
-what the request lists (topics, partitions, groups, resources) the response lists again under the same names.
+Kafka writes this by hand for every request (`AbstractRequest.getErrorResponse`). The messages are regular enough to
+derive it: what the request lists (topics, partitions, groups, resources) the response lists again under the same names.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ from odradek.wire.apis import response_class
 
 
 def failure_response(key: int, request: Any, version: int, code: int, message: str | None = None) -> Any:
-    """A response of `key` in which every entry of the request failed with `code`; None where nothing is answered (acks=0)."""
+    """A response of `key` in which every entry of the request failed with `code`; None where nothing is answered
+    (acks=0).
+    """
     if getattr(request, "acks", 1) == 0:
         return None
     response = response_class(key)()

@@ -1,8 +1,8 @@
 """Which API keys this broker answers, and by what.
 
-A module `api_NN_name.py` in this package holds one function under `@api(ApiKey.X)`. That the file exists is the registration,
-the entry in the ApiVersions answer and the dispatch; nothing lists the keys a second time. Modules load on their first request,
-because a broker that starts must not pay for sixty APIs of which a client uses ten.
+A module `api_NN_name.py` in this package holds one function under `@api(ApiKey.X)`. That the file exists is the
+registration, the entry in the ApiVersions answer and the dispatch; nothing lists the keys a second time. Modules load
+on their first request, because a broker that starts must not pay for sixty APIs of which a client uses ten.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ Decoder = Callable[[memoryview, int, int], tuple[Any, int]]
 class Endpoint(NamedTuple):
     """How requests of one key are served.
 
-    `handle(request, context)` answers with the response message, with an awaitable of it, or with None when nothing is to be
-    sent. A `raw` endpoint answers with the finished frame as a list of parts, or with an awaitable of that list.
+    `handle(request, context)` answers with the response message, with an awaitable of it, or with None when nothing is
+    to be sent. A `raw` endpoint answers with the finished frame as a list of parts, or with an awaitable of that list.
     An `overtaking` endpoint lets the connection's next request start while its own answer still waits.
     """
 
@@ -69,5 +69,3 @@ def endpoint(key: int) -> Endpoint | None:
 def served_apis() -> dict[int, Api]:
     """The schema's entry (name, versions) of every served key."""
     return {key: APIS[key] for key in served_keys()}
-
-

@@ -1,7 +1,7 @@
 """One client's connection: frames in, answers out in the order of their requests.
 
-Record bytes are never copied here: requests are served out of the receive buffer, and answers are lists of parts of which
-file ranges leave through sendfile.
+Record bytes are never copied here: requests are served out of the receive buffer, and answers are lists of parts of
+which file ranges leave through sendfile.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ class Disconnect(Exception):
 class Connection:
     """Reads frames, hands them to the dispatcher one after the other, writes the answers in request order.
 
-    A request that waits (`Pending`) holds up the following ones unless its endpoint is overtaking. Reading stops while the
-    peer does not take its answers or has `max_in_flight` requests open: that is the backpressure.
+    A request that waits (`Pending`) holds up the following ones unless its endpoint is overtaking. Reading stops while
+    the peer does not take its answers or has `max_in_flight` requests open: that is the backpressure.
     """
 
     __slots__ = (
@@ -113,19 +113,23 @@ class Connection:
             if received == WOULD_BLOCK:
                 return
             if not received:
-                return self.close("closed by the peer")
+                self.close("closed by the peer")
+                return
             for frame in self._frames.received(received):
                 if self._held is not None or self._backlog:
-                    # A request that must not be overtaken is open; frames live in the receive buffer only until the next read.
+                    # A request that must not be overtaken is open; frames live in the receive buffer only until the
+                    # next read.
                     self._backlog.append(bytearray(frame))
                 else:
                     self._serve(frame)
                 if self.closed:
                     return
         except FrameTooLarge as error:
-            return self.close(str(error))
+            self.close(str(error))
+            return
         except OSError as error:
-            return self.close(error.strerror or str(error))
+            self.close(error.strerror or str(error))
+            return
         if self._out and not self._writing:
             self._flush()
         self._adjust_reading()
@@ -135,7 +139,8 @@ class Connection:
         try:
             answer = self._dispatch(frame, self)
         except Disconnect as reason:
-            return self.close(str(reason))
+            self.close(str(reason))
+            return
         if answer is None:
             return
         if isinstance(answer, Pending):
@@ -209,7 +214,8 @@ class Connection:
                         continue
                 out.popleft()
         except OSError as error:
-            return self.close(error.strerror or str(error))
+            self.close(error.strerror or str(error))
+            return
         blocked = bool(out)
         if blocked != self._writing:
             self._writing = blocked

@@ -56,7 +56,7 @@ class Dispatcher:
         if not spec.min_version <= version <= spec.max_version:
             return self._unsupported(found, version, correlation_id)
         try:
-            request, end = found.decode(frame, position, version)
+            request, _end = found.decode(frame, position, version)
         except DecodeError as error:
             raise Disconnect(f"unreadable {found.key.name} request v{version}: {error}") from error
         context = RequestContext(self._services, version, correlation_id, client_id, connection)
@@ -88,7 +88,8 @@ class Dispatcher:
         def done(finished: asyncio.Future[Any]) -> None:
             self._tasks.discard(finished)
             if finished.cancelled():
-                return context.connection.close("the broker stops")
+                context.connection.close("the broker stops")
+                return
             error = finished.exception()
             if error is None:
                 result = finished.result()
@@ -101,6 +102,7 @@ class Dispatcher:
             else:
                 frame = encode_response(result, found.key, context.version, context.correlation_id)
                 pending.answer([frame])
+            return
 
         future.add_done_callback(done)
         return pending

@@ -17,18 +17,20 @@ log = logging.getLogger("odradek.connections")
 class Server:
     """All listeners of a broker and their connections.
 
-    `max.connections`, `max.connections.per.ip` and `connections.max.idle.ms` are enforced here; `socket.request.max.bytes`
-    and `odradek.max.in.flight.requests` by each connection.
+    `max.connections`, `max.connections.per.ip` and `connections.max.idle.ms` are enforced here;
+    `socket.request.max.bytes` and `odradek.max.in.flight.requests` by each connection.
     """
 
     __slots__ = (
         "_clock",
         "_config",
         "_dispatch",
+        "_early",
         "_idle_timer",
         "_listeners",
         "_network",
         "_next_identifier",
+        "_open",
         "_per_ip",
         "connections",
     )
@@ -42,23 +44,37 @@ class Server:
         self._next_identifier = 0
         self._per_ip: Counter[str] = Counter()
         self._idle_timer: asyncio.TimerHandle | None = None
+        self._open = False
+        self._early: list[tuple[Stream, str]] = []
         self.connections: dict[int, Connection] = {}
 
     def listen(self, name: str, host: str, port: int) -> Listener:
-        """Open one listener; OSError when the address cannot be bound."""
+        """Bind one listener; OSError when the address cannot be bound. Connections wait until `open`."""
         listener = self._network.listen(host, port, lambda stream: self._accept(stream, name))
         self._listeners.append(listener)
         return listener
 
+    def open(self) -> None:
+        """Serve: whoever has connected so far, and everybody from now on."""
+        self._open = True
+        early, self._early = self._early, []
+        for stream, name in early:
+            self._accept(stream, name)
+
     def _accept(self, stream: Stream, listener_name: str) -> None:
+        if not self._open:
+            self._early.append((stream, listener_name))
+            return
         config = self._config
         host = stream.peer_host
         if len(self.connections) >= config.number("max.connections"):
             log.warning("connection from %s refused: max.connections reached", host)
-            return stream.close()
+            stream.close()
+            return
         if self._per_ip[host] >= config.number("max.connections.per.ip"):
             log.warning("connection from %s refused: max.connections.per.ip reached", host)
-            return stream.close()
+            stream.close()
+            return
         self._next_identifier += 1
         connection = Connection(
             stream,
@@ -114,6 +130,9 @@ class Server:
 
     def close(self) -> None:
         self.stop_listening()
+        for stream, _ in self._early:
+            stream.close()
+        self._early.clear()
         if self._idle_timer is not None:
             self._idle_timer.cancel()
             self._idle_timer = None

@@ -46,7 +46,9 @@ def load(name: str) -> Command:
 def overview() -> str:
     width = max(map(len, COMMANDS))
     lines = "\n".join(f"  {name:<{width}}  {about}" for name, about in COMMANDS.items())
-    return f"usage: odradek COMMAND [OPTIONS]\n\ncommands:\n{lines}\n\n`odradek COMMAND --help` tells a command's options."
+    return (
+        f"usage: odradek COMMAND [OPTIONS]\n\ncommands:\n{lines}\n\n`odradek COMMAND --help` tells a command's options."
+    )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

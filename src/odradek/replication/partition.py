@@ -1,14 +1,14 @@
 """One replica of one partition on this broker: leadership, high watermark, and who waits for it to move.
 
-Source: Kafka's `Partition`. State changes come from the controller (`become_leader`, `become_follower`), appends and the
-followers' progress; time comes in as an argument and all I/O is the log's.
+Source: Kafka's `Partition`. State changes come from the controller (`become_leader`, `become_follower`), appends and
+the followers' progress; time comes in as an argument and all I/O is the log's.
 """
 
 from __future__ import annotations
 
 import heapq
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from odradek.log.partition_log import AppendResult, Origin, PartitionLog
 from odradek.metadata.image import PartitionState
@@ -19,8 +19,8 @@ READ_UNCOMMITTED = 0
 READ_COMMITTED = 1
 NO_EPOCH = -1
 
-Appended = Callable[[int], None]
-"""Called with the number of bytes that became readable."""
+MANY_BYTES = 1 << 62
+"""What a change other than an append counts for: whoever waits has to look again."""
 
 
 class PartitionRead(NamedTuple):
@@ -37,11 +37,15 @@ class PartitionRead(NamedTuple):
     """(epoch, end offset) where the reader's history departs from the log (KIP-595)."""
 
 
+class AppendWatcher(Protocol):
+    def __call__(self, partition: Partition, appended_bytes: int) -> None: ...
+
+
 class Partition:
     """The leader or a follower of a partition.
 
-    Everything that waits is kept here: writes that wait for the high watermark, in the order of their offsets, and readers
-    that wait for more bytes.
+    Everything that waits is kept here: writes that wait for the high watermark, in the order of their offsets, and
+    readers that wait for more bytes.
     """
 
     __slots__ = (
@@ -75,7 +79,7 @@ class Partition:
         self.high_watermark = log.log_start_offset
         self._commit_waiters: list[tuple[int, int, Callable[[], None]]] = []
         self._commit_order = 0
-        self._readers: list[Appended] = []
+        self._readers: list[AppendWatcher] = []
 
     # --- what the controller says ---
 
@@ -92,14 +96,26 @@ class Partition:
         if became_leader:
             self.log.assign_leader_epoch(state.leader_epoch)
         if self.is_leader:
-            self.advance_high_watermark(0)
+            self.advance_high_watermark(MANY_BYTES)
+        else:
+            self._wake_readers(MANY_BYTES)
+
+    def retire(self) -> None:
+        """The partition is gone from this broker: whoever waits on it looks again and is told so."""
+        self.leader = -1
+        waiters, self._commit_waiters = self._commit_waiters, []
+        for _, _, callback in waiters:
+            callback()
+        self._wake_readers(MANY_BYTES)
 
     @property
     def is_leader(self) -> bool:
         return self.leader == self.local_id
 
     def check_leader(self, current_leader_epoch: int = NO_EPOCH) -> None:
-        """Raise NOT_LEADER_OR_FOLLOWER, FENCED_LEADER_EPOCH or UNKNOWN_LEADER_EPOCH unless the request is for this leader."""
+        """Raise NOT_LEADER_OR_FOLLOWER, FENCED_LEADER_EPOCH or UNKNOWN_LEADER_EPOCH unless the request is for this
+        leader.
+        """
         if current_leader_epoch != NO_EPOCH and current_leader_epoch != self.leader_epoch:
             fenced = current_leader_epoch < self.leader_epoch
             raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH if fenced else ErrorCode.UNKNOWN_LEADER_EPOCH)
@@ -134,9 +150,12 @@ class Partition:
         while waiters and waiters[0][0] < self.high_watermark:
             heapq.heappop(waiters)[2]()
         if self._readers:
-            readers, self._readers = self._readers, []
-            for reader in readers:
-                reader(appended_bytes)
+            self._wake_readers(appended_bytes)
+
+    def _wake_readers(self, appended_bytes: int) -> None:
+        readers, self._readers = self._readers, []
+        for reader in readers:
+            reader(self, appended_bytes)
 
     def is_committed(self, last_offset: int) -> bool:
         return last_offset < self.high_watermark
@@ -185,10 +204,10 @@ class Partition:
             return epoch, end_offset
         return None
 
-    def watch_appends(self, callback: Appended) -> None:
+    def watch_appends(self, callback: AppendWatcher) -> None:
         """Call back once, on the next append or move of the high watermark."""
         self._readers.append(callback)
 
-    def unwatch_appends(self, callback: Appended) -> None:
+    def unwatch_appends(self, callback: AppendWatcher) -> None:
         if callback in self._readers:
             self._readers.remove(callback)

@@ -1,0 +1,110 @@
+"""Produce: append record batches, answer at once or when all in-sync replicas have them.
+
+Version notes: 3 transactional id and batches of format 2; 5 log start offset; 8 errors of single records (KIP-467); 9
+flexible; 10 current leader in the answer (KIP-951); 12 transactions version 2 (KIP-890); 13 topic ids. Versions 0-2 are
+listed by ApiVersions for old librdkafka's sake (KAFKA-18659) and refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from odradek.api.context import RequestContext
+from odradek.api.registry import api
+from odradek.log.partition_log import AppendResult
+from odradek.ports.network import Part
+from odradek.replication.partition import Partition
+from odradek.wire.apis import ApiKey
+from odradek.wire.errors import ErrorCode, KafkaError
+from odradek.wire.produce import ProducedPartition, ProduceRequest, TopicKey, decode_request, encode_response
+
+ALL = -1
+_VALID_ACKS = (ALL, 0, 1)
+
+Produced = list[tuple[TopicKey, list[ProducedPartition]]]
+Uncommitted = tuple[Partition, int, list[ProducedPartition], int]
+"""A partition, the last offset appended to it, and where its answer stands."""
+
+
+@api(ApiKey.PRODUCE, decode=decode_request, raw=True, overtaking=True)
+def handle(request: ProduceRequest, context: RequestContext) -> list[Part] | asyncio.Future[list[Part]] | None:
+    acks = request.acks
+    if acks not in _VALID_ACKS:
+        return _encode(_all_failed(request, ErrorCode.INVALID_REQUIRED_ACKS), context)
+    produced: Produced = []
+    waiting: list[Uncommitted] = []
+    failed = False
+    now_ms = context.services.clock.now_ms()
+    require = context.services.partitions.require
+    for topic, partitions in request.topics:
+        answers = []
+        for index, records in partitions:
+            try:
+                partition = require(topic, index)
+                if records is None:
+                    raise KafkaError(ErrorCode.CORRUPT_MESSAGE)
+                result = partition.append(records, now_ms=now_ms, all_in_sync=acks == ALL)
+            except KafkaError as error:
+                failed = True
+                answers.append(_failed(index, error))
+                continue
+            if acks == ALL and not partition.is_committed(result.last_offset):
+                waiting.append((partition, result.last_offset, answers, len(answers)))
+            answers.append(_appended(index, result))
+        produced.append((topic, answers))
+    if acks == 0:
+        if failed:
+            # The client asked for no answer; a closed connection is the only way to tell it, as in Kafka.
+            context.connection.close("a produce request with acks=0 failed")
+        return None
+    if not waiting:
+        return _encode(produced, context)
+    return _when_committed(produced, waiting, request.timeout_ms, context)
+
+
+def _appended(index: int, result: AppendResult) -> ProducedPartition:
+    return ProducedPartition(
+        index, ErrorCode.NONE, result.first_offset, result.log_append_time_ms, result.log_start_offset
+    )
+
+
+def _failed(index: int, error: KafkaError) -> ProducedPartition:
+    return ProducedPartition(index, error.code, error_message=error.message)
+
+
+def _all_failed(request: ProduceRequest, code: ErrorCode) -> Produced:
+    error = KafkaError(code)
+    return [(topic, [_failed(index, error) for index, _ in partitions]) for topic, partitions in request.topics]
+
+
+def _encode(produced: Produced, context: RequestContext) -> list[Part]:
+    return [encode_response(context.version, context.correlation_id, produced)]
+
+
+def _when_committed(
+    produced: Produced, waiting: list[Uncommitted], timeout_ms: int, context: RequestContext
+) -> asyncio.Future[list[Part]]:
+    """The answer once the high watermark has passed every append, or with REQUEST_TIMED_OUT where it has not in time."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[list[Part]] = loop.create_future()
+    left = len(waiting)
+
+    def finish(code: ErrorCode) -> None:
+        timer.cancel()
+        for partition, offset, answers, position in waiting:
+            if not partition.is_committed(offset):
+                answers[position] = _failed(partition.index, KafkaError(code))
+        if not future.done():
+            future.set_result(_encode(produced, context))
+
+    def released() -> None:
+        # Called when an append is committed, and when its partition left this broker before it could be.
+        nonlocal left
+        left -= 1
+        if not left:
+            finish(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+    timer = loop.call_later(max(0, timeout_ms) / 1000, finish, ErrorCode.REQUEST_TIMED_OUT)
+    for partition, offset, _, _ in waiting:
+        partition.when_committed(offset, released)
+    return future

@@ -1,0 +1,189 @@
+"""Fetch: record batches as they lie on disk, at once or when there are enough of them.
+
+Version notes: 5 log start offset; 7 sessions (KIP-227); 9 leader epochs; 11 rack and preferred replica; 12 last fetched
+epoch and divergence (KIP-595), flexible; 13 topic ids (KIP-516); 15 replica state; 16 endpoints of new leaders; 17
+replica directory id; 18 high watermark of followers. A batch is answered whole when the offset lies inside it: the
+client skips what comes before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+
+from odradek.api.context import RequestContext
+from odradek.api.registry import api
+from odradek.ports.network import Part
+from odradek.replication.delayed_read import DelayedRead
+from odradek.replication.fetch_sessions import (
+    FINAL_EPOCH,
+    INITIAL_EPOCH,
+    NO_SESSION,
+    FetchSession,
+    Place,
+)
+from odradek.replication.partition import NO_EPOCH, Partition, PartitionRead
+from odradek.wire.apis import ApiKey
+from odradek.wire.errors import ErrorCode, KafkaError
+from odradek.wire.fetch import (
+    TOPIC_ID_FROM,
+    FetchedPartition,
+    FetchPartition,
+    FetchRequest,
+    decode_request,
+    encode_response,
+)
+from odradek.wire.produce import TopicKey
+
+Found = tuple[Place, ErrorCode, PartitionRead | None]
+
+
+@api(ApiKey.FETCH, decode=decode_request, raw=True, overtaking=True)
+def handle(request: FetchRequest, context: RequestContext) -> list[Part] | asyncio.Future[list[Part]]:
+    try:
+        reader = _Reader(request, context)
+    except KafkaError as error:
+        return encode_response(context.version, context.correlation_id, (), error_code=error.code)
+    lacking = reader.attempt(request.max_wait_ms <= 0)
+    if not lacking:
+        return reader.answer()
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[list[Part]] = loop.create_future()
+
+    def attempt(time_is_up: bool) -> int:
+        if future.done():
+            return 0
+        still = reader.attempt(time_is_up)
+        if not still:
+            future.set_result(reader.answer())
+        return still
+
+    waiting = DelayedRead(reader.partitions, lacking, attempt)
+    waiting.start(loop, request.max_wait_ms / 1000)
+    future.add_done_callback(lambda _: waiting.stop())
+    return future
+
+
+class _Reader:
+    """One fetch: what it wants, and what was found at the last attempt."""
+
+    __slots__ = ("_context", "_found", "_incremental", "_request", "_session", "_size", "_wanted", "partitions")
+
+    def __init__(self, request: FetchRequest, context: RequestContext) -> None:
+        self._request = request
+        self._context = context
+        self._session: FetchSession | None = None
+        self._incremental = False
+        self._wanted: Iterable[tuple[Place, FetchPartition]] = self._resolve()
+        self._found: list[Found] = []
+        self._size = 0
+        self.partitions: list[Partition] = []
+
+    def _resolve(self) -> Iterable[tuple[Place, FetchPartition]]:
+        """Everything this fetch reads, from the request and its session. Raises KafkaError of the session."""
+        request, context = self._request, self._context
+        asked = [((topic, entry[0]), entry) for topic, partitions in request.topics for entry in partitions]
+        sessions = context.services.fetch_sessions
+        epoch = request.session_epoch
+        if epoch in (FINAL_EPOCH, INITIAL_EPOCH):
+            if request.session_id != NO_SESSION:
+                sessions.end(request.session_id)
+            if epoch == INITIAL_EPOCH:
+                now_ms = context.services.clock.now_ms()
+                self._session = sessions.begin(asked, context.version >= TOPIC_ID_FROM, now_ms)
+            return asked
+        session = sessions.find(
+            request.session_id, epoch, context.version >= TOPIC_ID_FROM, context.services.clock.now_ms()
+        )
+        session.update(asked, ((topic, index) for topic, indexes in request.forgotten for index in indexes))
+        self._session = session
+        self._incremental = True
+        return list(session.wanted.items())
+
+    def attempt(self, time_is_up: bool) -> int:
+        """Read everything; 0 when the answer can go, else how many bytes it lacks."""
+        request = self._request
+        config = self._context.services.config
+        left = min(request.max_bytes, config.number("fetch.max.bytes"))
+        found: list[Found] = []
+        partitions: list[Partition] = []
+        size = 0
+        must_answer = time_is_up
+        for place, wanted in self._wanted:
+            try:
+                partition = self._partition(place, wanted[1])
+                read = self._read(partition, wanted, left, size == 0)
+            except KafkaError as error:
+                found.append((place, error.code, None))
+                must_answer = True
+                continue
+            partitions.append(partition)
+            found.append((place, ErrorCode.NONE, read))
+            size += read.size
+            left -= read.size
+            must_answer = must_answer or read.diverging_epoch is not None
+        self._found = found
+        self._size = size
+        self.partitions = partitions
+        lacking = request.min_bytes - size
+        return 0 if lacking <= 0 or must_answer or not partitions else lacking
+
+    def _partition(self, place: Place, current_leader_epoch: int) -> Partition:
+        partition = self._context.services.partitions.require(*place)
+        partition.check_leader(current_leader_epoch)
+        return partition
+
+    def _read(self, partition: Partition, wanted: FetchPartition, left: int, first: bool) -> PartitionRead:
+        _, _, fetch_offset, last_fetched_epoch, _, max_bytes = wanted
+        if last_fetched_epoch != NO_EPOCH:
+            diverging = partition.diverging_epoch(fetch_offset, last_fetched_epoch)
+            if diverging is not None:
+                high_watermark, start = partition.high_watermark, partition.log.log_start_offset
+                return PartitionRead([], 0, high_watermark, partition.last_stable_offset, start, None, diverging)
+        return partition.read(
+            fetch_offset,
+            max(0, min(max_bytes, left)),
+            isolation=self._request.isolation_level,
+            min_one_batch=first,
+        )
+
+    def answer(self) -> list[Part]:
+        """The frame for what the last attempt found."""
+        session, context = self._session, self._context
+        topics: dict[TopicKey, list[FetchedPartition]] = {}
+        for place, code, read in self._found:
+            if session is not None:
+                size, high_watermark, start = (0, -1, -1) if read is None else (read.size, read.high_watermark, read[4])
+                failed = read is None or read.diverging_epoch is not None
+                told = session.must_tell(place, size, failed, high_watermark, start)
+                if self._incremental and not told:
+                    continue
+                if size:
+                    session.serve_last(place)
+            topic, index = place
+            topics.setdefault(topic, []).append(_failed(index, code) if read is None else _fetched(index, read))
+        return encode_response(
+            context.version,
+            context.correlation_id,
+            list(topics.items()),
+            session_id=NO_SESSION if session is None else session.identifier,
+        )
+
+
+def _failed(index: int, code: ErrorCode) -> FetchedPartition:
+    return FetchedPartition(index, code)
+
+
+def _fetched(index: int, read: PartitionRead) -> FetchedPartition:
+    ranges, size, high_watermark, last_stable_offset, log_start_offset, aborted, diverging_epoch = read
+    return FetchedPartition(
+        index,
+        ErrorCode.NONE,
+        high_watermark,
+        last_stable_offset,
+        log_start_offset,
+        ranges,
+        size,
+        aborted,
+        diverging_epoch=diverging_epoch,
+    )

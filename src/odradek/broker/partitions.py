@@ -1,0 +1,103 @@
+"""The partitions that this broker holds, opened when they are first touched and kept in step with the cluster image."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from odradek.log.config import LogConfig
+from odradek.log.directories import LogDirectories
+from odradek.metadata.image import ClusterImage, Topic
+from odradek.replication.partition import Partition
+from odradek.wire.errors import ErrorCode, KafkaError
+from odradek.wire.produce import TopicKey
+
+log = logging.getLogger("odradek.partitions")
+
+LogSettings = Callable[[Topic], LogConfig]
+
+
+class Partitions:
+    """Topic and index -> `Partition`. An idle partition is nothing but its directory until somebody asks for it."""
+
+    __slots__ = ("_directories", "_image", "_local_id", "_open", "_settings")
+
+    def __init__(self, local_id: int, directories: LogDirectories, settings: LogSettings) -> None:
+        self._local_id = local_id
+        self._directories = directories
+        self._settings = settings
+        self._image = ClusterImage()
+        self._open: dict[tuple[str, int], Partition] = {}
+
+    def find(self, topic: str, index: int) -> Partition | None:
+        """The local replica; None when there is none here. Raises KafkaError KAFKA_STORAGE_ERROR."""
+        found = self._open.get((topic, index))
+        return found if found is not None else self._touch(topic, index)
+
+    def require(self, topic: TopicKey, index: int) -> Partition:
+        """The local replica of a topic given by name or id; UNKNOWN_TOPIC_OR_PARTITION or UNKNOWN_TOPIC_ID without
+        one.
+        """
+        if isinstance(topic, bytes):
+            name = self._image.topic_names.get(topic)
+            if name is None:
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
+            topic = name
+        found = self._open.get((topic, index)) or self._touch(topic, index)
+        if found is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return found
+
+    def _touch(self, name: str, index: int) -> Partition | None:
+        state = self._image.partition(name, index)
+        if state is None or self._local_id not in state.replicas:
+            return None
+        topic = self._image.topics[name]
+        opened = self._directories.open(name, index, topic.id, self._settings(topic))
+        partition = Partition(name, topic.id, index, self._local_id, opened)
+        partition.apply_state(state)
+        self._open[name, index] = partition
+        return partition
+
+    def apply(self, image: ClusterImage) -> None:
+        """Take over a new image: create and delete logs, pass on leadership and settings."""
+        old, self._image = self._image, image
+        for name, topic in old.topics.items():
+            now = image.topics.get(name)
+            if now is topic:
+                continue
+            if now is None or now.id != topic.id:
+                self._delete(topic)
+            else:
+                self._update(topic, now)
+        for name, topic in image.topics.items():
+            before = old.topics.get(name)
+            if before is None or before.id != topic.id:
+                self._create(topic, 0)
+
+    def _create(self, topic: Topic, first: int) -> None:
+        for index in range(first, len(topic.partitions)):
+            if self._local_id in topic.partitions[index].replicas:
+                self._directories.create(topic.name, index, topic.id)
+
+    def _update(self, before: Topic, topic: Topic) -> None:
+        settings = None if topic.configs == before.configs else self._settings(topic)
+        for index, state in enumerate(topic.partitions):
+            partition = self._open.get((topic.name, index))
+            if partition is None:
+                continue
+            if settings is not None:
+                partition.log.reconfigure(settings)
+            partition.apply_state(state)
+        self._create(topic, len(before.partitions))
+
+    def _delete(self, topic: Topic) -> None:
+        for index in range(len(topic.partitions)):
+            partition = self._open.pop((topic.name, index), None)
+            if partition is not None:
+                partition.retire()
+            self._directories.delete(topic.name, index, self._settings(topic).file_delete_delay_ms)
+
+    def opened(self) -> list[Partition]:
+        """Those touched so far."""
+        return list(self._open.values())

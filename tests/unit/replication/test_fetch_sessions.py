@@ -1,0 +1,92 @@
+"""Fetch sessions: epochs, eviction, what an incremental answer has to name."""
+
+from __future__ import annotations
+
+import pytest
+
+from odradek.ports.randomness import SeededRandom
+from odradek.replication.fetch_sessions import MAX_EPOCH, FetchSessions
+from odradek.wire.errors import ErrorCode, KafkaError
+from odradek.wire.fetch import FetchPartition
+
+
+def asked(index: int, offset: int = 0) -> tuple[tuple[str, int], FetchPartition]:
+    return ("t", index), (index, -1, offset, -1, -1, 1 << 20)
+
+
+def sessions(slots: int = 2) -> FetchSessions:
+    return FetchSessions(slots, SeededRandom(1), min_eviction_ms=1000)
+
+
+def code_of(raised: pytest.ExceptionInfo[KafkaError]) -> ErrorCode:
+    return raised.value.code
+
+
+def test_a_session_goes_on_with_the_next_epoch_and_wraps() -> None:
+    cache = sessions()
+    session = cache.begin([asked(0)], False, 0)
+    assert session is not None
+    assert session.epoch == 1
+    assert cache.find(session.identifier, 1, False, 1).epoch == 2
+    session.epoch = MAX_EPOCH
+    assert cache.find(session.identifier, MAX_EPOCH, False, 2).epoch == 1
+
+
+def test_wrong_session_epoch_or_kind_of_topics_is_refused() -> None:
+    cache = sessions()
+    session = cache.begin([asked(0)], False, 0)
+    assert session is not None
+    with pytest.raises(KafkaError) as raised:
+        cache.find(session.identifier + 1, 1, False, 1)
+    assert code_of(raised) is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    with pytest.raises(KafkaError) as raised:
+        cache.find(session.identifier, 2, False, 1)
+    assert code_of(raised) is ErrorCode.INVALID_FETCH_SESSION_EPOCH
+    with pytest.raises(KafkaError) as raised:
+        cache.find(session.identifier, 1, True, 1)
+    assert code_of(raised) is ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
+    cache.end(session.identifier)
+    with pytest.raises(KafkaError):
+        cache.find(session.identifier, 1, False, 1)
+
+
+def test_partitions_are_added_changed_and_forgotten() -> None:
+    session = sessions().begin([asked(0), asked(1)], False, 0)
+    assert session is not None
+    session.update([asked(2), asked(0, 7)], [("t", 1)])
+    assert [(place, entry[2]) for place, entry in session.wanted.items()] == [(("t", 0), 7), (("t", 2), 0)]
+    session.serve_last(("t", 0))
+    assert list(session.wanted) == [("t", 2), ("t", 0)]
+
+
+def test_only_news_are_told() -> None:
+    session = sessions().begin([asked(0)], False, 0)
+    assert session is not None
+    place = ("t", 0)
+    assert session.must_tell(place, 0, False, 5, 0)
+    assert not session.must_tell(place, 0, False, 5, 0)
+    assert session.must_tell(place, 100, False, 5, 0), "data is always told"
+    assert session.must_tell(place, 0, False, 6, 0), "so is a moved high watermark"
+    assert session.must_tell(place, 0, False, 6, 3), "and a moved log start"
+    assert session.must_tell(place, 0, True, -1, -1), "and a failure, as long as it lasts"
+    assert session.must_tell(place, 0, True, -1, -1)
+    assert session.must_tell(place, 0, False, 6, 3), "and its end"
+
+
+def test_a_full_cache_gives_no_session_until_one_was_long_unused() -> None:
+    cache = sessions(slots=2)
+    first = cache.begin([asked(0)], False, 0)
+    second = cache.begin([asked(0)], False, 10)
+    assert first is not None
+    assert second is not None
+    assert cache.begin([asked(0)], False, 500) is None
+    cache.find(first.identifier, 1, False, 600)
+    assert cache.begin([asked(0)], False, 1200) is not None
+    assert len(cache) == 2
+    with pytest.raises(KafkaError):
+        cache.find(second.identifier, 1, False, 1300)
+
+
+def test_no_session_for_nothing_and_none_without_slots() -> None:
+    assert sessions().begin([], False, 0) is None
+    assert sessions(slots=0).begin([asked(0)], False, 0) is None
