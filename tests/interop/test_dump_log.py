@@ -73,7 +73,10 @@ def test_segments_and_indexes(filled: BrokerProcess, java_tools: Any) -> None:
     assert text.count("isvalid: true") == len(re.findall(r"^baseOffset: ", text, re.MULTILINE))
     assert re.search(r"^offset: \d+ position: \d+", text, re.MULTILINE), "no entry of an offset index was shown"
     assert re.search(r"^timestamp: \d+ offset: \d+", text, re.MULTILINE), "no entry of a time index was shown"
-    sane = java_tools.run("dump-log", "--index-sanity-check", "--files", names)
+    # a broker may keep the indexes of the active segment longer than their entries until it stops
+    settled = segments[:-1] if filled.running() else segments
+    indexes = [index for segment in settled for index in segment.parent.glob(f"{segment.stem}.*index")]
+    sane = java_tools.run("dump-log", "--index-sanity-check", "--files", ",".join(map(str, indexes)))
     assert not [line for line in sane.splitlines() if any(c in line for c in COMPLAINTS)]
 
 
@@ -81,4 +84,4 @@ def test_group_offsets(filled: BrokerProcess, java_tools: Any) -> None:
     names = ",".join(map(str, files(filled, "__consumer_offsets-0", ".log")))
     text = java_tools.run("dump-log", "--offsets-decoder", "--files", names)
     assert re.search(rf'"group":"{GROUP}","topic":"{TOPIC}","partition":0', text), text[-3000:]
-    assert re.search(rf'"key":{{"type":"2","data":{{"group":"{GROUP}"}}}}', text), text[-3000:]
+    assert re.search(rf'key: {{"type":"2","data":{{"group":"{GROUP}"}}}}', text), text[-3000:]
