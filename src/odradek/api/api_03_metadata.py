@@ -32,7 +32,7 @@ OMITTED = -(1 << 31)
 @api(ApiKey.METADATA)
 def handle(request: MetadataRequest, context: RequestContext) -> MetadataResponse | Awaitable[MetadataResponse]:
     services = context.services
-    missing = _missing(request, services.image(), context.version)
+    missing = _missing(request, services.image())
     if missing and request.allow_auto_topic_creation and services.config.flag("auto.create.topics.enable"):
         return _create_and_answer(request, context, missing)
     return _answer(request, context, {})
@@ -43,7 +43,7 @@ async def _create_and_answer(request: MetadataRequest, context: RequestContext, 
     return _answer(request, context, failures)
 
 
-def _missing(request: MetadataRequest, image: ClusterImage, version: int) -> list[str]:
+def _missing(request: MetadataRequest, image: ClusterImage) -> list[str]:
     if not request.topics:
         return []
     names = dict.fromkeys(topic.name for topic in request.topics if topic.name)

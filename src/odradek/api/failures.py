@@ -12,7 +12,7 @@ from typing import Any
 from odradek.wire.apis import response_class
 
 
-def failure_response(key: int, request: Any, version: int, code: int, message: str | None = None) -> Any:
+def failure_response(key: int, request: Any, code: int, message: str | None = None) -> Any:
     """A response of `key` in which every entry of the request failed with `code`; None where nothing is answered
     (acks=0).
     """

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from odradek.ports.disk import FileRange
 from odradek.ports.network import WOULD_BLOCK, Part, Stream
-from odradek.wire.frames import FrameReader, FrameTooLarge
+from odradek.wire.frames import FrameError, FrameReader
 
 JOIN_BYTES = 16384
 """Small neighbouring parts are joined up to this size: one system call is dearer than the copy."""
@@ -59,7 +59,6 @@ class Connection:
         "_dispatch",
         "_frames",
         "_held",
-        "_in_flush",
         "_max_in_flight",
         "_order",
         "_out",
@@ -94,7 +93,7 @@ class Connection:
         self._order: deque[Pending] = deque()
         self._backlog: deque[bytearray] = deque()
         self._held: Pending | None = None
-        self._writing = self._in_flush = False
+        self._writing = False
         self._reading = True
         self.closed = False
         self.identifier = identifier
@@ -124,7 +123,7 @@ class Connection:
                     self._serve(frame)
                 if self.closed:
                     return
-        except FrameTooLarge as error:
+        except FrameError as error:
             self.close(str(error))
             return
         except OSError as error:

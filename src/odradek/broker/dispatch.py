@@ -18,7 +18,7 @@ from odradek.ports.network import Part
 from odradek.wire.apis import APIS, ApiKey, response_header_version
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.headers import parse_request_header
-from odradek.wire.primitives import DecodeError
+from odradek.wire.primitives import DecodeError, EncodeError
 
 log = logging.getLogger("odradek.requests")
 
@@ -63,14 +63,12 @@ class Dispatcher:
         try:
             answer = found.handle(request, context)
         except Exception as error:  # noqa: BLE001 - whatever a handler raises costs this request only
-            answer = self._failed(found, request, context, error)
-        if answer is None:
-            return None
-        if isinstance(answer, list):
+            return self._failed(found, request, context, error)
+        if type(answer) is list:
             return answer
-        if isinstance(answer, Awaitable):
+        if hasattr(answer, "__await__"):
             return self._wait(found, request, context, answer)
-        return [encode_response(answer, key, version, correlation_id)]
+        return self._encoded(found, answer, request, context)
 
     def _unsupported(self, found: Endpoint, version: int, correlation_id: int) -> list[Part]:
         if found.key != ApiKey.API_VERSIONS:
@@ -92,31 +90,34 @@ class Dispatcher:
                 return
             error = finished.exception()
             if error is None:
-                result = finished.result()
+                pending.answer(self._encoded(found, finished.result(), request, context))
             elif isinstance(error, Exception):
-                result = self._failed(found, request, context, error)
+                pending.answer(self._failed(found, request, context, error))
             else:
                 raise error
-            if result is None or isinstance(result, list):
-                pending.answer(result)
-            else:
-                frame = encode_response(result, found.key, context.version, context.correlation_id)
-                pending.answer([frame])
-            return
 
         future.add_done_callback(done)
         return pending
 
-    def _failed(self, found: Endpoint, request: Any, context: RequestContext, error: Exception) -> Any:
+    def _encoded(self, found: Endpoint, answer: Any, request: Any, context: RequestContext) -> list[Part] | None:
+        if answer is None or found.raw:
+            return answer  # type: ignore[no-any-return]
+        try:
+            return [encode_response(answer, found.key, context.version, context.correlation_id)]
+        except EncodeError as error:
+            return self._failed(found, request, context, error)
+
+    def _failed(self, found: Endpoint, request: Any, context: RequestContext, error: Exception) -> list[Part] | None:
+        """The answer to a request whose handler raised: the KafkaError's code, or UNKNOWN_SERVER_ERROR and a traceback."""
         if isinstance(error, KafkaError):
             code, message = error.code, error.message
         else:
             log.error("%s v%d from %s failed", found.key.name, context.version, context.client_id, exc_info=error)
             code, message = ErrorCode.UNKNOWN_SERVER_ERROR, None
-        response = failure_response(found.key, request, context.version, code, message)
-        if found.raw and response is not None:
-            return [encode_response(response, found.key, context.version, context.correlation_id)]
-        return response
+        response = failure_response(found.key, request, code, message)
+        if response is None:
+            return None
+        return [encode_response(response, found.key, context.version, context.correlation_id)]
 
     async def drain(self, timeout: float) -> None:
         """Wait for the requests being served, then cancel what still waits."""

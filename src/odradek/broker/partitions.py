@@ -87,7 +87,7 @@ class Partitions:
             if partition is None:
                 continue
             if settings is not None:
-                partition.log.reconfigure(settings)
+                partition.log.set_config(settings)
             partition.apply_state(state)
         self._create(topic, len(before.partitions))
 

@@ -172,8 +172,7 @@ class Partition:
 
     @property
     def last_stable_offset(self) -> int:
-        unstable = self.log.first_unstable_offset
-        return self.high_watermark if unstable is None else min(unstable, self.high_watermark)
+        return self.log.last_stable_offset(self.high_watermark)
 
     def upper_offset(self, isolation: int) -> int:
         return self.last_stable_offset if isolation == READ_COMMITTED else self.high_watermark
