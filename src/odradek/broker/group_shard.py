@@ -1,0 +1,386 @@
+"""One partition of `__consumer_offsets` and the shard of the group coordinator that lives in it.
+
+Records that a request decides on are appended at once and replayed at once, so that the next request sees them;
+answers wait until they are committed. Offset commits, which do not depend on each other, gather for one turn of the
+event loop and share a batch. If an append is refused nothing has changed. If a leader is deposed before its append is
+committed, the shard is thrown away, and the uncommitted state with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from odradek.groups.coordinator import GroupCoordinator
+from odradek.groups.events import Continuation, Outcome, append_failure
+from odradek.groups.offsets import NO_PRODUCER_ID
+from odradek.groups.records import GroupRecord, decode_record, encode_record
+from odradek.groups.settings import GroupSettings
+from odradek.log.partition_log import Origin
+from odradek.ports.clock import Clock
+from odradek.records.batch import parse_header
+from odradek.records.builder import BatchFields, encode_batch
+from odradek.records.control import ControlType, decode_control_record
+from odradek.records.errors import CorruptRecords
+from odradek.records.record import decode_records
+from odradek.replication.partition import Partition
+from odradek.wire.errors import ErrorCode, KafkaError
+from odradek.wire.primitives import DecodeError, EncodeError
+
+log = logging.getLogger("odradek.groups")
+
+_SHARED_BATCH_BYTES = 256 * 1024
+"""Commits stop gathering at this size; one that is larger by itself goes alone."""
+
+Encoded = list[tuple[bytes, bytes | None]]
+
+
+class _Operation(NamedTuple):
+    """A decided request on its way into the log."""
+
+    outcome: Outcome
+    encoded: Encoded
+    size: int
+
+
+class _Unsettled:
+    """Operations of one batch, until it is committed, fails, or takes too long."""
+
+    __slots__ = ("operations", "timer")
+
+    def __init__(self, operations: list[_Operation]) -> None:
+        self.operations = operations
+        self.timer: asyncio.TimerHandle | None = None
+
+
+class ShardClock:
+    """Milliseconds since the epoch that never jump: the wall clock at start, carried on by the monotonic one.
+
+    A wall clock that is set must not end all sessions at once.
+    """
+
+    __slots__ = ("_clock", "_offset")
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._offset = clock.now_ms() / 1000 - clock.monotonic()
+
+    def now_ms(self) -> int:
+        return int((self._clock.monotonic() + self._offset) * 1000)
+
+
+class GroupShard:
+    """Use `load` first; requests of a shard that is not ready raise COORDINATOR_LOAD_IN_PROGRESS or NOT_COORDINATOR."""
+
+    __slots__ = (
+        "_armed_ms",
+        "_clock",
+        "_commits",
+        "_commits_size",
+        "_failure",
+        "_last_offset",
+        "_loop",
+        "_partition",
+        "_settings",
+        "_timer",
+        "_unsettled",
+        "coordinator",
+    )
+
+    def __init__(
+        self,
+        partition: Partition,
+        coordinator: GroupCoordinator,
+        settings: GroupSettings,
+        clock: ShardClock,
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        self.coordinator = coordinator
+        self._partition = partition
+        self._settings = settings
+        self._clock = clock
+        self._loop = loop
+        self._failure: ErrorCode | None = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        self._last_offset = -1
+        self._commits: list[_Operation] = []
+        self._commits_size = 0
+        self._unsettled: set[_Unsettled] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self._armed_ms: int | None = None
+
+    # --- requests ---
+
+    def check(self) -> GroupCoordinator:
+        """The coordinator; raises KafkaError while it cannot be asked."""
+        if self._failure is not None:
+            raise KafkaError(self._failure)
+        return self.coordinator
+
+    @property
+    def is_loading(self) -> bool:
+        return self._failure is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+
+    def run(self, decide: Callable[[GroupCoordinator, int, asyncio.Future[Any]], Outcome]) -> asyncio.Future[Any]:
+        """Decide a request after everything that came before it; the future is its token. May raise KafkaError."""
+        coordinator = self.check()
+        self.flush()
+        future: asyncio.Future[Any] = self._loop.create_future()
+        self._obey(decide(coordinator, self._clock.now_ms(), future))
+        self._arm()
+        return future
+
+    def commit(self, decide: Callable[[GroupCoordinator, int, asyncio.Future[Any]], Outcome]) -> asyncio.Future[Any]:
+        """As `run` for an offset commit, which may share its batch with others of this turn of the loop."""
+        coordinator = self.check()
+        future: asyncio.Future[Any] = self._loop.create_future()
+        outcome = decide(coordinator, self._clock.now_ms(), future)
+        if not outcome.records:
+            self._release(outcome.replies)
+            return future
+        operation = self._encode(outcome)
+        if operation is not None:
+            if self._commits and self._commits_size + operation.size > _SHARED_BATCH_BYTES:
+                self.flush()
+            if not self._commits:
+                self._loop.call_soon(self.flush)
+            self._commits.append(operation)
+            self._commits_size += operation.size
+        return future
+
+    def commit_in_transaction(
+        self,
+        decide: Callable[[GroupCoordinator, int, asyncio.Future[Any]], Outcome],
+        producer_id: int,
+        producer_epoch: int,
+    ) -> asyncio.Future[Any]:
+        """A commit whose batch belongs to a producer's transaction."""
+        coordinator = self.check()
+        self.flush()
+        future: asyncio.Future[Any] = self._loop.create_future()
+        outcome = decide(coordinator, self._clock.now_ms(), future)
+        fields = BatchFields(producer_id=producer_id, producer_epoch=producer_epoch, is_transactional=True)
+        self._obey(outcome, fields)
+        return future
+
+    def transaction_ended(self, producer_id: int, last_offset: int, *, committed: bool) -> None:
+        """The transaction's marker is in the log at `last_offset`."""
+        if self._failure is None:
+            self.flush()
+            self.coordinator.replay_marker(producer_id, committed=committed)
+            self._last_offset = max(self._last_offset, last_offset)
+
+    def read(self, question: Callable[[GroupCoordinator], Any]) -> asyncio.Future[Any]:
+        """Answer from the state as soon as all of it is committed."""
+        coordinator = self.check()
+        self.flush()
+        future: asyncio.Future[Any] = self._loop.create_future()
+        answer = question(coordinator)
+        if self._partition.is_committed(self._last_offset):
+            future.set_result(answer)
+        else:
+            self._settle_later(_Unsettled([_Operation(Outcome(replies=[(future, answer)]), [], 0)]), self._last_offset)
+        return future
+
+    # --- the way of a decision ---
+
+    def flush(self) -> None:
+        """Append the commits that have gathered."""
+        if self._commits:
+            operations, self._commits, self._commits_size = self._commits, [], 0
+            self._append(operations)
+
+    def _obey(self, outcome: Outcome, fields: BatchFields | None = None) -> None:
+        self._release(outcome.now)
+        if not outcome.records:
+            self._release(outcome.replies)
+            return
+        operation = self._encode(outcome)
+        if operation is not None:
+            self._append([operation], fields)
+
+    def _encode(self, outcome: Outcome) -> _Operation | None:
+        try:
+            encoded = [encode_record(record) for record in outcome.records]
+        except EncodeError as error:
+            log.warning("a group's record cannot be written: %s", error)
+            self._fail(outcome, ErrorCode.UNKNOWN_SERVER_ERROR)
+            return None
+        size = sum(len(key) + (0 if value is None else len(value)) + 16 for key, value in encoded)
+        return _Operation(outcome, encoded, size)
+
+    def _append(self, operations: list[_Operation], fields: BatchFields | None = None) -> None:
+        if self._failure is not None:
+            for operation in operations:
+                self._fail(operation.outcome, self._failure)
+            return
+        now_ms = self._clock.now_ms()
+        records = [(now_ms, key, value, ()) for operation in operations for key, value in operation.encoded]
+        batch = encode_batch(records, fields or BatchFields())
+        try:
+            result = self._partition.append(
+                memoryview(batch), now_ms=now_ms, origin=Origin.COORDINATOR, all_in_sync=True
+            )
+        except KafkaError as error:
+            if error.code is ErrorCode.MESSAGE_TOO_LARGE and len(operations) > 1:
+                for operation in operations:
+                    self._append([operation], fields)
+                return
+            log.warning("%s: the group coordinator cannot write: %s", self._name, error)
+            for operation in operations:
+                self._fail(operation.outcome, error.code)
+            return
+        offset = result.first_offset
+        replay = self.coordinator.replay
+        producer_id = NO_PRODUCER_ID if fields is None else fields.producer_id
+        for operation in operations:
+            for record in operation.outcome.records:
+                replay(record, offset, producer_id)
+                offset += 1
+        self._last_offset = result.last_offset
+        if self._partition.is_committed(result.last_offset):
+            for operation in operations:
+                self._succeed(operation.outcome)
+        else:
+            self._settle_later(_Unsettled(operations), result.last_offset)
+
+    def _settle_later(self, unsettled: _Unsettled, last_offset: int) -> None:
+        self._unsettled.add(unsettled)
+        timeout = self._settings.offset_commit_timeout_ms / 1000
+        unsettled.timer = self._loop.call_later(timeout, self._settle, unsettled, ErrorCode.REQUEST_TIMED_OUT)
+        self._partition.when_committed(last_offset, lambda: self._settle(unsettled, None))
+
+    def _settle(self, unsettled: _Unsettled, error: ErrorCode | None) -> None:
+        if unsettled not in self._unsettled:
+            return  # it timed out, or the shard is gone
+        self._unsettled.discard(unsettled)
+        if unsettled.timer is not None:
+            unsettled.timer.cancel()
+        for operation in unsettled.operations:
+            if error is None:
+                self._succeed(operation.outcome)
+            else:
+                self._fail(operation.outcome, error)
+
+    def _succeed(self, outcome: Outcome) -> None:
+        self._release(outcome.replies)
+        if outcome.then is not None:
+            self._continue(outcome.then, None)
+
+    def _fail(self, outcome: Outcome, error: ErrorCode) -> None:
+        told = append_failure(error)
+        for token, _ in outcome.replies:
+            if not token.done():
+                token.set_exception(KafkaError(told))
+        if outcome.then is not None:
+            self._continue(outcome.then, error)
+
+    def _continue(self, then: Continuation, error: ErrorCode | None) -> None:
+        self._obey(self.coordinator.stored(then, error, self._clock.now_ms()))
+        self._arm()
+
+    def _release(self, replies: Sequence[tuple[asyncio.Future[Any], Any]]) -> None:
+        for token, answer in replies:
+            if not token.done():
+                token.set_result(answer)
+
+    # --- time ---
+
+    def _arm(self) -> None:
+        """Have `_expire` called no later than the first deadline."""
+        if self._failure is not None:
+            return
+        deadline_ms = self.coordinator.next_deadline_ms()
+        if deadline_ms is None or (self._armed_ms is not None and self._armed_ms <= deadline_ms):
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._armed_ms = deadline_ms
+        self._timer = self._loop.call_later(max(deadline_ms - self._clock.now_ms(), 1) / 1000, self._expire)
+
+    def _expire(self) -> None:
+        self._timer = None
+        self._armed_ms = None
+        if self._failure is None:
+            self.flush()
+            self._obey(self.coordinator.expire(self._clock.now_ms()))
+            self._arm()
+
+    # --- loading and unloading ---
+
+    def load(self) -> None:
+        """Replay the log, some of it per turn of the loop, and then serve."""
+        end_offset = self._partition.log.end_offset
+        self._last_offset = end_offset - 1
+        batches = self._partition.log.read_batches(self._partition.log.log_start_offset, end_offset)
+        self._load_some(iter(batches))
+
+    def _load_some(self, batches: Iterator[memoryview]) -> None:
+        if not self.is_loading:
+            return
+        budget = _LOAD_SLICE_BYTES
+        try:
+            while budget > 0:
+                view = next(batches, None)
+                if view is None:
+                    self._loaded()
+                    return
+                budget -= len(view)
+                self._replay_batches(view)
+        except (DecodeError, CorruptRecords, KafkaError) as error:
+            log.error("%s: its groups cannot be loaded: %s", self._name, error)  # noqa: TRY400 - no fault of the code
+            self._failure = ErrorCode.NOT_COORDINATOR
+            return
+        self._loop.call_soon(self._load_some, batches)
+
+    def _replay_batches(self, view: memoryview) -> None:
+        position = 0
+        while position < len(view):
+            header = parse_header(view, position)
+            records = decode_records(view, header, position, copy=True)
+            if header.is_control:
+                for record in records:
+                    control = decode_control_record(record)
+                    if control.is_end_transaction:
+                        committed = control.type is ControlType.COMMIT
+                        self.coordinator.replay_marker(header.producer_id, committed=committed)
+            else:
+                producer_id = header.producer_id if header.is_transactional else NO_PRODUCER_ID
+                for record in records:
+                    self._replay_record(record.key, record.value, record.offset, producer_id)
+            position += header.size
+
+    def _replay_record(
+        self, key: bytes | memoryview | None, value: bytes | memoryview | None, offset: int, producer_id: int
+    ) -> None:
+        found: GroupRecord | None = None if key is None else decode_record(key, value)
+        if found is None:
+            log.warning("%s: the record at offset %d is of an unknown kind and ignored", self._name, offset)
+        else:
+            self.coordinator.replay(found, offset, producer_id)
+
+    def _loaded(self) -> None:
+        self._failure = None
+        self._obey(self.coordinator.loaded(self._clock.now_ms()))
+        self._arm()
+
+    def unload(self) -> None:
+        """This broker does not lead the partition any more: everybody who waits is told NOT_COORDINATOR."""
+        if self._failure is None:
+            self._release(self.coordinator.unload(self._clock.now_ms()).now)
+        self._failure = ErrorCode.NOT_COORDINATOR
+        self.flush()
+        for unsettled in list(self._unsettled):
+            self._settle(unsettled, ErrorCode.NOT_COORDINATOR)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    @property
+    def _name(self) -> str:
+        return f"{self._partition.topic}-{self._partition.index}"
+
+
+_LOAD_SLICE_BYTES = 256 * 1024
+"""How much of the log is replayed before other work of the loop gets its turn."""

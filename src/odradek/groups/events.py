@@ -1,0 +1,216 @@
+"""What goes into the group coordinator and what comes out of it: plain values, free of wire versions and of I/O.
+
+A request method takes one of the requests below with a token (anything: the coordinator only hands it back) and answers
+with an `Outcome`: records to append, replies to release, and what to do once the records are stored or refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+from odradek.groups.records import GroupRecord
+from odradek.wire.errors import ErrorCode
+
+Token: TypeAlias = Any
+Protocols: TypeAlias = tuple[tuple[str, bytes], ...]
+"""(name, metadata) of each protocol that a member supports, in its order of preference; metadata is opaque."""
+
+
+class JoinRequest(NamedTuple):
+    """JoinGroup. The last two say what the client's version of the API brings: KIP-394 (v4) and KIP-814 (v9)."""
+
+    group_id: str
+    member_id: str
+    group_instance_id: str | None
+    client_id: str
+    client_host: str
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    protocol_type: str
+    protocols: Protocols
+    reason: str | None = None
+    member_id_required: bool = True
+    can_skip_assignment: bool = True
+
+
+class JoinedMember(NamedTuple):
+    """A member as the leader of its group sees it."""
+
+    member_id: str
+    group_instance_id: str | None
+    metadata: bytes
+
+
+class JoinResult(NamedTuple):
+    error: ErrorCode
+    member_id: str
+    generation_id: int = -1
+    protocol_type: str | None = None
+    protocol_name: str | None = None
+    leader: str = ""
+    skip_assignment: bool = False
+    members: Sequence[JoinedMember] = ()
+
+
+class SyncRequest(NamedTuple):
+    """SyncGroup; `assignments` maps member ids to opaque bytes and is empty but for the leader."""
+
+    group_id: str
+    member_id: str
+    group_instance_id: str | None
+    generation_id: int
+    protocol_type: str | None
+    protocol_name: str | None
+    assignments: dict[str, bytes]
+
+
+class SyncResult(NamedTuple):
+    error: ErrorCode
+    protocol_type: str | None = None
+    protocol_name: str | None = None
+    assignment: bytes = b""
+
+
+class LeavingMember(NamedTuple):
+    """One member of a LeaveGroup; with an empty member id the static member of that instance id is meant."""
+
+    member_id: str
+    group_instance_id: str | None = None
+    reason: str | None = None
+
+
+class LeftMember(NamedTuple):
+    member_id: str
+    group_instance_id: str | None
+    error: ErrorCode
+
+
+class OffsetToCommit(NamedTuple):
+    """One partition of an OffsetCommit; `leader_epoch` is -1 when unknown."""
+
+    topic: str
+    partition: int
+    offset: int
+    leader_epoch: int = -1
+    metadata: str | None = ""
+    topic_id: bytes = bytes(16)
+
+
+class CommitRequest(NamedTuple):
+    """OffsetCommit and TxnOffsetCommit.
+
+    `generation_id` is -1 for commits from outside of the group's membership. `retention_ms` is -1 unless the client
+    sent one (versions 2 to 4). `unknown_group_error` is what an unknown group with a generation answers: it depends
+    on the version.
+    """
+
+    group_id: str
+    member_id: str
+    group_instance_id: str | None
+    generation_id: int
+    offsets: Sequence[OffsetToCommit]
+    retention_ms: int = -1
+    unknown_group_error: ErrorCode = ErrorCode.ILLEGAL_GENERATION
+
+
+class FetchedOffset(NamedTuple):
+    """One partition's committed offset; -1 when there is none."""
+
+    partition: int
+    offset: int
+    leader_epoch: int
+    metadata: str | None
+    error: ErrorCode = ErrorCode.NONE
+
+
+class GroupListing(NamedTuple):
+    group_id: str
+    protocol_type: str
+    state: str
+    group_type: str
+
+
+class DescribedMember(NamedTuple):
+    member_id: str
+    group_instance_id: str | None
+    client_id: str
+    client_host: str
+    metadata: bytes
+    assignment: bytes
+
+
+class GroupDescription(NamedTuple):
+    """A classic group; `error` is GROUP_ID_NOT_FOUND (and the state Dead) when there is none of this id."""
+
+    error: ErrorCode
+    group_id: str
+    state: str
+    protocol_type: str = ""
+    protocol_data: str = ""
+    members: Sequence[DescribedMember] = ()
+
+
+class AssignmentStored(NamedTuple):
+    """The leader's assignment is in the log: the generation becomes stable."""
+
+    group_id: str
+    generation_id: int
+    assignments: dict[str, bytes]
+
+
+class StaticMemberStored(NamedTuple):
+    """A static member's new id is in the log. The rest is what to go back to when it cannot be stored."""
+
+    group_id: str
+    member_id: str
+    old_member_id: str
+    old_protocols: Protocols
+    old_session_timeout_ms: int
+    old_rebalance_timeout_ms: int
+    old_leader: str
+    can_skip_assignment: bool
+
+
+class GroupStored(NamedTuple):
+    """A group's first record is in the log."""
+
+    group_id: str
+
+
+Continuation: TypeAlias = AssignmentStored | StaticMemberStored | GroupStored
+
+
+class Outcome(NamedTuple):
+    """What the shell has to do.
+
+    1. Append `records` as one batch; then `replay` each of them.
+    2. Release `now` whatever happens, `replies` once the records are committed (at once without records). When they
+       cannot be stored, a token of `replies` gets the error that `append_failure` makes of the append's.
+    3. With `then`, call `GroupCoordinator.stored` once they are committed or refused, and obey its outcome too.
+    """
+
+    records: Sequence[GroupRecord] = ()
+    replies: Sequence[tuple[Token, Any]] = ()
+    then: Continuation | None = None
+    now: Sequence[tuple[Token, Any]] = ()
+
+
+NOTHING = Outcome()
+
+_COORDINATOR_NOT_AVAILABLE = (
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.NOT_ENOUGH_REPLICAS,
+    ErrorCode.REQUEST_TIMED_OUT,
+)
+_NOT_COORDINATOR = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR)
+_TOO_LARGE = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE, ErrorCode.INVALID_FETCH_SIZE)
+
+
+def append_failure(error: ErrorCode) -> ErrorCode:
+    """What a client is told when the coordinator's append failed (Kafka: CoordinatorOperationExceptionHelper)."""
+    if error in _COORDINATOR_NOT_AVAILABLE:
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    if error in _NOT_COORDINATOR:
+        return ErrorCode.NOT_COORDINATOR
+    return ErrorCode.UNKNOWN_SERVER_ERROR if error in _TOO_LARGE else error

@@ -1,0 +1,68 @@
+"""What handlers may ask of the group coordinator; the broker's shell implements it.
+
+Methods that may have to wait answer with a future. A failure of the request as a whole is raised, at the call or by
+the future, as KafkaError: NOT_COORDINATOR and COORDINATOR_LOAD_IN_PROGRESS from every one of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Sequence
+from typing import Protocol
+
+from odradek.groups.events import (
+    CommitRequest,
+    FetchedOffset,
+    GroupDescription,
+    GroupListing,
+    JoinRequest,
+    JoinResult,
+    LeavingMember,
+    LeftMember,
+    SyncRequest,
+    SyncResult,
+)
+from odradek.wire.errors import ErrorCode
+
+TopicOffsets = list[tuple[str, list[FetchedOffset]]]
+
+
+class GroupService(Protocol):
+    def join(self, request: JoinRequest) -> Awaitable[JoinResult]:
+        """Waits for the rebalance; failures of the member's own are in the result."""
+        ...
+
+    def sync(self, request: SyncRequest) -> Awaitable[SyncResult]:
+        """Waits for the leader's assignment; failures of the member's own are in the result."""
+        ...
+
+    def heartbeat(
+        self, group_id: str, member_id: str, group_instance_id: str | None, generation_id: int
+    ) -> ErrorCode: ...
+
+    def leave(self, group_id: str, leaving: Sequence[LeavingMember]) -> Awaitable[list[LeftMember]]: ...
+
+    def commit_offsets(self, request: CommitRequest) -> Awaitable[list[ErrorCode]]:
+        """One code per offset, once they are committed."""
+        ...
+
+    def commit_transactional_offsets(
+        self, request: CommitRequest, producer_id: int, producer_epoch: int
+    ) -> Awaitable[list[ErrorCode]]:
+        """As `commit_offsets`; the offsets are pending until the transaction ends."""
+        ...
+
+    def fetch_offsets(
+        self, group_id: str, topics: Sequence[tuple[str, Sequence[int]]] | None, require_stable: bool
+    ) -> Awaitable[TopicOffsets]:
+        """Per topic; all that the group has committed when `topics` is None."""
+        ...
+
+    def delete_offsets(self, group_id: str, partitions: Sequence[tuple[str, int]]) -> Awaitable[list[ErrorCode]]: ...
+
+    def delete_groups(self, group_ids: Sequence[str]) -> Awaitable[list[ErrorCode]]: ...
+
+    def describe_group(self, group_id: str) -> GroupDescription: ...
+
+    def list_groups(self, states: Sequence[str], types: Sequence[str]) -> list[GroupListing]:
+        """Of all shards of this broker; raises COORDINATOR_LOAD_IN_PROGRESS while one of them loads."""
+        ...
