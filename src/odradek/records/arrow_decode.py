@@ -22,6 +22,7 @@ from odradek.records.batch import (
     COMPRESSION_MASK,
     CONTROL_BIT,
     HEADER_SIZE,
+    LAST_CODEC,
     LOG_OVERHEAD,
     TIMESTAMP_TYPE_BIT,
     TRANSACTIONAL_BIT,
@@ -157,13 +158,20 @@ def _positions(view: memoryview, allow_partial_tail: bool) -> list[int]:
 def _check_headers(headers: Array, where: Array) -> None:
     counts: Array = headers["records_count"].astype(np.int64)
     deltas: Array = headers["last_offset_delta"].astype(np.int64)
-    wrong = (counts < 0) | (deltas < 0) | (counts > deltas + 1) | (headers["base_offset"] > _INT64_MAX - deltas)
+    base = headers["base_offset"]
+    wrong = (counts < 0) | (deltas < 0) | (counts > deltas + 1) | (base < 0) | (base > _INT64_MAX - deltas)
+    # A batch that compaction emptied is a bare header; no records in more than that is a contradiction.
+    wrong |= (counts == 0) & (headers["batch_length"] != HEADER_SIZE - LOG_OVERHEAD)
     if wrong.any():
         index = int(wrong.argmax())
         raise CorruptRecords(
             f"record batch at byte {where[index]}: {counts[index]} records in {deltas[index] + 1} offsets from "
-            f"{headers['base_offset'][index]} are impossible"
+            f"{base[index]} in {headers['batch_length'][index]} bytes are impossible"
         )
+    codecs: Array = headers["attributes"] & COMPRESSION_MASK
+    if int(codecs.max()) > LAST_CODEC:
+        index = int(codecs.argmax())
+        raise CorruptRecords(f"record batch at byte {where[index]}: unknown compression codec {codecs[index]}")
 
 
 def _check_crcs(view: memoryview, where: Array, headers: Array) -> None:

@@ -42,6 +42,7 @@ LAST_CODEC: Final = 4
 CREATE_TIME: Final = 0
 LOG_APPEND_TIME: Final = 1
 MAX_SEQUENCE: Final = 0x7FFFFFFF
+_MAX_OFFSET: Final = (1 << 63) - 1
 
 HEADER: Final = Struct(">qiibIhiqqqhii")
 _OFFSET: Final = Struct(">q")
@@ -177,6 +178,17 @@ def _is_cut_off(view: memoryview | bytes | bytearray, position: int, end: int) -
     return bool(magic == MAGIC and length >= _MIN_BATCH_LENGTH and position + LOG_OVERHEAD + length > end)
 
 
+def next_fetch_offset(view: memoryview | bytes | bytearray) -> int | None:
+    """The offset after the last whole batch of a fetch answer, where the next fetch begins; None without any batch.
+
+    Records that are left out (control batches, aborted transactions, compacted offsets) are passed over by this.
+    """
+    last = None
+    for _, header in split_batches(view, allow_partial_tail=True):
+        last = header.next_offset
+    return last
+
+
 def compute_crc(view: memoryview, position: int, batch_length: int) -> int:
     """CRC-32C of the batch at `position`, over attributes and all that follows."""
     return crc32c(view[position + CRC_START : position + LOG_OVERHEAD + batch_length])
@@ -206,6 +218,8 @@ def check_batch(view: memoryview, position: int = 0, *, from_client: bool = True
     count = header[12]
     if attributes & COMPRESSION_MASK > LAST_CODEC:
         raise InvalidRecords(f"record batch at byte {position}: unknown compression codec {attributes & 7}")
+    if header[0] < 0 or header[0] > _MAX_OFFSET - last_offset_delta:
+        raise InvalidRecords(f"record batch at byte {position}: its offsets start at {header[0]}")
     if count < 0 or last_offset_delta < 0 or count > last_offset_delta + 1:
         raise InvalidRecords(
             f"record batch at byte {position}: {count} records in {last_offset_delta + 1} offsets are impossible"
