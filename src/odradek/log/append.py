@@ -1,0 +1,190 @@
+"""Checks and rewriting of batches before they are appended (LogValidator, UnifiedLog.analyzeAndValidateRecords).
+
+The usual append, one batch of a client that needs no change, is decided by `check_one` from the header alone. Everything that
+looks at records, or changes more than the header, is `prepare`.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import NamedTuple, NoReturn
+
+from odradek.log.config import LONG_MAX, LogConfig
+from odradek.records.batch import (
+    COMPRESSION_MASK,
+    CONTROL_BIT,
+    NO_TIMESTAMP,
+    TIMESTAMP_TYPE_BIT,
+    BatchHeader,
+    check_batch,
+    parse_header,
+    set_log_append_time,
+    set_max_timestamp,
+    split_batches,
+)
+from odradek.records.builder import BatchFields, finish_batch
+from odradek.records.compression import MAX_UNCOMPRESSED_BYTES
+from odradek.records.control import ControlRecord, decode_control_record
+from odradek.records.errors import CorruptRecords, InvalidRecords, UnsupportedMagic
+from odradek.records.record import Record, decode_records, records_section
+from odradek.wire.errors import ErrorCode, KafkaError
+
+
+class Origin(IntEnum):
+    """Who appends, and so what is checked (AppendOrigin)."""
+
+    CLIENT = 0
+    COORDINATOR = 1
+    REPLICATION = 2
+
+
+class AppendResult(NamedTuple):
+    """Offsets of an append; `log_append_time_ms` is -1 unless the topic's timestamps are LogAppendTime."""
+
+    first_offset: int
+    last_offset: int
+    log_append_time_ms: int
+    log_start_offset: int
+    duplicate: bool
+
+
+class Prepared(NamedTuple):
+    """Bytes to be written and where their batches are. Offsets are not yet assigned."""
+
+    data: memoryview
+    batches: list[tuple[int, BatchHeader]]
+    log_append_time_ms: int
+
+
+def refused(error: CorruptRecords) -> NoReturn:
+    """Raise the KafkaError for what `records` found."""
+    if isinstance(error, UnsupportedMagic):
+        code = ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT
+    elif isinstance(error, InvalidRecords):
+        code = ErrorCode.INVALID_RECORD
+    else:
+        code = ErrorCode.CORRUPT_MESSAGE
+    raise KafkaError(code, str(error)) from error
+
+
+def check_size(size: int, config: LogConfig) -> None:
+    if size > config.max_message_bytes:
+        raise KafkaError(
+            ErrorCode.MESSAGE_TOO_LARGE,
+            f"a batch of {size} bytes exceeds max.message.bytes={config.max_message_bytes}",
+        )
+
+
+def check_timestamp(timestamp: int, config: LogConfig, now_ms: int) -> None:
+    """INVALID_TIMESTAMP outside of message.timestamp.before.max.ms and message.timestamp.after.max.ms."""
+    if timestamp == NO_TIMESTAMP:
+        return
+    age = now_ms - timestamp
+    if age > config.message_timestamp_before_max_ms or -age > config.message_timestamp_after_max_ms:
+        raise KafkaError(
+            ErrorCode.INVALID_TIMESTAMP,
+            f"timestamp {timestamp} is more than {config.message_timestamp_before_max_ms} ms before or "
+            f"{config.message_timestamp_after_max_ms} ms after the broker's time {now_ms}",
+        )
+
+
+def prepare(batches: memoryview, config: LogConfig, now_ms: int, origin: Origin) -> Prepared:
+    """Check all batches, and bring them to the topic's timestamp type and compression.
+
+    CLIENT gives exactly one batch, as Kafka demands of magic 2. Raises KafkaError.
+    """
+    try:
+        placed = list(split_batches(batches, allow_partial_tail=origin is Origin.REPLICATION))
+        if not placed:
+            raise InvalidRecords("no record batch")
+        if origin is Origin.CLIENT and len(placed) > 1:
+            raise InvalidRecords(f"{len(placed)} record batches where a producer sends one")
+        from_client = origin is Origin.CLIENT
+        for position, header in placed:
+            if origin is not Origin.REPLICATION:
+                check_size(header.size, config)
+            check_batch(batches, position, from_client=from_client)
+        last, header = placed[-1]
+        batches = batches[: last + header.size]
+        if origin is Origin.REPLICATION:
+            return Prepared(batches, placed, NO_TIMESTAMP)
+        return _bring_to_topic(batches, placed, config, now_ms, from_client)
+    except CorruptRecords as error:
+        refused(error)
+
+
+def _bring_to_topic(
+    batches: memoryview, placed: list[tuple[int, BatchHeader]], config: LogConfig, now_ms: int, from_client: bool
+) -> Prepared:
+    rewritten: list[bytearray] | None = None
+    for index, (position, header) in enumerate(placed):
+        is_control = header.attributes & CONTROL_BIT
+        if from_client:
+            _check_records(batches, position, header, config, now_ms)
+        target = config.target_codec
+        if target is not None and target != header.attributes & COMPRESSION_MASK and not is_control:
+            if rewritten is None:
+                rewritten = [bytearray(batches[at : at + other.size]) for at, other in placed]
+            rewritten[index] = recompress(batches, position, header, config)
+            check_size(len(rewritten[index]), config)
+    if rewritten is not None:
+        batches = memoryview(bytearray().join(rewritten))
+        placed = list(split_batches(batches))
+    return _stamp(batches, placed, config, now_ms)
+
+
+def _stamp(batches: memoryview, placed: list[tuple[int, BatchHeader]], config: LogConfig, now_ms: int) -> Prepared:
+    if config.log_append_time:
+        for position, header in placed:
+            set_log_append_time(batches, position, header, now_ms)
+    else:
+        for position, header in placed:
+            if header.attributes & TIMESTAMP_TYPE_BIT:
+                # What a broker writes is the topic's type; Kafka clears the bit, too.
+                set_max_timestamp(batches, position, header, header.max_timestamp)
+    placed = [(position, parse_header(batches, position)) for position, _ in placed]
+    return Prepared(batches, placed, now_ms if config.log_append_time else NO_TIMESTAMP)
+
+
+def _check_records(batches: memoryview, position: int, header: BatchHeader, config: LogConfig, now_ms: int) -> None:
+    if config.log_append_time:
+        if header.attributes & TIMESTAMP_TYPE_BIT:
+            raise KafkaError(ErrorCode.INVALID_TIMESTAMP, "a producer may not set the timestamp type LogAppendTime")
+    else:
+        check_timestamp(header.max_timestamp, config, now_ms)
+    check_each_time = config.message_timestamp_before_max_ms != LONG_MAX and not config.log_append_time
+    if not config.compact and not check_each_time:
+        return
+    for record in decode_records(batches, header, position):
+        if config.compact and record.key is None:
+            raise KafkaError(ErrorCode.INVALID_RECORD, f"record {record.offset} has no key, and the topic is compacted")
+        if check_each_time:
+            check_timestamp(record.timestamp, config, now_ms)
+
+
+def recompress(batches: memoryview, position: int, header: BatchHeader, config: LogConfig) -> bytearray:
+    """The batch in the topic's `compression.type`, all else as it was."""
+    target = config.target_codec
+    assert target is not None
+    section = records_section(batches, header, position, max_uncompressed_bytes=MAX_UNCOMPRESSED_BYTES)
+    fields = BatchFields(
+        header.base_offset,
+        header.partition_leader_epoch,
+        header.producer_id,
+        header.producer_epoch,
+        header.base_sequence,
+    )
+    shape = (header.records_count, header.last_offset_delta, header.base_timestamp, header.max_timestamp)
+    attributes = header.attributes & ~COMPRESSION_MASK
+    return finish_batch(bytearray(section), target, config.compression_level(target), shape, fields, attributes)
+
+
+def control_record(batches: memoryview, position: int, header: BatchHeader) -> ControlRecord | None:
+    """The record of a control batch; None for one that compaction has emptied. CORRUPT_MESSAGE if broken."""
+    if not header.records_count:
+        return None
+    try:
+        records: list[Record] = decode_records(batches[position : position + header.size], header)
+        return decode_control_record(records[0])
+    except CorruptRecords as error:
+        refused(error)

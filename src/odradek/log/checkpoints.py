@@ -1,0 +1,152 @@
+"""The small text files of log directories and partitions, in Kafka's formats (CheckpointFile, MetaProperties, …).
+
+Each `parse_…` raises CorruptCheckpoint with the line; each `format_…` gives the bytes of the whole file.
+"""
+
+from __future__ import annotations
+
+import json
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple
+
+import javaproperties
+
+RECOVERY_POINTS: Final = "recovery-point-offset-checkpoint"
+HIGH_WATERMARKS: Final = "replication-offset-checkpoint"
+LOG_START_OFFSETS: Final = "log-start-offset-checkpoint"
+CLEANER_OFFSETS: Final = "cleaner-offset-checkpoint"
+META_PROPERTIES: Final = "meta.properties"
+CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"
+LOCK: Final = ".lock"
+
+TopicPartition = tuple[str, int]
+_VERSION: Final = "0"
+
+
+class CorruptCheckpoint(ValueError):
+    """A checkpoint file is not what its name says."""
+
+
+def _rows(data: bytes, width: int) -> list[list[str]]:
+    lines = data.decode("utf-8", "replace").splitlines()
+    if len(lines) < 2 or lines[0].strip() != _VERSION:
+        raise CorruptCheckpoint(
+            f"expected version {_VERSION} in the first line, not {lines[0] if lines else 'nothing'!r}"
+        )
+    rows = [line.split() for line in lines[2:] if line.strip()]
+    if lines[1].strip() != str(len(rows)):
+        raise CorruptCheckpoint(f"{len(rows)} entries follow where {lines[1]!r} are announced")
+    for row in rows:
+        if len(row) != width:
+            raise CorruptCheckpoint(f"malformed line {' '.join(row)!r}")
+    return rows
+
+
+def _text(rows: list[str]) -> bytes:
+    return "\n".join([_VERSION, str(len(rows)), *rows, ""]).encode()
+
+
+def parse_offsets(data: bytes) -> dict[TopicPartition, int]:
+    """Any of the four offset checkpoints of a directory."""
+    try:
+        return {(topic, int(partition)): int(offset) for topic, partition, offset in _rows(data, 3)}
+    except ValueError as error:
+        raise CorruptCheckpoint(str(error)) from error
+
+
+def format_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
+    return _text([f"{topic} {partition} {offset}" for (topic, partition), offset in offsets.items()])
+
+
+def parse_leader_epochs(data: bytes) -> list[tuple[int, int]]:
+    """(epoch, start offset) of each line."""
+    try:
+        entries = [(int(epoch), int(offset)) for epoch, offset in _rows(data, 2)]
+    except ValueError as error:
+        raise CorruptCheckpoint(str(error)) from error
+    if any(epoch < 0 or offset < 0 for epoch, offset in entries):
+        raise CorruptCheckpoint("a leader epoch or its offset is negative")
+    return entries
+
+
+def format_leader_epochs(entries: Iterable[tuple[int, int]]) -> bytes:
+    return _text([f"{epoch} {offset}" for epoch, offset in entries])
+
+
+class MetaProperties(NamedTuple):
+    """Who a log directory belongs to. `directory_id` is 16 bytes, or None where the file has none."""
+
+    cluster_id: str | None
+    node_id: int | None
+    directory_id: bytes | None
+
+
+def parse_meta_properties(data: bytes) -> MetaProperties:
+    """Version 0 (broker.id, of ZooKeeper-based clusters) and version 1 (node.id)."""
+    try:
+        found: dict[str, str] = javaproperties.loads(data.decode("latin-1"))
+        version = found.get("version", "0")
+        if version not in ("0", "1"):
+            raise CorruptCheckpoint(f"unknown version {version}")
+        node = found.get("node.id", found.get("broker.id"))
+        directory = found.get("directory.id")
+        return MetaProperties(
+            found.get("cluster.id"), None if node is None else int(node), decode_uuid(directory) if directory else None
+        )
+    except ValueError as error:
+        raise CorruptCheckpoint(f"{META_PROPERTIES}: {error}") from error
+
+
+def format_meta_properties(properties: MetaProperties) -> bytes:
+    fields = {"version": "1"}
+    if properties.node_id is not None:
+        fields["node.id"] = str(properties.node_id)
+    if properties.cluster_id is not None:
+        fields["cluster.id"] = properties.cluster_id
+    if properties.directory_id is not None:
+        fields["directory.id"] = encode_uuid(properties.directory_id)
+    text: str = javaproperties.dumps(fields, timestamp=False)
+    return text.encode("latin-1")
+
+
+def encode_uuid(uuid: bytes) -> str:
+    """Kafka's form of a UUID: URL-safe base64 without padding, 22 characters."""
+    return urlsafe_b64encode(uuid).rstrip(b"=").decode()
+
+
+def decode_uuid(text: str) -> bytes:
+    """Sixteen bytes; ValueError for anything else."""
+    raw = urlsafe_b64decode(text + "=" * (-len(text) % 4))
+    if len(raw) != 16:
+        raise ValueError(f"{text!r} is not a UUID")
+    return raw
+
+
+def parse_partition_metadata(data: bytes) -> bytes:
+    """The topic id of a `partition.metadata` file."""
+    fields = dict(line.split(":", 1) for line in data.decode("utf-8", "replace").splitlines() if ":" in line)
+    try:
+        if fields["version"].strip() != "0":
+            raise CorruptCheckpoint(f"unknown version {fields['version']}")
+        return decode_uuid(fields["topic_id"].strip())
+    except (KeyError, ValueError) as error:
+        raise CorruptCheckpoint(f"partition.metadata: {error!r}") from error
+
+
+def format_partition_metadata(topic_id: bytes) -> bytes:
+    return f"version: 0\ntopic_id: {encode_uuid(topic_id)}".encode()
+
+
+def format_clean_shutdown(broker_epoch: int) -> bytes:
+    return json.dumps({"version": 0, "brokerEpoch": broker_epoch}, separators=(",", ":")).encode()
+
+
+def parse_clean_shutdown(data: bytes) -> int:
+    """The broker epoch in the marker; -1 where an older version left it empty."""
+    try:
+        found = json.loads(data)
+    except ValueError:
+        return -1
+    epoch = found.get("brokerEpoch", -1) if isinstance(found, dict) else -1
+    return epoch if isinstance(epoch, int) else -1

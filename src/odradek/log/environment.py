@@ -1,0 +1,62 @@
+"""What every log of a broker shares: ports, open files, and where failures and later work are reported."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from odradek.log.files import FileCache
+from odradek.log.producer_state import DEFAULT_EXPIRATION_MS
+from odradek.ports.clock import Clock
+from odradek.ports.disk import Disk
+from odradek.ports.randomness import Random
+
+if TYPE_CHECKING:
+    from odradek.log.partition_log import PartitionLog
+
+
+class LogEnvironment:
+    """Ports and hooks of logs. The hooks do the work at once until someone, as LogDirectories does, defers it."""
+
+    __slots__ = (
+        "clock",
+        "delete_later",
+        "disk",
+        "failed",
+        "files",
+        "flush_later",
+        "producer_id_expiration_ms",
+        "random",
+        "recovered",
+    )
+
+    def __init__(self, disk: Disk, clock: Clock, random: Random | None = None, open_files: int = 1024) -> None:
+        self.disk = disk
+        self.clock = clock
+        self.random = random
+        self.files = FileCache(disk, open_files)
+        self.producer_id_expiration_ms = DEFAULT_EXPIRATION_MS
+        self.delete_later: Callable[[Sequence[str], int], None] = self._delete_now
+        """Remove these renamed files after so many milliseconds."""
+        self.flush_later: Callable[[PartitionLog], None] = _flush_now
+        """A segment was rolled: make it durable soon."""
+        self.failed: Callable[[str, OSError], None] = _ignore
+        """A write in the log directory failed."""
+        self.recovered: Callable[[str], None] = _ignore_text
+        """Something was repaired; the text says what."""
+
+    def _delete_now(self, paths: Sequence[str], delay_ms: int) -> None:
+        for path in paths:
+            self.disk.remove(path)
+
+
+def _flush_now(log: PartitionLog) -> None:
+    log.flush(log.active_base_offset)
+
+
+def _ignore(directory: str, error: OSError) -> None:
+    return
+
+
+def _ignore_text(text: str) -> None:
+    return

@@ -1,0 +1,77 @@
+"""Names of a log's files, and a bounded cache of open ones (LogFileUtils).
+
+An idle partition holds no open file: whoever needs a file asks the cache by path. A file that falls out of the cache closes
+itself when the last range that points into it has been sent.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Final
+
+from odradek.ports.disk import Disk, File
+
+LOG: Final = ".log"
+OFFSET_INDEX: Final = ".index"
+TIME_INDEX: Final = ".timeindex"
+TRANSACTION_INDEX: Final = ".txnindex"
+SNAPSHOT: Final = ".snapshot"
+DELETED: Final = ".deleted"
+CLEANED: Final = ".cleaned"
+SWAP: Final = ".swap"
+SEGMENT_SUFFIXES: Final = (LOG, OFFSET_INDEX, TIME_INDEX, TRANSACTION_INDEX)
+
+DELETE_DIRECTORY: Final = "-delete"
+FUTURE_DIRECTORY: Final = "-future"
+STRAY_DIRECTORY: Final = "-stray"
+
+LEADER_EPOCHS: Final = "leader-epoch-checkpoint"
+PARTITION_METADATA: Final = "partition.metadata"
+
+DEFAULT_OPEN_FILES: Final = 1024
+
+
+def segment_path(directory: str, base_offset: int, suffix: str) -> str:
+    """`DIRECTORY/00000000000000000000.log` and its companions."""
+    return f"{directory}/{base_offset:020d}{suffix}"
+
+
+def base_offset_of(name: str) -> int | None:
+    """The offset that a segment's or snapshot's file name begins with; None for other files."""
+    digits = name.partition(".")[0]
+    return int(digits) if len(digits) == 20 and digits.isdecimal() else None
+
+
+class FileCache:
+    """Open files by path; the least recently used one goes first."""
+
+    __slots__ = ("_disk", "_files", "_limit")
+
+    def __init__(self, disk: Disk, limit: int = DEFAULT_OPEN_FILES) -> None:
+        self._disk = disk
+        self._limit = limit
+        self._files: OrderedDict[str, File] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+    def get(self, path: str, *, create: bool = False) -> File:
+        """The open file; FileNotFoundError unless it exists or `create` is set."""
+        file = self._files.get(path)
+        if file is not None:
+            self._files.move_to_end(path)
+            return file
+        file = self._disk.open(path, create=create)
+        self._files[path] = file
+        if len(self._files) > self._limit:
+            self._files.popitem(last=False)
+        return file
+
+    def forget(self, path: str) -> None:
+        """Drop a file that is renamed, replaced or removed."""
+        self._files.pop(path, None)
+
+    def forget_directory(self, directory: str) -> None:
+        prefix = directory + "/"
+        for path in [path for path in self._files if path.startswith(prefix)]:
+            del self._files[path]

@@ -1,0 +1,770 @@
+"""One replica's log on disk: append, read, roll, truncate (UnifiedLog, LocalLog). Synchronous, owned by the event loop."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from odradek.log.append import AppendResult as AppendResult
+from odradek.log.append import Origin as Origin
+from odradek.log.append import Prepared, check_size, check_timestamp, control_record, prepare, refused
+from odradek.log.checkpoints import format_leader_epochs
+from odradek.log.config import LogConfig
+from odradek.log.environment import LogEnvironment
+from odradek.log.files import DELETED, LEADER_EPOCHS, SNAPSHOT, segment_path
+from odradek.log.reading import LogRead as LogRead
+from odradek.log.reading import Tail, find_in_segment, plan_segment
+from odradek.log.recovery import LoadedLog, load, restore_producers
+from odradek.log.retention import SegmentAge, to_delete
+from odradek.log.segment import MAX_RELATIVE_OFFSET, FoundTimestamp, Located, Segment
+from odradek.log.transaction_index import AbortedTransaction, collect
+from odradek.ports.disk import File, FileRange
+from odradek.records.batch import (
+    COMPRESSION_MASK,
+    CONTROL_BIT,
+    LOG_OVERHEAD,
+    TIMESTAMP_TYPE_BIT,
+    BatchHeader,
+    check_batch,
+    patch_placement,
+)
+from odradek.records.errors import CorruptRecords
+from odradek.wire.errors import ErrorCode, KafkaError
+
+NO_TIMESTAMP: Final = -1
+_DEMANDING: Final = TIMESTAMP_TYPE_BIT | CONTROL_BIT
+_EMPTY: Final[list[FileRange]] = []
+
+
+class FlushPlan(NamedTuple):
+    """What has to be synced to make everything below the offset durable; may be executed by another thread."""
+
+    offset: int
+    files: list[File]
+    generation: int
+    """The number of truncations before it: one in between makes it void."""
+
+
+class PartitionLog:
+    """The log of `TOPIC-PARTITION` in one directory.
+
+    All methods raise KafkaError only; KAFKA_STORAGE_ERROR when the disk failed, now or earlier.
+    """
+
+    __slots__ = (
+        "_active",
+        "_environment",
+        "_epochs_dirty",
+        "_failed",
+        "_jitter_ms",
+        "_snapshots",
+        "_tail",
+        "_target_codec",
+        "_truncations",
+        "config",
+        "directory",
+        "end_offset",
+        "leader_epochs",
+        "log_start_offset",
+        "partition",
+        "producers",
+        "recovery_point",
+        "segments",
+        "topic",
+    )
+
+    def __init__(
+        self,
+        topic: str,
+        partition: int,
+        directory: str,
+        config: LogConfig,
+        environment: LogEnvironment,
+        loaded: LoadedLog,
+    ) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.directory = directory
+        self.config = config
+        self.segments: list[Segment] = loaded.segments
+        self.log_start_offset = loaded.log_start_offset
+        self.end_offset = loaded.end_offset
+        self.recovery_point = loaded.recovery_point
+        self.leader_epochs = loaded.leader_epochs
+        self.producers = loaded.producers
+        self._snapshots = loaded.snapshots
+        self._epochs_dirty = loaded.epochs_dirty
+        self._environment = environment
+        self._failed: str | None = None
+        self._tail = Tail()
+        self._active = self.segments[-1]
+        self._jitter_ms = 0
+        self._truncations = 0
+        self.set_config(config)
+
+    @classmethod
+    def open(
+        cls,
+        topic: str,
+        partition: int,
+        directory: str,
+        config: LogConfig,
+        environment: LogEnvironment,
+        *,
+        recovery_point: int = 0,
+        log_start_offset: int = 0,
+        clean: bool = False,
+    ) -> PartitionLog:
+        """Open the log in the directory, or begin one there; `clean` says that it was closed so.
+
+        After an unclean stop everything from the recovery point on is checked and a torn tail cut off.
+        """
+        try:
+            loaded = load(directory, config, environment, recovery_point, log_start_offset, clean=clean)
+        except OSError as error:
+            environment.failed(directory, error)
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{directory}: {error}") from error
+        return cls(topic, partition, directory, config, environment, loaded)
+
+    def __repr__(self) -> str:
+        return f"PartitionLog({self.directory}, {self.log_start_offset} to {self.end_offset})"
+
+    # --- state ---
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(segment.size for segment in self.segments)
+
+    @property
+    def active_base_offset(self) -> int:
+        return self._active.base_offset
+
+    @property
+    def first_unstable_offset(self) -> int | None:
+        """The first offset of an open transaction. Ended ones whose marker is not replicated: `last_stable_offset`."""
+        return self.producers.first_open_offset
+
+    def last_stable_offset(self, high_watermark: int) -> int:
+        """The offset below which every transaction is decided and its marker is below the high watermark."""
+        producers = self.producers
+        producers.on_high_watermark(high_watermark)
+        unstable = producers.first_unstable_offset
+        return high_watermark if unstable is None or unstable > high_watermark else unstable
+
+    def set_config(self, config: LogConfig) -> None:
+        """Obey other settings from now on."""
+        self.config = config
+        self._target_codec = config.target_codec
+        self._draw_jitter()
+        for segment in self.segments:
+            segment.configure(config.index_interval_bytes, config.segment_index_bytes)
+
+    def _draw_jitter(self) -> None:
+        random = self._environment.random
+        limit = min(self.config.segment_jitter_ms, self.config.segment_ms)
+        self._jitter_ms = random.randrange(limit) if random is not None and limit > 0 else 0
+
+    def assign_leader_epoch(self, epoch: int, start_offset: int | None = None) -> None:
+        """An epoch begins at the offset (the end of the log if None); earlier than its first record, as for a new leader."""
+        offset = self.end_offset if start_offset is None else start_offset
+        if epoch >= 0 and self.leader_epochs.assign(epoch, offset):
+            self._write_epochs()
+
+    def _write_epochs(self, *, sync: bool = False) -> None:
+        # Not synced when assigned: recovery finds the epochs past the recovery point in the batches themselves.
+        path = f"{self.directory}/{LEADER_EPOCHS}"
+        try:
+            data = format_leader_epochs(self.leader_epochs.entries())
+            self._environment.disk.write_atomic(path, data, sync=sync)
+        except OSError as error:
+            raise self._fail(error) from error
+        self._epochs_dirty = not sync
+
+    def fail(self, reason: str) -> None:
+        """The log directory went offline."""
+        self._failed = reason
+
+    def _check_online(self) -> None:
+        if self._failed is not None:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, self._failed)
+
+    def _fail(self, error: OSError) -> KafkaError:
+        self._failed = f"{self.directory} is offline: {error}"
+        self._environment.failed(self.directory, error)
+        return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, self._failed)
+
+    # --- append ---
+
+    def append(
+        self, batches: memoryview, *, leader_epoch: int, now_ms: int, origin: Origin = Origin.CLIENT
+    ) -> AppendResult:
+        """Check, give offsets to, and write batches; see the contract in docs/ARCHITECTURE.md.
+
+        `batches` is patched in place. Raises KafkaError before anything is written.
+        """
+        if self._failed is not None:
+            self._check_online()
+        config = self.config
+        size = len(batches)
+        if origin is Origin.REPLICATION or config.log_append_time or (config.needs_records and origin is Origin.CLIENT):
+            return self._append_prepared(prepare(batches, config, now_ms, origin), leader_epoch, origin)
+        try:
+            header = check_batch(batches, 0, from_client=origin is Origin.CLIENT)
+        except CorruptRecords as error:
+            refused(error)
+        attributes = header[5]
+        if (
+            header[1] + LOG_OVERHEAD != size
+            or attributes & _DEMANDING
+            or (self._target_codec is not None and self._target_codec != attributes & COMPRESSION_MASK)
+        ):
+            return self._append_prepared(prepare(batches, config, now_ms, origin), leader_epoch, origin)
+        if size > config.max_message_bytes:
+            check_size(size, config)
+        timestamp = header[8]
+        if timestamp > now_ms + config.message_timestamp_after_max_ms and origin is Origin.CLIENT:
+            check_timestamp(timestamp, config, now_ms)
+        has_producer = header[9] >= 0
+        if has_producer:
+            original = self.producers.check(header, from_client=origin is Origin.CLIENT)
+            if original is not None:
+                return AppendResult(
+                    original.first_offset, original.last_offset, original.timestamp, self.log_start_offset, True
+                )
+        base_offset = self.end_offset
+        last_offset = base_offset + header[6]
+        patch_placement(batches, 0, header, base_offset, leader_epoch)
+        if leader_epoch != self.leader_epochs.latest and leader_epoch >= 0:
+            self.assign_leader_epoch(leader_epoch)
+        segment = self._segment_for(size, base_offset, last_offset, timestamp, now_ms)
+        position = segment.size
+        self._write(segment, batches)
+        segment.note_batch(position, last_offset, timestamp, size)
+        self._tail.add(base_offset, last_offset, position, size)
+        if has_producer:
+            self.producers.apply(header, base_offset)
+        self.end_offset = last_offset + 1
+        if last_offset - self.recovery_point >= config.flush_messages:
+            self.flush(snapshot=bool(self.producers.producers))
+        return tuple.__new__(AppendResult, (base_offset, last_offset, NO_TIMESTAMP, self.log_start_offset, False))
+
+    def _write(self, segment: Segment, data: memoryview) -> None:
+        position = segment.size
+        try:
+            at = self._environment.files.get(segment.path).append((data,))
+        except OSError as error:
+            raise self._fail(error) from error
+        if at != position:
+            raise self._fail(OSError(f"{segment.path} has {at} bytes where {position} were written"))
+        segment.size = position + len(data)
+
+    def _segment_for(self, size: int, base_offset: int, last_offset: int, timestamp: int, now_ms: int) -> Segment:
+        """The active segment, rolled first if it has no room or is too old (LogSegment.shouldRoll)."""
+        segment = self._active
+        config = self.config
+        if segment.size:
+            first = segment.first_timestamp
+            age = timestamp - first if first >= 0 else now_ms - segment.created_ms
+            if (
+                segment.size > config.segment_bytes - size
+                or age > config.segment_ms - self._jitter_ms
+                or segment.full
+                or last_offset - segment.base_offset > MAX_RELATIVE_OFFSET
+            ):
+                self.roll(base_offset)
+                return self._active
+        elif last_offset - segment.base_offset > MAX_RELATIVE_OFFSET:
+            self.roll(base_offset)
+            return self._active
+        return segment
+
+    def _append_prepared(self, prepared: Prepared, leader_epoch: int, origin: Origin) -> AppendResult:
+        data, batches, log_append_time_ms = prepared
+        if len(data) > self.config.segment_bytes:
+            raise KafkaError(
+                ErrorCode.RECORD_LIST_TOO_LARGE, f"{len(data)} bytes exceed segment.bytes={self.config.segment_bytes}"
+            )
+        if origin is Origin.REPLICATION:
+            placed = self._check_replicated(batches)
+        else:
+            for position, header in batches:
+                if header.has_producer_id and not header.is_control:
+                    original = self.producers.check(header, from_client=origin is Origin.CLIENT)
+                    if original is not None:
+                        return AppendResult(
+                            original.first_offset, original.last_offset, original.timestamp, self.log_start_offset, True
+                        )
+                elif header.is_control:
+                    marker = control_record(data, position, header)
+                    if marker is not None and marker.is_end_transaction:
+                        self.producers.check_marker(header, marker)
+            placed = self._place(data, batches, leader_epoch)
+        first, last = placed[0][1], placed[-1][1]
+        timestamp = max(header.max_timestamp for _, header in placed)
+        now_ms = self._environment.clock.now_ms()
+        segment = self._segment_for(len(data), first.base_offset, last.last_offset, timestamp, now_ms)
+        for _, header in placed:
+            if header.partition_leader_epoch > self.leader_epochs.latest:
+                self.assign_leader_epoch(header.partition_leader_epoch, header.base_offset)
+        start = segment.size
+        self._write(segment, data)
+        for position, header in placed:
+            self._tail.add(header.base_offset, header.last_offset, start + position, header.size)
+            segment.note_batch(start + position, header.last_offset, header.max_timestamp, header.size)
+            if header.has_producer_id:
+                self._replay_producer(segment, data, position, header)
+        self.end_offset = last.next_offset
+        if self.end_offset - self.recovery_point > self.config.flush_messages:
+            self.flush(snapshot=bool(self.producers.producers))
+        return AppendResult(first.base_offset, last.last_offset, log_append_time_ms, self.log_start_offset, False)
+
+    def _check_replicated(self, batches: list[tuple[int, BatchHeader]]) -> list[tuple[int, BatchHeader]]:
+        expected = self.end_offset
+        for _, header in batches:
+            if header.base_offset < expected:
+                raise KafkaError(
+                    ErrorCode.INVALID_RECORD,
+                    f"{self.directory}: replicated batch at offset {header.base_offset} where {expected} is due",
+                )
+            expected = header.next_offset
+        return batches
+
+    def _place(
+        self, data: memoryview, batches: list[tuple[int, BatchHeader]], leader_epoch: int
+    ) -> list[tuple[int, BatchHeader]]:
+        offset = self.end_offset
+        placed = []
+        for position, header in batches:
+            patch_placement(data, position, header, offset, leader_epoch)
+            placed.append((position, header._replace(base_offset=offset, partition_leader_epoch=leader_epoch)))
+            offset += header.last_offset_delta + 1
+        return placed
+
+    def _replay_producer(self, segment: Segment, data: memoryview, position: int, header: BatchHeader) -> None:
+        if not header.is_control:
+            self.producers.apply(header, header.base_offset)
+            return
+        marker = control_record(data, position, header)
+        if marker is None or not marker.is_end_transaction:
+            return
+        completed = self.producers.apply_marker(header, header.base_offset, marker)
+        if completed is not None:
+            aborted = self.producers.complete(completed)
+            if aborted is not None:
+                try:
+                    segment.add_aborted(aborted)
+                except OSError as error:
+                    raise self._fail(error) from error
+
+    # --- read ---
+
+    def read(self, offset: int, max_bytes: int, *, upper_offset: int, min_one_batch: bool = True) -> LogRead:
+        """Whole batches from the one that holds the offset on, none at or past `upper_offset`.
+
+        At most max_bytes, but the first batch whole if `min_one_batch`. Raises KafkaError OFFSET_OUT_OF_RANGE.
+        """
+        if self._failed is not None:
+            self._check_online()
+        end_offset = self.end_offset
+        if not self.log_start_offset <= offset <= end_offset:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"{self.topic}-{self.partition} has offsets {self.log_start_offset} to {end_offset}, not {offset}",
+            )
+        upper_offset = min(upper_offset, end_offset)
+        if offset >= upper_offset:
+            return LogRead(_EMPTY, 0, offset)
+        try:
+            tail = self._tail
+            index = tail.find(offset)
+            if index is None:
+                return self._read_segments(offset, max_bytes, upper_offset, min_one_batch)
+            start = tail.positions[index]
+            extent = tail.extent(index, start + max_bytes, upper_offset)
+            if extent is None:
+                if not min_one_batch or tail.last_offsets[index] >= upper_offset:
+                    return LogRead(_EMPTY, 0, offset)
+                extent = tail.ends[index], tail.last_offsets[index] + 1
+            end, next_offset = extent
+            segment = self._active
+            found = FileRange(self._environment.files.get(segment.path), start, end - start)
+            return LogRead([found], end - start, next_offset)
+        except OSError as error:
+            raise self._fail(error) from error
+
+    def _read_segments(self, offset: int, max_bytes: int, upper_offset: int, min_one_batch: bool) -> LogRead:
+        ranges: list[FileRange] = []
+        total = 0
+        segments = self.segments
+        slot = self._slot(offset)
+        hint = self._hint(offset, segments[slot])
+        while slot < len(segments):
+            segment = segments[slot]
+            slot += 1
+            first = find_in_segment(segment, offset, hint)
+            hint = None
+            if first is None:
+                # The segment's last offsets were compacted away.
+                continue
+            end_offset = segments[slot].base_offset if slot < len(segments) else self.end_offset
+            extent = plan_segment(segment, first, end_offset, max_bytes - total, upper_offset)
+            if extent is None:
+                if ranges or not min_one_batch or first.header.last_offset >= upper_offset:
+                    break
+                extent = first.position + first.header.size, first.header.next_offset
+            end, offset = extent
+            if end > first.position:
+                ranges.append(FileRange(segment.file(), first.position, end - first.position))
+                total += end - first.position
+            if end < segment.size:
+                self._tail.remember(offset, segment, end)
+                break
+            if offset >= upper_offset or total >= max_bytes:
+                break
+        return LogRead(ranges, total, offset)
+
+    def _slot(self, offset: int) -> int:
+        """Index of the segment that holds the offset."""
+        return max(0, bisect_right(self.segments, offset, key=_base_offset) - 1)
+
+    def _hint(self, offset: int, segment: Segment) -> int | None:
+        found = self._tail.hints.pop(offset, None)
+        return found[1] if found is not None and found[0] == segment.base_offset else None
+
+    def read_batches(self, offset: int, upper_offset: int) -> Iterator[memoryview]:
+        """The bytes of each batch from the one that holds the offset up to the upper offset, CRCs checked."""
+        self._check_online()
+        upper_offset = min(upper_offset, self.end_offset)
+        try:
+            for segment in self.segments[self._slot(offset) :]:
+                start = segment.locate(offset)
+                if start is None:
+                    continue
+                for found in segment.scan(start.position):
+                    if found.header.last_offset >= upper_offset:
+                        return
+                    yield segment.read_batch(found)
+        except OSError as error:
+            raise self._fail(error) from error
+
+    def find_timestamp(self, timestamp_ms: int, upper_offset: int) -> FoundTimestamp | None:
+        """The first record with this timestamp or a later one, below the upper offset."""
+        self._check_online()
+        try:
+            for segment in self.segments[self._slot(self.log_start_offset) :]:
+                if segment.size and segment.largest_timestamp() >= timestamp_ms:
+                    found = segment.find_timestamp(timestamp_ms, self.log_start_offset)
+                    if found is not None:
+                        return found if found.offset < upper_offset else None
+        except OSError as error:
+            raise self._fail(error) from error
+        return None
+
+    def max_timestamp(self, upper_offset: int) -> FoundTimestamp | None:
+        """The first record that has the largest timestamp below the upper offset."""
+        self._check_online()
+        start_offset = self.log_start_offset
+        best: tuple[int, int, Segment] | None = None
+        try:
+            segments = self.segments[self._slot(start_offset) :]
+            for index, segment in enumerate(segments):
+                end = segments[index + 1].base_offset if index + 1 < len(segments) else self.end_offset
+                if not segment.size or segment.base_offset >= upper_offset:
+                    continue
+                known: tuple[int, int] | None = segment.load_max_timestamp()
+                if end > upper_offset or segment.base_offset < start_offset:
+                    known = segment.max_timestamp_between(start_offset, upper_offset)
+                if known is not None and known[0] >= 0 and (best is None or known[0] > best[0]):
+                    best = known[0], known[1], segment
+            if best is None:
+                return None
+            timestamp, offset, segment = best
+            found = segment.locate(offset)
+            if found is not None:
+                for record in segment.records(found):
+                    if record.timestamp == timestamp and record.offset >= start_offset:
+                        return FoundTimestamp(record.offset, timestamp, found.header.partition_leader_epoch)
+            # The header named a timestamp that no record has: its producer was wrong, its batch is all there is.
+            return None if found is None else self._named_timestamp(found)
+        except OSError as error:
+            raise self._fail(error) from error
+
+    def _named_timestamp(self, found: Located) -> FoundTimestamp:
+        header = found.header
+        return FoundTimestamp(
+            max(header.base_offset, self.log_start_offset), header.max_timestamp, header.partition_leader_epoch
+        )
+
+    def aborted_transactions(self, start_offset: int, upper_offset: int) -> list[tuple[int, int]]:
+        """(producer id, first offset) of the aborted transactions that have records in [start, upper)."""
+        found: list[AbortedTransaction] = []
+        try:
+            for segment in self.segments[self._slot(start_offset) :]:
+                if collect(segment.aborted(), start_offset, upper_offset, found):
+                    break
+        except OSError as error:
+            raise self._fail(error) from error
+        return [(transaction.producer_id, transaction.first_offset) for transaction in found]
+
+    # --- roll, flush, truncate, delete ---
+
+    def roll(self, base_offset: int | None = None) -> None:
+        """Begin a new active segment at the offset (the end of the log if None)."""
+        self._check_online()
+        offset = self.end_offset if base_offset is None else base_offset
+        active = self._active
+        if active.base_offset == offset and not active.size:
+            return
+        environment = self._environment
+        try:
+            if active.size:
+                active.finish_indexes()
+            segment = Segment(environment.files, self.directory, offset, 0, environment.clock.now_ms())
+            segment.configure(self.config.index_interval_bytes, self.config.segment_index_bytes)
+            segment.create()
+            self._take_snapshot(offset)
+            if not active.size:
+                # Its base was too low for the offsets that follow.
+                self._remove_segments([self.segments.pop()])
+            self.segments.append(segment)
+            self._active = segment
+            self._tail.clear()
+            active.release()
+        except OSError as error:
+            raise self._fail(error) from error
+        self._draw_jitter()
+        environment.flush_later(self)
+
+    def _take_snapshot(self, offset: int) -> None:
+        """Write the producers' state as of the offset, unless that exists; drop an older one that no segment begins at."""
+        snapshots = self._snapshots
+        if snapshots and snapshots[-1] >= offset:
+            return
+        path = segment_path(self.directory, offset, SNAPSHOT)
+        self._environment.disk.write_atomic(path, self.producers.snapshot(), sync=False)
+        if snapshots and snapshots[-1] not in {segment.base_offset for segment in self.segments[-2:]}:
+            self._environment.disk.remove(segment_path(self.directory, snapshots.pop(), SNAPSHOT))
+        snapshots.append(offset)
+
+    def flush(self, offset: int | None = None, *, snapshot: bool = True) -> None:
+        """Make all below the offset (the end of the log if None) durable, in this thread."""
+        plan = self.plan_flush(offset, snapshot=snapshot)
+        if plan is None:
+            return
+        try:
+            for file in plan.files:
+                file.sync()
+            self.finish_flush(plan)
+        except OSError as error:
+            raise self._fail(error) from error
+
+    def plan_flush(self, offset: int | None = None, *, snapshot: bool = True) -> FlushPlan | None:
+        """Write out what is in memory and name the files to sync; None if nothing is to be done."""
+        self._check_online()
+        target = self.end_offset if offset is None else min(offset, self.end_offset)
+        if target <= self.recovery_point:
+            return None
+        files = []
+        environment = self._environment
+        try:
+            for segment in self.segments[self._slot(self.recovery_point) :]:
+                if segment.base_offset >= target:
+                    break
+                segment.flush_indexes()
+                for path in segment.file_paths():
+                    if environment.disk.exists(path):
+                        files.append(environment.files.get(path))
+            if target == self.end_offset and snapshot:
+                self._take_snapshot(target)
+            if self._epochs_dirty:
+                self._write_epochs()
+            for path in (f"{self.directory}/{LEADER_EPOCHS}", *self._snapshot_paths(self.recovery_point, target)):
+                if environment.disk.exists(path):
+                    files.append(environment.disk.open(path))
+        except OSError as error:
+            raise self._fail(error) from error
+        return FlushPlan(target, files, self._truncations)
+
+    def _snapshot_paths(self, above: int, to: int) -> list[str]:
+        return [segment_path(self.directory, offset, SNAPSHOT) for offset in self._snapshots if above < offset <= to]
+
+    def finish_flush(self, plan: FlushPlan) -> None:
+        """The plan's files are synced: sync their names and move the recovery point."""
+        self._environment.disk.sync_directory(self.directory)
+        if plan.generation == self._truncations:
+            self.recovery_point = max(self.recovery_point, plan.offset)
+
+    def truncate_to(self, offset: int) -> bool:
+        """Remove everything from the offset on (a batch that holds it goes whole); whether anything went."""
+        self._check_online()
+        if offset >= self.end_offset:
+            return False
+        if offset <= self.segments[0].base_offset:
+            self.truncate_fully_and_start_at(offset)
+            return True
+        self._truncations += 1
+        try:
+            self._tail.clear()
+            slot = self._slot(offset)
+            removed = self.segments[slot + 1 :]
+            del self.segments[slot + 1 :]
+            self._remove_segments(removed)
+            self._active = self.segments[-1]
+            self._active.truncate_to(offset)
+            next_offset = self._active.resume()
+            self.end_offset = self._active.base_offset if next_offset is None else next_offset
+            self.recovery_point = min(self.recovery_point, self.end_offset)
+            self.log_start_offset = min(self.log_start_offset, self.end_offset)
+            if self.leader_epochs.truncate_from_end(self.end_offset):
+                self._write_epochs()
+            self._restore_producers()
+        except OSError as error:
+            raise self._fail(error) from error
+        return True
+
+    def truncate_fully_and_start_at(self, offset: int, log_start_offset: int | None = None) -> None:
+        """Remove all and go on at the offset, as a follower whose leader no longer has what it has."""
+        self._check_online()
+        environment = self._environment
+        self._truncations += 1
+        try:
+            self._tail.clear()
+            self._remove_segments(self.segments)
+            segment = Segment(environment.files, self.directory, offset, 0, environment.clock.now_ms())
+            segment.configure(self.config.index_interval_bytes, self.config.segment_index_bytes)
+            segment.create()
+            self.segments = [segment]
+            self._active = segment
+            self.end_offset = self.recovery_point = offset
+            self.log_start_offset = offset if log_start_offset is None else log_start_offset
+            self.leader_epochs.clear()
+            self._write_epochs()
+            self.producers.clear()
+            for snapshot in self._snapshots:
+                environment.disk.remove(segment_path(self.directory, snapshot, SNAPSHOT))
+            self._snapshots.clear()
+        except OSError as error:
+            raise self._fail(error) from error
+
+    def _restore_producers(self) -> None:
+        self._snapshots = restore_producers(
+            self.directory,
+            self.segments,
+            self.producers,
+            self._environment,
+            self._snapshots,
+            self.end_offset,
+            self.log_start_offset,
+        )
+
+    def advance_log_start(self, offset: int) -> bool:
+        """Forget what lies below the offset, as DeleteRecords does; OFFSET_OUT_OF_RANGE past the end."""
+        self._check_online()
+        if offset > self.end_offset:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE, f"{self.topic}-{self.partition} ends at {self.end_offset}, not {offset}"
+            )
+        if offset <= self.log_start_offset:
+            return False
+        self.log_start_offset = offset
+        if self.leader_epochs.truncate_from_start(offset):
+            self._write_epochs()
+        self.producers.on_log_start(offset)
+        return True
+
+    def delete_old_segments(self, now_ms: int, high_watermark: int) -> int:
+        """Delete what retention no longer keeps; the number of segments that went."""
+        self._check_online()
+        try:
+            ages = [SegmentAge(segment.base_offset, segment.size, self._age_of(segment)) for segment in self.segments]
+            decided = to_delete(
+                ages,
+                self.config,
+                now_ms,
+                log_start_offset=self.log_start_offset,
+                high_watermark=high_watermark,
+                end_offset=self.end_offset,
+            )
+            if decided is None:
+                return 0
+            count, _ = decided
+            if count == len(self.segments):
+                self.roll()
+            removed = self.segments[:count]
+            del self.segments[:count]
+            self._remove_segments(removed)
+            self.advance_log_start(max(self.log_start_offset, self.segments[0].base_offset))
+            self._tail.hints.clear()
+        except OSError as error:
+            raise self._fail(error) from error
+        return count
+
+    def _age_of(self, segment: Segment) -> int:
+        if not segment.size:
+            return segment.created_ms
+        largest = segment.largest_timestamp()
+        return largest if largest >= 0 else self._environment.disk.modified_ms(segment.path)
+
+    def _remove_segments(self, segments: list[Segment]) -> None:
+        """Rename the segments' files to .deleted at once and remove them after file.delete.delay.ms."""
+        environment = self._environment
+        renamed = []
+        for segment in segments:
+            segment.release()
+            paths = segment.file_paths()
+            if segment.base_offset in self._snapshots:
+                self._snapshots.remove(segment.base_offset)
+                paths.append(segment_path(self.directory, segment.base_offset, SNAPSHOT))
+            for path in paths:
+                environment.files.forget(path)
+                if environment.disk.exists(path):
+                    environment.disk.rename(path, path + DELETED)
+                    renamed.append(path + DELETED)
+        environment.delete_later(renamed, self.config.file_delete_delay_ms)
+
+    def remove_expired_producers(self, now_ms: int) -> list[int]:
+        return self.producers.remove_expired(now_ms)
+
+    # --- closing ---
+
+    def prepare_close(self) -> FlushPlan | None:
+        """Write out indexes and the producers' snapshot, as a clean stop does, and say what to sync."""
+        self._check_online()
+        try:
+            if self._active.size:
+                self._active.finish_indexes()
+            self._take_snapshot(self.end_offset)
+        except OSError as error:
+            raise self._fail(error) from error
+        return self.plan_flush()
+
+    def close(self) -> None:
+        """Write out and sync everything, in this thread; the log may be opened as clean after it."""
+        plan = self.prepare_close()
+        try:
+            if plan is not None:
+                for file in plan.files:
+                    file.sync()
+                self.finish_flush(plan)
+        except OSError as error:
+            raise self._fail(error) from error
+        self._environment.files.forget_directory(self.directory)
+
+    def release(self) -> None:
+        """Give back memory and files that an idle log does not need; it stays usable."""
+        try:
+            for segment in self.segments:
+                segment.release()
+        except OSError as error:
+            raise self._fail(error) from error
+        self._tail.clear()
+        self._environment.files.forget_directory(self.directory)
+
+    @property
+    def is_dirty(self) -> bool:
+        return self.recovery_point < self.end_offset
+
+
+def _base_offset(segment: Segment) -> int:
+    return segment.base_offset

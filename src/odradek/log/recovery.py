@@ -1,0 +1,407 @@
+"""Opening a log: what a crash left is repaired, what a clean stop left is believed (LogLoader, LogSegment.recover).
+
+After an unclean stop every batch from the recovery point on is read and checked; at the first one that is broken the log is
+cut off. Nothing below the recovery point is read, and nothing at all after a clean stop but the headers behind the last
+index entry.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass
+from typing import Final
+
+from odradek.log.append import control_record
+from odradek.log.checkpoints import CorruptCheckpoint, format_leader_epochs, parse_leader_epochs
+from odradek.log.config import LogConfig
+from odradek.log.environment import LogEnvironment
+from odradek.log.files import (
+    CLEANED,
+    DELETED,
+    LEADER_EPOCHS,
+    LOG,
+    SEGMENT_SUFFIXES,
+    SNAPSHOT,
+    SWAP,
+    TRANSACTION_INDEX,
+    base_offset_of,
+    segment_path,
+)
+from odradek.log.leader_epochs import LeaderEpochs
+from odradek.log.producer_state import CorruptSnapshot, ProducerStates
+from odradek.log.segment import MAX_RELATIVE_OFFSET, Located, Segment
+from odradek.records.batch import HEADER_SIZE, LOG_OVERHEAD, check_batch, parse_header
+from odradek.records.errors import CorruptRecords
+from odradek.wire.errors import KafkaError
+
+_CHUNK: Final = 1024 * 1024
+
+
+@dataclass(slots=True)
+class LoadedLog:
+    """What opening a log found."""
+
+    segments: list[Segment]
+    log_start_offset: int
+    end_offset: int
+    recovery_point: int
+    leader_epochs: LeaderEpochs
+    epochs_dirty: bool
+    producers: ProducerStates
+    snapshots: list[int]
+
+
+def load(
+    directory: str,
+    config: LogConfig,
+    environment: LogEnvironment,
+    recovery_point: int,
+    log_start_offset: int,
+    *,
+    clean: bool,
+) -> LoadedLog:
+    """Open the segments in a partition's directory, which is made if it does not exist. Raises OSError."""
+    disk = environment.disk
+    disk.make_directories(directory)
+    names = _tidy(directory, environment)
+    segments = _open_segments(directory, names, config, environment)
+    epochs, epochs_known = _load_epochs(directory, names, environment)
+    loader = _Loader(directory, config, environment, segments, epochs)
+    if not clean:
+        loader.recover(recovery_point)
+    end_offset = loader.end_offset(log_start_offset)
+    segments = loader.segments
+    log_start_offset = max(log_start_offset, segments[0].base_offset)
+    if not epochs_known and any(segment.size for segment in segments):
+        loader.rebuild_epochs()
+    changed = epochs.truncate_from_end(end_offset) | epochs.truncate_from_start(log_start_offset)
+    if changed or loader.epochs_changed:
+        disk.write_atomic(f"{directory}/{LEADER_EPOCHS}", format_leader_epochs(epochs.entries()), sync=False)
+    producers = ProducerStates(environment.producer_id_expiration_ms)
+    snapshots = sorted(offset for offset in (_snapshot_offset(name) for name in names) if offset is not None)
+    if not clean:
+        # A later snapshot may be ahead of the transaction index, of which only what lies below is known to be on the disk.
+        for offset in [offset for offset in snapshots if offset > recovery_point]:
+            snapshots.remove(offset)
+            disk.remove(segment_path(directory, offset, SNAPSHOT))
+    # Without any snapshot after a clean stop, Kafka, too, begins with no producers rather than read everything.
+    if snapshots or not clean:
+        snapshots = restore_producers(
+            directory, segments, producers, environment, snapshots, end_offset, log_start_offset
+        )
+    return LoadedLog(
+        segments=segments,
+        log_start_offset=log_start_offset,
+        end_offset=end_offset,
+        recovery_point=end_offset if clean else min(recovery_point, end_offset),
+        leader_epochs=epochs,
+        epochs_dirty=changed or loader.epochs_changed,
+        producers=producers,
+        snapshots=snapshots,
+    )
+
+
+# --- the directory ---
+
+
+def _tidy(directory: str, environment: LogEnvironment) -> list[str]:
+    """Finish or undo what a stop interrupted (removals, compaction's swap) and answer the names that remain."""
+    disk = environment.disk
+    names = disk.list(directory)
+    cleaned = [name for name in names if name.endswith(CLEANED)]
+    swaps = [name for name in names if name.endswith(SWAP)]
+    doomed = [name for name in names if name.endswith((DELETED, ".tmp"))] + cleaned
+    if cleaned:
+        # The swap of these segments had not begun for all: the originals are whole.
+        first = min(base_offset_of(name) or 0 for name in cleaned)
+        doomed += [name for name in swaps if (base_offset_of(name) or 0) >= first]
+    for name in set(doomed):
+        disk.remove(f"{directory}/{name}")
+    swaps = [name for name in swaps if name not in doomed]
+    if swaps:
+        _finish_swap(directory, swaps, [name for name in names if name not in doomed], environment)
+    if doomed or swaps:
+        names = disk.list(directory)
+    logs = {name[: -len(LOG)] for name in names if name.endswith(LOG)}
+    kept = []
+    for name in names:
+        offset = base_offset_of(name)
+        if offset is not None and name.endswith(SEGMENT_SUFFIXES) and name.partition(".")[0] not in logs:
+            disk.remove(f"{directory}/{name}")
+        else:
+            kept.append(name)
+    return kept
+
+
+def _finish_swap(directory: str, swaps: list[str], names: list[str], environment: LogEnvironment) -> None:
+    """Compacted segments were complete: remove the originals that they replace and give them their names."""
+    disk = environment.disk
+    ranges = []
+    for name in swaps:
+        base = base_offset_of(name)
+        if base is None or not name.endswith(LOG + SWAP):
+            continue
+        size = disk.size(f"{directory}/{name}")
+        segment = Segment(environment.files, directory, base, size, 0)
+        segment.path = f"{directory}/{name}"
+        end = base
+        for found in segment.scan(0):
+            end = found.header.next_offset
+        environment.files.forget(segment.path)
+        ranges.append((base, end))
+    if ranges:
+        low, high = min(base for base, _ in ranges), max(end for _, end in ranges)
+        for name in names:
+            offset = base_offset_of(name)
+            if offset is not None and low <= offset < high and not name.endswith(SWAP):
+                disk.remove(f"{directory}/{name}")
+    for name in swaps:
+        disk.rename(f"{directory}/{name}", f"{directory}/{name[: -len(SWAP)]}")
+
+
+def _open_segments(directory: str, names: list[str], config: LogConfig, environment: LogEnvironment) -> list[Segment]:
+    segments = []
+    present = set(names)
+    for name in names:
+        base = base_offset_of(name)
+        if base is None or not name.endswith(LOG):
+            continue
+        path = f"{directory}/{name}"
+        segment = Segment(environment.files, directory, base, environment.disk.size(path), environment.clock.now_ms())
+        segment.configure(config.index_interval_bytes, config.segment_index_bytes)
+        if name[: -len(LOG)] + TRANSACTION_INDEX not in present:
+            segment.set_no_aborted()
+        segments.append(segment)
+    return segments
+
+
+def _snapshot_offset(name: str) -> int | None:
+    return base_offset_of(name) if name.endswith(SNAPSHOT) else None
+
+
+def _load_epochs(directory: str, names: list[str], environment: LogEnvironment) -> tuple[LeaderEpochs, bool]:
+    if LEADER_EPOCHS not in names:
+        return LeaderEpochs(), False
+    path = f"{directory}/{LEADER_EPOCHS}"
+    try:
+        return LeaderEpochs(parse_leader_epochs(environment.disk.read_file(path))), True
+    except CorruptCheckpoint as error:
+        environment.recovered(f"{path}: {error}; read anew from the batches")
+        return LeaderEpochs(), False
+
+
+# --- segments ---
+
+
+class _Loader:
+    __slots__ = ("config", "directory", "environment", "epochs", "epochs_changed", "segments")
+
+    def __init__(
+        self,
+        directory: str,
+        config: LogConfig,
+        environment: LogEnvironment,
+        segments: list[Segment],
+        epochs: LeaderEpochs,
+    ) -> None:
+        self.directory = directory
+        self.config = config
+        self.environment = environment
+        self.segments = segments
+        self.epochs = epochs
+        self.epochs_changed = False
+
+    def recover(self, recovery_point: int) -> None:
+        """Check everything from the recovery point on and cut the log off where it is broken."""
+        first = max(0, bisect_right(self.segments, recovery_point, key=lambda segment: segment.base_offset) - 1)
+        for index in range(first, len(self.segments)):
+            if not self._recover_segment(self.segments[index], recovery_point):
+                self._drop(index + 1)
+                return
+
+    def _recover_segment(self, segment: Segment, recovery_point: int) -> bool:
+        """Whether the segment was whole."""
+        start, next_offset = self._trusted_end(segment, recovery_point)
+        file = segment.file()
+        end = segment.size
+        position = start
+        chunk_start, chunk = position, memoryview(b"")
+        problem = None
+        while position < end:
+            try:
+                if chunk_start + len(chunk) < min(end, position + HEADER_SIZE):
+                    chunk_start, chunk = position, memoryview(file.read(position, min(_CHUNK, end - position)))
+                need = (
+                    int.from_bytes(chunk[position - chunk_start + 8 : position - chunk_start + 12], "big")
+                    + LOG_OVERHEAD
+                )
+                if position + need <= end and chunk_start + len(chunk) < position + need:
+                    chunk_start, chunk = position, memoryview(file.read(position, max(_CHUNK, need)))
+                header = parse_header(chunk, position - chunk_start)
+                if header.last_offset >= recovery_point:
+                    check_batch(chunk, position - chunk_start, from_client=False)
+                if header.base_offset < next_offset or header.last_offset - segment.base_offset > MAX_RELATIVE_OFFSET:
+                    raise CorruptRecords(f"offset {header.base_offset} where {next_offset} or more is due")
+            except CorruptRecords as error:
+                problem = error
+                break
+            segment.note_batch(position, header.last_offset, header.max_timestamp, header.size)
+            if header.partition_leader_epoch > self.epochs.latest:
+                self.epochs.assign(header.partition_leader_epoch, header.base_offset)
+                self.epochs_changed = True
+            next_offset = header.next_offset
+            position += header.size
+        if problem is not None:
+            self.environment.recovered(
+                f"{segment.path}: cut off at byte {position} (offset {next_offset}), {end - position} bytes are lost: {problem}"
+            )
+            file.truncate(position)
+            segment.size = position
+        segment.truncate_aborted(recovery_point)
+        segment.finish_indexes()
+        return problem is None
+
+    def _trusted_end(self, segment: Segment, recovery_point: int) -> tuple[int, int]:
+        """(position, offset) from which the segment is read anew, its indexes cut to there."""
+        if recovery_point > segment.base_offset:
+            try:
+                segment.offsets().truncate_to(recovery_point)
+                segment.times().truncate_to(recovery_point)
+                start = self._resume_below(segment, recovery_point)
+                if start is not None:
+                    return start
+            except KafkaError:
+                # A broken index over a torn log. Whatever is wrong with the log, reading it all will say.
+                pass
+        segment.reset_indexes()
+        return 0, segment.base_offset
+
+    def _resume_below(self, segment: Segment, recovery_point: int) -> tuple[int, int] | None:
+        position = segment.offsets().last_position()
+        if position >= segment.size:
+            return None
+        next_offset = segment.base_offset
+        for found in segment.scan(position):
+            next_offset = found.header.base_offset
+            break
+        segment.resume_from_index()
+        return position, next_offset
+
+    def _drop(self, index: int) -> None:
+        """Remove segments after one that was cut off: what they hold does not follow any more."""
+        for segment in self.segments[index:]:
+            self.environment.recovered(f"{segment.path}: removed, the segment before it was cut off")
+            for path in segment.file_paths():
+                self.environment.files.forget(path)
+                self.environment.disk.remove(path)
+        del self.segments[index:]
+
+    def end_offset(self, log_start_offset: int) -> int:
+        """Where the last segment ends; an empty segment at the log start offset if there is nothing above it."""
+        while self.segments:
+            last = self.segments[-1]
+            if not last.size:
+                last.reset_indexes()
+                end_offset = last.base_offset
+            else:
+                end_offset = self._end_of(last)
+            if end_offset < log_start_offset:
+                self.environment.recovered(
+                    f"{self.directory}: ends at offset {end_offset}, below its start {log_start_offset}; begun anew there"
+                )
+                self._drop(0)
+                self.epochs.clear()
+                break
+            return end_offset
+        segment = Segment(self.environment.files, self.directory, log_start_offset, 0, self.environment.clock.now_ms())
+        segment.configure(self.config.index_interval_bytes, self.config.segment_index_bytes)
+        segment.create()
+        self.segments.append(segment)
+        return log_start_offset
+
+    def _end_of(self, last: Segment) -> int:
+        try:
+            found = last.resume()
+            return last.base_offset if found is None else found
+        except KafkaError as error:
+            # Closed cleanly, and damaged since.
+            self.environment.recovered(f"{error.message}; the segment is checked")
+            self._recover_segment(last, last.base_offset)
+            found = last.resume()
+            return last.base_offset if found is None else found
+
+    def rebuild_epochs(self) -> None:
+        """From all batches, since the checkpoint is lost."""
+        try:
+            for segment in self.segments:
+                for _, header in segment.scan(0):
+                    if header.partition_leader_epoch > self.epochs.latest:
+                        self.epochs.assign(header.partition_leader_epoch, header.base_offset)
+                        self.epochs_changed = True
+        except KafkaError as error:
+            self.environment.recovered(f"{error.message}; leader epochs after it are unknown")
+
+
+# --- producers ---
+
+
+def restore_producers(
+    directory: str,
+    segments: list[Segment],
+    producers: ProducerStates,
+    environment: LogEnvironment,
+    snapshots: list[int],
+    end_offset: int,
+    log_start_offset: int,
+) -> list[int]:
+    """Bring the producers' state to the end of the log: newest usable snapshot, then the batches after it.
+
+    Answers the snapshots that remain; later and broken ones, and those that no segment begins at, are removed.
+    """
+    disk = environment.disk
+    producers.clear()
+    bases = {segment.base_offset for segment in segments}
+    kept = [offset for offset in snapshots if offset <= end_offset]
+    removed = [offset for offset in snapshots if offset > end_offset]
+    start_offset = log_start_offset
+    while kept:
+        path = segment_path(directory, kept[-1], SNAPSHOT)
+        try:
+            producers.load(disk.read_file(path), environment.clock.now_ms())
+            start_offset = max(kept[-1], log_start_offset)
+            break
+        except CorruptSnapshot as error:
+            environment.recovered(f"{path}: {error}; an older one and the log take its place")
+            removed.append(kept.pop())
+    stray = [offset for offset in kept[:-1] if offset not in bases]
+    for offset in (*removed, *stray):
+        disk.remove(segment_path(directory, offset, SNAPSHOT))
+    if start_offset < end_offset:
+        _replay(segments, producers, start_offset)
+    return [offset for offset in kept if offset not in stray]
+
+
+def _replay(segments: list[Segment], producers: ProducerStates, start_offset: int) -> None:
+    first = max(0, bisect_right(segments, start_offset, key=lambda segment: segment.base_offset) - 1)
+    for segment in segments[first:]:
+        found = segment.locate(start_offset)
+        if found is None:
+            continue
+        for at in segment.scan(found.position):
+            if at.header.has_producer_id:
+                _replay_batch(segment, at, producers)
+
+
+def _replay_batch(segment: Segment, at: Located, producers: ProducerStates) -> None:
+    header = at.header
+    if not header.is_control:
+        producers.apply(header, header.base_offset)
+        return
+    marker = control_record(segment.read_batch(at), 0, header)
+    if marker is None or not marker.is_end_transaction:
+        return
+    completed = producers.apply_marker(header, header.base_offset, marker)
+    if completed is not None:
+        aborted = producers.complete(completed)
+        if aborted is not None:
+            segment.add_aborted(aborted)
