@@ -26,11 +26,21 @@ Uncommitted = tuple[Partition, int, list[ProducedPartition], int]
 """A partition, the last offset appended to it, and where its answer stands."""
 
 
-@api(ApiKey.PRODUCE, decode=decode_request, raw=True, overtaking=True)
+def _all_failed(request: ProduceRequest, context: RequestContext, code: ErrorCode) -> list[Part] | None:
+    """The answer that every partition failed with the code."""
+    if request.acks == 0:
+        context.connection.close("a produce request with acks=0 failed")
+        return None
+    error = KafkaError(code)
+    failed = [(topic, [_failed(index, error) for index, _ in partitions]) for topic, partitions in request.topics]
+    return _encode(failed, context)
+
+
+@api(ApiKey.PRODUCE, decode=decode_request, overtaking=True, failed=_all_failed)
 def handle(request: ProduceRequest, context: RequestContext) -> list[Part] | asyncio.Future[list[Part]] | None:
     acks = request.acks
     if acks not in _VALID_ACKS:
-        return _encode(_all_failed(request, ErrorCode.INVALID_REQUIRED_ACKS), context)
+        return _all_failed(request, context, ErrorCode.INVALID_REQUIRED_ACKS)
     produced: Produced = []
     waiting: list[Uncommitted] = []
     failed = False
@@ -70,11 +80,6 @@ def _appended(index: int, result: AppendResult) -> ProducedPartition:
 
 def _failed(index: int, error: KafkaError) -> ProducedPartition:
     return ProducedPartition(index, error.code, error_message=error.message)
-
-
-def _all_failed(request: ProduceRequest, code: ErrorCode) -> Produced:
-    error = KafkaError(code)
-    return [(topic, [_failed(index, error) for index, _ in partitions]) for topic, partitions in request.topics]
 
 
 def _encode(produced: Produced, context: RequestContext) -> list[Part]:

@@ -35,15 +35,27 @@ from odradek.wire.fetch import (
 )
 from odradek.wire.produce import TopicKey
 
+_ERROR_OF_THE_WHOLE_FROM = 7
+
 Found = tuple[Place, ErrorCode, PartitionRead | None]
 
 
-@api(ApiKey.FETCH, decode=decode_request, raw=True, overtaking=True)
+def _all_failed(request: FetchRequest, context: RequestContext, code: ErrorCode) -> list[Part]:
+    """The answer that the fetch failed: as a whole, or for every partition where the version has no error for the
+    whole.
+    """
+    topics: list[tuple[TopicKey, list[FetchedPartition]]] = []
+    if context.version < _ERROR_OF_THE_WHOLE_FROM:
+        topics = [(topic, [_failed(entry[0], code) for entry in partitions]) for topic, partitions in request.topics]
+    return encode_response(context.version, context.correlation_id, topics, error_code=code)
+
+
+@api(ApiKey.FETCH, decode=decode_request, overtaking=True, failed=_all_failed)
 def handle(request: FetchRequest, context: RequestContext) -> list[Part] | asyncio.Future[list[Part]]:
     try:
         reader = _Reader(request, context)
     except KafkaError as error:
-        return encode_response(context.version, context.correlation_id, (), error_code=error.code)
+        return _all_failed(request, context, error.code)
     lacking = reader.attempt(request.max_wait_ms <= 0)
     if not lacking:
         return reader.answer()

@@ -10,17 +10,31 @@ import typing
 from typing import Any
 
 from odradek.wire.apis import response_class
+from odradek.wire.primitives import EncodeError
 
 
-def failure_response(key: int, request: Any, code: int, message: str | None = None) -> Any:
-    """A response of `key` in which every entry of the request failed with `code`; None where nothing is answered
-    (acks=0).
+def failure_response(key: int, request: Any, version: int, code: int, message: str | None = None) -> Any:
+    """A response of `key` in which every entry of the request failed with `code`.
+
+    Versions differ in where they have room for errors: in the whole, in every entry, or in both.
     """
-    if getattr(request, "acks", 1) == 0:
-        return None
     response = response_class(key)()
     _fill(response, request, code, message)
+    if not _fits(response, version):
+        whole = response_class(key)()
+        _coded(whole, code, message)
+        if _fits(whole, version):
+            return whole
+        _coded(response, 0, None)
     return response
+
+
+def _fits(response: Any, version: int) -> bool:
+    try:
+        response.encode(bytearray(), version)
+    except EncodeError:
+        return False
+    return True
 
 
 def _fill(target: Any, source: Any, code: int, message: str | None) -> None:

@@ -14,37 +14,41 @@ from functools import cache
 from typing import Any, NamedTuple
 
 import odradek.api
+from odradek.ports.network import Part
 from odradek.wire.apis import APIS, Api, ApiKey, request_class
+from odradek.wire.errors import ErrorCode
 
 Handler = Callable[..., Any]
 Decoder = Callable[[memoryview, int, int], tuple[Any, int]]
+Failed = Callable[[Any, Any, ErrorCode], list[Part] | None]
 
 
 class Endpoint(NamedTuple):
     """How requests of one key are served.
 
     `handle(request, context)` answers with the response message, with an awaitable of it, or with None when nothing is
-    to be sent. A `raw` endpoint answers with the finished frame as a list of parts, or with an awaitable of that list.
-    An `overtaking` endpoint lets the connection's next request start while its own answer still waits.
+    to be sent. A raw endpoint, one that has `failed`, answers with the finished frame as a list of parts, or with an
+    awaitable of that list; `failed(request, context, code)` makes the frame that says that all of it failed. An
+    `overtaking` endpoint lets the connection's next request start while its own answer still waits.
     """
 
     key: ApiKey
     decode: Decoder
     handle: Handler
-    raw: bool
     overtaking: bool
+    failed: Failed | None
 
 
 _endpoints: dict[int, Endpoint] = {}
 
 
 def api(
-    key: ApiKey, *, decode: Decoder | None = None, raw: bool = False, overtaking: bool = False
+    key: ApiKey, *, decode: Decoder | None = None, overtaking: bool = False, failed: Failed | None = None
 ) -> Callable[[Handler], Handler]:
     """Declare the decorated function as the one that serves `key`."""
 
     def register(handle: Handler) -> Handler:
-        _endpoints[key] = Endpoint(key, decode or request_class(key).decode, handle, raw, overtaking)
+        _endpoints[key] = Endpoint(key, decode or request_class(key).decode, handle, overtaking, failed)
         return handle
 
     return register

@@ -100,7 +100,7 @@ class Dispatcher:
         return pending
 
     def _encoded(self, found: Endpoint, answer: Any, request: Any, context: RequestContext) -> list[Part] | None:
-        if answer is None or found.raw:
+        if answer is None or found.failed is not None:
             return answer  # type: ignore[no-any-return]
         try:
             return [encode_response(answer, found.key, context.version, context.correlation_id)]
@@ -108,15 +108,17 @@ class Dispatcher:
             return self._failed(found, request, context, error)
 
     def _failed(self, found: Endpoint, request: Any, context: RequestContext, error: Exception) -> list[Part] | None:
-        """The answer to a request whose handler raised: the KafkaError's code, or UNKNOWN_SERVER_ERROR and a traceback."""
+        """The answer to a request whose handler raised: the KafkaError's code, or UNKNOWN_SERVER_ERROR and a
+        traceback.
+        """
         if isinstance(error, KafkaError):
             code, message = error.code, error.message
         else:
             log.error("%s v%d from %s failed", found.key.name, context.version, context.client_id, exc_info=error)
             code, message = ErrorCode.UNKNOWN_SERVER_ERROR, None
-        response = failure_response(found.key, request, code, message)
-        if response is None:
-            return None
+        if found.failed is not None:
+            return found.failed(request, context, code)
+        response = failure_response(found.key, request, context.version, code, message)
         return [encode_response(response, found.key, context.version, context.correlation_id)]
 
     async def drain(self, timeout: float) -> None:

@@ -1,0 +1,68 @@
+"""The answer to a request that failed as a whole."""
+
+from __future__ import annotations
+
+import pytest
+
+from odradek.api.failures import failure_response
+from odradek.api.registry import served_keys
+from odradek.wire.apis import APIS, ApiKey, request_class
+from odradek.wire.errors import ErrorCode
+from odradek.wire.messages import describe_groups, find_coordinator, list_offsets, offset_commit
+
+FAILED = ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+@pytest.mark.parametrize("key", sorted(served_keys()))
+def test_every_served_api_can_say_that_it_failed_in_every_version(key: int) -> None:
+    for version in range(APIS[key].min_version, APIS[key].max_version + 1):
+        response = failure_response(key, request_class(key)(), version, FAILED)
+        out = bytearray()
+        response.encode(out, version)
+        assert type(response).decode(memoryview(out), 0, version)[1] == len(out)
+
+
+def test_partitions_of_the_request_are_repeated_with_the_error() -> None:
+    request = list_offsets.ListOffsetsRequest(
+        topics=[
+            list_offsets.ListOffsetsRequestTopic(
+                "a", [list_offsets.ListOffsetsRequestPartition(3), list_offsets.ListOffsetsRequestPartition(4)]
+            )
+        ]
+    )
+    response = failure_response(ApiKey.LIST_OFFSETS, request, 5, FAILED)
+    assert [
+        (topic.name, [(partition.partition_index, partition.error_code) for partition in topic.partitions])
+        for topic in response.topics
+    ] == [("a", [(3, FAILED), (4, FAILED)])]
+
+
+def test_a_commit_names_each_partition() -> None:
+    request = offset_commit.OffsetCommitRequest(
+        "g",
+        topics=[
+            offset_commit.OffsetCommitRequestTopic("a", partitions=[offset_commit.OffsetCommitRequestPartition(1)])
+        ],
+    )
+    response = failure_response(ApiKey.OFFSET_COMMIT, request, 8, ErrorCode.NOT_COORDINATOR)
+    assert response.topics[0].name == "a"
+    assert response.topics[0].partitions[0].partition_index == 1
+    assert response.topics[0].partitions[0].error_code == ErrorCode.NOT_COORDINATOR
+
+
+def test_plain_names_become_entries() -> None:
+    request = describe_groups.DescribeGroupsRequest(["g1", "g2"])
+    response = failure_response(ApiKey.DESCRIBE_GROUPS, request, 5, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    assert [(group.group_id, group.error_code) for group in response.groups] == [
+        ("g1", ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        ("g2", ErrorCode.COORDINATOR_NOT_AVAILABLE),
+    ]
+
+
+def test_an_error_of_the_whole_goes_where_the_version_has_room_for_it() -> None:
+    request = find_coordinator.FindCoordinatorRequest(key="g", coordinator_keys=["g"])
+    old = failure_response(ApiKey.FIND_COORDINATOR, request, 2, FAILED, "why")
+    assert (old.error_code, old.error_message) == (FAILED, "why")
+    new = failure_response(ApiKey.FIND_COORDINATOR, request, 4, FAILED, "why")
+    assert (new.error_code, new.error_message) == (0, None)
+    assert [(c.key, c.error_code, c.error_message) for c in new.coordinators] == [("g", FAILED, "why")]
