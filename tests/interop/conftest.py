@@ -5,10 +5,11 @@ ODRADEK_INTEROP_BOOTSTRAP=HOST:PORT runs these tests against a broker that is al
 
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -52,6 +53,24 @@ class JavaTools:
         done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=timeout_seconds)
         assert done.returncode == 0, f"{tool} exited with {done.returncode}\n{done.stdout}\n{done.stderr}"
         return done.stdout
+
+
+@pytest.fixture(scope="session")
+def apache_kafka(java_tools: JavaTools, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """HOST:PORT of an Apache Kafka 4.3.0, for tests of our own clients."""
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        port = sock.getsockname()[1]
+    command = [sys.executable, str(KAFKA), "run", "--port", str(port), "--for", "3600"]
+    directory = str(tmp_path_factory.mktemp("apache-kafka"))
+    with subprocess.Popen([*command, "--dir", directory], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        ready = process.stdout.readline().split()
+        try:
+            assert ready[:1] == ["ready"], f"Apache Kafka did not start, see {directory}"
+            yield ready[1]
+        finally:
+            process.terminate()
 
 
 @pytest.fixture(scope="session")
