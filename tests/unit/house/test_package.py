@@ -26,7 +26,7 @@ def test_importing_the_package_loads_nothing_else() -> None:
 
 def test_every_command_of_the_door_is_explained() -> None:
     script = (ROOT / "dev").read_text()
-    (names,) = re.findall(r"^(.*)\) setup ;;$", script, re.M)
+    (names,) = re.findall(r"^(.*)\) setup ;;$", script, re.MULTILINE)
     commands = set(names.split(" | "))
     assert commands >= {"demo", "test", "check", "bench", "interop", "serve", "run"}
     shown = subprocess.check_output([ROOT / "dev", "help"], text=True)
