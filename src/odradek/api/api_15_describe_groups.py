@@ -1,0 +1,52 @@
+"""DescribeGroups: state and members of classic groups.
+
+Version notes: 3 authorized operations (KIP-430); 4 group instance id (KIP-345); 6 an unknown group is
+GROUP_ID_NOT_FOUND with a message (KIP-1043), before it is a group in state Dead.
+"""
+
+from __future__ import annotations
+
+from odradek.api.context import RequestContext
+from odradek.api.registry import api
+from odradek.wire.apis import ApiKey
+from odradek.wire.errors import ErrorCode, KafkaError
+from odradek.wire.messages.describe_groups import (
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+    DescribeGroupsResponseGroup,
+    DescribeGroupsResponseMember,
+)
+
+_READ, _DELETE, _DESCRIBE, _DESCRIBE_CONFIGS, _ALTER_CONFIGS = 3, 6, 8, 10, 11
+_ALL_OPERATIONS = 1 << _READ | 1 << _DELETE | 1 << _DESCRIBE | 1 << _DESCRIBE_CONFIGS | 1 << _ALTER_CONFIGS
+
+
+@api(ApiKey.DESCRIBE_GROUPS)
+def handle(request: DescribeGroupsRequest, context: RequestContext) -> DescribeGroupsResponse:
+    groups = [_describe(group_id, context) for group_id in request.groups]
+    if request.include_authorized_operations:
+        for group in groups:
+            if group.error_code == ErrorCode.NONE:
+                group.authorized_operations = _ALL_OPERATIONS
+    return DescribeGroupsResponse(groups=groups)
+
+
+def _describe(group_id: str, context: RequestContext) -> DescribeGroupsResponseGroup:
+    try:
+        found = context.services.groups.describe_group(group_id)
+    except KafkaError as error:
+        return DescribeGroupsResponseGroup(error.code, group_id=group_id)
+    group = DescribeGroupsResponseGroup(
+        found.error,
+        group_id=group_id,
+        group_state=found.state,
+        protocol_type=found.protocol_type,
+        protocol_data=found.protocol_data,
+        members=[DescribeGroupsResponseMember(*member) for member in found.members],
+    )
+    if found.error is ErrorCode.GROUP_ID_NOT_FOUND:
+        if context.version >= 6:
+            group.error_message = f"Group {group_id} not found."
+        else:
+            group.error_code = ErrorCode.NONE
+    return group

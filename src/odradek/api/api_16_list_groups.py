@@ -1,0 +1,17 @@
+"""ListGroups: the groups that this broker coordinates.
+
+Version notes: 4 filter by state (KIP-518); 5 filter by type (KIP-848).
+"""
+
+from __future__ import annotations
+
+from odradek.api.context import RequestContext
+from odradek.api.registry import api
+from odradek.wire.apis import ApiKey
+from odradek.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse, ListGroupsResponseGroup
+
+
+@api(ApiKey.LIST_GROUPS)
+def handle(request: ListGroupsRequest, context: RequestContext) -> ListGroupsResponse:
+    found = context.services.groups.list_groups(request.states_filter, request.types_filter)
+    return ListGroupsResponse(groups=[ListGroupsResponseGroup(*group) for group in found])

@@ -1,0 +1,15 @@
+"""DeleteGroups: forget empty groups and their offsets (KIP-229)."""
+
+from __future__ import annotations
+
+from odradek.api.context import RequestContext
+from odradek.api.registry import api
+from odradek.wire.apis import ApiKey
+from odradek.wire.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse, DeleteGroupsResponseGroup
+
+
+@api(ApiKey.DELETE_GROUPS)
+async def handle(request: DeleteGroupsRequest, context: RequestContext) -> DeleteGroupsResponse:
+    codes = await context.services.groups.delete_groups(request.groups_names)
+    named = zip(request.groups_names, codes, strict=True)
+    return DeleteGroupsResponse(results=[DeleteGroupsResponseGroup(group_id, code) for group_id, code in named])
