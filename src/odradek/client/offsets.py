@@ -1,0 +1,206 @@
+"""Offsets over the wire: look-ups by time, and what groups have committed. Shared by consumer and admin."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Collection, Mapping
+from typing import NamedTuple
+
+from odradek.client.cluster import GROUP_COORDINATOR, Cluster, error_of, is_stale_metadata
+from odradek.client.errors import ClientError
+from odradek.client.model import READ_UNCOMMITTED, OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
+from odradek.wire.errors import KafkaError
+from odradek.wire.messages.list_offsets import (
+    ListOffsetsRequest,
+    ListOffsetsRequestPartition,
+    ListOffsetsRequestTopic,
+    ListOffsetsResponse,
+)
+from odradek.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
+from odradek.wire.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestGroupTopic,
+    OffsetFetchRequestTopic,
+    OffsetFetchResponse,
+)
+
+_NAMES_UNTIL = 9
+"""OffsetCommit and OffsetFetch name topics up to this version, and give their ids after it."""
+
+
+class Member(NamedTuple):
+    """Who commits: a member of a group in a generation, or (as here by default) nobody in particular."""
+
+    member_id: str = ""
+    generation: int = -1
+    group_instance_id: str | None = None
+
+
+def by_topic(partitions: Collection[TopicPartition]) -> dict[str, list[int]]:
+    """Partition numbers by topic, in the given order."""
+    grouped: dict[str, list[int]] = defaultdict(list)
+    for topic, partition in partitions:
+        grouped[topic].append(partition)
+    return grouped
+
+
+async def list_offsets(
+    cluster: Cluster,
+    timestamps: Mapping[TopicPartition, int],
+    *,
+    isolation_level: int = READ_UNCOMMITTED,
+    timeout_ms: float | None = None,
+) -> dict[TopicPartition, OffsetAndTimestamp]:
+    """The first offset at or after each timestamp (ms, or EARLIEST, LATEST, MAX_TIMESTAMP); offset -1: there is none.
+
+    Raises CallTimedOut, KafkaError, UnsupportedByBroker.
+    """
+    found: dict[TopicPartition, OffsetAndTimestamp] = {}
+
+    async def attempt() -> None:
+        by_leader: dict[int, dict[TopicPartition, int]] = defaultdict(dict)
+        for key, timestamp in timestamps.items():
+            if key not in found:
+                by_leader[(await cluster.leader(*key)).leader][key] = timestamp
+        calls = [_ask_leader(cluster, node, wanted, isolation_level, found) for node, wanted in by_leader.items()]
+        failures = [each for each in await asyncio.gather(*calls, return_exceptions=True) if each is not None]
+        if failures:
+            raise failures[0]
+
+    await cluster.retrying(attempt, "ListOffsets", timeout_ms)
+    return found
+
+
+async def _ask_leader(
+    cluster: Cluster,
+    node_id: int,
+    wanted: Mapping[TopicPartition, int],
+    isolation_level: int,
+    found: dict[TopicPartition, OffsetAndTimestamp],
+) -> None:
+    topics = [
+        ListOffsetsRequestTopic(
+            topic,
+            [
+                ListOffsetsRequestPartition(
+                    each, cluster.metadata.leader_epoch(topic, each), wanted[TopicPartition(topic, each)]
+                )
+                for each in partitions
+            ],
+        )
+        for topic, partitions in by_topic(list(wanted)).items()
+    ]
+    request = ListOffsetsRequest(-1, isolation_level, topics, cluster.options["request_timeout_ms"])
+    try:
+        response = await cluster.request(node_id, request, ListOffsetsResponse)
+    except ClientError:
+        cluster.want_metadata()
+        raise
+    failure: KafkaError | None = None
+    for topic in response.topics:
+        for each in topic.partitions:
+            key = TopicPartition(topic.name, each.partition_index)
+            if each.error_code:
+                failure = failure or error_of(each.error_code, f"{key}")
+            else:
+                found[key] = OffsetAndTimestamp(each.offset, each.timestamp, each.leader_epoch)
+    if failure is not None:
+        if is_stale_metadata(failure.code):
+            await cluster.refresh_metadata()
+        raise failure
+
+
+async def fetch_committed(
+    cluster: Cluster,
+    group_id: str,
+    partitions: Collection[TopicPartition] | None,
+    *,
+    require_stable: bool = True,
+    timeout_ms: float | None = None,
+) -> dict[TopicPartition, OffsetAndMetadata]:
+    """Committed offsets of a group, of these partitions or of all; partitions without one are left out.
+
+    With require_stable it waits until open transactions on the offsets have ended (KIP-447).
+    """
+
+    async def attempt() -> dict[TopicPartition, OffsetAndMetadata]:
+        # Version 8 brought several groups per request: both forms are filled in, the version takes one.
+        grouped = None if partitions is None else by_topic(partitions)
+        node_id = await cluster.coordinator(GROUP_COORDINATOR, group_id)
+        connection = await cluster.connections.get(node_id, "group")
+        version = connection.version_of(OffsetFetchRequest, _NAMES_UNTIL)
+        if version >= 8:
+            topics = (
+                None
+                if grouped is None
+                else [OffsetFetchRequestGroupTopic(name=name, partition_indexes=each) for name, each in grouped.items()]
+            )
+            request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group_id, topics=topics)])
+        else:
+            old = None if grouped is None else [OffsetFetchRequestTopic(name, each) for name, each in grouped.items()]
+            request = OffsetFetchRequest(group_id=group_id, topics=old)
+        request.require_stable = require_stable and version >= 7
+        response = await cluster.request_coordinator(
+            GROUP_COORDINATOR, group_id, request, OffsetFetchResponse, at_most=_NAMES_UNTIL
+        )
+        answer = response.groups[0] if response.groups else response
+        cluster.check_coordinator(GROUP_COORDINATOR, group_id, answer.error_code)
+        found: dict[TopicPartition, OffsetAndMetadata] = {}
+        for topic in answer.topics:
+            for each in topic.partitions:
+                cluster.check_coordinator(GROUP_COORDINATOR, group_id, each.error_code)
+                if each.committed_offset >= 0:
+                    found[TopicPartition(topic.name, each.partition_index)] = OffsetAndMetadata(
+                        each.committed_offset, each.metadata or "", each.committed_leader_epoch
+                    )
+        return found
+
+    return await cluster.retrying(attempt, f"committed offsets of group {group_id}", timeout_ms)
+
+
+async def commit_offsets(
+    cluster: Cluster,
+    group_id: str,
+    offsets: Mapping[TopicPartition, OffsetAndMetadata],
+    member: Member,
+    *,
+    timeout_ms: float | None = None,
+) -> None:
+    """Commit offsets of a group. Raises KafkaError (ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID, ...), CallTimedOut."""
+    if not offsets:
+        return
+    request = OffsetCommitRequest(
+        group_id=group_id,
+        generation_id_or_member_epoch=member.generation,
+        member_id=member.member_id,
+        group_instance_id=member.group_instance_id,
+        topics=[
+            OffsetCommitRequestTopic(
+                name=topic,
+                partitions=[
+                    OffsetCommitRequestPartition(each, at.offset, at.leader_epoch, at.metadata)
+                    for each in partitions
+                    for at in (offsets[TopicPartition(topic, each)],)
+                ],
+            )
+            for topic, partitions in by_topic(list(offsets)).items()
+        ],
+    )
+
+    async def attempt() -> None:
+        response = await cluster.request_coordinator(
+            GROUP_COORDINATOR, group_id, request, OffsetCommitResponse, at_most=_NAMES_UNTIL
+        )
+        for topic in response.topics:
+            for each in topic.partitions:
+                message = f"{topic.name}-{each.partition_index} of group {group_id}"
+                cluster.check_coordinator(GROUP_COORDINATOR, group_id, each.error_code, message)
+
+    await cluster.retrying(attempt, f"commit of group {group_id}", timeout_ms)
