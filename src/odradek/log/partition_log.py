@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from bisect import bisect_right
 from collections.abc import Iterator
 from typing import Final, NamedTuple
@@ -19,7 +20,7 @@ from odradek.log.recovery import LoadedLog, load, restore_producers
 from odradek.log.retention import SegmentAge, to_delete
 from odradek.log.segment import MAX_RELATIVE_OFFSET, FoundTimestamp, Located, Segment
 from odradek.log.transaction_index import AbortedTransaction, collect
-from odradek.ports.disk import File, FileRange
+from odradek.ports.disk import Disk, File, FileRange
 from odradek.records.batch import (
     COMPRESSION_MASK,
     CONTROL_BIT,
@@ -34,6 +35,8 @@ from odradek.wire.errors import ErrorCode, KafkaError
 
 NO_TIMESTAMP: Final = -1
 _DEMANDING: Final = TIMESTAMP_TYPE_BIT | CONTROL_BIT
+_TRANSIENT: Final = (errno.EMFILE, errno.ENFILE, errno.EINTR)
+"""Failures that say nothing about the disk."""
 _EMPTY: Final[list[FileRange]] = []
 
 
@@ -42,8 +45,17 @@ class FlushPlan(NamedTuple):
 
     offset: int
     files: list[File]
+    directories: list[str]
+    """Directories whose names have to be durable, too."""
     generation: int
     """The number of truncations before it: one in between makes it void."""
+
+    def sync(self, disk: Disk) -> None:
+        """Do it. Touches nothing but the files, so any thread may. Raises OSError."""
+        for file in self.files:
+            file.sync()
+        for directory in self.directories:
+            disk.sync_directory(directory)
 
 
 class PartitionLog:
@@ -182,14 +194,17 @@ class PartitionLog:
         self._epochs_dirty = not sync
 
     def fail(self, reason: str) -> None:
-        """The log directory went offline."""
-        self._failed = reason
+        """The log directory went offline: every later call raises KAFKA_STORAGE_ERROR with this reason."""
+        if self._failed is None:
+            self._failed = reason
 
     def _check_online(self) -> None:
         if self._failed is not None:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, self._failed)
 
     def _fail(self, error: OSError) -> KafkaError:
+        if error.errno in _TRANSIENT:
+            return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.directory}: {error}")
         self._failed = f"{self.directory} is offline: {error}"
         self._environment.failed(self.directory, error)
         return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, self._failed)
@@ -552,12 +567,14 @@ class PartitionLog:
         plan = self.plan_flush(offset, snapshot=snapshot)
         if plan is None:
             return
+        self.execute(plan)
+
+    def execute(self, plan: FlushPlan) -> None:
         try:
-            for file in plan.files:
-                file.sync()
-            self.finish_flush(plan)
+            plan.sync(self._environment.disk)
         except OSError as error:
             raise self._fail(error) from error
+        self.finish_flush(plan)
 
     def plan_flush(self, offset: int | None = None, *, snapshot: bool = True) -> FlushPlan | None:
         """Write out what is in memory and name the files to sync; None if nothing is to be done."""
@@ -584,14 +601,16 @@ class PartitionLog:
                     files.append(environment.disk.open(path))
         except OSError as error:
             raise self._fail(error) from error
-        return FlushPlan(target, files, self._truncations)
+        directories = [self.directory]
+        if not self.recovery_point:
+            directories.append(self.directory.rpartition("/")[0])
+        return FlushPlan(target, files, directories, self._truncations)
 
     def _snapshot_paths(self, above: int, to: int) -> list[str]:
         return [segment_path(self.directory, offset, SNAPSHOT) for offset in self._snapshots if above < offset <= to]
 
     def finish_flush(self, plan: FlushPlan) -> None:
-        """The plan's files are synced: sync their names and move the recovery point."""
-        self._environment.disk.sync_directory(self.directory)
+        """The plan is synced: move the recovery point."""
         if plan.generation == self._truncations:
             self.recovery_point = max(self.recovery_point, plan.offset)
 
@@ -742,13 +761,8 @@ class PartitionLog:
     def close(self) -> None:
         """Write out and sync everything, in this thread; the log may be opened as clean after it."""
         plan = self.prepare_close()
-        try:
-            if plan is not None:
-                for file in plan.files:
-                    file.sync()
-                self.finish_flush(plan)
-        except OSError as error:
-            raise self._fail(error) from error
+        if plan is not None:
+            self.execute(plan)
         self._environment.files.forget_directory(self.directory)
 
     def release(self) -> None:
@@ -760,6 +774,10 @@ class PartitionLog:
             raise self._fail(error) from error
         self._tail.clear()
         self._environment.files.forget_directory(self.directory)
+
+    @property
+    def is_offline(self) -> bool:
+        return self._failed is not None
 
     @property
     def is_dirty(self) -> bool:

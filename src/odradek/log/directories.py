@@ -1,0 +1,520 @@
+"""All logs of a broker: finding, creating, opening, checkpointing, deleting and closing them in `log.dirs` (LogManager).
+
+Starting reads the names in each directory and four small files, however many partitions there are. A partition that nobody
+touches is an entry in a dict; it is opened, and after a crash recovered, when it is first asked for.
+"""
+
+from __future__ import annotations
+
+import heapq
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from odradek.log.checkpoints import (
+    CLEAN_SHUTDOWN,
+    HIGH_WATERMARKS,
+    LOCK,
+    LOG_START_OFFSETS,
+    META_PROPERTIES,
+    RECOVERY_POINTS,
+    CorruptCheckpoint,
+    MetaProperties,
+    TopicPartition,
+    format_clean_shutdown,
+    format_meta_properties,
+    format_offsets,
+    format_partition_metadata,
+    parse_clean_shutdown,
+    parse_meta_properties,
+    parse_offsets,
+    parse_partition_metadata,
+)
+from odradek.log.config import LogConfig
+from odradek.log.environment import LogEnvironment
+from odradek.log.files import DELETE_DIRECTORY, PARTITION_METADATA
+from odradek.log.partition_log import FlushPlan, PartitionLog
+from odradek.ports.clock import Clock
+from odradek.ports.disk import Disk, DirectoryLock
+from odradek.ports.randomness import Random
+from odradek.wire.errors import ErrorCode, KafkaError
+
+_PARTITION: Final = re.compile(r"^(.+)-(\d+)$")
+_MAX_NAME: Final = 255
+
+
+class LogDirectoryError(Exception):
+    """A log directory cannot be used as it is configured; says which and why."""
+
+
+class LogDirectory:
+    """One of `log.dirs`."""
+
+    __slots__ = (
+        "clean",
+        "directory_id",
+        "known",
+        "lock",
+        "log_starts",
+        "offline",
+        "path",
+        "recovery_points",
+        "watermarks",
+    )
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.directory_id = b""
+        self.lock: DirectoryLock | None = None
+        self.offline: str | None = None
+        """Why it is not used any more."""
+        self.clean = False
+        """Whether the last run closed it cleanly, so that its logs need no recovery."""
+        self.known = 0
+        """Partitions that it holds."""
+        self.recovery_points: dict[TopicPartition, int] = {}
+        self.log_starts: dict[TopicPartition, int] = {}
+        self.watermarks: dict[TopicPartition, int] = {}
+
+
+class LogDirectories:
+    """The logs of all `log.dirs`, owned by the event loop.
+
+    `on_work` is called when something became due (a flush after a roll, a deletion): then await `work`, which says when to come
+    again. `on_offline` is called with the path of a directory that failed.
+    """
+
+    __slots__ = (
+        "_clock",
+        "_deletions",
+        "_directories",
+        "_disk",
+        "_environment",
+        "_logs",
+        "_random",
+        "_sequence",
+        "_to_flush",
+        "_where",
+        "on_offline",
+        "on_work",
+        "report",
+    )
+
+    def __init__(
+        self, disk: Disk, clock: Clock, random: Random, paths: Sequence[str], *, open_files: int = 1024
+    ) -> None:
+        self._disk = disk
+        self._clock = clock
+        self._random = random
+        self._directories = [LogDirectory(path.rstrip("/") or "/") for path in dict.fromkeys(paths)]
+        self._where: dict[TopicPartition, LogDirectory] = {}
+        self._logs: dict[TopicPartition, PartitionLog] = {}
+        self._deletions: list[tuple[int, int, tuple[str, ...]]] = []
+        self._sequence = 0
+        self._to_flush: dict[int, PartitionLog] = {}
+        self.on_work: Callable[[], None] = _nothing
+        self.on_offline: Callable[[str], None] = _nothing_with
+        self.report: Callable[[str], None] = _nothing_with
+        """Told in words of everything that was repaired or failed."""
+        environment = LogEnvironment(disk, clock, random, open_files)
+        environment.delete_later = self._delete_later
+        environment.flush_later = self._flush_later
+        environment.failed = self._failed
+        environment.recovered = self._recovered
+        self._environment = environment
+
+    # --- start ---
+
+    def load(self, *, cluster_id: str, node_id: int, producer_id_expiration_ms: int | None = None) -> None:
+        """Take the directories into use. Raises LogDirectoryError when one is another node's, or locked, or all fail."""
+        if producer_id_expiration_ms is not None:
+            self._environment.producer_id_expiration_ms = producer_id_expiration_ms
+        for directory in self._directories:
+            try:
+                self._load_directory(directory, cluster_id, node_id)
+            except OSError as error:
+                directory.offline = f"{directory.path}: {error}"
+                self.report(f"log directory {directory.offline}")
+        if all(directory.offline for directory in self._directories):
+            reasons = "; ".join(directory.offline or "" for directory in self._directories)
+            raise LogDirectoryError(f"no log directory can be used: {reasons}")
+
+    def _load_directory(self, directory: LogDirectory, cluster_id: str, node_id: int) -> None:
+        disk = self._disk
+        path = directory.path
+        disk.make_directories(path)
+        try:
+            directory.lock = disk.lock(f"{path}/{LOCK}")
+        except BlockingIOError as error:
+            raise LogDirectoryError(f"{path}: another process uses this log directory (it holds {LOCK})") from error
+        names = disk.list(path)
+        self._check_identity(directory, META_PROPERTIES in names, cluster_id, node_id)
+        if CLEAN_SHUTDOWN in names:
+            parse_clean_shutdown(disk.read_file(f"{path}/{CLEAN_SHUTDOWN}"))
+            directory.clean = True
+            disk.remove(f"{path}/{CLEAN_SHUTDOWN}")
+        directory.recovery_points = self._read_offsets(path, RECOVERY_POINTS, names)
+        directory.log_starts = self._read_offsets(path, LOG_START_OFFSETS, names)
+        directory.watermarks = self._read_offsets(path, HIGH_WATERMARKS, names)
+        now_ms = self._clock.now_ms()
+        for name in names:
+            if name.endswith(DELETE_DIRECTORY):
+                self._delete_at(now_ms, (f"{path}/{name}",))
+                continue
+            match = _PARTITION.match(name)
+            if match is None:
+                continue
+            key = (match[1], int(match[2]))
+            other = self._where.get(key)
+            if other is not None:
+                raise LogDirectoryError(f"{name} is in two log directories, {other.path} and {path}: remove one")
+            self._where[key] = directory
+            directory.known += 1
+
+    def _check_identity(self, directory: LogDirectory, exists: bool, cluster_id: str, node_id: int) -> None:
+        path = f"{directory.path}/{META_PROPERTIES}"
+        found = MetaProperties(None, None, None)
+        if exists:
+            try:
+                found = parse_meta_properties(self._disk.read_file(path))
+            except CorruptCheckpoint as error:
+                raise LogDirectoryError(f"{path}: {error}") from error
+        if found.cluster_id not in (None, cluster_id):
+            raise LogDirectoryError(
+                f"{path} belongs to cluster {found.cluster_id}, and this broker to {cluster_id}: wrong directory or store?"
+            )
+        if found.node_id not in (None, node_id):
+            raise LogDirectoryError(
+                f"{path} belongs to node {found.node_id}, and this broker is configured as {node_id}"
+            )
+        directory.directory_id = found.directory_id or self._random.uuid()
+        complete = MetaProperties(cluster_id, node_id, directory.directory_id)
+        if found != complete:
+            self._disk.write_atomic(path, format_meta_properties(complete))
+
+    def _read_offsets(self, path: str, name: str, names: list[str]) -> dict[TopicPartition, int]:
+        if name not in names:
+            return {}
+        try:
+            return parse_offsets(self._disk.read_file(f"{path}/{name}"))
+        except CorruptCheckpoint as error:
+            # Every offset in it is one that recovery can do without, only slower.
+            self.report(f"{path}/{name}: {error}; ignored")
+            return {}
+
+    @staticmethod
+    def stored_identity(disk: Disk, paths: Sequence[str]) -> MetaProperties:
+        """The cluster and node that the first directory with a `meta.properties` belongs to; all None without one.
+
+        Raises LogDirectoryError for a broken file.
+        """
+        for path in paths:
+            try:
+                return parse_meta_properties(disk.read_file(f"{path}/{META_PROPERTIES}"))
+            except CorruptCheckpoint as error:
+                raise LogDirectoryError(f"{path}/{META_PROPERTIES}: {error}") from error
+            except OSError:
+                continue
+        return MetaProperties(None, None, None)
+
+    # --- what there is ---
+
+    @property
+    def directories(self) -> list[LogDirectory]:
+        return self._directories
+
+    def partitions(self) -> list[TopicPartition]:
+        """Every partition that has a directory here."""
+        return list(self._where)
+
+    def directory_of(self, topic: str, partition: int) -> LogDirectory | None:
+        return self._where.get((topic, partition))
+
+    def opened(self) -> list[PartitionLog]:
+        return list(self._logs.values())
+
+    def size_bytes(self, topic: str, partition: int) -> int:
+        """Bytes of the log's segments, without opening it."""
+        log = self._logs.get((topic, partition))
+        if log is not None:
+            return log.size_bytes
+        directory = self._where.get((topic, partition))
+        if directory is None:
+            return 0
+        path = f"{directory.path}/{topic}-{partition}"
+        return sum(self._disk.size(f"{path}/{name}") for name in self._disk.list(path) if name.endswith(".log"))
+
+    def high_watermark(self, topic: str, partition: int) -> int | None:
+        """As last checkpointed; None if it was not."""
+        directory = self._where.get((topic, partition))
+        return None if directory is None else directory.watermarks.get((topic, partition))
+
+    # --- create, open, delete ---
+
+    def create(self, topic: str, partition: int, topic_id: bytes) -> None:
+        """Make the partition's directory where the fewest are, unless it has one. KafkaError KAFKA_STORAGE_ERROR."""
+        key = (topic, partition)
+        if key in self._where:
+            return
+        online = [directory for directory in self._directories if directory.offline is None]
+        if not online:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "all log directories are offline")
+        directory = min(online, key=_known)
+        path = f"{directory.path}/{topic}-{partition}"
+        try:
+            self._disk.make_directories(path)
+            data = format_partition_metadata(topic_id)
+            self._disk.write_atomic(f"{path}/{PARTITION_METADATA}", data, sync=False)
+        except OSError as error:
+            raise self._storage_error(path, error) from error
+        directory.known += 1
+        self._where[key] = directory
+
+    def open(self, topic: str, partition: int, topic_id: bytes, config: LogConfig) -> PartitionLog:
+        """The partition's log, created if there is none. KafkaError KAFKA_STORAGE_ERROR.
+
+        What an earlier topic of the same name left behind is deleted.
+        """
+        key = (topic, partition)
+        log = self._logs.get(key)
+        if log is not None:
+            return log
+        self.create(topic, partition, topic_id)
+        directory = self._where[key]
+        if directory.offline is not None:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, directory.offline)
+        path = f"{directory.path}/{topic}-{partition}"
+        try:
+            if not self._is_of_topic(path, topic_id):
+                self.delete(topic, partition, config.file_delete_delay_ms)
+                self.create(topic, partition, topic_id)
+                directory = self._where[key]
+                path = f"{directory.path}/{topic}-{partition}"
+        except OSError as error:
+            raise self._storage_error(path, error) from error
+        log = PartitionLog.open(
+            topic,
+            partition,
+            path,
+            config,
+            self._environment,
+            recovery_point=directory.recovery_points.get(key, 0),
+            log_start_offset=directory.log_starts.get(key, 0),
+            clean=directory.clean,
+        )
+        self._logs[key] = log
+        return log
+
+    def _is_of_topic(self, path: str, topic_id: bytes) -> bool:
+        """Whether the directory holds that topic's partition; one that does not say is taken over."""
+        metadata = f"{path}/{PARTITION_METADATA}"
+        try:
+            return parse_partition_metadata(self._disk.read_file(metadata)) == topic_id
+        except FileNotFoundError:
+            pass
+        except CorruptCheckpoint as error:
+            self.report(f"{metadata}: {error}; written anew")
+        self._disk.make_directories(path)
+        self._disk.write_atomic(metadata, format_partition_metadata(topic_id), sync=False)
+        return True
+
+    def delete(self, topic: str, partition: int, delay_ms: int = 60_000) -> None:
+        """Rename the partition's directory at once and remove it after the delay; a crash between is made good by `load`."""
+        key = (topic, partition)
+        directory = self._where.pop(key, None)
+        log = self._logs.pop(key, None)
+        if directory is None:
+            return
+        directory.known -= 1
+        for offsets in (directory.recovery_points, directory.log_starts, directory.watermarks):
+            offsets.pop(key, None)
+        path = f"{directory.path}/{topic}-{partition}"
+        if log is not None:
+            self._to_flush.pop(id(log), None)
+            log.fail(f"{topic}-{partition} is deleted")
+        self._environment.files.forget_directory(path)
+        suffix = f".{self._random.uuid().hex()}{DELETE_DIRECTORY}"
+        doomed = f"{directory.path}/{f'{topic}-{partition}'[: _MAX_NAME - len(suffix)]}{suffix}"
+        try:
+            self._disk.rename(path, doomed)
+        except OSError as error:
+            raise self._storage_error(path, error) from error
+        self._delete_at(self._clock.now_ms() + delay_ms, (doomed,))
+
+    # --- later work ---
+
+    def _delete_later(self, paths: Sequence[str], delay_ms: int) -> None:
+        if paths:
+            self._delete_at(self._clock.now_ms() + delay_ms, tuple(paths))
+
+    def _delete_at(self, due_ms: int, paths: tuple[str, ...]) -> None:
+        self._sequence += 1
+        heapq.heappush(self._deletions, (due_ms, self._sequence, paths))
+        self.on_work()
+
+    def _flush_later(self, log: PartitionLog) -> None:
+        self._to_flush[id(log)] = log
+        self.on_work()
+
+    async def work(self, now_ms: int) -> int | None:
+        """Do what is due: sync rolled segments, remove what was deleted. When to come again, in ms; None for not before
+        `on_work`.
+        """
+        to_flush, self._to_flush = self._to_flush, {}
+        for log in to_flush.values():
+            plan = log.plan_flush(log.active_base_offset)
+            if plan is not None:
+                await self._sync(log, plan)
+        while self._deletions and self._deletions[0][0] <= now_ms:
+            _, _, paths = heapq.heappop(self._deletions)
+            await self._disk.run(self._lane(paths[0]), self._remove, paths)
+        return self._deletions[0][0] if self._deletions else None
+
+    async def flush(self) -> None:
+        """Sync every log that has something new, so that a crash of the machine loses nothing and a restart reads little."""
+        for log in self.opened():
+            if log.is_dirty and not log.is_offline:
+                plan = log.plan_flush()
+                if plan is not None:
+                    await self._sync(log, plan)
+
+    async def _sync(self, log: PartitionLog, plan: FlushPlan) -> None:
+        try:
+            await self._disk.run(self._lane(log.directory), plan.sync, self._disk)
+        except OSError as error:
+            if not log.is_offline:
+                self._failed(log.directory, error)
+            return
+        log.finish_flush(plan)
+
+    def _remove(self, paths: tuple[str, ...]) -> None:
+        for path in paths:
+            try:
+                if path.endswith(DELETE_DIRECTORY):
+                    self._disk.remove_tree(path)
+                else:
+                    self._disk.remove(path)
+            except OSError as error:
+                self.report(f"{path} cannot be removed: {error}")
+
+    def _lane(self, path: str) -> str:
+        directory = self._directory_at(path)
+        return path if directory is None else directory.path
+
+    def _directory_at(self, path: str) -> LogDirectory | None:
+        for directory in self._directories:
+            if path == directory.path or path.startswith(directory.path + "/"):
+                return directory
+        return None
+
+    # --- failures ---
+
+    def _recovered(self, text: str) -> None:
+        self.report(text)
+
+    def _failed(self, path: str, error: OSError) -> None:
+        """Take the directory out of use: its logs raise KAFKA_STORAGE_ERROR, the others go on."""
+        directory = self._directory_at(path)
+        if directory is None or directory.offline is not None:
+            return
+        directory.offline = f"log directory {directory.path} is offline: {error}"
+        self.report(directory.offline)
+        for key, log in self._logs.items():
+            if self._where.get(key) is directory:
+                log.fail(directory.offline)
+        self.on_offline(directory.path)
+
+    def _storage_error(self, path: str, error: OSError) -> KafkaError:
+        self._failed(path, error)
+        return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{path}: {error}")
+
+    # --- checkpoints and closing ---
+
+    def checkpoint_recovery_points(self) -> None:
+        """Write `recovery-point-offset-checkpoint` of every directory."""
+        for key, log in self._logs.items():
+            self._where[key].recovery_points[key] = log.recovery_point
+        self._write_offsets(RECOVERY_POINTS, lambda directory: directory.recovery_points)
+
+    def checkpoint_start_offsets(self) -> None:
+        """Write `log-start-offset-checkpoint`: of logs that start inside of their first segment, as Kafka does."""
+        for key, log in self._logs.items():
+            starts = self._where[key].log_starts
+            if log.log_start_offset > log.segments[0].base_offset:
+                starts[key] = log.log_start_offset
+            else:
+                starts.pop(key, None)
+        self._write_offsets(LOG_START_OFFSETS, lambda directory: directory.log_starts)
+
+    def checkpoint_high_watermarks(self, watermarks: Mapping[TopicPartition, int]) -> None:
+        """Write `replication-offset-checkpoint`; partitions that are not named keep their last value."""
+        for key, offset in watermarks.items():
+            directory = self._where.get(key)
+            if directory is not None:
+                directory.watermarks[key] = offset
+        self._write_offsets(HIGH_WATERMARKS, lambda directory: directory.watermarks)
+
+    def _write_offsets(self, name: str, of: Callable[[LogDirectory], dict[TopicPartition, int]]) -> None:
+        for directory in self._directories:
+            if directory.offline is None:
+                try:
+                    self._disk.write_atomic(f"{directory.path}/{name}", format_offsets(of(directory)))
+                except OSError as error:
+                    self._failed(directory.path, error)
+
+    async def close(
+        self, *, clean: bool = True, high_watermarks: Mapping[TopicPartition, int] | None = None, broker_epoch: int = -1
+    ) -> None:
+        """Sync all logs, write the checkpoints and, if everything went well, mark the directories as clean."""
+        if clean:
+            for log in self.opened():
+                if not log.is_offline:
+                    await self._close_log(log)
+            self.checkpoint_recovery_points()
+            self.checkpoint_start_offsets()
+            if high_watermarks is not None:
+                self.checkpoint_high_watermarks(high_watermarks)
+            for directory in self._directories:
+                self._mark_clean(directory, broker_epoch)
+        for directory in self._directories:
+            if directory.lock is not None:
+                directory.lock.release()
+                directory.lock = None
+        for log in self._logs.values():
+            self._environment.files.forget_directory(log.directory)
+
+    async def _close_log(self, log: PartitionLog) -> None:
+        try:
+            plan = log.prepare_close()
+        except KafkaError as error:
+            self.report(f"{log.directory}: {error.message}")
+            return
+        if plan is not None:
+            await self._sync(log, plan)
+
+    def _mark_clean(self, directory: LogDirectory, broker_epoch: int) -> None:
+        if directory.offline is not None:
+            return
+        mine = [key for key, where in self._where.items() if where is directory]
+        untouched = any(key not in self._logs for key in mine)
+        if untouched and not directory.clean:
+            # Nobody has looked at what the last crash left in these: the next start must.
+            return
+        if any(log.is_dirty for key, log in self._logs.items() if self._where[key] is directory):
+            return
+        try:
+            self._disk.write_atomic(f"{directory.path}/{CLEAN_SHUTDOWN}", format_clean_shutdown(broker_epoch))
+        except OSError as error:
+            self._failed(directory.path, error)
+
+
+def _known(directory: LogDirectory) -> int:
+    return directory.known
+
+
+def _nothing() -> None:
+    return
+
+
+def _nothing_with(text: str) -> None:
+    """By default nobody listens."""
