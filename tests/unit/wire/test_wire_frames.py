@@ -1,0 +1,120 @@
+"""Frames come out whole, in order and writable, however the bytes come in."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from odradek.wire.frames import FLOOR_BYTES, FrameError, FrameReader, FrameTooLarge
+
+LIMIT = 10_000_000
+
+
+def framed(payload: bytes) -> bytes:
+    return len(payload).to_bytes(4, "big") + payload
+
+
+def feed(reader: FrameReader, data: bytes, pieces: list[int]) -> list[bytes]:
+    """Frames of `data` received in pieces of the sizes given, again and again."""
+    frames, position, turn = [], 0, 0
+    while position < len(data):
+        space = reader.space()
+        assert len(space) > 0
+        size = min(len(space), pieces[turn % len(pieces)], len(data) - position)
+        space[:size] = data[position : position + size]
+        frames += [bytes(frame) for frame in reader.received(size)]
+        position += size
+        turn += 1
+    return frames
+
+
+@settings(max_examples=150, deadline=None, database=None)
+@given(
+    sizes=st.lists(st.one_of(st.integers(0, 300), st.integers(0, 200_000)), max_size=12),
+    pieces=st.lists(st.one_of(st.integers(1, 100), st.integers(1, 300_000)), min_size=1, max_size=6).filter(
+        lambda pieces: sum(pieces) > 500 * len(pieces)
+    ),
+)
+def test_any_fragmentation_gives_the_same_frames(sizes: list[int], pieces: list[int]) -> None:
+    payloads = [bytes([number % 251]) * size for number, size in enumerate(sizes)]
+    reader = FrameReader(LIMIT)
+    assert feed(reader, b"".join(map(framed, payloads)), pieces) == payloads
+    assert reader.pending == 0
+
+
+@settings(max_examples=50, deadline=None, database=None)
+@given(sizes=st.lists(st.integers(0, 20), max_size=10), piece=st.integers(1, 7))
+def test_small_pieces(sizes: list[int], piece: int) -> None:
+    payloads = [bytes(range(size)) for size in sizes]
+    assert feed(FrameReader(100), b"".join(map(framed, payloads)), [piece]) == payloads
+
+
+def test_a_frame_lies_in_the_buffer_and_is_writable() -> None:
+    reader = FrameReader(LIMIT)
+    space = reader.space()
+    space[:7] = framed(b"abc")
+    (frame,) = reader.received(7)
+    assert not frame.readonly
+    frame[0:1] = b"X"
+    assert bytes(space[4:7]) == b"Xbc"
+
+
+def test_the_buffer_grows_to_the_frame_and_shrinks_back() -> None:
+    reader = FrameReader(LIMIT)
+    assert reader.capacity == FLOOR_BYTES
+    assert feed(reader, framed(bytes(5_000_000)), [1 << 30]) == [bytes(5_000_000)]
+    assert 5_000_004 <= reader.capacity < 10_100_000
+    assert feed(reader, framed(b"a"), [5]) == [b"a"]
+    assert reader.capacity == FLOOR_BYTES
+
+
+def test_a_buffer_of_a_usual_batch_is_kept_for_a_while() -> None:
+    reader = FrameReader(LIMIT)
+    batch = framed(bytes(1_000_000))
+    feed(reader, batch, [1 << 30])
+    capacity = reader.capacity
+    for _ in range(50):
+        feed(reader, batch, [1 << 30])
+        assert reader.capacity == capacity
+    feed(reader, framed(b"") * 40, [4])
+    assert reader.capacity == FLOOR_BYTES
+
+
+def test_an_announced_size_alone_costs_no_memory() -> None:
+    reader = FrameReader(1 << 30)
+    assert feed(reader, (1 << 30).to_bytes(4, "big") + bytes(70_000), [1 << 30]) == []
+    assert reader.capacity < 1_200_000
+    assert reader.pending == 70_004
+
+
+def test_too_large_and_negative_sizes_are_errors() -> None:
+    reader = FrameReader(100)
+    reader.space()[:4] = (101).to_bytes(4, "big")
+    with pytest.raises(FrameTooLarge) as failure:
+        reader.received(4)
+    assert failure.value.size == 101
+    with pytest.raises(FrameTooLarge):
+        reader.space()
+    reader = FrameReader(100)
+    reader.space()[:4] = b"\xff\xff\xff\xff"
+    with pytest.raises(FrameError, match="-1"):
+        reader.received(4)
+
+
+def test_frames_before_a_broken_one_are_given_out() -> None:
+    reader = FrameReader(100)
+    data = framed(b"good") + (101).to_bytes(4, "big")
+    reader.space()[: len(data)] = data
+    assert [bytes(frame) for frame in reader.received(len(data))] == [b"good"]
+    assert isinstance(reader.fault, FrameTooLarge)
+    with pytest.raises(FrameTooLarge):
+        reader.space()
+
+
+def test_received_needs_space_before_it() -> None:
+    reader = FrameReader(100)
+    reader.space()[:4] = framed(b"")
+    assert len(reader.received(4)) == 1
+    with pytest.raises(ValueError, match="space"):
+        reader.received(1)

@@ -1,0 +1,155 @@
+"""Produce by hand says what the generated codec says."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from odradek.wire import produce
+from odradek.wire.apis import ApiKey
+from odradek.wire.headers import parse_response_header
+from odradek.wire.messages import produce as generated
+from odradek.wire.primitives import DecodeError, EncodeError
+from tests.unit.wire.samples import case, encoded, messages, mutations, plausible, projected
+
+VERSIONS = range(3, 14)
+relaxed = settings(max_examples=40, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+
+
+def as_generated(request: produce.ProduceRequest, version: int) -> Any:
+    return generated.ProduceRequest(
+        transactional_id=request.transactional_id,
+        acks=request.acks,
+        timeout_ms=request.timeout_ms,
+        topic_data=[
+            generated.ProduceRequestTopic(
+                name=key if isinstance(key, str) else "",
+                topic_id=key if isinstance(key, bytes) else bytes(16),
+                partition_data=[generated.ProduceRequestPartition(index, records) for index, records in partitions],
+            )
+            for key, partitions in request.topics
+        ],
+    )
+
+
+@relaxed
+@given(value=messages(case("ProduceRequest")), before=st.integers(0, 9))
+def test_requests_are_read_as_the_generated_codec_reads_them(value: Any, before: int) -> None:
+    for version in VERSIONS:
+        wanted = projected(case("ProduceRequest"), value, version)
+        data = bytes(before) + encoded(wanted, version)
+        request, position = produce.decode_request(memoryview(data), before, version)
+        assert position == len(data)
+        assert as_generated(request, version) == wanted
+
+
+def test_records_are_slices_of_the_frame_and_writable() -> None:
+    for version in VERSIONS:
+        value = plausible(case("ProduceRequest"), version, Random(version))
+        value.topic_data[0].partition_data[0].records = b"x" * 1_000
+        frame = bytearray(encoded(value, version))
+        request, _ = produce.decode_request(memoryview(frame), 0, version)
+        records = request.topics[0][1][0][1]
+        assert records is not None
+        records[0:1] = b"Y"
+        assert b"Yxxx" in frame
+
+
+def test_unknown_tagged_fields_are_skipped_everywhere() -> None:
+    name = b"\2t"
+    records = b"\4abc"
+    tags = b"\1\x63\2ab"
+    data = b"\0" + b"\xff\xff" + b"\0\0\0\1" + b"\2" + name + b"\2" + b"\0\0\0\7" + records + tags * 3
+    request, position = produce.decode_request(memoryview(data), 0, 9)
+    assert position == len(data)
+    assert request.topics == [("t", [(7, b"abc")])]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_damaged_requests_give_decode_error_or_what_the_generated_codec_reads(version: int) -> None:
+    random = Random(version)
+    for _ in range(5):
+        data = encoded(plausible(case("ProduceRequest"), version, random), version)
+        for damaged in mutations(data, random, 200):
+            view = memoryview(damaged)
+            try:
+                wanted, end = generated.ProduceRequest.decode(view, 0, version)
+            except DecodeError:
+                with pytest.raises(DecodeError):
+                    produce.decode_request(view, 0, version)
+            else:
+                request, position = produce.decode_request(view, 0, version)
+                assert (as_generated(request, version), position) == (wanted, end)
+
+
+@pytest.mark.parametrize("version", [0, 2, 14])
+def test_other_versions_are_refused(version: int) -> None:
+    with pytest.raises(DecodeError):
+        produce.decode_request(memoryview(bytes(100)), 0, version)
+
+
+def rows(value: Any, version: int) -> list[tuple[produce.TopicKey, list[produce.ProducedPartition]]]:
+    """A generated response as the arguments of the one by hand."""
+    return [
+        (
+            topic.topic_id if version >= 13 else topic.name,
+            [
+                produce.ProducedPartition(
+                    row.index,
+                    row.error_code,
+                    row.base_offset,
+                    row.log_append_time_ms,
+                    row.log_start_offset,
+                    [(error.batch_index, error.batch_index_error_message) for error in row.record_errors],
+                    row.error_message,
+                    None
+                    if row.current_leader == generated.ProduceResponseLeaderIdAndEpoch()
+                    else (row.current_leader.leader_id, row.current_leader.leader_epoch),
+                )
+                for row in topic.partition_responses
+            ],
+        )
+        for topic in value.responses
+    ]
+
+
+def check_response(value: Any, version: int) -> None:
+    endpoints = [produce.NodeEndpoint(each.node_id, each.host, each.port, each.rack) for each in value.node_endpoints]
+    frame = produce.encode_response(version, 77, rows(value, version), value.throttle_time_ms, endpoints)
+    assert int.from_bytes(frame[:4], "big") == len(frame) - 4
+    correlation_id, position = parse_response_header(memoryview(frame)[4:], ApiKey.PRODUCE, version)
+    assert correlation_id == 77
+    assert bytes(frame[4 + position :]) == encoded(value, version)
+
+
+@relaxed
+@given(value=messages(case("ProduceResponse")))
+def test_responses_are_the_bytes_of_the_generated_codec(value: Any) -> None:
+    for version in VERSIONS:
+        check_response(projected(case("ProduceResponse"), value, version), version)
+
+
+def test_plain_responses_are_the_bytes_of_the_generated_codec() -> None:
+    partitions = [generated.ProduceResponsePartition(index=3, base_offset=5, log_append_time_ms=9, log_start_offset=1)]
+    for version in VERSIONS:
+        topic = generated.ProduceResponseTopic(partition_responses=partitions)
+        if version >= 13:
+            topic.topic_id = bytes(range(16))
+        else:
+            topic.name = "topic"
+        check_response(projected(case("ProduceResponse"), generated.ProduceResponse([topic]), version), version)
+
+
+def test_a_topic_key_of_the_wrong_kind_is_refused() -> None:
+    with pytest.raises(EncodeError):
+        produce.encode_response(13, 1, [("name", [])])
+    with pytest.raises(EncodeError):
+        produce.encode_response(12, 1, [(bytes(16), [])])
+    with pytest.raises(EncodeError):
+        produce.encode_response(7, 1, [(bytes(16), [])])
+    with pytest.raises(EncodeError):
+        produce.encode_response(7, 1, [("t", [produce.ProducedPartition(0, 70_000)])])
