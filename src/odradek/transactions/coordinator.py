@@ -1,0 +1,446 @@
+"""One shard of the transaction coordinator: all transactional ids of one partition of `__transaction_state`.
+
+Requests decide: they look at the state and answer with records and a reply (`Outcome`). `replay` alone changes the
+state, live and at load alike; a record is the whole new state of its id. What a decision sets off (markers) waits until
+its records are committed.
+Source: Kafka's TransactionCoordinator, TransactionMetadata and TransactionStateManager.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from odradek.transactions.deadlines import Deadlines
+from odradek.transactions.events import (
+    AddPartitions,
+    EndTransaction,
+    InitProducerId,
+    Markers,
+    Outcome,
+    ProducerIdSource,
+    ProducerResult,
+    TransactionDescription,
+    TransactionListing,
+)
+from odradek.transactions.records import (
+    LAST_CLIENT_EPOCH,
+    MAX_EPOCH,
+    NO_EPOCH,
+    NO_PARTITIONS,
+    NO_PRODUCER_ID,
+    NO_TIME,
+    TV_0,
+    TV_2,
+    TopicPartition,
+    Transaction,
+    TransactionRecord,
+)
+from odradek.transactions.settings import TransactionSettings
+from odradek.transactions.states import PREPARED, STATES_BY_TITLE, State, may_follow
+from odradek.wire.errors import ErrorCode
+
+
+class TransactionCoordinator:
+    """A shard. Feed it its log through `replay`, then send the markers of `loaded`; before that it decides nothing."""
+
+    __slots__ = ("_deadlines", "_ids", "_retry_ms", "_settings", "transactions")
+
+    def __init__(self, settings: TransactionSettings, ids: ProducerIdSource) -> None:
+        self._settings = settings
+        self._ids = ids
+        self.transactions: dict[str, Transaction] = {}
+        self._retry_ms: dict[str, int] = {}
+        """Until when a refused abort or expiry waits."""
+        self._deadlines = Deadlines(self._deadline_of)
+
+    # --- the log ---
+
+    def replay(self, record: TransactionRecord) -> None:
+        """Take over a record that is in the log."""
+        transactional_id, value = record
+        self._retry_ms.pop(transactional_id, None)
+        if value is None:
+            self.transactions.pop(transactional_id, None)
+            self._deadlines.forget(transactional_id)
+        else:
+            self.transactions[transactional_id] = value
+            self._deadlines.update(transactional_id)
+
+    def loaded(self) -> list[Markers]:
+        """The whole log has been replayed: the markers of transactions whose end is decided but not complete."""
+        return [
+            _markers(transactional_id, transaction)
+            for transactional_id, transaction in self.transactions.items()
+            if transaction.state in PREPARED
+        ]
+
+    # --- InitProducerId ---
+
+    def init_producer_id(self, request: InitProducerId, now_ms: int) -> Outcome:
+        """The reply is a ProducerResult. Raises NoProducerIds (nothing has happened then)."""
+        if not request.transactional_id:
+            return _failed(ErrorCode.INVALID_REQUEST)
+        if not 0 < request.timeout_ms <= self._settings.max_timeout_ms:
+            return _failed(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
+        transaction = self.transactions.get(request.transactional_id)
+        if transaction is None:
+            producer_id = self._ids.take()
+            created = Transaction(producer_id, 0, request.timeout_ms, State.EMPTY, now_ms)
+            return _initialized(request, created._replace(previous_producer_id=producer_id))
+        if request.is_recovery and not _is_known_producer(request, transaction):
+            return _failed(ErrorCode.PRODUCER_FENCED)
+        if transaction.state in PREPARED:
+            return _failed(ErrorCode.CONCURRENT_TRANSACTIONS)
+        if transaction.state is State.ONGOING:
+            # Kafka lets a recovery with any epoch of this producer id end the transaction, a delayed one too.
+            if request.is_recovery and request.producer_epoch != transaction.producer_epoch:
+                return _failed(ErrorCode.PRODUCER_FENCED)
+            # The client comes back, finds the transaction aborted, and gets its epoch then.
+            aborted = self._fence(request.transactional_id, transaction, now_ms)
+            return aborted._replace(reply=ProducerResult(ErrorCode.CONCURRENT_TRANSACTIONS))
+        return self._next_epoch(request, transaction, now_ms)
+
+    def _next_epoch(self, request: InitProducerId, transaction: Transaction, now_ms: int) -> Outcome:
+        is_recovery = request.is_recovery
+        current = not is_recovery or request.producer_epoch == transaction.producer_epoch
+        producer_id, epoch = transaction.producer_id, transaction.producer_epoch
+        last_epoch = epoch if is_recovery else NO_EPOCH
+        if current and transaction.is_epoch_exhausted:
+            producer_id, epoch = self._ids.take(), 0
+        elif current:
+            epoch += 1
+        elif request.producer_epoch == transaction.last_producer_epoch:
+            # The answer to the same request was lost; had anybody else come in between, there would be no last epoch.
+            last_epoch = transaction.last_producer_epoch
+        else:
+            return _failed(ErrorCode.PRODUCER_FENCED)
+        initialized = _advance(
+            transaction,
+            State.EMPTY,
+            now_ms,
+            producer_id=producer_id,
+            producer_epoch=epoch,
+            last_producer_epoch=last_epoch,
+            timeout_ms=request.timeout_ms,
+            partitions=NO_PARTITIONS,
+            start_ms=NO_TIME,
+        )
+        if not current:
+            # Repeated once more it must find the same.
+            initialized = initialized._replace(previous_producer_id=transaction.previous_producer_id)
+        return _initialized(request, initialized)
+
+    # --- adding partitions ---
+
+    def add_partitions(self, request: AddPartitions, now_ms: int) -> Outcome:
+        """The reply is an ErrorCode. An ongoing transaction that has them all needs no record."""
+        transaction = self.transactions.get(request.transactional_id)
+        error = _check_producer(request, transaction)
+        if error or transaction is None:
+            return Outcome(reply=error)
+        partitions = request.partitions
+        start_ms = transaction.start_ms
+        if transaction.state is State.ONGOING:
+            if partitions <= transaction.partitions:
+                return Outcome(reply=ErrorCode.NONE)
+            partitions |= transaction.partitions
+        else:
+            start_ms = now_ms
+        ongoing = _advance(
+            transaction,
+            State.ONGOING,
+            now_ms,
+            partitions=partitions,
+            start_ms=start_ms,
+            last_producer_epoch=NO_EPOCH,
+            client_version=request.client_version,
+        )
+        return Outcome((TransactionRecord(request.transactional_id, ongoing),), ErrorCode.NONE)
+
+    def verify_partitions(self, request: AddPartitions) -> dict[TopicPartition, ErrorCode]:
+        """Whether each partition is part of the producer's transaction; TRANSACTION_ABORTABLE if it is not."""
+        transaction = self.transactions.get(request.transactional_id)
+        error = _check_producer(request, transaction)
+        if error or transaction is None:
+            return dict.fromkeys(request.partitions, error)
+        return {
+            partition: ErrorCode.NONE if partition in transaction.partitions else ErrorCode.TRANSACTION_ABORTABLE
+            for partition in request.partitions
+        }
+
+    # --- EndTxn ---
+
+    def end(self, request: EndTransaction, now_ms: int) -> Outcome:
+        """The reply is a ProducerResult, with id and epoch only under transaction.version 2.
+
+        Raises NoProducerIds (nothing has happened then).
+        """
+        if not request.transactional_id:
+            return _failed(ErrorCode.INVALID_REQUEST)
+        transaction = self.transactions.get(request.transactional_id)
+        if transaction is None:
+            return _failed(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+        if request.client_version >= TV_2:
+            return self._end_bumping(request, transaction, now_ms)
+        if transaction.producer_id != request.producer_id:
+            return _failed(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+        if transaction.producer_epoch != request.producer_epoch:
+            return _failed(ErrorCode.PRODUCER_FENCED)
+        if transaction.state is not State.ONGOING:
+            return _failed(_when_not_ongoing(transaction.state, request.commit))
+        prepared = _advance(
+            transaction,
+            State.PREPARE_COMMIT if request.commit else State.PREPARE_ABORT,
+            now_ms,
+            client_version=TV_0,
+        )
+        return _prepared(request.transactional_id, prepared, ProducerResult(ErrorCode.NONE))
+
+    def _end_bumping(self, request: EndTransaction, transaction: Transaction, now_ms: int) -> Outcome:
+        """transaction.version 2: the same epoch means the next transaction, the one before it a repeated request."""
+        after_rotation = (
+            transaction.previous_producer_id == request.producer_id != transaction.producer_id
+            and request.producer_epoch == LAST_CLIENT_EPOCH
+            and transaction.producer_epoch == 0
+        )
+        repeated = after_rotation or transaction.producer_epoch == request.producer_epoch + 1
+        if transaction.producer_id != request.producer_id and not after_rotation:
+            return _failed(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+        state = transaction.state
+        current = request.producer_epoch == transaction.producer_epoch
+        may_repeat = repeated and state is not State.EMPTY and state is not State.ONGOING
+        if not may_repeat and (not current or state in PREPARED):
+            return _failed(ErrorCode.PRODUCER_FENCED)
+        if may_repeat:
+            error = _when_not_ongoing(state, request.commit)
+            if error is ErrorCode.NONE:
+                return Outcome(reply=ProducerResult(error, transaction.producer_id, transaction.producer_epoch))
+            return _failed(error)
+        if request.commit and state is not State.ONGOING:
+            return _failed(ErrorCode.INVALID_TXN_STATE)
+        next_producer_id = self._ids.take() if transaction.is_epoch_exhausted else NO_PRODUCER_ID
+        epoch = min(transaction.producer_epoch + 1, MAX_EPOCH)
+        prepared = _advance(
+            transaction,
+            State.PREPARE_COMMIT if request.commit else State.PREPARE_ABORT,
+            now_ms,
+            producer_epoch=epoch,
+            last_producer_epoch=epoch - 1,
+            next_producer_id=next_producer_id,
+            start_ms=transaction.start_ms if state is State.ONGOING else now_ms,
+            client_version=request.client_version,
+        )
+        after = _completed(prepared, now_ms)
+        return _prepared(
+            request.transactional_id,
+            prepared,
+            ProducerResult(ErrorCode.NONE, after.producer_id, after.producer_epoch),
+        )
+
+    def markers_written(self, markers: Markers, now_ms: int) -> Outcome:
+        """Every partition has its marker: the transaction is complete, unless that is known already."""
+        transaction = self.transactions.get(markers.transactional_id)
+        if (
+            transaction is None
+            or transaction.state not in PREPARED
+            or transaction.producer_id != markers.producer_id
+            or transaction.producer_epoch != markers.producer_epoch
+        ):
+            return Outcome()
+        return Outcome((TransactionRecord(markers.transactional_id, _completed(transaction, now_ms)),))
+
+    def _fence(self, transactional_id: str, transaction: Transaction, now_ms: int) -> Outcome:
+        """Abort the ongoing transaction and fence its producer in one step (PrepareEpochFence, then PrepareAbort)."""
+        assert may_follow(transaction.state, State.PREPARE_EPOCH_FENCE)
+        version = self._settings.transaction_version
+        epoch = min(transaction.producer_epoch + 1, MAX_EPOCH)
+        prepared = _advance(
+            transaction,
+            State.PREPARE_ABORT,
+            now_ms,
+            producer_epoch=epoch,
+            last_producer_epoch=epoch - 1 if version >= TV_2 else NO_EPOCH,
+            client_version=version if version >= TV_2 else TV_0,
+        )
+        return _prepared(transactional_id, prepared, None)
+
+    # --- time ---
+
+    def _deadline_of(self, transactional_id: str) -> int | None:
+        transaction = self.transactions.get(transactional_id)
+        if transaction is None or transaction.state in PREPARED:
+            return None
+        if transaction.state is State.ONGOING:
+            deadline = transaction.start_ms + transaction.timeout_ms + 1
+        else:
+            interval = self._settings.remove_expired_interval_ms
+            expiry = transaction.update_ms + self._settings.id_expiration_ms
+            deadline = -(-expiry // interval) * interval
+        return max(deadline, self._retry_ms.get(transactional_id, deadline))
+
+    def next_deadline_ms(self) -> int | None:
+        """When `expire` has something to do, unless that is put off by then."""
+        return self._deadlines.next_ms()
+
+    def expire(self, now_ms: int) -> list[Outcome]:
+        """Abort transactions that took too long and forget ids that were idle too long. Each outcome stands alone.
+
+        One that is refused by the log comes again after `abort_timed_out_interval_ms`.
+        """
+        aborts: list[Outcome] = []
+        tombstones: list[TransactionRecord] = []
+        while (transactional_id := self._deadlines.pop_due(now_ms)) is not None:
+            transaction = self.transactions[transactional_id]
+            if transaction.state is State.ONGOING:
+                aborts.append(self._fence(transactional_id, transaction, now_ms))
+            else:
+                assert may_follow(transaction.state, State.DEAD)
+                tombstones.append(TransactionRecord(transactional_id, None))
+            self._retry_ms[transactional_id] = now_ms + self._settings.abort_timed_out_interval_ms
+            self._deadlines.update(transactional_id)
+        if tombstones:
+            aborts.append(Outcome(tombstones))
+        return aborts
+
+    # --- looking ---
+
+    def describe(self, transactional_id: str) -> TransactionDescription:
+        transaction = self.transactions.get(transactional_id)
+        if transaction is None:
+            return TransactionDescription(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, transactional_id)
+        return TransactionDescription(
+            ErrorCode.NONE,
+            transactional_id,
+            transaction.state.title,
+            transaction.timeout_ms,
+            transaction.start_ms,
+            transaction.producer_id,
+            transaction.producer_epoch,
+            transaction.partitions,
+        )
+
+    def listings(
+        self,
+        now_ms: int,
+        states: frozenset[State] | None,
+        producer_ids: frozenset[int] | None,
+        duration_ms: int,
+        matches: Callable[[str], object] | None,
+    ) -> list[TransactionListing]:
+        """Those that pass all filters: None and a negative duration let everything pass."""
+        return [
+            TransactionListing(transactional_id, transaction.producer_id, transaction.state.title)
+            for transactional_id, transaction in self.transactions.items()
+            if (states is None or transaction.state in states)
+            and (producer_ids is None or transaction.producer_id in producer_ids)
+            and (duration_ms < 0 or now_ms - transaction.start_ms > duration_ms)
+            and (matches is None or matches(transactional_id))
+        ]
+
+
+def states_of(titles: Iterable[str]) -> tuple[frozenset[State], list[str]]:
+    """The states of these names, and the names that are none."""
+    names = list(titles)
+    known = frozenset(STATES_BY_TITLE[name] for name in names if name in STATES_BY_TITLE)
+    return known, [name for name in names if name not in STATES_BY_TITLE]
+
+
+def _is_known_producer(request: InitProducerId, transaction: Transaction) -> bool:
+    """Whether a recovering producer may be this id's: its epoch is checked later.
+
+    The previous id with its last epoch is one whose answer, with the id that follows, was lost.
+    """
+    if request.producer_id == transaction.producer_id:
+        return True
+    return request.producer_id == transaction.previous_producer_id and request.producer_epoch >= LAST_CLIENT_EPOCH
+
+
+def _check_producer(request: AddPartitions, transaction: Transaction | None) -> ErrorCode:
+    if not request.transactional_id:
+        return ErrorCode.INVALID_REQUEST
+    if transaction is None or transaction.producer_id != request.producer_id:
+        return ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    if transaction.producer_epoch != request.producer_epoch:
+        return ErrorCode.PRODUCER_FENCED
+    if transaction.state in PREPARED:
+        return ErrorCode.CONCURRENT_TRANSACTIONS
+    return ErrorCode.NONE
+
+
+def _when_not_ongoing(state: State, commit: bool) -> ErrorCode:
+    """What a repeated EndTxn gets: success if the same end is reached, patience if it is on its way."""
+    if state is (State.COMPLETE_COMMIT if commit else State.COMPLETE_ABORT):
+        return ErrorCode.NONE
+    if state is (State.PREPARE_COMMIT if commit else State.PREPARE_ABORT):
+        return ErrorCode.CONCURRENT_TRANSACTIONS
+    return ErrorCode.INVALID_TXN_STATE
+
+
+def _advance(
+    transaction: Transaction,
+    state: State,
+    now_ms: int,
+    *,
+    producer_id: int | None = None,
+    producer_epoch: int | None = None,
+    last_producer_epoch: int | None = None,
+    next_producer_id: int = NO_PRODUCER_ID,
+    timeout_ms: int | None = None,
+    partitions: frozenset[TopicPartition] | None = None,
+    start_ms: int | None = None,
+    client_version: int | None = None,
+) -> Transaction:
+    """The next state of a transactional id; what is not given stays."""
+    assert may_follow(transaction.state, state), f"{transaction.state.title} to {state.title}"
+    old = transaction
+    return Transaction(
+        old.producer_id if producer_id is None else producer_id,
+        old.producer_epoch if producer_epoch is None else producer_epoch,
+        old.timeout_ms if timeout_ms is None else timeout_ms,
+        state,
+        max(now_ms, old.update_ms),
+        old.start_ms if start_ms is None else start_ms,
+        old.partitions if partitions is None else partitions,
+        old.producer_id,
+        next_producer_id,
+        old.last_producer_epoch if last_producer_epoch is None else last_producer_epoch,
+        old.client_version if client_version is None else client_version,
+    )
+
+
+def _completed(prepared: Transaction, now_ms: int) -> Transaction:
+    """What a prepared transaction becomes once its markers are written."""
+    rotates = prepared.client_version >= TV_2 and prepared.next_producer_id != NO_PRODUCER_ID
+    return _advance(
+        prepared,
+        State.COMPLETE_COMMIT if prepared.state is State.PREPARE_COMMIT else State.COMPLETE_ABORT,
+        now_ms,
+        producer_id=prepared.next_producer_id if rotates else None,
+        producer_epoch=0 if rotates else None,
+        partitions=NO_PARTITIONS,
+    )
+
+
+def _markers(transactional_id: str, prepared: Transaction) -> Markers:
+    return Markers(
+        transactional_id,
+        prepared.producer_id,
+        prepared.producer_epoch,
+        prepared.state is State.PREPARE_COMMIT,
+        prepared.partitions,
+        prepared.client_version,
+    )
+
+
+def _prepared(transactional_id: str, prepared: Transaction, reply: ProducerResult | None) -> Outcome:
+    record = TransactionRecord(transactional_id, prepared)
+    return Outcome((record,), reply, (_markers(transactional_id, prepared),))
+
+
+def _initialized(request: InitProducerId, transaction: Transaction) -> Outcome:
+    reply = ProducerResult(ErrorCode.NONE, transaction.producer_id, transaction.producer_epoch)
+    return Outcome((TransactionRecord(request.transactional_id, transaction),), reply)
+
+
+def _failed(error: ErrorCode) -> Outcome:
+    return Outcome(reply=ProducerResult(error))

@@ -1,0 +1,30 @@
+"""The limits and delays of the transaction coordinator, under the names of Kafka's configs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from odradek.transactions.records import TV_2
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionSettings:
+    """Times in ms; defaults are Kafka's."""
+
+    max_timeout_ms: int = 900_000
+    """transaction.max.timeout.ms"""
+    id_expiration_ms: int = 604_800_000
+    """transactional.id.expiration.ms"""
+    remove_expired_interval_ms: int = 3_600_000
+    """transaction.remove.expired.transaction.cleanup.interval.ms: ids expire together, at multiples of it."""
+    abort_timed_out_interval_ms: int = 10_000
+    """transaction.abort.timed.out.transaction.cleanup.interval.ms
+
+    Kafka looks for timed-out transactions that often. Here they are aborted on time; a refused abort waits that long.
+    """
+    load_buffer_bytes: int = 5_242_880
+    """transaction.state.log.load.buffer.size: how much of the log is read at a time when a shard loads."""
+    partition_verification: bool = True
+    """transaction.partition.verification.enable"""
+    transaction_version: int = TV_2
+    """The finalized level of the feature transaction.version."""

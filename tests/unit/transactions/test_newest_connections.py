@@ -1,0 +1,32 @@
+"""A producer's requests count only on its newest connection."""
+
+from __future__ import annotations
+
+from odradek.transactions.connections import NewestConnections
+
+
+def test_an_older_connection_is_stale_once_a_newer_one_was_used() -> None:
+    newest = NewestConnections()
+    newest.used("tx", 7, 0, 3)
+    assert not newest.is_stale("tx", 7, 0, 3)
+    assert not newest.is_stale("tx", 7, 0, 4)
+    newest.used("tx", 7, 0, 4)
+    assert newest.is_stale("tx", 7, 0, 3)
+    assert not newest.is_stale("tx", 7, 0, 4)
+
+
+def test_another_epoch_starts_afresh() -> None:
+    newest = NewestConnections()
+    newest.used("tx", 7, 0, 9)
+    assert not newest.is_stale("tx", 7, 1, 3)
+    newest.used("tx", 7, 1, 3)
+    assert not newest.is_stale("tx", 7, 1, 3)
+    assert newest.is_stale("tx", 7, 1, 2)
+
+
+def test_names_do_not_mix_and_can_be_forgotten() -> None:
+    newest = NewestConnections()
+    newest.used("tx", 7, 0, 9)
+    assert not newest.is_stale("other", 7, 0, 1)
+    newest.forget("tx")
+    assert not newest.is_stale("tx", 7, 0, 1)
