@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
-from odradek.metadata.config_definitions import ConfigSource, InvalidConfig, Value, plain_text, split_list
+from odradek.metadata.config_definitions import ConfigSource, InvalidConfig, SetValue, Value, plain_text, split_list
 from odradek.metadata.configs import (
     BROKER,
     LISTENER_PREFIX,
@@ -34,14 +34,6 @@ class Listener(NamedTuple):
     host: str
     port: int
     security_protocol: str
-
-
-class SetValue(NamedTuple):
-    """One place where a configuration is set, as DescribeConfigs lists it among the synonyms."""
-
-    name: str
-    text: str | None
-    source: ConfigSource
 
 
 SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")

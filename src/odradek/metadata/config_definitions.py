@@ -41,6 +41,14 @@ class ConfigSource(IntEnum):
     DYNAMIC_GROUP_CONFIG = 8
 
 
+class SetValue(NamedTuple):
+    """One place where a configuration is set, as DescribeConfigs lists it among the synonyms."""
+
+    name: str
+    text: str | None
+    source: ConfigSource
+
+
 class Importance(IntEnum):
     HIGH = 0
     MEDIUM = 1
@@ -164,6 +172,9 @@ class ConfigDefinition(NamedTuple):
     @property
     def is_sensitive(self) -> bool:
         return self.type is ConfigType.PASSWORD
+
+    def parse_default(self) -> Value:
+        return self.parse(self.default)
 
     def parse(self, text: str | None) -> Value:
         """The typed value of a text. Raises InvalidConfig with Kafka's message."""

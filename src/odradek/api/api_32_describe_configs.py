@@ -1,0 +1,62 @@
+"""DescribeConfigs.
+
+Version notes: 0 knows no sources but whether a value is a default; 1 sources and synonyms; 3 types and documentation.
+"""
+
+from __future__ import annotations
+
+from odradek.api.context import RequestContext
+from odradek.api.registry import api
+from odradek.metadata.config_definitions import SetValue
+from odradek.metadata.described import Described
+from odradek.wire.apis import ApiKey
+from odradek.wire.errors import KafkaError
+from odradek.wire.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsRequestResource,
+    DescribeConfigsResponse,
+    DescribeConfigsResponseConfig,
+    DescribeConfigsResponseResult,
+    DescribeConfigsResponseSynonym,
+)
+
+
+@api(ApiKey.DESCRIBE_CONFIGS)
+def handle(request: DescribeConfigsRequest, context: RequestContext) -> DescribeConfigsResponse:
+    return DescribeConfigsResponse(results=[_described(resource, request, context) for resource in request.resources])
+
+
+def _described(
+    resource: DescribeConfigsRequestResource, request: DescribeConfigsRequest, context: RequestContext
+) -> DescribeConfigsResponseResult:
+    kind, name = resource.resource_type, resource.resource_name
+    try:
+        configs = context.services.controller.describe_configs(
+            # An empty list of keys means all of them, as in Kafka.
+            kind,
+            name,
+            resource.configuration_keys or None,
+            documentation=request.include_documentation,
+        )
+    except KafkaError as error:
+        return DescribeConfigsResponseResult(error.code, error.message, kind, name, [])
+    return DescribeConfigsResponseResult(
+        0, None, kind, name, [_config(config, include_synonyms=request.include_synonyms) for config in configs]
+    )
+
+
+def _config(config: Described, *, include_synonyms: bool) -> DescribeConfigsResponseConfig:
+    return DescribeConfigsResponseConfig(
+        config.name,
+        config.value,
+        config.read_only,
+        config.source,
+        is_sensitive=config.is_sensitive,
+        synonyms=[_synonym(synonym) for synonym in config.synonyms] if include_synonyms else [],
+        config_type=config.type,
+        documentation=config.documentation,
+    )
+
+
+def _synonym(synonym: SetValue) -> DescribeConfigsResponseSynonym:
+    return DescribeConfigsResponseSynonym(synonym.name, synonym.text, synonym.source)

@@ -1,0 +1,50 @@
+"""DescribeCluster (KIP-700).
+
+Version notes: 1 asks for brokers or controllers (KIP-919); 2 fenced brokers on request (KIP-1073).
+"""
+
+from __future__ import annotations
+
+from odradek.api.api_03_metadata import CLUSTER_OPERATIONS, OMITTED
+from odradek.api.context import RequestContext
+from odradek.api.registry import api
+from odradek.wire.apis import ApiKey
+from odradek.wire.errors import ErrorCode
+from odradek.wire.messages.describe_cluster import (
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+    DescribeClusterResponseBroker,
+)
+
+BROKERS = 1
+CONTROLLERS = 2
+
+
+@api(ApiKey.DESCRIBE_CLUSTER)
+def handle(request: DescribeClusterRequest, context: RequestContext) -> DescribeClusterResponse:
+    if request.endpoint_type != BROKERS:
+        # The brokers of this design are found at any broker; there are no controllers with endpoints of their own.
+        known = request.endpoint_type == CONTROLLERS
+        code = ErrorCode.MISMATCHED_ENDPOINT_TYPE if known else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
+        what = "CONTROLLER endpoints" if known else f"endpoint type {request.endpoint_type}"
+        message = f"The request was sent to an endpoint of type BROKER, but we wanted {what}"
+        return DescribeClusterResponse(error_code=code, error_message=message, endpoint_type=request.endpoint_type)
+    image = context.services.image()
+    listener = context.connection.listener_name
+    return DescribeClusterResponse(
+        endpoint_type=BROKERS,
+        cluster_id=image.cluster_id,
+        controller_id=image.controller_id,
+        brokers=[
+            DescribeClusterResponseBroker(
+                broker.id,
+                broker.endpoints[listener].host,
+                broker.endpoints[listener].port,
+                broker.rack,
+                is_fenced=broker.fenced,
+            )
+            for _, broker in sorted(image.brokers.items())
+            if listener in broker.endpoints and (request.include_fenced_brokers or not broker.fenced)
+        ],
+        cluster_authorized_operations=CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else OMITTED,
+    )

@@ -1,0 +1,57 @@
+"""What the API asks of the controller: changes of topics and configurations, and what is set."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+from odradek.controller.configs import AlteredResource, ResourceChanges
+from odradek.controller.topics import (
+    CreatedTopic,
+    DeletedTopic,
+    GrownTopic,
+    MorePartitions,
+    NewTopic,
+    TopicReference,
+)
+from odradek.metadata.described import Described
+from odradek.wire.errors import ErrorCode
+
+
+class ControllerService(Protocol):
+    """Changes are in the image, and known to the broker, before the call returns.
+
+    Each raises KafkaError if the whole request failed: the store could not be reached, or this is not the controller.
+    """
+
+    async def create_topics(
+        self, topics: Sequence[NewTopic], *, validate_only: bool = False
+    ) -> Sequence[CreatedTopic]: ...
+
+    async def delete_topics(self, references: Sequence[TopicReference]) -> Sequence[DeletedTopic]: ...
+
+    async def create_partitions(
+        self, topics: Sequence[MorePartitions], *, validate_only: bool = False
+    ) -> Sequence[GrownTopic]: ...
+
+    async def alter_configs(
+        self, resources: Sequence[ResourceChanges], *, validate_only: bool = False
+    ) -> Sequence[AlteredResource]: ...
+
+    async def auto_create(self, names: Sequence[str]) -> dict[str, ErrorCode]:
+        """Create those that are missing, internal ones with their settings; the names that could not be created."""
+        ...
+
+    async def next_producer_id_block(self) -> range:
+        """Producer ids that nobody else will ever hand out."""
+        ...
+
+    def describe_configs(
+        self, resource_type: int, name: str, keys: Iterable[str] | None = None, *, documentation: bool = False
+    ) -> list[Described]:
+        """Raises KafkaError for a resource that does not exist or that another broker has to answer for."""
+        ...
+
+    def describe_new_topic(self, topic: CreatedTopic) -> list[Described]:
+        """The configuration of a topic that may exist only in a validated request."""
+        ...

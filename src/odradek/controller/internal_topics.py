@@ -1,0 +1,37 @@
+"""The topics that brokers make for themselves: how many partitions, how many copies, which settings."""
+
+from __future__ import annotations
+
+from odradek.controller.outcome import Settings
+from odradek.controller.topics import NewTopic
+from odradek.metadata.config_definitions import plain_text
+from odradek.metadata.configs import BROKER
+from odradek.metadata.image import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
+
+_PREFIXES = {GROUP_METADATA_TOPIC: "offsets.topic.", TRANSACTION_STATE_TOPIC: "transaction.state.log."}
+
+
+def creatable(name: str, settings: Settings, live_brokers: int) -> NewTopic:
+    """A topic as its automatic creation asks for it; an internal one as the configuration says.
+
+    Kafka's default of three copies is what a cluster wants. Where nobody has set another number, fewer brokers than
+    that get as many copies as there are brokers: a single broker must have its groups without any configuration.
+    """
+    prefix = _PREFIXES.get(name)
+    if prefix is None:
+        return NewTopic(name)
+    copies = settings.number(f"{prefix}replication.factor")
+    if copies > live_brokers > 0 and copies == BROKER[f"{prefix}replication.factor"].parse_default():
+        copies = live_brokers
+    configs = {
+        "cleanup.policy": "compact",
+        "segment.bytes": plain_text(settings.value(f"{prefix}segment.bytes")),
+    }
+    if name == GROUP_METADATA_TOPIC:
+        configs["compression.type"] = "producer"
+    else:
+        in_sync = min(copies, settings.number("transaction.state.log.min.isr"))
+        configs["compression.type"] = "uncompressed"
+        configs["min.insync.replicas"] = str(in_sync)
+        configs["unclean.leader.election.enable"] = "false"
+    return NewTopic(name, settings.number(f"{prefix}num.partitions"), copies, (), tuple(configs.items()))

@@ -1,0 +1,38 @@
+"""What a decision of the controller answers: the store's next operations, the image after them, and the replies."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Generic, NamedTuple, Protocol, TypeVar
+
+from odradek.metadata.config_definitions import Value
+from odradek.metadata.image import ClusterImage
+from odradek.ports.store import Operation
+from odradek.wire.errors import ErrorCode
+
+T = TypeVar("T")
+
+
+class Failure(NamedTuple):
+    """Why one topic or resource of a request was refused. Without a message the code says it all, as in Kafka."""
+
+    code: ErrorCode
+    message: str | None = None
+
+
+class Decision(NamedTuple, Generic[T]):
+    """`replies` are in the request's order. Without operations nothing changes and `image` is the one given."""
+
+    operations: Sequence[Operation]
+    image: ClusterImage
+    replies: Sequence[T]
+
+
+class Settings(Protocol):
+    """The controller's own configuration, by Kafka's names."""
+
+    def value(self, name: str) -> Value: ...
+
+    def number(self, name: str) -> int: ...
+
+    def flag(self, name: str) -> bool: ...

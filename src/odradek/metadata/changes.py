@@ -1,0 +1,136 @@
+"""From the content of a metadata store to a cluster image, and the operations that write a topic or its end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol, runtime_checkable
+
+from odradek.metadata.image import DEFAULT_BROKER, NO_LEADER, ClusterImage, PartitionState, Topic
+from odradek.metadata.nodes import (
+    BROKER_CONFIGS,
+    BROKER_IDS,
+    CLUSTER_ID,
+    CONTROLLER,
+    CONTROLLER_EPOCH,
+    DEFAULT_ENTITY,
+    GROUP_CONFIGS,
+    TOPIC_CONFIGS,
+    TOPIC_DELETIONS,
+    TOPICS,
+    BrokerNode,
+    ClusterIdNode,
+    ConfigNode,
+    ControllerEpochNode,
+    ControllerNode,
+    PartitionNode,
+    TopicNode,
+    desanitized,
+)
+from odradek.metadata.paths import name_of
+from odradek.ports.store import Create, Delete, MetadataStore, Node, Operation
+
+_PARTS = ("/brokers", "/config", TOPIC_DELETIONS, CONTROLLER, CONTROLLER_EPOCH, "/cluster")
+
+
+@runtime_checkable
+class BulkStore(Protocol):
+    """A store that reads many nodes at once."""
+
+    async def subtree(self, path: str) -> Mapping[str, Node]:
+        """The node and all below it, by path."""
+        ...
+
+
+async def read_subtree(store: MetadataStore, path: str) -> Mapping[str, Node]:
+    """The node and all below it, by path. Raises StoreError."""
+    if isinstance(store, BulkStore):
+        return await store.subtree(path)
+    found: dict[str, Node] = {}
+    waiting = [path]
+    while waiting:
+        current = waiting.pop()
+        node = await store.get(current)
+        if node is not None:
+            found[current] = node
+            waiting.extend(f"{current}/{name}" for name in await store.children(current))
+    return found
+
+
+async def load_image(store: MetadataStore, version: int = 0) -> ClusterImage:
+    """The whole cluster as the store has it. Raises StoreError, CorruptNode among them."""
+    nodes: dict[str, Node] = {}
+    for part in _PARTS:
+        nodes.update(await read_subtree(store, part))
+    return image_of(nodes, version)
+
+
+def image_of(nodes: Mapping[str, Node], version: int = 0) -> ClusterImage:
+    """The image that these nodes make; raises CorruptNode."""
+    image = ClusterImage()
+    if CLUSTER_ID in nodes:
+        image = image.with_cluster_id(ClusterIdNode.decode(nodes[CLUSTER_ID].data))
+    epoch = ControllerEpochNode.decode(nodes[CONTROLLER_EPOCH].data) if CONTROLLER_EPOCH in nodes else 0
+    if CONTROLLER in nodes:
+        image = image.with_controller(ControllerNode.decode(nodes[CONTROLLER].data), epoch)
+    else:
+        image = image.with_controller(image.controller_id, epoch)
+    topics = []
+    for path, node in nodes.items():
+        top = path[: path.rfind("/")]
+        name = name_of(path)
+        if top == TOPICS:
+            topics.append(_topic(name, node, nodes))
+        elif top == BROKER_IDS:
+            image = image.with_broker(BrokerNode.decode(path, node.data))
+        elif top == BROKER_CONFIGS:
+            broker = DEFAULT_BROKER if name == DEFAULT_ENTITY else name
+            image = image.with_broker_configs(broker, ConfigNode.decode(path, node.data))
+        elif top == GROUP_CONFIGS:
+            image = image.with_group_configs(desanitized(name), ConfigNode.decode(path, node.data))
+    image = image.with_topics(topics)
+    deletions = [name_of(path) for path in nodes if path.startswith(TOPIC_DELETIONS + "/")]
+    if deletions:
+        image = image.with_topics_in_deletion(deletions)
+    image.version = version
+    return image
+
+
+def _topic(name: str, node: Node, nodes: Mapping[str, Node]) -> Topic:
+    content = TopicNode.decode(TopicNode.path(name), node.data)
+    partitions = []
+    for index, replicas in enumerate(content.replicas):
+        path = PartitionNode.path(name, index)
+        state_node = nodes.get(path)
+        if state_node is None:
+            # A controller died between the topic and its state: nobody leads yet.
+            state = PartitionState(NO_LEADER, -1, replicas, ())
+        else:
+            state = PartitionNode.decode(path, state_node.data, state_node.version, replicas)
+        adding, removing = content.adding.get(index, ()), content.removing.get(index, ())
+        if adding or removing:
+            state = state._replace(adding_replicas=adding, removing_replicas=removing)
+        partitions.append(state)
+    config_node = nodes.get(ConfigNode.topic_path(name))
+    configs = {} if config_node is None else ConfigNode.decode(f"{TOPIC_CONFIGS}/{name}", config_node.data)
+    return Topic(name, content.id or bytes(16), tuple(partitions), configs)
+
+
+def topic_creation(topic: Topic) -> list[Operation]:
+    """All nodes of a new topic; the one of its configs is there even if nothing is set, as in Kafka."""
+    operations: list[Operation] = [
+        Create(ConfigNode.topic_path(topic.name), ConfigNode.encode(topic.configs)),
+        Create(TopicNode.path(topic.name), TopicNode.encode(topic.id, topic.partitions)),
+    ]
+    operations.extend(partition_creation(topic.name, 0, topic.partitions))
+    return operations
+
+
+def partition_creation(topic: str, first: int, partitions: Sequence[PartitionState]) -> list[Operation]:
+    return [
+        Create(PartitionNode.path(topic, first + i), PartitionNode.encode(state)) for i, state in enumerate(partitions)
+    ]
+
+
+def deletion(nodes: Mapping[str, Node]) -> list[Operation]:
+    """Delete these nodes, those below first."""
+    return [Delete(path) for path in sorted(nodes, key=lambda path: path.count("/"), reverse=True)]

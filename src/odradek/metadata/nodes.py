@@ -1,0 +1,298 @@
+"""The nodes that Kafka's brokers and controller keep in ZooKeeper: where each lies and what it holds.
+
+Each class is one kind of node, with its path and the two directions of its content. The layout and the JSON are those
+of Kafka's `ZkData`, so a tree that Kafka 3.x wrote can be read. What cannot be read raises CorruptNode.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from odradek.metadata.image import Broker, Endpoint, PartitionState
+from odradek.ports.store import StoreError
+
+Assignments = Sequence[tuple[int, ...]]
+
+BROKER_IDS = "/brokers/ids"
+TOPICS = "/brokers/topics"
+TOPIC_CONFIGS = "/config/topics"
+BROKER_CONFIGS = "/config/brokers"
+GROUP_CONFIGS = "/config/groups"
+TOPIC_DELETIONS = "/admin/delete_topics"
+CONTROLLER = "/controller"
+CONTROLLER_EPOCH = "/controller_epoch"
+CLUSTER_ID = "/cluster/id"
+PRODUCER_ID_BLOCK = "/latest_producer_id_block"
+
+DEFAULT_ENTITY = "<default>"
+
+
+class CorruptNode(StoreError):
+    """A node holds what no Kafka wrote; the text names its path."""
+
+
+@contextmanager
+def _reading(path: str) -> Iterator[None]:
+    try:
+        yield
+    except (ValueError, KeyError, TypeError, AttributeError, binascii.Error) as error:
+        raise CorruptNode(f"{path}: {error!r}") from error
+
+
+def _json(content: Mapping[str, object]) -> bytes:
+    return json.dumps(content, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def id_text(raw: bytes) -> str:
+    """Kafka's text form of a UUID: URL-safe base64 without padding."""
+    return base64.urlsafe_b64encode(raw).rstrip(b"=").decode()
+
+
+def id_bytes(text: str) -> bytes:
+    """ValueError unless the text stands for 16 bytes."""
+    raw = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
+    if len(raw) != 16:
+        raise ValueError(f"{text!r} is not a UUID")
+    return raw
+
+
+class BrokerNode:
+    """Ephemeral: a registered broker. `epoch` is ours; ZooKeeper's is the transaction id of the node."""
+
+    @staticmethod
+    def path(broker_id: int) -> str:
+        return f"{BROKER_IDS}/{broker_id}"
+
+    @staticmethod
+    def encode(broker: Broker, timestamp_ms: int) -> bytes:
+        plain = next((e for e in broker.endpoints.values() if e.security_protocol == "PLAINTEXT"), None)
+        content: dict[str, object] = {
+            "version": 5,
+            "host": plain.host if plain is not None else None,
+            "port": plain.port if plain is not None else -1,
+            "jmx_port": -1,
+            "timestamp": str(timestamp_ms),
+            "endpoints": [f"{name}://{_bracketed(e.host)}:{e.port}" for name, e in broker.endpoints.items()],
+            "listener_security_protocol_map": {name: e.security_protocol for name, e in broker.endpoints.items()},
+            "features": {},
+            "epoch": broker.epoch,
+        }
+        if broker.rack is not None:
+            content["rack"] = broker.rack
+        return _json(content)
+
+    @staticmethod
+    def decode(path: str, data: bytes) -> Broker:
+        with _reading(path):
+            content = json.loads(data)
+            protocols = content.get("listener_security_protocol_map", {})
+            endpoints = {}
+            for text in content["endpoints"]:
+                name, _, address = text.partition("://")
+                host, _, port = address.rpartition(":")
+                endpoints[name] = Endpoint(host.strip("[]"), int(port), protocols.get(name, name))
+            broker_id = int(path.rpartition("/")[2])
+            return Broker(broker_id, int(content.get("epoch", 0)), content.get("rack"), endpoints)
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
+class TopicContent(NamedTuple):
+    id: bytes | None
+    replicas: tuple[tuple[int, ...], ...]
+    adding: Mapping[int, tuple[int, ...]]
+    removing: Mapping[int, tuple[int, ...]]
+
+
+class TopicNode:
+    """Which brokers hold which partition of a topic (version 3 of its JSON has the topic's id)."""
+
+    @staticmethod
+    def path(topic: str) -> str:
+        return f"{TOPICS}/{topic}"
+
+    @staticmethod
+    def encode(topic_id: bytes, partitions: Sequence[PartitionState]) -> bytes:
+        return _json(
+            {
+                "version": 3,
+                "topic_id": id_text(topic_id),
+                "partitions": {str(i): list(p.replicas) for i, p in enumerate(partitions)},
+                "adding_replicas": {
+                    str(i): list(p.adding_replicas) for i, p in enumerate(partitions) if p.adding_replicas
+                },
+                "removing_replicas": {
+                    str(i): list(p.removing_replicas) for i, p in enumerate(partitions) if p.removing_replicas
+                },
+            }
+        )
+
+    @staticmethod
+    def decode(path: str, data: bytes) -> TopicContent:
+        with _reading(path):
+            content = json.loads(data)
+            by_index = _by_partition(content["partitions"])
+            replicas = tuple(by_index[i] for i in range(len(by_index)))
+            text = content.get("topic_id")
+            return TopicContent(
+                id_bytes(text) if text else None,
+                replicas,
+                _by_partition(content.get("adding_replicas", {})),
+                _by_partition(content.get("removing_replicas", {})),
+            )
+
+
+def _by_partition(content: Mapping[str, Sequence[int]]) -> dict[int, tuple[int, ...]]:
+    return {int(index): tuple(replicas) for index, replicas in content.items()}
+
+
+class PartitionNode:
+    """Leader and in-sync replicas of a partition. The node's version is the partition epoch."""
+
+    @staticmethod
+    def path(topic: str, partition: int) -> str:
+        return f"{TOPICS}/{topic}/partitions/{partition}/state"
+
+    @staticmethod
+    def encode(state: PartitionState) -> bytes:
+        return _json(
+            {
+                "controller_epoch": state.controller_epoch,
+                "leader": state.leader,
+                "version": 1,
+                "leader_epoch": state.leader_epoch,
+                "isr": list(state.isr),
+            }
+        )
+
+    @staticmethod
+    def decode(path: str, data: bytes, version: int, replicas: tuple[int, ...]) -> PartitionState:
+        with _reading(path):
+            content = json.loads(data)
+            return PartitionState(
+                content["leader"],
+                content["leader_epoch"],
+                replicas,
+                tuple(content["isr"]),
+                version,
+                controller_epoch=content["controller_epoch"],
+            )
+
+
+class ConfigNode:
+    """What was set for a topic, a broker, all brokers or a group."""
+
+    @staticmethod
+    def topic_path(topic: str) -> str:
+        return f"{TOPIC_CONFIGS}/{topic}"
+
+    @staticmethod
+    def broker_path(broker: str) -> str:
+        """Of a broker id as text; the empty one stands for all brokers."""
+        return f"{BROKER_CONFIGS}/{broker or DEFAULT_ENTITY}"
+
+    @staticmethod
+    def group_path(group_id: str) -> str:
+        # A group's name may hold slashes and anything else: it is written as ZooKeeper's clients write user names.
+        return f"{GROUP_CONFIGS}/{sanitized(group_id)}"
+
+    @staticmethod
+    def encode(configs: Mapping[str, str]) -> bytes:
+        return _json({"version": 1, "config": dict(configs)})
+
+    @staticmethod
+    def decode(path: str, data: bytes) -> dict[str, str]:
+        if not data:
+            return {}
+        with _reading(path):
+            configs: dict[str, Any] = json.loads(data)["config"]
+            return {name: value for name, value in configs.items() if isinstance(value, str)}
+
+
+def sanitized(name: str) -> str:
+    """Kafka's `Sanitizer`: percent-encoding of all but letters, digits, '.', '_' and '-'."""
+    from urllib.parse import quote
+
+    return quote(name, safe="").replace("~", "%7E")
+
+
+def desanitized(name: str) -> str:
+    from urllib.parse import unquote
+
+    return unquote(name)
+
+
+class DeletionNode:
+    """Its presence says that the topic is to be deleted."""
+
+    @staticmethod
+    def path(topic: str) -> str:
+        return f"{TOPIC_DELETIONS}/{topic}"
+
+
+class ControllerNode:
+    """Ephemeral: the broker that created it is the controller."""
+
+    @staticmethod
+    def encode(broker_id: int, timestamp_ms: int) -> bytes:
+        return _json({"version": 1, "brokerid": broker_id, "timestamp": str(timestamp_ms)})
+
+    @staticmethod
+    def decode(data: bytes) -> int:
+        with _reading(CONTROLLER):
+            return int(json.loads(data)["brokerid"])
+
+
+class ControllerEpochNode:
+    @staticmethod
+    def encode(epoch: int) -> bytes:
+        return str(epoch).encode()
+
+    @staticmethod
+    def decode(data: bytes) -> int:
+        with _reading(CONTROLLER_EPOCH):
+            return int(data)
+
+
+class ClusterIdNode:
+    @staticmethod
+    def encode(cluster_id: str) -> bytes:
+        return _json({"version": "1", "id": cluster_id})
+
+    @staticmethod
+    def decode(data: bytes) -> str:
+        with _reading(CLUSTER_ID):
+            return str(json.loads(data)["id"])
+
+
+class ProducerIdBlock(NamedTuple):
+    """Producer ids that a broker may hand out: both ends belong to it."""
+
+    broker_id: int
+    first: int
+    last: int
+
+
+class ProducerIdBlockNode:
+    @staticmethod
+    def encode(block: ProducerIdBlock) -> bytes:
+        content = {
+            "version": 1,
+            "broker": block.broker_id,
+            "block_start": str(block.first),
+            "block_end": str(block.last),
+        }
+        return _json(content)
+
+    @staticmethod
+    def decode(data: bytes) -> ProducerIdBlock:
+        with _reading(PRODUCER_ID_BLOCK):
+            content = json.loads(data)
+            return ProducerIdBlock(content["broker"], int(content["block_start"]), int(content["block_end"]))
