@@ -27,6 +27,7 @@ class Load:
             {
                 "bootstrap.servers": bootstrap,
                 "enable.idempotence": True,
+                "log_level": 2,
                 "acks": "all",
                 "linger.ms": 1,
                 "message.timeout.ms": 60000,
@@ -94,9 +95,8 @@ def read_all(bootstrap: str) -> dict[int, list[tuple[int, int]]]:
 def crash_and_check(broker: BrokerProcess, rounds: int, seed: int, value_bytes: int = 200) -> None:
     chance = random.Random(seed)
     broker.start()
-    AdminClient({"bootstrap.servers": broker.bootstrap}).create_topics([NewTopic(TOPIC, PARTITIONS, 1)])[TOPIC].result(
-        30
-    )
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)])[TOPIC].result(30)
     load = Load(broker.bootstrap, value_bytes)
     for _ in range(rounds):
         load.send_until_acked(chance.randrange(1, 3000))
@@ -135,7 +135,12 @@ def test_committed_offsets_survive(make_broker: Callable[..., BrokerProcess]) ->
     broker = make_broker({"group.initial.rebalance.delay.ms": 0, "offsets.topic.num.partitions": 4}).start()
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)])[TOPIC].result(30)
-    config = {"bootstrap.servers": broker.bootstrap, "group.id": "survivors", "enable.auto.commit": False}
+    config = {
+        "bootstrap.servers": broker.bootstrap,
+        "group.id": "survivors",
+        "enable.auto.commit": False,
+        "log_level": 2,
+    }
     for round_number in range(3):
         consumer = Consumer(config)
         wanted = [TopicPartition(TOPIC, p, 10 * round_number + p + 1) for p in range(PARTITIONS)]
