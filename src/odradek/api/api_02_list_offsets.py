@@ -72,7 +72,7 @@ def _look_up(partition: Partition, timestamp: int, upper_offset: int) -> tuple[i
     if timestamp == LATEST:
         return upper_offset, -1, partition.leader_epoch
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
-        return log.log_start_offset, -1, log.leader_epochs.epoch_for_offset(log.log_start_offset)
+        return log.log_start_offset, -1, log.leader_epochs.epoch_for(log.log_start_offset)
     if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         return -1, -1, NO_EPOCH
     found = (

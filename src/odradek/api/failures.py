@@ -73,8 +73,8 @@ def _entries_like(source: Any, name: str) -> list[Any]:
     lists = {slot: getattr(source, slot) for slot in getattr(source, "__slots__", ())}
     lists = {slot: value for slot, value in lists.items() if isinstance(value, list)}
     if name in lists:
-        return lists[name]
-    return next(iter(lists.values())) if len(lists) == 1 else []
+        return list(lists[name])
+    return list(next(iter(lists.values()))) if len(lists) == 1 else []
 
 
 def _mirror(struct: type[Any], entry: Any, code: int, message: str | None) -> Any:

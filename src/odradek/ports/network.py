@@ -64,6 +64,10 @@ class Network(Protocol):
         """An open stream; OSError (TimeoutError among them) when there is none within timeout seconds."""
         ...
 
+    def own_host(self) -> str:
+        """A name or address under which other machines reach this one, for listeners bound to all interfaces."""
+        ...
+
 
 _HAS_MSG_MORE = hasattr(socket, "MSG_MORE")
 _MORE = socket.MSG_MORE if _HAS_MSG_MORE else 0
@@ -207,3 +211,6 @@ class TcpNetwork:
                     sock.close()
                     raise
             raise failure
+
+    def own_host(self) -> str:
+        return socket.getfqdn()

@@ -1,0 +1,227 @@
+"""A broker from start to stop: what is made in which order, and who is told of a new cluster image.
+
+Start: lock and identity of the log directories, metadata store, controller and image, listeners bound, coordinators,
+the broker registered, connections served. Stop goes the other way round and leaves the logs marked clean.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+
+from odradek.api.context import Services
+from odradek.broker.background import BackgroundJobs
+from odradek.broker.config import BrokerConfig, ConfigError, Listener
+from odradek.broker.controller_runtime import ControllerRuntime
+from odradek.broker.dispatch import Dispatcher
+from odradek.broker.group_runtime import GroupRuntime, group_settings
+from odradek.broker.partitions import Partitions
+from odradek.broker.server import Server
+from odradek.log.config import LogConfig
+from odradek.log.directories import LogDirectories, LogDirectoryError
+from odradek.metadata.image import GROUP_METADATA_TOPIC, ClusterImage, Endpoint, Topic
+from odradek.metadata.image import Broker as BrokerEntry
+from odradek.metadata.sqlite_store import SqliteStore
+from odradek.ports.clock import Clock, SystemClock
+from odradek.ports.disk import Disk, SystemDisk
+from odradek.ports.network import Network, TcpNetwork
+from odradek.ports.randomness import Random, SystemRandom
+from odradek.ports.store import MetadataStore, StoreError
+from odradek.replication.fetch_sessions import FetchSessions
+
+log = logging.getLogger("odradek.broker")
+
+METADATA_FILE = "odradek-metadata.sqlite"
+DRAIN_SECONDS = 5.0
+
+
+class StartError(Exception):
+    """The broker cannot start. `misconfigured` tells a mistake of the user from a failure of the machine."""
+
+    def __init__(self, text: str, *, misconfigured: bool = True) -> None:
+        self.misconfigured = misconfigured
+        super().__init__(text)
+
+
+class Ports:
+    """Where a broker meets the world; the machine's own unless said otherwise."""
+
+    __slots__ = ("clock", "disk", "network", "random", "store")
+
+    def __init__(
+        self,
+        clock: Clock | None = None,
+        disk: Disk | None = None,
+        network: Network | None = None,
+        random: Random | None = None,
+        store: MetadataStore | None = None,
+    ) -> None:
+        self.clock = clock or SystemClock()
+        self.disk = disk or SystemDisk()
+        self.network = network or TcpNetwork()
+        self.random = random or SystemRandom()
+        self.store = store
+
+
+class Broker:
+    """One broker. `await start()`, serve until `await stop()`."""
+
+    __slots__ = (
+        "_background",
+        "_config",
+        "_controller",
+        "_directories",
+        "_dispatcher",
+        "_groups",
+        "_led",
+        "_partitions",
+        "_ports",
+        "_server",
+        "bootstrap",
+    )
+
+    def __init__(self, config: BrokerConfig, ports: Ports | None = None) -> None:
+        self._config = config
+        self._ports = ports or Ports()
+        self._led: set[int] = set()
+        self.bootstrap = ""
+
+    async def start(self) -> None:
+        """Serve when this returns. Raises StartError."""
+        config, ports = self._config, self._ports
+        unused = config.unused_names()
+        if unused:
+            log.warning("settings without effect in this version: %s", ", ".join(unused))
+        try:
+            await self._start_storage()
+            self._start_services()
+            listeners = self._bind()
+            await self._join_cluster(listeners)
+        except (LogDirectoryError, ConfigError) as error:
+            raise StartError(str(error)) from error
+        except StoreError as error:
+            raise StartError(f"metadata store: {error}", misconfigured=False) from error
+        self._background.start()
+        self._server.open()
+        self.bootstrap = ",".join(f"{found.host or '127.0.0.1'}:{found.port}" for found in listeners[:1])
+        log.info(
+            "node %d of cluster %s serves on %s", config.node_id, self._controller.image.cluster_id, self.bootstrap
+        )
+        del ports
+
+    async def _start_storage(self) -> None:
+        config, ports = self._config, self._ports
+        paths = config.log_dirs
+        identity = LogDirectories.stored_identity(ports.disk, paths)
+        store = ports.store
+        if store is None:
+            try:
+                ports.disk.make_directories(paths[0])
+            except OSError as error:
+                raise LogDirectoryError(f"{paths[0]}: {error.strerror}") from error
+            store = await SqliteStore.open(f"{paths[0]}/{METADATA_FILE}", ports.disk)
+        self._controller = ControllerRuntime(store, config, ports.clock, ports.random)
+        image = await self._controller.start(identity.cluster_id)
+        self._directories = LogDirectories(ports.disk, ports.clock, ports.random, paths)
+        self._directories.report = log.warning
+        self._directories.load(
+            cluster_id=image.cluster_id,
+            node_id=config.node_id,
+            producer_id_expiration_ms=config.number("producer.id.expiration.ms"),
+        )
+        self._partitions = Partitions(config.node_id, self._directories, self._log_config)
+
+    def _log_config(self, topic: Topic) -> LogConfig:
+        return LogConfig.build(self._config.topic_settings(topic.configs))
+
+    def _start_services(self) -> None:
+        config, ports = self._config, self._ports
+        loop = asyncio.get_running_loop()
+        self._groups = GroupRuntime(group_settings(config), self._offsets_partitions, ports.clock, ports.random, loop)
+        slots = config.number("max.incremental.fetch.session.cache.slots")
+        services = Services(
+            node_id=config.node_id,
+            cluster_id=self._controller.image.cluster_id,
+            config=config,
+            clock=ports.clock,
+            random=ports.random,
+            partitions=self._partitions,
+            fetch_sessions=FetchSessions(slots, ports.random),
+            controller=self._controller,
+            groups=self._groups,
+            image=lambda: self._controller.image,
+        )
+        self._dispatcher = Dispatcher(services, loop)
+        self._server = Server(ports.network, self._dispatcher, config, ports.clock)
+        self._background = BackgroundJobs(config, self._partitions, self._directories, ports.clock)
+
+    def _offsets_partitions(self) -> int:
+        topic = self._controller.image.topics.get(GROUP_METADATA_TOPIC)
+        return self._config.number("offsets.topic.num.partitions") if topic is None else len(topic.partitions)
+
+    def _bind(self) -> list[Listener]:
+        """Open the sockets; connections wait. The listeners with the ports that they got."""
+        bound = []
+        for listener in self._config.listeners():
+            if listener.security_protocol != "PLAINTEXT":
+                raise StartError(f"listener {listener.name}: {listener.security_protocol} is not supported yet")
+            try:
+                opened = self._server.listen(listener.name, listener.host, listener.port)
+            except OSError as error:
+                self._server.close()
+                reason = "the address is in use" if error.errno == errno.EADDRINUSE else error.strerror or str(error)
+                raise StartError(f"cannot listen on {listener.host}:{listener.port}: {reason}") from error
+            bound.append(listener._replace(port=opened.port))
+        return bound
+
+    async def _join_cluster(self, bound: list[Listener]) -> None:
+        ports = {listener.name: listener.port for listener in bound}
+        endpoints = {
+            listener.name: Endpoint(
+                listener.host or self._own_host(), listener.port or ports[listener.name], listener.security_protocol
+            )
+            for listener in self._config.advertised_listeners()
+        }
+        self._controller.subscribe(self._on_image)
+        self._partitions.apply(self._controller.image)
+        self._lead(self._controller.image)
+        entry = BrokerEntry(self._config.node_id, self._ports.clock.now_ms(), self._config.rack, endpoints)
+        await self._controller.register(entry)
+
+    def _own_host(self) -> str:
+        return self._ports.network.own_host()
+
+    def _on_image(self, old: ClusterImage, new: ClusterImage) -> None:
+        self._partitions.apply(new)
+        self._lead(new)
+        gone = [name for name, topic in old.topics.items() if name not in new.topics or new.topics[name].id != topic.id]
+        if gone:
+            self._groups.topics_deleted(gone)
+
+    def _lead(self, image: ClusterImage) -> None:
+        """Tell the group coordinator which partitions of its topic are led here."""
+        topic = image.topics.get(GROUP_METADATA_TOPIC)
+        states = () if topic is None else topic.partitions
+        led = {index for index, state in enumerate(states) if state.leader == self._config.node_id}
+        for index in self._led - led:
+            self._groups.resigned(index)
+        for index in sorted(led - self._led):
+            partition = self._partitions.find(GROUP_METADATA_TOPIC, index)
+            if partition is not None:
+                self._groups.elected(partition)
+        self._led = led
+
+    async def stop(self) -> None:
+        """Finish what is being served, make everything durable, mark the logs as clean."""
+        self._server.stop_listening()
+        await self._dispatcher.drain(DRAIN_SECONDS)
+        await self._background.stop()
+        self._groups.close()
+        self._server.close()
+        await self._directories.close(clean=True, high_watermarks=self._background.high_watermarks())
+        try:
+            await self._controller.stop()
+        except StoreError:
+            log.exception("the metadata store could not be closed")
+        log.info("stopped")
