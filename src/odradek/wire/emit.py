@@ -360,7 +360,8 @@ class StructEmitter:
         if not nullable:
             out.add(f"{call}, version)")
             return
-        out.add("if view[position] > 127:")
+        # Kafka's own generator marks null by -1 in place, but by 0 in a tagged field.
+        out.add("if view[position] == 0:" if field.tag is not None else "if view[position] > 127:")
         out.add(f"    self.{field.attribute} = None")
         out.add("    position += 1")
         out.add("else:")
@@ -496,7 +497,7 @@ class StructEmitter:
             out.add(f"{name}.encode({into}, version)")
             return
         out.add(f"if {name} is None:")
-        out.add(f"    {into}.append(255)")
+        out.add(f"    {into}.append({255 if field.tag is None else 0})")
         out.add("else:")
         out.add(f"    {into}.append(1)")
         out.add(f"    {name}.encode({into}, version)")

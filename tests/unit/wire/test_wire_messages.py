@@ -212,9 +212,9 @@ def test_default_lists_are_not_shared() -> None:
 
 
 def test_a_null_tagged_struct_differs_from_its_default() -> None:
-    """Kafka writes this one explicitly when it is null, and leaves out a struct of defaults."""
+    """Kafka writes this one explicitly when it is null, by a zero, and leaves out a struct of defaults."""
     kind = consumer_group_records.ConsumerGroupMemberMetadataValue
-    assert encoded(kind(classic_member_metadata=None), 0).endswith(b"\1\0\1\xff")
+    assert encoded(kind(classic_member_metadata=None), 0).endswith(b"\1\0\1\0")
     empty = consumer_group_records.ConsumerGroupMemberMetadataValueClassicMemberMetadata()
     assert encoded(kind(classic_member_metadata=empty), 0).endswith(b"\0")
 

@@ -409,7 +409,7 @@ class ConsumerGroupMemberMetadataValue:
             for _ in range(tags):
                 tag, position, end = read_tag(view, position)
                 if tag == 0:
-                    if view[position] > 127:
+                    if view[position] == 0:
                         self.classic_member_metadata = None
                         position += 1
                     else:
@@ -441,7 +441,7 @@ class ConsumerGroupMemberMetadataValue:
             if self.classic_member_metadata != ConsumerGroupMemberMetadataValueClassicMemberMetadata():
                 value = bytearray()
                 if self.classic_member_metadata is None:
-                    value.append(255)
+                    value.append(0)
                 else:
                     value.append(1)
                     self.classic_member_metadata.encode(value, version)
