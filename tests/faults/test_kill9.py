@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from bench.peers.broker import BrokerProcess
@@ -131,6 +131,25 @@ def test_many_crashes_lose_nothing(make_broker: Callable[..., BrokerProcess], se
     crash_and_check(make_broker({"log.segment.bytes": 1048576}), rounds=40, seed=seed)
 
 
+def committed(config: dict[str, object]) -> list[int]:
+    """The group's offsets, asked for until the coordinator has loaded its log."""
+    consumer, deadline = Consumer(config), time.monotonic() + 30
+    loading = (
+        KafkaError.NOT_COORDINATOR,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    )
+    while True:
+        try:
+            stored = consumer.committed([TopicPartition(TOPIC, p) for p in range(PARTITIONS)], 30)
+        except KafkaException as error:
+            if error.args[0].code() not in loading or time.monotonic() > deadline:
+                raise
+        else:
+            consumer.close()
+            return [p.offset for p in stored]
+
+
 def test_committed_offsets_survive(make_broker: Callable[..., BrokerProcess]) -> None:
     broker = make_broker({"group.initial.rebalance.delay.ms": 0, "offsets.topic.num.partitions": 4}).start()
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
@@ -147,6 +166,5 @@ def test_committed_offsets_survive(make_broker: Callable[..., BrokerProcess]) ->
         consumer.commit(offsets=wanted, asynchronous=False)
         broker.kill()
         broker.start()
-        stored = consumer.committed([TopicPartition(TOPIC, p) for p in range(PARTITIONS)], 30)
-        assert [p.offset for p in stored] == [p.offset for p in wanted]
         consumer.close()
+        assert committed(config) == [p.offset for p in wanted]
