@@ -7,12 +7,12 @@ import asyncio
 import os
 import signal
 import sys
-import time
 
 from odradek.broker.config import BrokerConfig, ConfigError
 from odradek.broker.lifecycle import Broker, StartError
 from odradek.broker.logs import configure_logging
 from odradek.cli.main import UsageError
+from odradek.ports.clock import process_age
 
 LEVELS = ("debug", "info", "warning", "error")
 
@@ -48,7 +48,6 @@ def settings_of(arguments: argparse.Namespace) -> dict[str, str]:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    began = time.monotonic()
     configure_logging(arguments.log_level, arguments.log_format)
     try:
         config = BrokerConfig.load(arguments.properties, settings_of(arguments))
@@ -61,10 +60,10 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         runner = asyncio.Runner(loop_factory=uvloop.new_event_loop)
     with runner:
-        return runner.run(_serve(config, began))
+        return runner.run(_serve(config))
 
 
-async def _serve(config: BrokerConfig, began: float) -> int:
+async def _serve(config: BrokerConfig) -> int:
     broker = Broker(config)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -75,8 +74,8 @@ async def _serve(config: BrokerConfig, began: float) -> int:
     except StartError as error:
         print(f"odradek serve: {error}", file=sys.stderr)
         return 2 if error.misconfigured else 1
-    seconds = time.monotonic() - began
-    print(f"odradek ready bootstrap={broker.bootstrap} pid={os.getpid()} seconds={seconds:.3f}", flush=True)
+    ready = f"odradek ready bootstrap={broker.bootstrap} pid={os.getpid()} seconds={process_age():.2f}"
+    print(ready, flush=True)
     await stop.wait()
     await broker.stop()
     return 0
