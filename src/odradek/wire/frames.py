@@ -11,6 +11,7 @@ A frame is a writable view of the receive buffer, without the four bytes of its 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 FLOOR_BYTES: Final = 65_536
@@ -35,16 +36,13 @@ class FrameTooLarge(FrameError):
 
 
 class FrameReader:
-    """One growing receive buffer and the frames in it.
+    """One growing receive buffer and the frames in it."""
 
-    `fault` is set once the stream is broken; frames before the break are still given out, later calls raise it.
-    """
-
-    __slots__ = ("_buffer", "_filled", "_loose", "_taken", "_view", "fault", "max_frame_bytes")
+    __slots__ = ("_buffer", "_fault", "_filled", "_loose", "_taken", "_view", "max_frame_bytes")
 
     def __init__(self, max_frame_bytes: int) -> None:
         self.max_frame_bytes = max_frame_bytes
-        self.fault: FrameError | None = None
+        self._fault: FrameError | None = None
         self._buffer = bytearray(FLOOR_BYTES)
         self._view = memoryview(self._buffer)
         self._filled = 0  # bytes received
@@ -62,38 +60,39 @@ class FrameReader:
         return len(self._buffer)
 
     def space(self) -> memoryview:
-        """Where the next bytes go: never empty. Frames given out before are invalid from here on. Raises `fault`."""
-        if self.fault is not None:
-            raise self.fault
+        """Where the next bytes go: never empty. Frames given out before are invalid from here on.
+
+        Of a broken stream it raises the fault again.
+        """
+        if self._fault is not None:
+            raise self._fault
         if self._taken or self._filled == len(self._buffer):
             self._settle()
         return self._view[self._filled :] if self._filled else self._view
 
-    def received(self, count: int) -> list[memoryview]:
-        """The frames complete after `count` more bytes in the last `space()`.
+    def received(self, count: int) -> Iterator[memoryview]:
+        """The frames complete after `count` more bytes in the last `space()`; those not taken come with the next call.
 
-        Raises FrameTooLarge, or FrameError for a negative size, if no frame comes before it.
+        Raises FrameTooLarge, or FrameError for a negative size, in the place of the frame that is none.
         """
         if self._taken:
             raise ValueError("received() needs a space() before it")
-        filled = self._filled = self._filled + count
-        view, position = self._view, 0
-        frames: list[memoryview] = []
+        self._filled += count
+        return self._complete(self._view, self._filled)
+
+    def _complete(self, view: memoryview, filled: int) -> Iterator[memoryview]:
+        position = 0
         while filled - position >= 4:
             start = position + 4
             size = int.from_bytes(view[position:start], "big")
             if size > self.max_frame_bytes:
-                self.fault = self._refused(size)
-                if not frames:
-                    raise self.fault
+                self._fault = self._refused(size)
+                raise self._fault
+            position = start + size
+            if position > filled:
                 break
-            end = start + size
-            if end > filled:
-                break
-            frames.append(view[start:end])
-            position = end
-        self._taken = position
-        return frames
+            self._taken = position
+            yield view[start:position]
 
     def _refused(self, size: int) -> FrameError:
         if size > 0x7FFFFFFF:
