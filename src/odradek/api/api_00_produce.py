@@ -89,7 +89,7 @@ def _encode(produced: Produced, context: RequestContext) -> list[Part]:
 def _when_committed(
     produced: Produced, waiting: list[Uncommitted], timeout_ms: int, context: RequestContext
 ) -> asyncio.Future[list[Part]]:
-    """The answer once the high watermark has passed every append, or with REQUEST_TIMED_OUT where it has not in time."""
+    """The answer once the high watermark has passed every append; REQUEST_TIMED_OUT where it has not in time."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[list[Part]] = loop.create_future()
     left = len(waiting)

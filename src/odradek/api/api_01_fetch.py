@@ -9,10 +9,12 @@ client skips what comes before.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Awaitable, Iterable
 
 from odradek.api.context import RequestContext
 from odradek.api.registry import api
+from odradek.log import cold_reads
+from odradek.ports.disk import FileRange
 from odradek.ports.network import Part
 from odradek.replication.delayed_read import DelayedRead
 from odradek.replication.fetch_sessions import (
@@ -51,14 +53,15 @@ def _all_failed(request: FetchRequest, context: RequestContext, code: ErrorCode)
 
 
 @api(ApiKey.FETCH, decode=decode_request, overtaking=True, failed=_all_failed)
-def handle(request: FetchRequest, context: RequestContext) -> list[Part] | asyncio.Future[list[Part]]:
+def handle(request: FetchRequest, context: RequestContext) -> list[Part] | Awaitable[list[Part]]:
     try:
         reader = _Reader(request, context)
     except KafkaError as error:
         return _all_failed(request, context, error.code)
     lacking = reader.attempt(request.max_wait_ms <= 0)
     if not lacking:
-        return reader.answer()
+        cold = reader.cold_ranges()
+        return _warmed(reader, cold, context) if cold else reader.answer()
     loop = asyncio.get_running_loop()
     future: asyncio.Future[list[Part]] = loop.create_future()
 
@@ -74,6 +77,12 @@ def handle(request: FetchRequest, context: RequestContext) -> list[Part] | async
     waiting.start(loop, request.max_wait_ms / 1000)
     future.add_done_callback(lambda _: waiting.stop())
     return future
+
+
+async def _warmed(reader: _Reader, cold: list[FileRange], context: RequestContext) -> list[Part]:
+    """The answer, once what it sends is in memory."""
+    await context.services.disk.run(cold_reads.LANE, cold_reads.read_ahead, cold)
+    return reader.answer()
 
 
 class _Reader:
@@ -158,6 +167,9 @@ class _Reader:
             isolation=self._request.isolation_level,
             min_one_batch=first,
         )
+
+    def cold_ranges(self) -> list[FileRange]:
+        return [part for _, _, read in self._found if read is not None for part in cold_reads.cold_ranges(read.ranges)]
 
     def answer(self) -> list[Part]:
         """The frame for what the last attempt found."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from odradek.metadata.image import ClusterImage
 from odradek.ports.clock import Clock
+from odradek.ports.disk import Disk
 from odradek.ports.randomness import Random
 from odradek.replication.fetch_sessions import FetchSessions
 from odradek.replication.partition import Partition
@@ -64,6 +65,7 @@ class Services:
     config: Configuration
     clock: Clock
     random: Random
+    disk: Disk
     partitions: PartitionLookup
     fetch_sessions: FetchSessions
     controller: ControllerService

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
-from odradek.ports.disk import FileRange
+from odradek.ports.disk import Bytes, FileRange
 from odradek.ports.network import WOULD_BLOCK, Part, Stream
 from odradek.wire.frames import FrameError, FrameReader
 
@@ -163,13 +163,14 @@ class Connection:
             self._release()
         if self._held is pending:
             self._held = None
-            while self._backlog and self._held is None and not self.closed:
-                self._serve(memoryview(self._backlog.popleft()))
-        if self.closed:
-            return
+            self._serve_backlog()
         if self._out and not self._writing:
             self._flush()
         self._adjust_reading()
+
+    def _serve_backlog(self) -> None:
+        while self._backlog and self._held is None:
+            self._serve(memoryview(self._backlog.popleft()))
 
     def _release(self) -> None:
         order = self._order
@@ -203,13 +204,12 @@ class Connection:
                         out[0] = FileRange(part.file, part.position + sent, part.size - sent)
                         continue
                 else:
-                    if len(out) > 1 and len(part) < JOIN_BYTES:
-                        part = self._join()
-                    sent = stream.send(part, len(out) > 1)
+                    data = self._join(part) if len(out) > 1 and len(part) < JOIN_BYTES else part
+                    sent = stream.send(data, len(out) > 1)
                     if sent == WOULD_BLOCK:
                         break
-                    if sent < len(part):
-                        out[0] = memoryview(part)[sent:]
+                    if sent < len(data):
+                        out[0] = memoryview(data)[sent:]
                         continue
                 out.popleft()
         except OSError as error:
@@ -220,16 +220,20 @@ class Connection:
             self._writing = blocked
             stream.watch_writes(self._writable if blocked else None)
 
-    def _join(self) -> Part:
-        """Make one part of the small byte parts at the front."""
+    def _join(self, first: Bytes) -> Bytes:
+        """Make one part of `first`, which is at the front, and the small byte parts behind it."""
         out = self._out
-        small = [out.popleft()]
-        size = len(small[0])
-        while out and not isinstance(out[0], FileRange) and size + len(out[0]) <= JOIN_BYTES:
-            part = out.popleft()
+        out.popleft()
+        small = [first]
+        size = len(first)
+        while out:
+            part = out[0]
+            if isinstance(part, FileRange) or size + len(part) > JOIN_BYTES:
+                break
+            out.popleft()
             size += len(part)
             small.append(part)
-        joined = small[0] if len(small) == 1 else b"".join(small)  # type: ignore[arg-type]
+        joined = first if len(small) == 1 else b"".join(small)
         out.appendleft(joined)
         return joined
 

@@ -67,7 +67,7 @@ class Dispatcher:
         if type(answer) is list:
             return answer
         if hasattr(answer, "__await__"):
-            return self._wait(found, request, context, answer)
+            return self._wait(found, request, context, connection, answer)
         return self._encoded(found, answer, request, context)
 
     def _unsupported(self, found: Endpoint, version: int, correlation_id: int) -> list[Part]:
@@ -78,15 +78,22 @@ class Dispatcher:
 
         return [encode_response(unsupported_version_response(), found.key, 0, correlation_id)]
 
-    def _wait(self, found: Endpoint, request: Any, context: RequestContext, answer: Awaitable[Any]) -> Pending:
-        pending = Pending(context.connection, found.overtaking)
+    def _wait(
+        self,
+        found: Endpoint,
+        request: Any,
+        context: RequestContext,
+        connection: Connection,
+        answer: Awaitable[Any],
+    ) -> Pending:
+        pending = Pending(connection, found.overtaking)
         future = asyncio.ensure_future(answer, loop=self._loop)
         self._tasks.add(future)
 
         def done(finished: asyncio.Future[Any]) -> None:
             self._tasks.discard(finished)
             if finished.cancelled():
-                context.connection.close("the broker stops")
+                connection.close("the broker stops")
                 return
             error = finished.exception()
             if error is None:

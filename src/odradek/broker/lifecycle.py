@@ -89,7 +89,7 @@ class Broker:
 
     async def start(self) -> None:
         """Serve when this returns. Raises StartError."""
-        config, ports = self._config, self._ports
+        config = self._config
         unused = config.unused_names()
         if unused:
             log.warning("settings without effect in this version: %s", ", ".join(unused))
@@ -108,7 +108,6 @@ class Broker:
         log.info(
             "node %d of cluster %s serves on %s", config.node_id, self._controller.image.cluster_id, self.bootstrap
         )
-        del ports
 
     async def _start_storage(self) -> None:
         config, ports = self._config, self._ports
@@ -146,6 +145,7 @@ class Broker:
             config=config,
             clock=ports.clock,
             random=ports.random,
+            disk=ports.disk,
             partitions=self._partitions,
             fetch_sessions=FetchSessions(slots, ports.random),
             controller=self._controller,

@@ -38,7 +38,7 @@ class PartitionRead(NamedTuple):
 
 
 class AppendWatcher(Protocol):
-    def __call__(self, partition: Partition, appended_bytes: int) -> None: ...
+    def __call__(self, partition: Partition, appended_bytes: int, /) -> None: ...
 
 
 class Partition:
