@@ -1,6 +1,7 @@
 """The rebalance protocol of classic groups, driven under a virtual clock."""
 
 import pytest
+
 from odradek.groups.classic import PREVIOUS_STATES, ClassicGroup, GroupState
 from odradek.groups.events import JoinResult, LeavingMember, SyncResult
 from odradek.groups.records import ClassicGroupRecord, GroupValue

@@ -2,6 +2,7 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
+
 from odradek.groups.placement import java_hash, partition_for_group
 from odradek.groups.timers import Timers
 

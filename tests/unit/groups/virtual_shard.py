@@ -1,6 +1,7 @@
 """A shard under a virtual clock, with a log of its own: what the shell does, without one.
 
-After every step the log is replayed into a fresh coordinator, through the records' bytes; both must agree on what is stored.
+After every step the log is replayed into a fresh coordinator, through the records' bytes; both must agree on what is
+stored.
 """
 
 from __future__ import annotations

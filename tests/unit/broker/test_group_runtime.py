@@ -1,0 +1,304 @@
+"""The shell around the group coordinator, on a real log."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from odradek.groups.events import LeavingMember
+from odradek.groups.settings import GroupSettings
+from odradek.log.append import Origin
+from odradek.log.config import LogConfig
+from odradek.records.batch import parse_header
+from odradek.records.builder import encode_batch
+from odradek.records.control import encode_end_transaction
+from odradek.wire.errors import ErrorCode as E
+from odradek.wire.errors import KafkaError
+from tests.unit.broker.group_broker import (
+    GroupBroker,
+    commit_request,
+    join_request,
+    stable_member,
+    sync_request,
+    until,
+)
+
+
+def running(test: Callable[[Path], Awaitable[None]]) -> Callable[[Path], None]:
+    """Run a coroutine test on a loop of its own."""
+
+    def run(tmp_path: Path) -> None:
+        asyncio.run(test(tmp_path))  # type: ignore[arg-type]
+
+    run.__name__ = test.__name__
+    run.__doc__ = test.__doc__
+    return run
+
+
+async def code_of(answer: Awaitable[object]) -> E:
+    with pytest.raises(KafkaError) as failed:
+        await answer
+    return failed.value.code
+
+
+async def committed(broker: GroupBroker, topic: str = "t", partition: int = 0, group_id: str = "g") -> int:
+    ((_, (found,)),) = await broker.runtime.fetch_offsets(group_id, [(topic, [partition])], False)
+    return found.offset if found.error is E.NONE else -int(found.error)
+
+
+@running
+async def test_a_group_lives_through_a_restart(tmp_path: Path) -> None:
+    broker = GroupBroker(tmp_path).start()
+    member = await stable_member(broker)
+    commit = commit_request(("t", 0, 5), member_id=member, generation_id=1)
+    assert await broker.runtime.commit_offsets(commit) == [E.NONE]
+    broker.stop()
+    broker = GroupBroker(tmp_path).start()
+    assert broker.runtime.heartbeat("g", member, None, 1) is E.NONE
+    assert await committed(broker) == 5
+    described = broker.runtime.describe_group("g")
+    assert (described.state, described.members[0].assignment) == ("Stable", b"all")
+    broker.stop()
+
+
+@running
+async def test_commits_of_one_turn_share_a_batch(tmp_path: Path) -> None:
+    broker = GroupBroker(tmp_path).start()
+    waiting = [broker.runtime.commit_offsets(commit_request(("t", i, i), group_id=f"g{i}")) for i in range(20)]
+    assert await asyncio.gather(*waiting) == [[E.NONE]] * 20
+    log = broker.partitions[0].log
+    assert log.end_offset == 20
+    assert len(list(log.read_batches(0, 20))) == 1
+    assert await committed(broker, partition=7, group_id="g7") == 7
+    broker.stop()
+
+
+@running
+async def test_large_commits_do_not_share(tmp_path: Path) -> None:
+    broker = GroupBroker(tmp_path).start()
+    offsets = [("t" * 200, i, i) for i in range(600)]
+    waiting = [broker.runtime.commit_offsets(commit_request(*offsets, group_id=f"g{i}")) for i in range(5)]
+    await asyncio.gather(*waiting)
+    sizes = [len(batch) for batch in broker.partitions[0].log.read_batches(0, 3000)]
+    assert len(sizes) >= 3
+    assert max(sizes) < 512 * 1024
+    broker.stop()
+
+
+@running
+async def test_one_commit_that_is_too_large_costs_only_itself(tmp_path: Path) -> None:
+    broker = GroupBroker(tmp_path)
+    broker.partitions[0].log.config = LogConfig(cleanup_policy=frozenset({"compact"}), max_message_bytes=2_000)
+    broker.start()
+    small = broker.runtime.commit_offsets(commit_request(("t", 0, 1)))
+    large = broker.runtime.commit_offsets(commit_request(*[("t", i, 1) for i in range(200)], group_id="large"))
+    other = broker.runtime.commit_offsets(commit_request(("t", 1, 2)))
+    assert await small == await other == [E.NONE]
+    assert await code_of(large) is E.UNKNOWN_SERVER_ERROR
+    assert await committed(broker, group_id="large") == -1
+    broker.stop()
+
+
+@running
+async def test_a_record_that_cannot_be_written_fails_alone(tmp_path: Path) -> None:
+    broker = GroupBroker(tmp_path).start()
+    bad = broker.runtime.commit_offsets(commit_request(("t", 0, 1), group_id="g" * 40_000))
+    good = broker.runtime.commit_offsets(commit_request(("t", 0, 1)))
+    assert await code_of(bad) is E.UNKNOWN_SERVER_ERROR
+    assert await good == [E.NONE]
+    broker.stop()
+
+
+@running
+async def test_answers_wait_for_the_followers(tmp_path: Path) -> None:
+    broker = GroupBroker(tmp_path).start()
+    (partition,) = broker.partitions
+    broker.set_followers(partition, 2)
+    commit = broker.runtime.commit_offsets(commit_request(("t", 0, 1)))
+    await until(lambda: partition.log.end_offset == 1)
+    fetch = asyncio.ensure_future(committed(broker))
+    await asyncio.sleep(0)
+    assert not commit.done()
+    assert not fetch.done()
+    broker.commit_all(partition)
+    assert await commit == [E.NONE]
+    assert await fetch == 1
+    broker.stop()
+
+
+@running
+async def test_a_commit_that_takes_too_long_is_not_available(tmp_path: Path) -> None:
+    broker = GroupBroker(tmp_path, GroupSettings(offset_commit_timeout_ms=5)).start()
+    (partition,) = broker.partitions
+    broker.set_followers(partition, 2)
+    assert await code_of(broker.runtime.commit_offsets(commit_request(("t", 0, 1)))) is E.COORDINATOR_NOT_AVAILABLE
+    broker.commit_all(partition)
+    assert await committed(broker) == 1
+    broker.stop()
+
+
+@running
+async def test_too_few_replicas_refuse_a_commit_and_change_nothing(tmp_path: Path) -> None:
+    broker = GroupBroker(tmp_path)
+    (partition,) = broker.partitions
+    partition.log.config = LogConfig(cleanup_policy=frozenset({"compact"}), min_insync_replicas=2)
+    broker.start()
+    partition.replicas, partition.isr = (1, 2), (1,)
+    assert await code_of(broker.runtime.commit_offsets(commit_request(("t", 0, 1)))) is E.COORDINATOR_NOT_AVAILABLE
+    assert partition.log.end_offset == 0
+    assert await committed(broker) == -1
+    broker.stop()
+
+
+@running
+async def test_a_deposed_coordinator_sends_everybody_away(tmp_path: Path) -> None:
+    broker = GroupBroker(tmp_path, GroupSettings(initial_rebalance_delay_ms=60_000)).start()
+    (partition,) = broker.partitions
+    join = broker.runtime.join(join_request(member_id_required=False))
+    broker.set_followers(partition, 2)
+    commit = broker.runtime.commit_offsets(commit_request(("t", 0, 1), group_id="other"))
+    await until(lambda: partition.log.end_offset == 2)
+    broker.runtime.resigned(0)
+    assert (await join).error is E.NOT_COORDINATOR
+    assert await code_of(commit) is E.NOT_COORDINATOR
+    for call in (
+        lambda: broker.runtime.heartbeat("g", "m", None, 1),
+        lambda: broker.runtime.commit_offsets(commit_request(("t", 0, 1))),
+        lambda: broker.runtime.describe_group("g"),
+        lambda: broker.runtime.join(join_request()),
+    ):
+        with pytest.raises(KafkaError) as refused:
+            call()
+        assert refused.value.code is E.NOT_COORDINATOR
+    assert broker.runtime.list_groups([], []) == []
+    broker.stop()
+
+
+@running
+async def test_loading_takes_several_turns_and_says_so(tmp_path: Path) -> None:
+    broker = GroupBroker(tmp_path).start()
+    for i in range(40):
+        await broker.runtime.commit_offsets(commit_request(*[("t" * 100, p, i) for p in range(200)], group_id=f"g{i}"))
+    broker.stop()
+    broker = GroupBroker(tmp_path).start()
+    assert broker.runtime.heartbeat("g1", "m", None, 1) is E.NONE
+    for call in (
+        lambda: broker.runtime.commit_offsets(commit_request(("t", 0, 1))),
+        lambda: broker.runtime.list_groups([], []),
+        lambda: broker.runtime.join(join_request()),
+        lambda: broker.runtime.fetch_offsets("g1", None, False),
+    ):
+        with pytest.raises(KafkaError) as refused:
+            call()
+        assert refused.value.code is E.COORDINATOR_LOAD_IN_PROGRESS
+    shard = next(iter(broker.runtime._shards.values()))
+    await until(lambda: not shard.is_loading)
+    assert len(broker.runtime.list_groups([], [])) == 40
+    assert await committed(broker, "t" * 100, 199, "g39") == 39
+    broker.stop()
+
+
+@running
+async def test_a_damaged_log_is_not_coordinated(tmp_path: Path) -> None:
+    broker = GroupBroker(tmp_path)
+    batch = encode_batch([(1, b"\x00\x01\x00", b"\x00\x04", ())])
+    broker.partitions[0].append(memoryview(batch), now_ms=1, origin=Origin.COORDINATOR)
+    broker.start()
+    with pytest.raises(KafkaError) as refused:
+        broker.runtime.describe_group("g")
+    assert refused.value.code is E.NOT_COORDINATOR
+    broker.stop()
+
+
+@running
+async def test_records_of_unknown_kinds_are_passed_over(tmp_path: Path) -> None:
+    broker = GroupBroker(tmp_path)
+    batch = encode_batch([(1, b"\x00\x63\x00\x01g", b"\x00\x00", ())])
+    broker.partitions[0].append(memoryview(batch), now_ms=1, origin=Origin.COORDINATOR)
+    broker.start()
+    assert broker.runtime.list_groups([], []) == []
+    broker.stop()
+
+
+@running
+async def test_a_session_ends_by_the_loops_clock(tmp_path: Path) -> None:
+    broker = GroupBroker(tmp_path).start()
+    request = join_request(member_id_required=False, session_timeout_ms=20)
+    member = (await broker.runtime.join(request)).member_id
+    await broker.runtime.sync(sync_request("g", member, 1, {member: b""}))
+    await until(lambda: broker.runtime.describe_group("g").state == "Empty")
+    assert broker.runtime.heartbeat("g", member, None, 1) is E.UNKNOWN_MEMBER_ID
+    broker.stop()
+
+
+@running
+async def test_transactional_commits_are_pending_across_a_restart(tmp_path: Path) -> None:
+    broker = GroupBroker(tmp_path).start()
+    codes = await broker.runtime.commit_transactional_offsets(commit_request(("t", 0, 7)), 42, 3)
+    assert codes == [E.NONE]
+    (batch,) = broker.partitions[0].log.read_batches(0, 1)
+    header = parse_header(batch)
+    assert (header.producer_id, header.producer_epoch, header.is_transactional) == (42, 3, True)
+
+    async def stable() -> int:
+        ((_, (found,)),) = await broker.runtime.fetch_offsets("g", [("t", [0])], True)
+        return found.offset if found.error is E.NONE else -int(found.error)
+
+    assert await stable() == -E.UNSTABLE_OFFSET_COMMIT
+    broker.stop()
+    broker = GroupBroker(tmp_path).start()
+    assert await stable() == -E.UNSTABLE_OFFSET_COMMIT
+    marker = encode_end_transaction(
+        commit=True, producer_id=42, producer_epoch=3, coordinator_epoch=0, timestamp_ms=broker.runtime._clock.now_ms()
+    )
+    result = broker.partitions[0].append(
+        memoryview(marker), now_ms=broker.runtime._clock.now_ms(), origin=Origin.COORDINATOR
+    )
+    broker.runtime.transaction_ended(0, 42, result.last_offset, committed=True)
+    assert await stable() == 7
+    broker.stop()
+    broker = GroupBroker(tmp_path).start()
+    assert await stable() == 7
+    broker.stop()
+
+
+@running
+async def test_groups_are_spread_and_listed_over_all_shards(tmp_path: Path) -> None:
+    broker = GroupBroker(tmp_path, partitions=5).start()
+    for i in range(20):
+        await broker.runtime.commit_offsets(commit_request(("t", 0, i), group_id=f"group-{i}"))
+    assert sum(partition.log.end_offset > 0 for partition in broker.partitions) > 1
+    assert {group.group_id for group in broker.runtime.list_groups(["empty"], [])} == {f"group-{i}" for i in range(20)}
+    names = ["group-1", "nowhere", "group-2"]
+    assert await broker.runtime.delete_groups(names) == [E.NONE, E.GROUP_ID_NOT_FOUND, E.NONE]
+    assert len(broker.runtime.list_groups([], [])) == 18
+    broker.runtime.topics_deleted(["t"])
+    assert await committed(broker, group_id="group-5") == -1
+    broker.stop()
+
+
+@running
+async def test_leaving_and_deleting(tmp_path: Path) -> None:
+    broker = GroupBroker(tmp_path).start()
+    member = await stable_member(broker)
+    assert await broker.runtime.delete_groups(["g"]) == [E.NON_EMPTY_GROUP]
+    left = await broker.runtime.leave("g", [LeavingMember(member), LeavingMember("nobody")])
+    assert [m.error for m in left] == [E.NONE, E.UNKNOWN_MEMBER_ID]
+    await broker.runtime.commit_offsets(commit_request(("t", 0, 1)))
+    assert await broker.runtime.delete_offsets("g", [("t", 0), ("t", 1)]) == [E.NONE, E.NONE]
+    assert await broker.runtime.delete_groups(["g"]) == [E.NONE]
+    broker.stop()
+    broker = GroupBroker(tmp_path).start()
+    assert broker.runtime.list_groups([], []) == []
+    broker.stop()
+
+
+@running
+async def test_a_client_that_is_gone_does_not_disturb(tmp_path: Path) -> None:
+    broker = GroupBroker(tmp_path, GroupSettings(initial_rebalance_delay_ms=5)).start()
+    gone = broker.runtime.join(join_request(member_id_required=False))
+    stays = broker.runtime.join(join_request(member_id_required=False))
+    gone.cancel()
+    assert (await stays).generation_id == 1
+    broker.stop()
