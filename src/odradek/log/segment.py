@@ -145,7 +145,9 @@ class Segment:
         except (FileNotFoundError, CorruptIndex):
             self.rebuild_indexes()
             return
-        lost = self.size and self._max_timestamp is None and not len(times)
+        lost = (self.size and self._max_timestamp is None and not len(times)) or (
+            self.size > 2 * self._index_interval and len(times) > 1 and not len(offsets)
+        )
         if offsets.last_position() >= max(self.size, 1) or lost:
             # Entries past the end of the log, or not even the one that closing a segment adds: made by a crash.
             self.rebuild_indexes()
@@ -302,15 +304,20 @@ class Segment:
         return None
 
     def max_timestamp_between(self, start_offset: int, upper_offset: int) -> tuple[int, int] | None:
-        """(timestamp, an offset in the batch) of the largest timestamp of batches within the offsets, by headers."""
+        """(timestamp, last offset of its batch) of the largest timestamp of records within the offsets."""
         best: tuple[int, int] | None = None
-        for _, header in self.scan(self.offsets().lookup(start_offset)):
-            if header.last_offset < start_offset:
+        for found in self.scan(self.offsets().lookup(start_offset)):
+            header = found.header
+            if header.last_offset < start_offset or not header.records_count:
                 continue
             if header.last_offset >= upper_offset:
                 break
-            if header.records_count and (best is None or header.max_timestamp > best[0]):
-                best = header.max_timestamp, header.last_offset
+            timestamp = header.max_timestamp
+            if header.base_offset < start_offset:
+                later = [record.timestamp for record in self.records(found) if record.offset >= start_offset]
+                timestamp = max(later, default=NO_TIMESTAMP)
+            if best is None or timestamp > best[0]:
+                best = timestamp, header.last_offset
         return best
 
     # --- aborted transactions ---

@@ -1,0 +1,100 @@
+"""What the log's tests share: a clock that stands still, batches, and an environment on a real directory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from odradek.log.config import LogConfig
+from odradek.log.environment import LogEnvironment
+from odradek.log.partition_log import AppendResult, Origin, PartitionLog
+from odradek.ports.disk import SystemDisk
+from odradek.records.batch import parse_header as parse_header
+from odradek.records.builder import BatchFields, encode_batch
+from odradek.records.control import encode_end_transaction
+
+NOW = 1_700_000_000_000
+
+
+class StandingClock:
+    """A clock that moves only when told to."""
+
+    def __init__(self, now: int = NOW) -> None:
+        self.now = now
+
+    def now_ms(self) -> int:
+        return self.now
+
+    def monotonic(self) -> float:
+        return self.now / 1000
+
+
+def environment(**settings: int) -> LogEnvironment:
+    made = LogEnvironment(SystemDisk(), StandingClock(), **settings)
+    made.flush_later = lambda log: None
+    return made
+
+
+def batch(
+    count: int = 1,
+    *,
+    value: bytes = b"value",
+    key: bytes | None = b"key",
+    timestamps: Sequence[int] | None = None,
+    codec: int = 0,
+    **fields: int | bool,
+) -> memoryview:
+    times = timestamps or [NOW] * count
+    return memoryview(
+        encode_batch([(time, key, value, ()) for time in times], BatchFields(**fields), compression=codec)  # type: ignore[arg-type]
+    )
+
+
+def produced(producer_id: int, sequence: int, count: int = 1, *, epoch: int = 0, transactional: bool = False) -> memoryview:
+    return batch(
+        count,
+        producer_id=producer_id,
+        producer_epoch=epoch,
+        base_sequence=sequence,
+        is_transactional=transactional,
+    )
+
+
+def marker(producer_id: int, *, commit: bool, epoch: int = 0, coordinator_epoch: int = 0) -> memoryview:
+    return memoryview(
+        encode_end_transaction(
+            commit=commit,
+            producer_id=producer_id,
+            producer_epoch=epoch,
+            coordinator_epoch=coordinator_epoch,
+            timestamp_ms=NOW,
+        )
+    )
+
+
+def open_log(
+    directory: object, config: LogConfig | None = None, env: LogEnvironment | None = None, **kwargs: int | bool
+) -> PartitionLog:
+    return PartitionLog.open(
+        "topic", 0, f"{directory}/topic-0", config or LogConfig(), env or environment(), **kwargs  # type: ignore[arg-type]
+    )
+
+
+def put(log: PartitionLog, data: memoryview, *, epoch: int = 0, origin: Origin = Origin.CLIENT, now: int = NOW) -> AppendResult:
+    return log.append(data, leader_epoch=epoch, now_ms=now, origin=origin)
+
+
+def fetched(log: PartitionLog, offset: int, max_bytes: int = 1 << 20, upper: int | None = None) -> list[int]:
+    """Base offsets of the batches that a read answers."""
+    read = log.read(offset, max_bytes, upper_offset=log.end_offset if upper is None else upper)
+    data = b"".join(part.file.read(part.position, part.size) for part in read.ranges)
+    assert len(data) == read.size
+    return base_offsets(data)
+
+
+def base_offsets(data: bytes) -> list[int]:
+    found, position = [], 0
+    while position < len(data):
+        header = parse_header(data, position)
+        found.append(header.base_offset)
+        position += header.size
+    return found

@@ -1,0 +1,299 @@
+"""Opening logs that a crash, or a careless hand, has left in any state."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from odradek.log.config import LogConfig
+from odradek.log.partition_log import Origin, PartitionLog
+from odradek.wire.errors import ErrorCode, KafkaError
+from tests.unit.log.support import NOW, batch, environment, fetched, marker, open_log, produced, put
+
+SMALL = LogConfig(segment_bytes=1200, index_interval_bytes=200, file_delete_delay_ms=0)
+
+
+def files(log: PartitionLog, suffix: str) -> list[Path]:
+    return sorted(Path(log.directory).glob("*" + suffix))
+
+
+def reopen(directory: object, *, recovery_point: int = 0, clean: bool = False, config: LogConfig = SMALL) -> PartitionLog:
+    return open_log(directory, config, recovery_point=recovery_point, clean=clean)
+
+
+def test_truncated_at_every_byte_of_the_last_batches(tmp_path: Path) -> None:
+    log = open_log(tmp_path / "whole")
+    for count in (2, 1, 3):
+        put(log, batch(count))
+    log.release()
+    ends = [(2, 0), (3, 0), (6, 0)]
+    positions = [0]
+    for _, header in ((found.position, found.header) for found in log.segments[0].scan(0)):
+        positions.append(positions[-1] + header.size)
+    ends = list(zip((0, 2, 3, 6), positions, strict=True))
+    source = Path(log.segments[0].path)
+    whole = source.read_bytes()
+    for size in range(len(whole) + 1):
+        directory = tmp_path / f"cut-{size}" / "topic-0"
+        directory.mkdir(parents=True)
+        (directory / source.name).write_bytes(whole[:size])
+        recovered = reopen(directory.parent)
+        expected, position = max(end for end in ends if end[1] <= size)
+        assert recovered.end_offset == expected
+        assert os.path.getsize(recovered.segments[0].path) == position
+        assert put(recovered, batch()).first_offset == expected
+        recovered.release()
+        shutil.rmtree(directory.parent)
+
+
+def test_a_flipped_bit_anywhere_past_the_recovery_point_cuts_the_log_there(tmp_path: Path) -> None:
+    log = open_log(tmp_path / "whole")
+    for _ in range(3):
+        put(log, batch(value=b"x" * 20))
+    log.release()
+    source = Path(log.segments[0].path)
+    whole = source.read_bytes()
+    size = len(whole) // 3
+    for position in range(len(whole)):
+        if position % size in range(12, 16):
+            continue  # the leader epoch is not covered by the CRC
+        directory = tmp_path / f"flip-{position}" / "topic-0"
+        directory.mkdir(parents=True)
+        damaged = bytearray(whole)
+        damaged[position] ^= 0x10
+        (directory / source.name).write_bytes(damaged)
+        recovered = reopen(directory.parent)
+        at = position // size
+        within = position % size
+        if within < 8 and recovered.end_offset > at:
+            # Base offsets are not under the CRC: a later one is a legal gap, and what follows it is then out of order.
+            assert recovered.end_offset > 3 or recovered.end_offset == at
+        else:
+            assert recovered.end_offset == at
+        recovered.release()
+        shutil.rmtree(directory.parent)
+
+
+def test_what_lies_below_the_recovery_point_is_not_read(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    for _ in range(4):
+        put(log, batch(value=b"x" * 50))
+    log.flush()
+    put(log, batch(value=b"y" * 50))
+    log.release()
+    source = Path(log.segments[0].path)
+    damaged = bytearray(source.read_bytes())
+    damaged[100] ^= 1
+    source.write_bytes(damaged)
+    recovered = reopen(tmp_path, recovery_point=4)
+    assert recovered.end_offset == 5
+    assert recovered.recovery_point == 4
+    with pytest.raises(KafkaError, match=r"00000000000000000000\.log.*byte 0") as caught:
+        list(recovered.read_batches(0, 5))
+    assert caught.value.code == ErrorCode.KAFKA_STORAGE_ERROR
+
+
+def test_segments_after_a_broken_one_are_removed(tmp_path: Path) -> None:
+    log = open_log(tmp_path, SMALL)
+    while len(log.segments) < 4:
+        put(log, batch(value=b"x" * 200))
+    log.release()
+    second = log.segments[1]
+    with open(second.path, "r+b") as file:
+        file.truncate(second.size - 1)
+    recovered = reopen(tmp_path)
+    assert [segment.base_offset for segment in recovered.segments] == [0, second.base_offset]
+    assert recovered.end_offset == log.segments[2].base_offset - 1
+    assert len(files(recovered, ".log")) == 2
+
+
+@pytest.mark.parametrize("suffix", [".index", ".timeindex"])
+@pytest.mark.parametrize("damage", ["gone", "empty", "half an entry", "zeros", "beyond"])
+@pytest.mark.parametrize("clean", [True, False])
+def test_indexes_are_rebuilt_where_they_are_missing_or_broken(
+    tmp_path: Path, suffix: str, damage: str, clean: bool
+) -> None:
+    log = open_log(tmp_path, SMALL)
+    while len(log.segments) < 3:
+        put(log, batch(value=b"x" * 80, timestamps=[NOW + log.end_offset]))
+    log.close()
+    before = {path.name: path.read_bytes() for path in files(log, suffix)}
+    for path in files(log, suffix):
+        content = path.read_bytes()
+        if damage == "gone":
+            path.unlink()
+        elif damage == "empty":
+            path.write_bytes(b"")
+        elif damage == "half an entry":
+            path.write_bytes(content[:-1])
+        elif damage == "zeros":
+            path.write_bytes(content + bytes(24))
+        else:
+            path.write_bytes(content + b"\x7f" * 24)
+    again = reopen(tmp_path, clean=clean, recovery_point=0)
+    assert again.end_offset == log.end_offset
+    for offset in range(again.end_offset):
+        assert fetched(again, offset, 1) == [offset]
+        found = again.find_timestamp(NOW + offset, again.end_offset)
+        assert found is not None
+        assert found.offset == offset
+    if not (suffix == ".timeindex" and damage == "beyond"):
+        again.close()
+        assert {path.name: path.read_bytes() for path in files(again, suffix)} == before
+
+
+def test_lost_leader_epochs_are_read_from_the_batches(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    for epoch in (0, 0, 3, 7):
+        put(log, batch(), epoch=epoch)
+    entries = log.leader_epochs.entries()
+    assert entries == [(0, 0), (3, 2), (7, 3)]
+    log.close()
+    checkpoint = Path(log.directory) / "leader-epoch-checkpoint"
+    for content in (None, b"", b"0\n5\n0 0\n", b"nonsense"):
+        if content is None:
+            checkpoint.unlink()
+        else:
+            checkpoint.write_bytes(content)
+        again = reopen(tmp_path, clean=True, config=LogConfig())
+        assert again.leader_epochs.entries() == entries
+        again.close()
+        assert checkpoint.read_bytes() == b"0\n3\n0 0\n3 2\n7 3\n"
+
+
+def fill_with_producers(log: PartitionLog) -> None:
+    for sequence in range(6):
+        put(log, produced(7, sequence))
+        put(log, produced(8, sequence, transactional=True), origin=Origin.CLIENT)
+    put(log, marker(8, commit=False), origin=Origin.COORDINATOR)
+    put(log, produced(8, 6, transactional=True))
+    put(log, marker(8, commit=True), origin=Origin.COORDINATOR)
+    put(log, produced(9, 0, transactional=True))
+    put(log, produced(7, 6))
+
+
+@pytest.mark.parametrize("snapshots", ["kept", "lost", "broken"])
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("flushed", [True, False])
+def test_producers_survive(tmp_path: Path, snapshots: str, clean: bool, flushed: bool) -> None:
+    log = open_log(tmp_path, SMALL)
+    fill_with_producers(log)
+    if flushed:
+        log.flush()
+    put(log, produced(7, 7))
+    aborted = log.aborted_transactions(0, log.end_offset)
+    assert aborted == [(8, 1)]
+    if clean:
+        log.close()
+    else:
+        for segment in log.segments:
+            segment.flush_indexes()
+    for path in files(log, ".snapshot"):
+        if snapshots == "lost":
+            path.unlink()
+        elif snapshots == "broken":
+            path.write_bytes(path.read_bytes()[:-1] + b"?" if path.stat().st_size > 10 else b"\0\1")
+    again = reopen(tmp_path, clean=clean, recovery_point=log.recovery_point)
+    if clean and snapshots == "lost":
+        # As Kafka: no snapshot at all after a clean stop is a log of a version without producers.
+        assert again.producers.producers == {}
+        return
+    assert again.aborted_transactions(0, again.end_offset) == aborted
+    assert again.first_unstable_offset == log.first_unstable_offset == 15
+    assert put(again, produced(7, 7)).duplicate
+    assert put(again, produced(7, 8)).first_offset == log.end_offset
+    with pytest.raises(KafkaError) as caught:
+        put(again, produced(7, 10))
+    assert caught.value.code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    if not clean and (not flushed or snapshots != "kept"):
+        # Replayed from the batches: all five last ones are known. A snapshot, as in Kafka, has the newest only.
+        assert put(again, produced(7, 5)).duplicate
+
+
+def test_a_lost_transaction_index_past_the_recovery_point_is_written_again(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    fill_with_producers(log)
+    (index,) = files(log, ".txnindex")
+    content = index.read_bytes()
+    for damage in (b"", content[:-5], content + b"\0" * 34):
+        index.write_bytes(damage)
+        again = reopen(tmp_path, config=LogConfig())
+        assert again.aborted_transactions(0, again.end_offset) == [(8, 1)]
+        again.release()
+        assert index.read_bytes() == content
+
+
+def test_leftovers_of_deletion_and_compaction(tmp_path: Path) -> None:
+    log = open_log(tmp_path, SMALL)
+    while len(log.segments) < 4:
+        put(log, batch(value=b"x" * 200))
+    log.close()
+    directory = Path(log.directory)
+    first, second, third = (segment.base_offset for segment in log.segments[:3])
+    # The first two segments were merged into one under the first's name, and the rename of its parts had begun.
+    merged = (directory / f"{first:020d}.log").read_bytes() + (directory / f"{second:020d}.log").read_bytes()
+    (directory / f"{first:020d}.log.swap").write_bytes(merged)
+    (directory / f"{first:020d}.log").unlink()
+    (directory / f"{third:020d}.log.cleaned").write_bytes(b"half")
+    (directory / f"{third:020d}.log.swap").write_bytes(b"half")
+    (directory / "00000000000000000000.log.deleted").write_bytes(b"gone")
+    (directory / "00000000000000009999.index").write_bytes(b"")
+    again = reopen(tmp_path, clean=True)
+    assert [segment.base_offset for segment in again.segments] == [first, third, log.segments[3].base_offset]
+    assert fetched(again, 0) == list(range(log.end_offset))
+    assert not [name for name in os.listdir(directory) if name.endswith((".deleted", ".cleaned", ".swap"))]
+    assert not (directory / "00000000000000009999.index").exists()
+
+
+def test_a_log_that_ends_below_its_start_begins_anew_there(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    put(log, batch(3))
+    log.close()
+    again = open_log(tmp_path, clean=True, log_start_offset=50)
+    assert (again.log_start_offset, again.end_offset) == (50, 50)
+    assert put(again, batch()).first_offset == 50
+
+
+def test_zero_length_segment(tmp_path: Path) -> None:
+    log = open_log(tmp_path, SMALL)
+    put(log, batch(3))
+    log.roll()
+    log.close()
+    for clean in (True, False):
+        again = reopen(tmp_path, clean=clean)
+        assert again.end_offset == 3
+        assert len(again.segments) == 2
+        again.close()
+
+
+def test_damage_inside_is_refused_with_file_and_offset(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    for _ in range(5):
+        put(log, batch())
+    log.close()
+    size = log.segments[0].size // 5
+    path = Path(log.segments[0].path)
+    content = bytearray(path.read_bytes())
+    content[2 * size + 16] = 9  # the magic of the third batch
+    path.write_bytes(content)
+    env = environment()
+    told: list[str] = []
+    env.recovered = told.append
+    again = open_log(tmp_path, env=env, clean=True, recovery_point=5)
+    assert again.end_offset == 2  # its last segment is checked when its end cannot be found
+    assert any("cut off at byte" in text for text in told)
+
+
+def test_recovery_after_recovery_changes_nothing(tmp_path: Path) -> None:
+    log = open_log(tmp_path, SMALL)
+    fill_with_producers(log)
+    log.release()
+    first = reopen(tmp_path)
+    first.release()
+    content = {path.name: path.read_bytes() for path in Path(log.directory).iterdir()}
+    second = reopen(tmp_path)
+    second.release()
+    assert {path.name: path.read_bytes() for path in Path(log.directory).iterdir()} == content

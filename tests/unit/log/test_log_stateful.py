@@ -1,0 +1,215 @@
+"""A log against a list of batches: whatever is appended, read, rolled, truncated, closed, or torn by a crash."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from dataclasses import dataclass
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from odradek.log.config import LogConfig
+from odradek.log.partition_log import Origin
+from odradek.records.batch import verify_crc
+from tests.unit.log.support import NOW, batch, environment, open_log, parse_header, put
+
+
+@dataclass
+class Written:
+    base: int
+    data: bytes
+    timestamps: list[int]
+    epoch: int
+
+    @property
+    def last(self) -> int:
+        return self.base + len(self.timestamps) - 1
+
+
+class LogMachine(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.directory = tempfile.mkdtemp(prefix="odradek-log-")
+        self.environment = environment(open_files=3)
+        self.config = LogConfig(segment_bytes=1500, index_interval_bytes=150, file_delete_delay_ms=0)
+        self.log = open_log(self.directory, self.config, self.environment)
+        self.written: list[Written] = []
+        self.start = 0
+        self.epoch = 0
+
+    def teardown(self) -> None:
+        self.environment.files.forget_directory(self.log.directory)
+        shutil.rmtree(self.directory)
+
+    @property
+    def end(self) -> int:
+        return self.log.end_offset
+
+    def expected(self, offset: int, max_bytes: int, upper: int) -> list[bytes]:
+        found: list[bytes] = []
+        for written in self.written:
+            if written.last < offset:
+                continue
+            size = sum(map(len, found)) + len(written.data)
+            if written.last >= upper or (found and size > max_bytes):
+                break
+            found.append(written.data)
+            if size > max_bytes:
+                break
+        return found
+
+    @rule(
+        deltas=st.lists(st.integers(-50, 50), min_size=1, max_size=4),
+        size=st.integers(0, 400),
+        codec=st.sampled_from([0, 0, 0, 4]),
+    )
+    def append(self, deltas: list[int], size: int, codec: int) -> None:
+        timestamps = [NOW + delta for delta in deltas]
+        data = batch(len(deltas), value=b"v" * size, timestamps=timestamps, codec=codec)
+        before = self.end
+        result = put(self.log, data, epoch=self.epoch)
+        assert (result.first_offset, result.last_offset) == (before, before + len(deltas) - 1)
+        self.written.append(Written(before, bytes(data), timestamps, self.epoch))
+
+    @rule(count=st.integers(1, 3))
+    def replicate(self, count: int) -> None:
+        parts = []
+        offset = self.end
+        for _ in range(count):
+            data = bytes(batch(2, value=b"replica", base_offset=offset, partition_leader_epoch=self.epoch))
+            self.written.append(Written(offset, data, [NOW, NOW], self.epoch))
+            parts.append(data)
+            offset += 2
+        put(self.log, memoryview(bytearray().join(parts)), origin=Origin.REPLICATION)
+
+    @rule()
+    def next_epoch(self) -> None:
+        self.epoch += 1
+
+    @rule(data=st.data())
+    def read(self, data: st.DataObject) -> None:
+        offset = data.draw(st.integers(self.start, self.end), "offset")
+        upper = data.draw(st.integers(self.start, self.end), "upper")
+        max_bytes = data.draw(st.integers(0, 3000), "max_bytes")
+        read = self.log.read(offset, max_bytes, upper_offset=upper)
+        found = b"".join(part.file.read(part.position, part.size) for part in read.ranges)
+        expected = self.expected(offset, max_bytes, upper) if offset < upper else []
+        assert found == b"".join(expected)
+        assert read.size == len(found)
+        if expected:
+            assert read.next_offset == next(w.last for w in self.written if w.data == expected[-1]) + 1
+
+    @rule(max_bytes=st.integers(1, 2000))
+    def read_through(self, max_bytes: int) -> None:
+        offset, found = self.start, []
+        while offset < self.end:
+            read = self.log.read(offset, max_bytes, upper_offset=self.end)
+            found.extend(part.file.read(part.position, part.size) for part in read.ranges)
+            assert read.next_offset > offset
+            offset = read.next_offset
+        assert b"".join(found) == b"".join(w.data for w in self.written if w.last >= self.start)
+
+    @rule(delta=st.integers(-60, 60), data=st.data())
+    def find_timestamp(self, delta: int, data: st.DataObject) -> None:
+        upper = data.draw(st.integers(self.start, self.end), "upper")
+        records = [
+            (w.base + index, timestamp, w.epoch)
+            for w in self.written
+            for index, timestamp in enumerate(w.timestamps)
+            if w.base + index >= self.start
+        ]
+        first = next((record for record in records if record[1] >= NOW + delta), None)
+        assert self.log.find_timestamp(NOW + delta, upper) == (first if first and first[0] < upper else None)
+        latest = max((record for record in records), key=lambda record: (record[1], -record[0]), default=None)
+        assert self.log.max_timestamp(self.end) == latest
+
+    @rule()
+    def roll(self) -> None:
+        self.log.roll()
+
+    @rule()
+    def flush(self) -> None:
+        self.log.flush()
+        assert self.log.recovery_point == self.end
+
+    @rule()
+    def release(self) -> None:
+        self.log.release()
+        assert len(self.environment.files) == 0
+
+    @rule(data=st.data())
+    def truncate(self, data: st.DataObject) -> None:
+        offset = data.draw(st.integers(self.start, self.end), "offset")
+        removed = [w for w in self.written if w.last >= offset]
+        self.log.truncate_to(offset)
+        self.written = [w for w in self.written if w.last < offset]
+        assert self.end == (removed[0].base if removed else offset)
+        self.start = min(self.start, self.end)
+        self.epoch += 1
+
+    @rule(data=st.data())
+    def advance_start(self, data: st.DataObject) -> None:
+        self.start = data.draw(st.integers(self.start, self.end), "start")
+        self.log.advance_log_start(self.start)
+        self.log.delete_old_segments(NOW, self.end)
+        self.written = [w for w in self.written if w.last >= self.log.segments[0].base_offset]
+
+    @rule()
+    def reopen(self) -> None:
+        self.log.close()
+        self.log = open_log(self.directory, self.config, self.environment, clean=True, log_start_offset=self.start)
+
+    @precondition(lambda self: self.written)
+    @rule(cut=st.integers(0, 600), garbage=st.binary(max_size=80))
+    def crash(self, cut: int, garbage: bytes) -> None:
+        """Everything synced stays; of the rest, an end is lost and garbage may follow."""
+        durable = self.log.recovery_point
+        self.environment.files.forget_directory(self.log.directory)
+        last = self.log.segments[-1]
+        floor = sum(len(w.data) for w in self.written if w.base >= last.base_offset and w.last < durable)
+        size = max(floor, last.size - cut)
+        with open(last.path, "r+b") as file:
+            file.truncate(size)
+            file.seek(size)
+            file.write(garbage)
+        position, kept = 0, []
+        for written in self.written:
+            if written.base >= last.base_offset:
+                position += len(written.data)
+                if position > size and (size + len(garbage) < position or not self._restores(written, position, size, garbage)):
+                    break
+            kept.append(written)
+        self.written = kept
+        self.log = open_log(
+            self.directory, self.config, self.environment, recovery_point=durable, log_start_offset=self.start
+        )
+        self.check_end(default=self.log.segments[-1].base_offset if not kept else None)
+        self.start = self.log.log_start_offset
+        self.epoch += 1
+
+    @staticmethod
+    def _restores(written: Written, position: int, size: int, garbage: bytes) -> bool:
+        """Whether the garbage happens to be the very bytes that were cut off."""
+        missing = written.data[len(written.data) - (position - size) :]
+        return garbage.startswith(missing)
+
+    def check_end(self, default: int | None) -> None:
+        assert self.end == (self.written[-1].last + 1 if default is None else default)
+
+    @invariant()
+    def agrees(self) -> None:
+        log = self.log
+        assert log.log_start_offset == self.start
+        found = [bytes(data) for data in log.read_batches(self.start, self.end)]
+        assert found == [w.data for w in self.written if w.last >= self.start]
+        for data in found:
+            verify_crc(memoryview(data), 0, parse_header(data))
+        for epoch, start_offset in log.leader_epochs.entries():
+            first = next((w for w in self.written if w.base >= start_offset), None)
+            assert first is None or first.epoch >= epoch
+
+
+TestLogMachine = LogMachine.TestCase
+TestLogMachine.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
