@@ -1,0 +1,257 @@
+"""Who reads which partition: the assignment strategies of classic consumer groups, wire-compatible with Java's.
+
+A group's leader runs one of them on all members' subscriptions; names and user data are those of Kafka's RangeAssignor,
+RoundRobinAssignor, StickyAssignor and CooperativeStickyAssignor, so that mixed groups work. Pure.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from struct import Struct
+from struct import error as struct_error
+from typing import Final, NamedTuple, Protocol
+
+from odradek.client.errors import ConfigError
+from odradek.client.model import TopicPartition
+from odradek.client.sticky import assign_sticky
+
+NO_GENERATION: Final = -1
+_INT: Final = Struct(">i")
+_SHORT: Final = Struct(">h")
+
+
+class MemberSubscription(NamedTuple):
+    """What a member wants and says it owns (as of the generation; -1 unknown)."""
+
+    topics: Sequence[str]
+    owned: Sequence[TopicPartition] = ()
+    generation: int = NO_GENERATION
+    user_data: bytes | None = None
+    group_instance_id: str | None = None
+    rack_id: str | None = None
+
+
+Assignment = dict[str, list[TopicPartition]]
+
+
+class Assignor(Protocol):
+    """A strategy; `name` is what members agree on, `cooperative` whether they keep partitions while rebalancing."""
+
+    name: str
+    cooperative: bool
+
+    def assign(self, counts: Mapping[str, int], members: Mapping[str, MemberSubscription]) -> Assignment:
+        """Every partition of `counts` (partitions by topic) to exactly one member that subscribes to its topic."""
+        ...
+
+    def user_data(self, owned: Sequence[TopicPartition], generation: int) -> bytes | None:
+        """What this member's subscription carries for the leader."""
+        ...
+
+    def assigned(self, partitions: Sequence[TopicPartition], generation: int) -> None:
+        """This member's part after a rebalance."""
+        ...
+
+
+def _in_order(members: Mapping[str, MemberSubscription], topic: str) -> list[str]:
+    """Subscribers of a topic in Kafka's order: static members by instance id, then the others by member id."""
+    subscribed = [member_id for member_id, each in members.items() if topic in each.topics]
+    return sorted(subscribed, key=lambda each: _order(each, members[each]))
+
+
+def _order(member_id: str, subscription: MemberSubscription) -> tuple[bool, str, str]:
+    instance = subscription.group_instance_id
+    return (instance is None, instance or "", member_id)
+
+
+class RangeAssignor:
+    """Topic by topic, consecutive partitions to each member; the first members get one more."""
+
+    __slots__ = ()
+
+    name = "range"
+    cooperative = False
+
+    def assign(self, counts: Mapping[str, int], members: Mapping[str, MemberSubscription]) -> Assignment:
+        assignment: Assignment = {member_id: [] for member_id in members}
+        for topic in sorted(counts):
+            subscribed = _in_order(members, topic)
+            if not subscribed:
+                continue
+            each, extra = divmod(counts[topic], len(subscribed))
+            start = 0
+            for index, member_id in enumerate(subscribed):
+                end = start + each + (index < extra)
+                assignment[member_id] += [TopicPartition(topic, number) for number in range(start, end)]
+                start = end
+        return assignment
+
+    def user_data(self, owned: Sequence[TopicPartition], generation: int) -> bytes | None:  # noqa: ARG002
+        return None
+
+    def assigned(self, partitions: Sequence[TopicPartition], generation: int) -> None:
+        pass
+
+
+class RoundRobinAssignor:
+    """All partitions of all topics in order, dealt out in turns."""
+
+    __slots__ = ()
+
+    name = "roundrobin"
+    cooperative = False
+
+    def assign(self, counts: Mapping[str, int], members: Mapping[str, MemberSubscription]) -> Assignment:
+        assignment: Assignment = {member_id: [] for member_id in members}
+        ring = sorted(members, key=lambda each: _order(each, members[each]))
+        turn = 0
+        for topic in sorted(counts):
+            if not any(topic in each.topics for each in members.values()):
+                continue
+            for number in range(counts[topic]):
+                while topic not in members[ring[turn % len(ring)]].topics:
+                    turn += 1
+                assignment[ring[turn % len(ring)]].append(TopicPartition(topic, number))
+                turn += 1
+        return assignment
+
+    def user_data(self, owned: Sequence[TopicPartition], generation: int) -> bytes | None:  # noqa: ARG002
+        return None
+
+    def assigned(self, partitions: Sequence[TopicPartition], generation: int) -> None:
+        pass
+
+
+class StickyAssignor:
+    """As balanced as can be, moving as little as possible (KIP-54). Members tell their last assignment as user data."""
+
+    __slots__ = ("_generation", "_last")
+
+    name = "sticky"
+    cooperative = False
+
+    def __init__(self) -> None:
+        self._last: Sequence[TopicPartition] = ()
+        self._generation = NO_GENERATION
+
+    def assign(self, counts: Mapping[str, int], members: Mapping[str, MemberSubscription]) -> Assignment:
+        claims = {}
+        for member_id, each in members.items():
+            owned, generation = decode_sticky_data(each.user_data)
+            if each.owned and each.generation > generation:
+                owned, generation = list(each.owned), each.generation
+            claims[member_id] = (owned, generation)
+        return assign_sticky(counts, {m: each.topics for m, each in members.items()}, claims)
+
+    def user_data(self, owned: Sequence[TopicPartition], generation: int) -> bytes | None:  # noqa: ARG002
+        # Eager members have given up what they had by now; what counts is what they were last assigned.
+        return encode_sticky_data(self._last, self._generation)
+
+    def assigned(self, partitions: Sequence[TopicPartition], generation: int) -> None:
+        self._last = partitions
+        self._generation = generation
+
+
+class CooperativeStickyAssignor:
+    """Sticky, and members keep reading what stays theirs (KIP-429): a partition that moves is first only given up."""
+
+    __slots__ = ()
+
+    name = "cooperative-sticky"
+    cooperative = True
+
+    def assign(self, counts: Mapping[str, int], members: Mapping[str, MemberSubscription]) -> Assignment:
+        claims = {}
+        for member_id, each in members.items():
+            generation = each.generation
+            if generation < 0 and each.user_data is not None and len(each.user_data) >= _INT.size:
+                (generation,) = _INT.unpack_from(each.user_data)
+            claims[member_id] = (list(each.owned), generation)
+        assignment = assign_sticky(counts, {m: each.topics for m, each in members.items()}, claims)
+        return withhold_moving(assignment, {m: each.owned for m, each in members.items()})
+
+    def user_data(self, owned: Sequence[TopicPartition], generation: int) -> bytes | None:  # noqa: ARG002
+        return _INT.pack(generation)
+
+    def assigned(self, partitions: Sequence[TopicPartition], generation: int) -> None:
+        pass
+
+
+def withhold_moving(assignment: Assignment, owned: Mapping[str, Iterable[TopicPartition]]) -> Assignment:
+    """Take partitions that another member still owns out of the assignment; they follow in the next rebalance."""
+    owner_of = {partition: member_id for member_id, partitions in owned.items() for partition in partitions}
+    return {
+        member_id: [each for each in partitions if owner_of.get(each, member_id) == member_id]
+        for member_id, partitions in assignment.items()
+    }
+
+
+def encode_sticky_data(partitions: Iterable[TopicPartition], generation: int) -> bytes:
+    """Version 1 of StickyAssignor's user data: [topic, [partition]], generation."""
+    grouped: dict[str, list[int]] = defaultdict(list)
+    for topic, partition in partitions:
+        grouped[topic].append(partition)
+    out = bytearray(_INT.pack(len(grouped)))
+    for topic, numbers in grouped.items():
+        name = topic.encode()
+        out += _SHORT.pack(len(name)) + name + _INT.pack(len(numbers))
+        for number in numbers:
+            out += _INT.pack(number)
+    out += _INT.pack(generation)
+    return bytes(out)
+
+
+def decode_sticky_data(data: bytes | None) -> tuple[list[TopicPartition], int]:
+    """(partitions, generation) of versions 0 and 1; nothing owned for what cannot be read, as in Kafka."""
+    owned: list[TopicPartition] = []
+    if not data:
+        return owned, NO_GENERATION
+    try:
+        position = _INT.size
+        for _ in range(_INT.unpack_from(data)[0]):
+            (length,) = _SHORT.unpack_from(data, position)
+            topic = data[position + 2 : position + 2 + length].decode()
+            position += 2 + length
+            (count,) = _INT.unpack_from(data, position)
+            position += 4
+            for _ in range(count):
+                owned.append(TopicPartition(topic, _INT.unpack_from(data, position)[0]))
+                position += 4
+        generation = _INT.unpack_from(data, position)[0] if len(data) >= position + 4 else NO_GENERATION
+    except (struct_error, UnicodeDecodeError):
+        return [], NO_GENERATION
+    return owned, generation
+
+
+def needs_rejoin(assignor: Assignor) -> bool:
+    """Whether a member that gave partitions up must join again, so that others get them."""
+    return assignor.cooperative
+
+
+_JAVA_PREFIX: Final = "org.apache.kafka.clients.consumer."
+_ASSIGNORS: Final[Mapping[str, type[Assignor]]] = {
+    "range": RangeAssignor,
+    "roundrobin": RoundRobinAssignor,
+    "sticky": StickyAssignor,
+    "cooperative-sticky": CooperativeStickyAssignor,
+}
+_JAVA_NAMES: Final = {
+    "RangeAssignor": "range",
+    "RoundRobinAssignor": "roundrobin",
+    "StickyAssignor": "sticky",
+    "CooperativeStickyAssignor": "cooperative-sticky",
+}
+
+
+def find_assignors(names: Iterable[str]) -> dict[str, Assignor]:
+    """Fresh strategies by name, in order of preference; Java's class names are understood. Raises ConfigError."""
+    found: dict[str, Assignor] = {}
+    for given in names:
+        name = _JAVA_NAMES.get(given.removeprefix(_JAVA_PREFIX), given)
+        if name not in _ASSIGNORS:
+            raise ConfigError(f"partition_assignment_strategy: {given!r} is not one of {', '.join(_ASSIGNORS)}")
+        found[name] = _ASSIGNORS[name]()
+    if not found:
+        raise ConfigError("partition_assignment_strategy is empty")
+    return found

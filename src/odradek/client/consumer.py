@@ -1,0 +1,509 @@
+"""The consumer: assigned partitions or a group, read with `async for` or in batches with `poll`.
+
+    async with Consumer("lines", bootstrap_servers="127.0.0.1:9092", group_id="readers") as consumer:
+        async for record in consumer:
+            print(record.offset, record.value)
+
+    async with Consumer(bootstrap_servers=...) as consumer:         # without a group
+        consumer.assign([TopicPartition("lines", 0)])
+        consumer.seek(TopicPartition("lines", 0), 100)
+        records = await consumer.poll(timeout_ms=1000)
+
+One task at a time reads. Heartbeats and fetches run beside it on the same loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping
+from types import TracebackType
+from typing import Any, Final, Self, Unpack
+
+from odradek.client.cluster import Cluster
+from odradek.client.config import ConsumerOptions, resolve_consumer
+from odradek.client.errors import ClientClosed, IllegalState, NoOffsetForPartition, OffsetOutOfRange
+from odradek.client.fetcher import Fetcher
+from odradek.client.group_consumer import GroupDriver, RebalanceListener
+from odradek.client.metadata import PartitionInfo
+from odradek.client.model import (
+    EARLIEST,
+    LATEST,
+    ConsumerRecord,
+    OffsetAndMetadata,
+    OffsetAndTimestamp,
+    RawFetch,
+    TopicPartition,
+)
+from odradek.client.offsets import fetch_committed, list_offsets
+from odradek.client.positions import Deserializer, PartitionState, RecordReader
+from odradek.client.validation import find_truncated
+from odradek.ports.network import Network
+from odradek.ports.randomness import Random
+
+__all__ = ["Consumer", "RebalanceListener"]
+
+_RESETS: Final = {"earliest": EARLIEST, "latest": LATEST}
+_IDLE_S: Final = 1.0
+
+
+class Consumer:
+    """A consumer for one task of one event loop."""
+
+    __slots__ = (
+        "_closed", "_cluster", "_config", "_fetcher", "_group", "_listener", "_locating", "_network", "_pattern",
+        "_random", "_reader", "_topics", "_turn",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        *topics: str,
+        key_deserializer: Deserializer | None = None,
+        value_deserializer: Deserializer | None = None,
+        listener: RebalanceListener | None = None,
+        network: Network | None = None,
+        random: Random | None = None,
+        **options: Unpack[ConsumerOptions],
+    ) -> None:
+        """Options as in Kafka, underscores for dots. Topics given here are subscribed to. Raises ConfigError."""
+        self._config = resolve_consumer(options)
+        self._reader = RecordReader(
+            check_crcs=self._config["check_crcs"],
+            key_deserializer=key_deserializer,
+            value_deserializer=value_deserializer,
+        )
+        self._listener = listener
+        self._network = network
+        self._random = random
+        self._topics: set[str] = set(topics)
+        self._pattern: re.Pattern[str] | None = None
+        self._cluster: Cluster | None = None
+        self._fetcher: Fetcher | None = None
+        self._group: GroupDriver | None = None
+        self._locating: asyncio.Task[None] | None = None
+        self._turn = 0
+        self._closed = False
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any], *topics: str, **arguments: Any) -> Self:
+        """From a mapping with Kafka's dotted names; `arguments` are the constructor's others."""
+        return cls(*topics, **arguments, **{name.replace(".", "_"): value for name, value in config.items()})
+
+    async def start(self) -> None:
+        """Make ready; brokers are asked by the first call that needs them."""
+        if self._cluster is not None:
+            return
+        if self._closed:
+            raise ClientClosed("the consumer was closed")
+        config = self._config
+        cluster = self._cluster = Cluster(
+            config,
+            network=self._network,
+            random=self._random,
+            allow_auto_create_topics=config["allow_auto_create_topics"],
+        )
+        self._fetcher = Fetcher(cluster, config)
+        if config["group_id"] is not None:
+            self._group = GroupDriver(cluster, config, self._fetcher)
+        if self._topics:
+            self.subscribe(self._topics, listener=self._listener)
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Commit (with enable_auto_commit), leave the group, close the connections."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._cluster is None or self._fetcher is None:
+            return
+        try:
+            if self._locating is not None:
+                self._locating.cancel()
+                await asyncio.gather(self._locating, return_exceptions=True)
+            if self._group is not None:
+                await self._group.close()
+        finally:
+            for state in self._fetcher.states.values():
+                state.drop()
+            await self._fetcher.close()
+            await self._cluster.close()
+
+    @property
+    def cluster(self) -> Cluster:
+        """Connections and metadata. Raises IllegalState before `start`."""
+        if self._cluster is None:
+            raise IllegalState("the consumer is not started: use it in `async with`, or call start()")
+        return self._cluster
+
+    @property
+    def config(self) -> ConsumerOptions:
+        """All options as resolved."""
+        return self._config
+
+    # --- what to read ---
+
+    def subscribe(
+        self,
+        topics: Iterable[str] = (),
+        *,
+        pattern: str | re.Pattern[str] | None = None,
+        listener: RebalanceListener | None = None,
+    ) -> None:
+        """Read these topics, or all whose whole name matches the pattern; the group shares their partitions out.
+
+        Without a group_id all partitions are read. Replaces what was subscribed to or assigned before.
+        """
+        fetcher, cluster = self._started()
+        if isinstance(topics, str):
+            raise TypeError("topics is a list of names, not one name")
+        self._topics = set(topics)
+        self._pattern = re.compile(pattern) if isinstance(pattern, str) else pattern
+        self._listener = listener or self._listener
+        if self._group is None:
+            fetcher.states.clear()
+        else:
+            self._group.subscribe(self._topics, self._pattern, self._listener)
+        cluster.follow_topics(None if self._pattern is not None else self._topics)
+
+    def assign(self, partitions: Iterable[TopicPartition]) -> None:
+        """Read exactly these partitions, without sharing them; positions of those that stay are kept."""
+        fetcher, cluster = self._started()
+        wanted = [TopicPartition(*each) for each in partitions]
+        self._topics, self._pattern = set(), None
+        if self._group is not None:
+            self._group.unsubscribe()
+        fetcher.states = {key: fetcher.states.get(key) or PartitionState(key) for key in wanted}
+        cluster.follow_topics({key.topic for key in wanted})
+        fetcher.tell()
+
+    def unsubscribe(self) -> None:
+        """Read nothing; the group is left with the next poll."""
+        self.assign(())
+
+    def assignment(self) -> set[TopicPartition]:
+        """The partitions read now."""
+        return set(self._started()[0].states)
+
+    def subscription(self) -> set[str]:
+        """The topics subscribed to by name."""
+        return set(self._topics)
+
+    def pause(self, partitions: Iterable[TopicPartition]) -> None:
+        """Hand out nothing of these partitions until `resume`. Raises IllegalState if one is not assigned."""
+        for state in self._states(partitions):
+            state.pause = True
+
+    def resume(self, partitions: Iterable[TopicPartition]) -> None:
+        for state in self._states(partitions):
+            state.pause = False
+        self._started()[0].tell()
+
+    def paused(self) -> set[TopicPartition]:
+        return {key for key, state in self._started()[0].states.items() if state.pause}
+
+    # --- reading ---
+
+    async def poll(self, timeout_ms: float = 0, max_records: int | None = None) -> list[ConsumerRecord]:
+        """Records that are there, up to max_records (max_poll_records), else those that come within the time.
+
+        Raises KafkaError, NoOffsetForPartition, OffsetOutOfRange, CorruptRecords, ClientError.
+        """
+        fetcher, _ = self._started()
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout_ms / 1000
+        limit = max_records or self._config["max_poll_records"]
+        while True:
+            wait_s = await self._prepare(deadline)
+            records = self._take(limit)
+            fetcher.poke()
+            if records:
+                return records
+            left = deadline - loop.time()
+            if left <= 0:
+                # A poll that never waits must still let the loop turn, or nothing would ever arrive.
+                await asyncio.sleep(0)
+                return []
+            await fetcher.wait(min(left, wait_s))
+
+    async def __aiter__(self) -> AsyncIterator[ConsumerRecord]:
+        """All records as they come, for ever; leaving the loop loses none. Raises as `poll` does."""
+        fetcher, _ = self._started()
+        loop = asyncio.get_running_loop()
+        while not self._closed:
+            wait_s = await self._prepare(loop.time() + _IDLE_S)
+            busy = False
+            for key, state in list(fetcher.states.items()):
+                if state.pause or not state.has_records or not state.has_position:
+                    continue
+                for record in state.each(self._reader):
+                    busy = True
+                    yield record
+                    if not state.buffered_records:
+                        # Between batches there is time for heartbeats, rebalances and other partitions.
+                        break
+                if fetcher.states.get(key) is not state:
+                    break
+            fetcher.poke()
+            if busy:
+                await asyncio.sleep(0)
+            else:
+                await fetcher.wait(wait_s)
+
+    async def fetch_raw(
+        self,
+        topic: str,
+        partition: int,
+        offset: int,
+        max_bytes: int = 1_048_576,
+        *,
+        max_wait_ms: int = 500,
+        timeout_ms: float | None = None,
+    ) -> RawFetch:
+        """Record batches as they lie in the log, whatever is assigned; empty when nothing came within max_wait_ms.
+
+        The first batch may begin before the offset and comes whole even if it is larger than max_bytes; compressed
+        batches are not decompressed, CRCs not checked; with read_committed nothing beyond the last stable offset is
+        returned, `aborted` tells which producers' batches to skip. Raises KafkaError, CallTimedOut.
+        """
+        fetcher, cluster = self._started()
+        return await cluster.retrying(
+            lambda: fetcher.fetch_raw(topic, partition, offset, max_bytes, max_wait_ms),
+            f"fetch of {topic}-{partition}",
+            timeout_ms,
+        )
+
+    # --- positions ---
+
+    def seek(self, partition: TopicPartition, offset: int | OffsetAndMetadata) -> None:
+        """Read on at an offset. Raises IllegalState unless the partition is assigned."""
+        at = OffsetAndMetadata(offset) if isinstance(offset, int) else offset
+        if at.offset < 0:
+            raise ValueError(f"offset {at.offset} is negative")
+        for state in self._states([partition]):
+            state.seek(at.offset, at.leader_epoch)
+
+    def seek_to_beginning(self, partitions: Iterable[TopicPartition] = ()) -> None:
+        """Read on at the log start of these partitions (all assigned ones by default)."""
+        for state in self._states(partitions or self.assignment()):
+            state.want_reset(EARLIEST)
+
+    def seek_to_end(self, partitions: Iterable[TopicPartition] = ()) -> None:
+        """Read only what comes from now on."""
+        for state in self._states(partitions or self.assignment()):
+            state.want_reset(LATEST)
+
+    async def position(self, partition: TopicPartition, *, timeout_ms: float | None = None) -> int:
+        """The offset of the next record to be handed out. Raises IllegalState, CallTimedOut, NoOffsetForPartition."""
+        state = self._states([partition])[0]
+        wait_ms = self._config["default_api_timeout_ms"] if timeout_ms is None else timeout_ms
+        async with asyncio.timeout(wait_ms / 1000):
+            while not state.has_position:
+                await self._locate()
+        return state.position
+
+    def high_watermark(self, partition: TopicPartition) -> int:
+        """The partition's high watermark in the last answer, -1 before the first."""
+        return self._states([partition])[0].high_watermark
+
+    def lag(self, partition: TopicPartition) -> int | None:
+        """Records between the position and what can be read now, as of the last answer; None before the first."""
+        state = self._states([partition])[0]
+        end = state.last_stable_offset if self._config["isolation_level"] == "read_committed" else state.high_watermark
+        return max(0, end - state.position) if end >= 0 and state.has_position else None
+
+    async def committed(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata]:
+        """The group's committed offsets; partitions without one are left out. Raises IllegalState without a group."""
+        return await fetch_committed(self.cluster, self._group_id(), partitions)
+
+    async def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None = None) -> None:
+        """Commit these offsets, or the positions of all assigned partitions.
+
+        Raises CommitFailed when the group has rebalanced without this member, KafkaError, CallTimedOut, IllegalState.
+        """
+        self._group_id()
+        assert self._group is not None
+        given = None
+        if offsets is not None:
+            given = {k: OffsetAndMetadata(v) if isinstance(v, int) else v for k, v in offsets.items()}
+        await self._group.commit(given)
+
+    async def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """First offsets of partitions, assigned or not. Raises KafkaError, CallTimedOut."""
+        found = await list_offsets(self.cluster, dict.fromkeys(partitions, EARLIEST))
+        return {key: at.offset for key, at in found.items()}
+
+    async def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """The offsets behind the last record that this isolation level can read."""
+        fetcher, cluster = self._started()
+        wanted = dict.fromkeys(partitions, LATEST)
+        found = await list_offsets(cluster, wanted, isolation_level=fetcher.isolation_level)
+        return {key: at.offset for key, at in found.items()}
+
+    async def offsets_for_times(
+        self, timestamps: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        """The first record at or after each time (ms since the epoch), None where there is none."""
+        fetcher, cluster = self._started()
+        found = await list_offsets(cluster, timestamps, isolation_level=fetcher.isolation_level)
+        return {key: at if at.offset >= 0 else None for key, at in found.items()}
+
+    async def partitions_for(self, topic: str) -> list[PartitionInfo]:
+        """The topic's partitions. Raises KafkaError, CallTimedOut."""
+        return (await self.cluster.topic(topic)).partitions
+
+    # --- inside ---
+
+    def _started(self) -> tuple[Fetcher, Cluster]:
+        if self._closed:
+            raise ClientClosed("the consumer was closed")
+        if self._fetcher is None or self._cluster is None:
+            raise IllegalState("the consumer is not started: use it in `async with`, or call start()")
+        return self._fetcher, self._cluster
+
+    def _group_id(self) -> str:
+        group_id = self._config["group_id"]
+        if group_id is None:
+            raise IllegalState("the consumer has no group_id")
+        return group_id
+
+    def _states(self, partitions: Iterable[TopicPartition]) -> list[PartitionState]:
+        states = self._started()[0].states
+        found = []
+        for key in partitions:
+            state = states.get(TopicPartition(*key))
+            if state is None:
+                raise IllegalState(f"{TopicPartition(*key)} is not assigned")
+            found.append(state)
+        return found
+
+    def _take(self, limit: int) -> list[ConsumerRecord]:
+        """Buffered records, beginning each time with another partition."""
+        assert self._fetcher is not None
+        states = list(self._fetcher.states.values())
+        taken: list[ConsumerRecord] = []
+        self._turn += 1
+        for index in range(len(states)):
+            state = states[(index + self._turn) % len(states)]
+            while len(taken) < limit and not state.pause and state.has_position and state.has_records:
+                records = state.take(limit - len(taken), self._reader)
+                if not records:
+                    break
+                taken = taken + records if taken else list(records)
+            if len(taken) >= limit:
+                break
+        return taken
+
+    async def _prepare(self, deadline: float) -> float:
+        """Membership, positions, failures; how long, in seconds, nothing needs to be done again."""
+        fetcher, _ = self._started()
+        if fetcher.failure is not None:
+            failure, fetcher.failure = fetcher.failure, None
+            raise failure
+        wait_s = _IDLE_S
+        if self._group is not None and (self._topics or self._pattern is not None or self._group.active):
+            wait_s = min(wait_s, await self._group.drive(deadline))
+        elif self._group is None and (self._topics or self._pattern is not None):
+            await self._assign_all()
+        for key in fetcher.take_out_of_range():
+            self._out_of_range(key)
+        if self._needs_locating():
+            await self._locate(deadline)
+        return wait_s
+
+    def _out_of_range(self, key: TopicPartition) -> None:
+        assert self._fetcher is not None
+        state = self._fetcher.states.get(key)
+        if state is None or not state.has_position or state.has_records:
+            return
+        reset = self._config["auto_offset_reset"]
+        if reset == "none":
+            raise OffsetOutOfRange(f"{key} has no offset {state.position}, and auto_offset_reset is none")
+        state.want_reset(_RESETS[reset])
+
+    async def _assign_all(self) -> None:
+        """Without a group, a subscription reads every partition there is."""
+        fetcher, cluster = self._started()
+        if self._pattern is None:
+            for topic in self._topics:
+                await cluster.topic(topic)
+            names = self._topics
+        else:
+            if not cluster.metadata.version:
+                await cluster.refresh_metadata()
+            names = {name for name in cluster.metadata.topics if self._matches(name)}
+        found = [
+            TopicPartition(name, each.partition)
+            for name in sorted(names)
+            if name in cluster.metadata.topics
+            for each in cluster.metadata.topics[name].partitions
+        ]
+        if len(found) != len(fetcher.states) or any(key not in fetcher.states for key in found):
+            fetcher.states = {key: fetcher.states.get(key) or PartitionState(key) for key in found}
+
+    def _matches(self, name: str) -> bool:
+        assert self._pattern is not None
+        assert self._cluster is not None
+        internal = self._cluster.metadata.topics[name].is_internal
+        return self._pattern.fullmatch(name) is not None and not (internal and self._config["exclude_internal_topics"])
+
+    def _needs_locating(self) -> bool:
+        assert self._fetcher is not None
+        assert self._cluster is not None
+        metadata = self._cluster.metadata
+        return any(
+            not state.has_position
+            or (state.position_epoch >= 0 and metadata.leader_epoch(*key) > state.validated_epoch >= 0)
+            for key, state in self._fetcher.states.items()
+        )
+
+    async def _locate(self, deadline: float | None = None) -> None:
+        """Give positions to partitions that have none, until the deadline; the look-up goes on beyond it."""
+        if self._locating is None:
+            self._locating = asyncio.get_running_loop().create_task(self._look_up())
+        left = None if deadline is None else max(0.0, deadline - asyncio.get_running_loop().time())
+        task = self._locating
+        await asyncio.wait({task}, timeout=left)
+        if task.done():
+            self._locating = None
+            task.result()
+
+    async def _look_up(self) -> None:
+        """Committed offsets first, then auto_offset_reset; and check positions that another leader took over."""
+        fetcher, cluster = self._started()
+        fresh = [k for k, s in fetcher.states.items() if s.position < 0 and s.reset_to is None]
+        reset = self._config["auto_offset_reset"]
+        committed: dict[TopicPartition, OffsetAndMetadata] = {}
+        if fresh and self._config["group_id"] is not None:
+            committed = await fetch_committed(cluster, self._config["group_id"], fresh)
+        for key in fresh:
+            state = fetcher.states.get(key)
+            if state is None or state.position >= 0 or state.reset_to is not None:
+                continue  # lost, or sought meanwhile
+            if key in committed:
+                state.seek(committed[key].offset, committed[key].leader_epoch)
+            elif reset == "none":
+                raise NoOffsetForPartition(f"{key} has no committed offset, and auto_offset_reset is none")
+            else:
+                state.want_reset(_RESETS[reset])
+        resets = {k: s.reset_to for k, s in fetcher.states.items() if s.reset_to is not None}
+        if resets:
+            found = await list_offsets(cluster, resets, isolation_level=fetcher.isolation_level)
+            for key, at in found.items():
+                state = fetcher.states.get(key)
+                if state is not None and state.reset_to == resets[key]:
+                    state.seek(at.offset)
+        for key, offset in (await find_truncated(cluster, fetcher.states)).items():
+            state = fetcher.states.get(key)
+            if state is not None:
+                if reset == "none":
+                    raise OffsetOutOfRange(f"{key} was truncated to {offset}, before position {state.position}")
+                state.seek(offset)
+        fetcher.poke()

@@ -1,0 +1,322 @@
+"""Ties a group membership to a consumer's partitions: who gives up and takes what when, and when offsets are committed.
+
+Everything that a user can notice (listener calls, partitions coming and going) happens inside of a poll, as in Kafka's
+ConsumerCoordinator; only joining, heartbeats and automatic commits go on between polls.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+import re
+from collections.abc import Collection, Iterable, Mapping
+from typing import Protocol
+
+from odradek.client.assignors import Assignor, MemberSubscription, find_assignors, needs_rejoin
+from odradek.client.cluster import Cluster
+from odradek.client.config import ConsumerOptions
+from odradek.client.errors import ClientError, CommitFailed
+from odradek.client.fetcher import Fetcher
+from odradek.client.membership import GroupMember, Joined, Membership
+from odradek.client.model import OffsetAndMetadata, TopicPartition
+from odradek.client.offsets import commit_offsets
+from odradek.client.positions import PartitionState
+from odradek.client.subscriptions import decode_assignment, decode_subscription, encode_assignment, encode_subscription
+from odradek.wire.errors import ErrorCode, KafkaError
+
+_GONE = frozenset({ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID})
+
+
+class RebalanceListener(Protocol):
+    """Hears of partitions coming and going, within `poll`. Methods may be coroutines."""
+
+    def on_partitions_assigned(self, partitions: set[TopicPartition]) -> object:
+        """New partitions, before anything of them is read: the place to seek."""
+        ...
+
+    def on_partitions_revoked(self, partitions: set[TopicPartition]) -> object:
+        """Partitions that somebody else will read: the place to commit."""
+        ...
+
+    def on_partitions_lost(self, partitions: set[TopicPartition]) -> object:
+        """Partitions that somebody else may read already: too late to commit."""
+        ...
+
+
+class GroupDriver:
+    """A consumer's life in its group."""
+
+    __slots__ = (
+        "_assignors", "_cluster", "_commit_task", "_config", "_cooperative", "_counts", "_fetcher", "_group_id",
+        "_join", "_listener", "_loop", "_membership", "_next_commit", "_pattern", "_seen_version", "_subscribed",
+        "active",
+    )  # fmt: skip
+
+    def __init__(self, cluster: Cluster, config: ConsumerOptions, fetcher: Fetcher) -> None:
+        self._cluster = cluster
+        self._config = config
+        self._fetcher = fetcher
+        self._group_id = config["group_id"] or ""
+        self._assignors: dict[str, Assignor] = find_assignors(config["partition_assignment_strategy"])
+        # The mode that all offered strategies can do: cooperative only if every one of them is.
+        self._cooperative = all(each.cooperative for each in self._assignors.values())
+        self._membership = Membership(cluster, config, self._assign, fetcher.tell)
+        self._loop = asyncio.get_running_loop()
+        self._join: asyncio.Task[Joined] | None = None
+        self._commit_task: asyncio.Task[None] | None = None
+        self._next_commit = self._loop.time() + config["auto_commit_interval_ms"] / 1000
+        self._subscribed: set[str] = set()
+        self._pattern: re.Pattern[str] | None = None
+        self._listener: RebalanceListener | None = None
+        self._counts: dict[str, int] = {}
+        self._seen_version = -1
+        self.active = False
+        """Whether this consumer is or wants to be in the group."""
+
+    def subscribe(self, topics: set[str], pattern: re.Pattern[str] | None, listener: RebalanceListener | None) -> None:
+        self._subscribed = topics
+        self._pattern = pattern
+        self._listener = listener
+        if not self.active:
+            # Partitions that were assigned by hand are not the group's.
+            self._fetcher.states = {}
+        self.active = True
+        self._membership.request_rejoin()
+
+    def unsubscribe(self) -> None:
+        self._subscribed = set()
+        self._pattern = None
+        self.active = False
+
+    # --- every poll ---
+
+    async def drive(self, deadline: float) -> float:
+        """Go on with what the membership needs, until the deadline; seconds until it may need something again."""
+        membership = self._membership
+        membership.polled()
+        if membership.failure is not None:
+            failure, membership.failure = membership.failure, None
+            raise failure
+        if membership.lost:
+            membership.lost = False
+            await self._lose()
+        self._auto_commit()
+        if not self.active:
+            await self._quit()
+            return 1.0
+        self._notice_metadata()
+        while membership.rejoin or self._join is not None:
+            if self._join is None:
+                await self._begin_join()
+            task = self._join
+            assert task is not None
+            await asyncio.wait({task}, timeout=max(0.0, deadline - self._loop.time()))
+            if not task.done():
+                return 0.05
+            self._join = None
+            await self._joined(task.result())
+        return max(0.05, min(1.0, self._next_commit - self._loop.time()))
+
+    async def _begin_join(self) -> None:
+        if self._pattern is not None and not self._cluster.metadata.version:
+            await self._cluster.refresh_metadata()
+        if not self._cooperative and self._fetcher.states:
+            await self._give_up(set(self._fetcher.states))
+        self._join = self._loop.create_task(self._membership.join(self._protocols()))
+
+    def _protocols(self) -> dict[str, bytes]:
+        topics = sorted(self._topics())
+        owned = sorted(self._fetcher.states)
+        generation = self._membership.generation
+        return {
+            name: encode_subscription(
+                topics,
+                assignor.user_data(owned, generation),
+                owned,
+                generation,
+                self._config["client_rack"] or None,
+            )
+            for name, assignor in self._assignors.items()
+        }
+
+    async def _joined(self, joined: Joined) -> None:
+        assignor = self._assignors[joined.protocol]
+        assigned = set(decode_assignment(joined.assignment))
+        assignor.assigned(sorted(assigned), joined.generation)
+        states = self._fetcher.states
+        owned = set(states)
+        gone = owned - assigned
+        if gone:
+            await self._give_up(gone)
+        fresh = assigned - owned
+        for topic in {key.topic for key in fresh}:
+            self._cluster.add_topic(topic)
+            if topic not in self._cluster.metadata.topics:
+                self._cluster.want_metadata()
+        for key in sorted(fresh):
+            states[key] = PartitionState(key)
+        if not joined.is_leader:
+            self._counts = {}
+        # A cooperative member hears of what is new even if that is nothing, as in Kafka.
+        await self._call("on_partitions_assigned", fresh)
+        if gone and needs_rejoin(assignor):
+            self._membership.request_rejoin()
+        self._fetcher.poke()
+
+    async def _give_up(self, partitions: set[TopicPartition]) -> None:
+        if self._config["enable_auto_commit"]:
+            await self._commit_quietly()
+        await self._call("on_partitions_revoked", partitions)
+        for key in partitions:
+            state = self._fetcher.states.pop(key, None)
+            if state is not None:
+                state.drop()
+
+    async def _lose(self) -> None:
+        lost = set(self._fetcher.states)
+        if not lost:
+            return
+        if self._listener is not None and not hasattr(self._listener, "on_partitions_lost"):
+            await self._call("on_partitions_revoked", lost)
+        else:
+            await self._call("on_partitions_lost", lost)
+        self._fetcher.states.clear()
+
+    async def _call(self, method: str, partitions: set[TopicPartition]) -> None:
+        called = getattr(self._listener, method, None)
+        if called is None:
+            return
+        result = called(partitions)
+        if inspect.isawaitable(result):
+            await result
+
+    async def _quit(self) -> None:
+        """Leave the group after `unsubscribe` or `assign`."""
+        await self._cancel_join()
+        if self._membership.member_id:
+            await self._membership.leave("the consumer unsubscribed")
+
+    # --- what is subscribed to ---
+
+    def _topics(self) -> set[str]:
+        if self._pattern is None:
+            return self._subscribed
+        internal_too = not self._config["exclude_internal_topics"]
+        return {
+            name
+            for name, info in self._cluster.metadata.topics.items()
+            if self._pattern.fullmatch(name) and (internal_too or not info.is_internal)
+        }
+
+    def _notice_metadata(self) -> None:
+        """Rejoin when topics that the pattern matches, or partitions that the leader shared out, have changed."""
+        metadata = self._cluster.metadata
+        if metadata.version == self._seen_version:
+            return
+        self._seen_version = metadata.version
+        if self._pattern is not None:
+            topics = self._topics()
+            if topics != self._subscribed:
+                self._subscribed = topics
+                self._membership.request_rejoin()
+        if any(
+            len(metadata.topics[name].partitions) != count if name in metadata.topics else count
+            for name, count in self._counts.items()
+        ):
+            self._counts = {}
+            self._membership.request_rejoin()
+
+    async def _assign(self, protocol: str, members: list[GroupMember]) -> Mapping[str, bytes]:
+        """This member leads: share out the partitions of all topics that anybody subscribes to."""
+        metadata = self._cluster.metadata
+        subscriptions: dict[str, MemberSubscription] = {}
+        for each in members:
+            subscriptions[each.member_id] = decode_subscription(each.subscription, each.group_instance_id)
+        wanted = {topic for each in subscriptions.values() for topic in each.topics}
+        for topic in wanted:
+            self._cluster.add_topic(topic)
+        if wanted - set(metadata.topics):
+            # Topics that do not turn up count as empty; when they do, another rebalance shares them out.
+            with contextlib.suppress(KafkaError, ClientError):
+                await self._cluster.refresh_metadata()
+        counts = {name: len(metadata.topics[name].partitions) if name in metadata.topics else 0 for name in wanted}
+        self._counts = counts
+        assignment = self._assignors[protocol].assign({n: c for n, c in counts.items() if c}, subscriptions)
+        return {member_id: encode_assignment(partitions) for member_id, partitions in assignment.items()}
+
+    # --- commits ---
+
+    def _positions(self, keys: Collection[TopicPartition] | None = None) -> dict[TopicPartition, OffsetAndMetadata]:
+        states: Iterable[tuple[TopicPartition, PartitionState]] = self._fetcher.states.items()
+        return {
+            key: OffsetAndMetadata(state.position, "", state.position_epoch)
+            for key, state in states
+            if state.has_position and (keys is None or key in keys)
+        }
+
+    async def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata] | None = None) -> None:
+        """Commit. Raises CommitFailed when the group has moved on, KafkaError, CallTimedOut."""
+        if self._commit_task is not None:
+            await asyncio.gather(self._commit_task, return_exceptions=True)
+        try:
+            await commit_offsets(
+                self._cluster,
+                self._group_id,
+                self._positions() if offsets is None else offsets,
+                self._membership.member,
+            )
+        except KafkaError as error:
+            if error.code in _GONE:
+                if self.active and error.code != ErrorCode.FENCED_INSTANCE_ID:
+                    self._membership.reset(keep_member_id=error.code == ErrorCode.ILLEGAL_GENERATION)
+                raise CommitFailed(
+                    f"group {self._group_id} has rebalanced without this member ({error}); poll more often, take fewer "
+                    f"records at a time, or raise max_poll_interval_ms"
+                ) from error
+            if error.code == ErrorCode.REBALANCE_IN_PROGRESS:
+                self._membership.request_rejoin()
+                raise CommitFailed(f"group {self._group_id} is rebalancing; the next poll joins it") from error
+            raise
+
+    async def _commit_quietly(self) -> None:
+        try:
+            await self.commit()
+        except (CommitFailed, KafkaError, ClientError):
+            # What was not committed is read again by whoever comes next: at least once, as promised.
+            return
+
+    def _auto_commit(self) -> None:
+        if not self._config["enable_auto_commit"] or self._loop.time() < self._next_commit:
+            return
+        self._next_commit = self._loop.time() + self._config["auto_commit_interval_ms"] / 1000
+        if self._commit_task is None and self._membership.generation >= 0 and self._fetcher.states:
+            self._commit_task = self._loop.create_task(self._commit_now(self._positions()))
+
+    async def _commit_now(self, positions: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        try:
+            await commit_offsets(self._cluster, self._group_id, positions, self._membership.member)
+        except (KafkaError, ClientError):
+            # The next interval tries again with newer positions.
+            return
+        finally:
+            self._commit_task = None
+
+    # --- the end ---
+
+    async def _cancel_join(self) -> None:
+        task, self._join = self._join, None
+        if task is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    async def close(self) -> None:
+        await self._cancel_join()
+        if self._membership.generation >= 0 and self._fetcher.states and not self._membership.lost:
+            if self.active:
+                await self._give_up(set(self._fetcher.states))
+        elif self._config["enable_auto_commit"] and not self.active and self._fetcher.states:
+            await self._commit_quietly()
+        if self._commit_task is not None:
+            await asyncio.gather(self._commit_task, return_exceptions=True)
+        await self._membership.leave()

@@ -1,0 +1,291 @@
+"""One member of a classic consumer group: join, sync, heartbeat, leave (Kafka's AbstractCoordinator).
+
+The owner says when to join; what came out is read from `assignment`. Nothing here touches partitions or offsets.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Mapping
+from enum import Enum
+from typing import Final, NamedTuple
+
+from odradek.client.cluster import GROUP_COORDINATOR, Cluster, error_of, is_retriable
+from odradek.client.config import ConsumerOptions
+from odradek.client.errors import ClientError
+from odradek.client.offsets import Member
+from odradek.wire.errors import ErrorCode, KafkaError
+from odradek.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from odradek.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
+from odradek.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupRequestMember, LeaveGroupResponse
+from odradek.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
+
+PROTOCOL_TYPE: Final = "consumer"
+_JOIN_SLACK_MS: Final = 5_000
+
+
+class State(Enum):
+    UNJOINED = "unjoined"
+    JOINING = "joining"
+    STABLE = "stable"
+
+
+class Reaction(Enum):
+    """What an error code of JoinGroup, SyncGroup or Heartbeat means for the membership."""
+
+    REJOIN = "join again, as who we are"
+    RESET_GENERATION = "join again; partitions are lost, the member id is kept"
+    RESET_MEMBER = "join again as somebody new; partitions are lost"
+    RETRY = "ask again, maybe another coordinator"
+    FATAL = "tell the user"
+
+
+def react(code: int) -> Reaction:
+    """Kafka's JoinGroupResponseHandler, SyncGroupResponseHandler and HeartbeatResponseHandler in one table."""
+    if code == ErrorCode.REBALANCE_IN_PROGRESS:
+        return Reaction.REJOIN
+    if code == ErrorCode.ILLEGAL_GENERATION:
+        return Reaction.RESET_GENERATION
+    if code == ErrorCode.UNKNOWN_MEMBER_ID:
+        return Reaction.RESET_MEMBER
+    if error_of(code).retriable:
+        return Reaction.RETRY
+    return Reaction.FATAL
+
+
+class GroupMember(NamedTuple):
+    """A member as the group's leader sees it; subscription is what it sent for the protocol chosen."""
+
+    member_id: str
+    group_instance_id: str | None
+    subscription: bytes
+
+
+Assign = Callable[[str, list[GroupMember]], Awaitable[Mapping[str, bytes]]]
+"""(protocol, members) -> assignment by member id; called on the leader only."""
+
+
+class Joined(NamedTuple):
+    """The outcome of a rebalance: the protocol chosen, this member's assignment as its leader wrote it."""
+
+    protocol: str
+    assignment: bytes
+    generation: int
+    is_leader: bool
+
+
+class Membership:
+    """Call `join` with each rebalance; afterwards heartbeats go by themselves until it is over."""
+
+    __slots__ = (
+        "_assign", "_cluster", "_config", "_group_id", "_heartbeat", "_last_poll", "_loop", "_on_change", "failure",
+        "generation", "lost", "member_id", "rejoin", "state",
+    )  # fmt: skip
+
+    def __init__(
+        self, cluster: Cluster, config: ConsumerOptions, assign: Assign, on_change: Callable[[], None]
+    ) -> None:
+        self._cluster = cluster
+        self._config = config
+        self._group_id = config["group_id"] or ""
+        self._assign = assign
+        self._on_change = on_change
+        self._loop = asyncio.get_running_loop()
+        self._heartbeat: asyncio.Task[None] | None = None
+        self._last_poll = self._loop.time()
+        self.state = State.UNJOINED
+        self.member_id = ""
+        self.generation = -1
+        self.rejoin = True
+        """Whether the owner should join (again)."""
+        self.lost = False
+        """Whether the partitions were lost without a chance to give them up: the group went on without this member."""
+        self.failure: Exception | None = None
+
+    @property
+    def member(self) -> Member:
+        """How this member signs its commits."""
+        return Member(self.member_id, self.generation, self._config["group_instance_id"])
+
+    def polled(self) -> None:
+        """The user's code is alive (max_poll_interval_ms counts from here)."""
+        self._last_poll = self._loop.time()
+
+    def request_rejoin(self) -> None:
+        self.rejoin = True
+        self._on_change()
+
+    async def join(self, protocols: Mapping[str, bytes], *, reason: str = "") -> Joined:
+        """Join and sync until a generation is complete. Raises KafkaError that cannot be retried, ClientError."""
+        self.state = State.JOINING
+        await self._stop_heartbeat()
+        failures = 0
+        while True:
+            try:
+                joined = await self._join_once(protocols, reason)
+            except (KafkaError, ClientError) as error:
+                reaction = self._react(error)
+                if reaction is Reaction.FATAL:
+                    self.state = State.UNJOINED
+                    raise
+                if reaction is Reaction.RETRY:
+                    failures += 1
+                    await asyncio.sleep(self._cluster.backoff(failures))
+                continue
+            self.state = State.STABLE
+            self.rejoin = False
+            self._heartbeat = self._loop.create_task(self._beat())
+            return joined
+
+    async def leave(self, reason: str = "the consumer is being closed") -> None:
+        """Leave the group; a static member only falls silent (KIP-345). Failures are ignored: the session times out."""
+        await self._stop_heartbeat()
+        member_id, self.member_id = self.member_id, ""
+        known = self.generation >= 0 or member_id
+        self.state = State.UNJOINED
+        self.generation = -1
+        self.rejoin = True
+        if not known or self._config["group_instance_id"] is not None:
+            return
+        request = LeaveGroupRequest(self._group_id, member_id, [LeaveGroupRequestMember(member_id, None, reason)])
+        with contextlib.suppress(KafkaError, ClientError):
+            node_id = await self._cluster.coordinator(GROUP_COORDINATOR, self._group_id)
+            connection = await self._cluster.connections.get(node_id, "group")
+            if connection.version_of(LeaveGroupRequest) < 3:
+                request.members = []
+            else:
+                request.member_id = ""
+            await self._cluster.ask(connection, request, LeaveGroupResponse, timeout_ms=5_000)
+
+    async def stop(self) -> None:
+        """End the heartbeats without leaving."""
+        await self._stop_heartbeat()
+
+    def reset(self, *, keep_member_id: bool) -> None:
+        """Forget the generation (and who we were): the group does not know this member as it is."""
+        self.lost = self.lost or self.generation >= 0
+        self.generation = -1
+        if not keep_member_id:
+            self.member_id = ""
+        self.rejoin = True
+        self.state = State.UNJOINED
+        self._on_change()
+
+    # --- inside ---
+
+    async def _join_once(self, protocols: Mapping[str, bytes], reason: str) -> Joined:
+        config = self._config
+        request = JoinGroupRequest(
+            group_id=self._group_id,
+            session_timeout_ms=config["session_timeout_ms"],
+            rebalance_timeout_ms=config["max_poll_interval_ms"],
+            member_id=self.member_id,
+            group_instance_id=config["group_instance_id"],
+            protocol_type=PROTOCOL_TYPE,
+            protocols=[JoinGroupRequestProtocol(name, metadata) for name, metadata in protocols.items()],
+            reason=reason or None,
+        )
+        response = await self._cluster.request_coordinator(
+            GROUP_COORDINATOR,
+            self._group_id,
+            request,
+            JoinGroupResponse,
+            # The broker answers when all members are there, which takes up to the rebalance timeout.
+            timeout_ms=config["max_poll_interval_ms"] + _JOIN_SLACK_MS,
+        )
+        if response.error_code == ErrorCode.MEMBER_ID_REQUIRED:
+            self.member_id = request.member_id = response.member_id
+            response = await self._cluster.request_coordinator(
+                GROUP_COORDINATOR,
+                self._group_id,
+                request,
+                JoinGroupResponse,
+                timeout_ms=config["max_poll_interval_ms"] + _JOIN_SLACK_MS,
+            )
+        self._check(response.error_code)
+        self.member_id = response.member_id
+        self.generation = response.generation_id
+        protocol = response.protocol_name or ""
+        is_leader = response.leader == response.member_id
+        assignments: Mapping[str, bytes] = {}
+        if is_leader and not response.skip_assignment:
+            members = [GroupMember(m.member_id, m.group_instance_id, m.metadata) for m in response.members]
+            assignments = await self._assign(protocol, members)
+        sync = SyncGroupRequest(
+            group_id=self._group_id,
+            generation_id=self.generation,
+            member_id=self.member_id,
+            group_instance_id=config["group_instance_id"],
+            protocol_type=PROTOCOL_TYPE,
+            protocol_name=protocol,
+            assignments=[SyncGroupRequestAssignment(member_id, data) for member_id, data in assignments.items()],
+        )
+        synced = await self._cluster.request_coordinator(
+            GROUP_COORDINATOR,
+            self._group_id,
+            sync,
+            SyncGroupResponse,
+            timeout_ms=config["max_poll_interval_ms"] + _JOIN_SLACK_MS,
+        )
+        self._check(synced.error_code)
+        return Joined(protocol, synced.assignment, self.generation, is_leader)
+
+    def _check(self, code: int) -> None:
+        self._cluster.check_coordinator(GROUP_COORDINATOR, self._group_id, code, None)
+
+    def _react(self, error: KafkaError | ClientError) -> Reaction:
+        if isinstance(error, ClientError):
+            return Reaction.RETRY if is_retriable(error) else Reaction.FATAL
+        reaction = react(error.code)
+        if reaction is Reaction.RESET_GENERATION:
+            self.reset(keep_member_id=True)
+        elif reaction is Reaction.RESET_MEMBER:
+            self.reset(keep_member_id=False)
+        return reaction
+
+    async def _beat(self) -> None:
+        """Heartbeats until a rebalance begins or the membership is over."""
+        config = self._config
+        request = HeartbeatRequest(self._group_id, self.generation, self.member_id, config["group_instance_id"])
+        wait_s = config["heartbeat_interval_ms"] / 1000
+        answered_at = self._loop.time()
+        while True:
+            await asyncio.sleep(wait_s)
+            if self._loop.time() - self._last_poll > config["max_poll_interval_ms"] / 1000:
+                self._heartbeat = None
+                await self.leave("max_poll_interval_ms passed between two polls")
+                self.lost = True
+                self._on_change()
+                return
+            try:
+                response = await self._cluster.request_coordinator(
+                    GROUP_COORDINATOR, self._group_id, request, HeartbeatResponse
+                )
+                self._check(response.error_code)
+            except (KafkaError, ClientError) as error:
+                reaction = self._react(error)
+                if reaction is Reaction.RETRY:
+                    if self._loop.time() - answered_at > config["session_timeout_ms"] / 1000:
+                        self.reset(keep_member_id=True)
+                        return
+                    wait_s = self._cluster.backoff(1)
+                    continue
+                if reaction is Reaction.FATAL:
+                    self.failure = error
+                    self.reset(keep_member_id=False)
+                    return
+                if reaction is Reaction.REJOIN:
+                    self.request_rejoin()
+                    wait_s = config["heartbeat_interval_ms"] / 1000
+                    answered_at = self._loop.time()
+                    continue
+                return
+            answered_at = self._loop.time()
+            wait_s = config["heartbeat_interval_ms"] / 1000
+
+    async def _stop_heartbeat(self) -> None:
+        task, self._heartbeat = self._heartbeat, None
+        if task is not None and task is not asyncio.current_task():
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)

@@ -1,0 +1,231 @@
+"""What a consumer knows of its assigned partitions: positions, pauses, fetched batches not yet handed out. No I/O."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final
+
+from odradek.client.model import AbortedTransaction, ConsumerRecord, TopicPartition
+from odradek.records.batch import BatchHeader, split_batches, verify_crc
+from odradek.records.control import ControlType, decode_control_record
+from odradek.records.errors import CorruptRecords
+from odradek.records.record import decode_records
+
+Deserializer = Callable[[str, bytes | None], Any]
+"""(topic, bytes) -> object."""
+
+MAX_CHUNKS: Final = 2
+"""Answers per partition that may wait: one is handed out while the next comes."""
+
+
+class Chunk:
+    """The record batches of one answer for one partition."""
+
+    __slots__ = ("_aborted", "_aborted_producers", "_batches", "_read_committed", "next_offset", "view")
+
+    def __init__(self, view: memoryview, aborted: Sequence[AbortedTransaction] | None, fetch_offset: int) -> None:
+        """`aborted` is None for read_uncommitted. Raises CorruptRecords."""
+        self.view = view
+        self._batches = deque(split_batches(view, allow_partial_tail=True))
+        self.next_offset = max(self._batches[-1][1].next_offset, fetch_offset) if self._batches else fetch_offset
+        self._read_committed = aborted is not None
+        self._aborted = deque(sorted(aborted or (), key=lambda each: each.first_offset))
+        self._aborted_producers: set[int] = set()
+
+    def __bool__(self) -> bool:
+        return bool(self._batches)
+
+    def next_batch(self) -> tuple[int, BatchHeader, bool] | None:
+        """(position, header, whether its records are to be handed out) of the next batch."""
+        if not self._batches:
+            return None
+        position, header = self._batches.popleft()
+        return position, header, self._wanted(position, header)
+
+    def _wanted(self, position: int, header: BatchHeader) -> bool:
+        if self._read_committed and header.has_producer_id:
+            while self._aborted and self._aborted[0].first_offset <= header.last_offset:
+                self._aborted_producers.add(self._aborted.popleft().producer_id)
+            if header.is_control:
+                if self._is_abort(position, header):
+                    self._aborted_producers.discard(header.producer_id)
+            elif header.is_transactional and header.producer_id in self._aborted_producers:
+                return False
+        return not header.is_control
+
+    def _is_abort(self, position: int, header: BatchHeader) -> bool:
+        records = decode_records(self.view, header, position)
+        return bool(records) and decode_control_record(records[0]).type is ControlType.ABORT
+
+
+class PartitionState:
+    """One assigned partition.
+
+    `position` is the next offset to hand out, `fetch_offset` the next to ask for, further ahead by what is buffered.
+    """
+
+    __slots__ = (
+        "_at", "_ready", "chunks", "fetch_offset", "high_watermark", "key", "last_stable_offset", "log_start_offset",
+        "pause", "position", "position_epoch", "preferred_replica", "preferred_until", "reset_to", "retry_at",
+        "validated_epoch",
+    )  # fmt: skip
+
+    def __init__(self, key: TopicPartition) -> None:
+        self.key = key
+        self.position = -1
+        self.position_epoch = -1
+        self.fetch_offset = -1
+        self.validated_epoch = -1
+        self.reset_to: int | None = None
+        self.pause = False
+        self.retry_at = 0.0
+        self.high_watermark = -1
+        self.last_stable_offset = -1
+        self.log_start_offset = -1
+        self.preferred_replica = -1
+        self.preferred_until = 0.0
+        self.chunks: deque[Chunk] = deque()
+        self._ready: list[ConsumerRecord] = []
+        self._at = 0
+
+    @property
+    def has_position(self) -> bool:
+        return self.position >= 0 and self.reset_to is None
+
+    @property
+    def buffered_records(self) -> int:
+        """Decoded records that are not handed out yet."""
+        return len(self._ready) - self._at
+
+    @property
+    def has_records(self) -> bool:
+        return self._at < len(self._ready) or bool(self.chunks)
+
+    def seek(self, offset: int, leader_epoch: int = -1) -> None:
+        """Go on at an offset; what was fetched is dropped, and so is an answer under way."""
+        self.position = self.fetch_offset = offset
+        self.position_epoch = leader_epoch
+        self.reset_to = None
+        self.drop()
+
+    def want_reset(self, timestamp: int) -> None:
+        """Have the position looked up (EARLIEST or LATEST) before anything is fetched."""
+        self.reset_to = timestamp
+        self.fetch_offset = -1
+        self.drop()
+
+    def drop(self) -> None:
+        self.chunks.clear()
+        self._ready = []
+        self._at = 0
+
+    def may_fetch(self, now: float) -> bool:
+        return self.has_position and not self.pause and len(self.chunks) < MAX_CHUNKS and self.retry_at <= now
+
+    def take(self, limit: int, reader: RecordReader) -> list[ConsumerRecord]:
+        """Up to `limit` records, and the position moves behind them. Raises CorruptRecords."""
+        if self._at >= len(self._ready) and not self._refill(reader):
+            return []
+        start = self._at
+        ready = self._ready
+        if start == 0 and len(ready) <= limit:
+            records = ready
+        else:
+            records = ready[start : start + limit]
+        self._at = start + len(records)
+        last = records[-1]
+        self.position = last.offset + 1
+        self.position_epoch = last.leader_epoch
+        if self._at >= len(ready):
+            self._ready = []
+            self._at = 0
+            self._settle()
+        return records
+
+    def each(self, reader: RecordReader) -> Iterator[ConsumerRecord]:
+        """Records one by one; the position moves with each. A seek or a lost partition ends it at once."""
+        while self._at < len(self._ready) or self._refill(reader):
+            ready = self._ready
+            record = ready[self._at]
+            self._at += 1
+            self.position = record.offset + 1
+            self.position_epoch = record.leader_epoch
+            if self._at >= len(ready):
+                self._ready = []
+                self._at = 0
+                self._settle()
+            yield record
+            if self.pause:
+                return
+
+    def _settle(self) -> None:
+        """With nothing left of what was fetched, stand where the next fetch begins: behind gaps and markers."""
+        if not self.chunks and self.fetch_offset > self.position:
+            self.position = self.fetch_offset
+
+    def _refill(self, reader: RecordReader) -> bool:
+        chunks = self.chunks
+        while chunks:
+            chunk = chunks[0]
+            found = chunk.next_batch()
+            if found is None:
+                chunks.popleft()
+                continue
+            position, header, wanted = found
+            if wanted and header.next_offset > self.position:
+                records = reader.read(self.key, chunk.view, position, header, self.position)
+                if not chunk:
+                    chunks.popleft()
+                if records:
+                    self._ready = records
+                    self._at = 0
+                    return True
+        self._settle()
+        return False
+
+
+class RecordReader:
+    """Turns batches into ConsumerRecords."""
+
+    __slots__ = ("_check_crcs", "_key_deserializer", "_value_deserializer")
+
+    def __init__(
+        self, *, check_crcs: bool, key_deserializer: Deserializer | None, value_deserializer: Deserializer | None
+    ) -> None:
+        self._check_crcs = check_crcs
+        self._key_deserializer = key_deserializer
+        self._value_deserializer = value_deserializer
+
+    def read(
+        self, key: TopicPartition, view: memoryview, position: int, header: BatchHeader, from_offset: int
+    ) -> list[ConsumerRecord]:
+        """The batch's records from an offset on. Raises CorruptRecords, naming the partition."""
+        topic, partition = key
+        try:
+            if self._check_crcs:
+                verify_crc(view, position, header)
+            records = decode_records(view, header, position, copy=True)
+        except CorruptRecords as error:
+            raise CorruptRecords(f"{key}: {error}") from error
+        kind = header.timestamp_type
+        epoch = header.partition_leader_epoch
+        new = tuple.__new__
+        if records and records[0].offset < from_offset:
+            records = [each for each in records if each.offset >= from_offset]
+        made = [
+            new(ConsumerRecord, (topic, partition, offset, timestamp, kind, record_key, value, headers, epoch))
+            for offset, timestamp, record_key, value, headers in records
+        ]
+        if self._key_deserializer is not None or self._value_deserializer is not None:
+            return [self._deserialized(each) for each in made]
+        return made
+
+    def _deserialized(self, record: ConsumerRecord) -> ConsumerRecord:
+        key: Any = record.key
+        value: Any = record.value
+        if self._key_deserializer is not None:
+            key = self._key_deserializer(record.topic, key)
+        if self._value_deserializer is not None:
+            value = self._value_deserializer(record.topic, value)
+        return record._replace(key=key, value=value)

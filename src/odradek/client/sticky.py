@@ -1,0 +1,148 @@
+"""The sticky assignment: balanced first, then as few partitions moved as possible (KIP-54). Pure and deterministic.
+
+Balanced means that no member could take a partition from another with at least two more. Kept is what a member
+claims to own, unless a member of a later generation claims it too; of the same generation, both lose it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+
+from odradek.client.model import TopicPartition
+
+Claims = Mapping[str, tuple[Sequence[TopicPartition], int]]
+"""(partitions, generation) that each member claims to own."""
+
+
+def assign_sticky(
+    counts: Mapping[str, int], topics: Mapping[str, Sequence[str]], claims: Claims
+) -> dict[str, list[TopicPartition]]:
+    """Every partition of `counts` that anybody's `topics` name to exactly one such member; lists are sorted."""
+    wanted = {member_id: set(names) for member_id, names in topics.items()}
+    subscribers: dict[str, list[str]] = defaultdict(list)
+    for member_id in sorted(topics):
+        for name in wanted[member_id]:
+            subscribers[name].append(member_id)
+    partitions = [
+        TopicPartition(name, number) for name in sorted(counts) if name in subscribers for number in range(counts[name])
+    ]
+    owner = _valid_claims(set(partitions), wanted, claims)
+    held: dict[str, set[TopicPartition]] = {member_id: set() for member_id in topics}
+    for partition, member_id in owner.items():
+        held[member_id].add(partition)
+    loads = {member_id: len(each) for member_id, each in held.items()}
+    # Those with the fewest candidates first: they have the least choice.
+    free = sorted((each for each in partitions if each not in owner), key=lambda p: (len(subscribers[p.topic]), p))
+    if len({frozenset(each) for each in wanted.values()}) <= 1:
+        _share_evenly(held, free, len(partitions), claims)
+    else:
+        for partition in free:
+            member_id = min(subscribers[partition.topic], key=lambda m: (loads[m], m))
+            held[member_id].add(partition)
+            loads[member_id] += 1
+        _balance(held, loads, subscribers)
+    return {member_id: sorted(held[member_id]) for member_id in topics}
+
+
+def _valid_claims(
+    partitions: set[TopicPartition], wanted: Mapping[str, set[str]], claims: Claims
+) -> dict[TopicPartition, str]:
+    best: dict[TopicPartition, int] = {}
+    owner: dict[TopicPartition, str] = {}
+    for member_id in sorted(claims):
+        claimed, generation = claims[member_id]
+        for each in claimed:
+            if each not in partitions or each.topic not in wanted[member_id]:
+                continue
+            before = best.get(each)
+            if before is None or generation > before:
+                best[each] = generation
+                owner[each] = member_id
+            elif generation == before and owner.get(each) != member_id:
+                owner.pop(each, None)
+    return owner
+
+
+def _share_evenly(held: dict[str, set[TopicPartition]], free: list[TopicPartition], total: int, claims: Claims) -> None:
+    """All members want the same topics: everybody gets the quotient, some one more; surplus is given up."""
+    if not held:
+        return
+    quota, extra = divmod(total, len(held))
+    # Whoever holds more already is the one to get one more: that moves the least.
+    ranked = sorted(held, key=lambda m: (-len(held[m]), m))
+    targets = {member_id: quota + (index < extra) for index, member_id in enumerate(ranked)}
+    pool = list(free)
+    for member_id in ranked:
+        surplus = len(held[member_id]) - targets[member_id]
+        if surplus > 0:
+            released = sorted(held[member_id])[-surplus:]
+            held[member_id].difference_update(released)
+            pool += released
+    pool.sort()
+    pool.reverse()
+    needy = sorted((m for m in held if len(held[m]) < targets[m]), key=lambda m: (len(held[m]), m))
+    while needy:
+        # In turns, so that a topic's partitions spread over the members.
+        for member_id in list(needy):
+            if len(held[member_id]) < targets[member_id]:
+                held[member_id].add(pool.pop())
+            else:
+                needy.remove(member_id)
+    assert not pool, (total, claims)
+
+
+def _balance(
+    held: dict[str, set[TopicPartition]], loads: dict[str, int], subscribers: Mapping[str, Sequence[str]]
+) -> None:
+    """Move partitions from fuller to emptier members, directly or along chains, while that evens them out."""
+    while True:
+        for member_id in sorted(held, key=lambda m: (-loads[m], m)):
+            path = _way_down(member_id, held, loads, subscribers)
+            if path:
+                break
+        else:
+            return
+        for source, partition, target in path:
+            held[source].discard(partition)
+            held[target].add(partition)
+        loads[path[0][0]] -= 1
+        loads[path[-1][2]] += 1
+
+
+def _way_down(
+    start: str,
+    held: Mapping[str, set[TopicPartition]],
+    loads: Mapping[str, int],
+    subscribers: Mapping[str, Sequence[str]],
+) -> list[tuple[str, TopicPartition, str]]:
+    """Moves that take one partition off `start` and leave a member with at least two fewer one fuller; shortest first.
+
+    A chain may pass through members in between whose load stays. Each step lowers the sum of squared loads, so that
+    balancing ends.
+    """
+    came_from: dict[str, tuple[str, TopicPartition]] = {}
+    seen = {start}
+    frontier = [start]
+    while frontier:
+        reached: list[str] = []
+        for member_id in frontier:
+            topics: dict[str, TopicPartition] = {}
+            for partition in sorted(held[member_id]):
+                topics[partition.topic] = partition
+            for topic, partition in topics.items():
+                for other in subscribers[topic]:
+                    if other not in seen:
+                        seen.add(other)
+                        came_from[other] = (member_id, partition)
+                        reached.append(other)
+        best = min((m for m in reached if loads[m] + 1 < loads[start]), key=lambda m: (loads[m], m), default=None)
+        if best is not None:
+            path = []
+            while best != start:
+                source, partition = came_from[best]
+                path.append((source, partition, best))
+                best = source
+            return path[::-1]
+        frontier = reached
+    return []
