@@ -3,8 +3,8 @@
 A table per message: `key` (request, response) or `record_type` (coordinator records), `versions` that are valid,
 `flexible` versions (KIP-482), `fields`, and under `structs` the fields of nested structs. A field: `name`, `type`
 (`[]T` is an array), and where they differ from the usual: `versions` (else all), `nullable` versions, `default`
-("null" is null), `tag` with `tagged` versions (else the field's own), `ignorable` (dropped without complaint in a
-version that lacks it), `flexible = "none"` (never compact).
+("null" is null), `tag` (a tagged field in all its versions), `ignorable` (dropped without complaint in a version that
+lacks it), `flexible = "none"` (never compact).
 """
 
 from __future__ import annotations
@@ -61,13 +61,17 @@ class Field:
     nullable: Versions
     default: Any
     tag: int | None
-    tagged: Versions
     ignorable: bool
     never_flexible: bool
 
     @property
     def attribute(self) -> str:
         return snake(self.name) + "_" * keyword.iskeyword(snake(self.name))
+
+    @property
+    def tagged(self) -> Versions:
+        """The versions in which this is a tagged field."""
+        return NO_VERSIONS if self.tag is None else self.versions
 
     @property
     def is_struct(self) -> bool:
@@ -109,13 +113,10 @@ def snake(name: str) -> str:
 
 
 def _field(row: dict[str, Any], valid: Versions) -> Field:
-    known = {"name", "type", "versions", "nullable", "default", "tag", "tagged", "ignorable", "flexible"}
+    known = {"name", "type", "versions", "nullable", "default", "tag", "ignorable", "flexible"}
     if row.keys() - known:
         raise ValueError(f"unknown keys {sorted(row.keys() - known)} in {row}")
     versions = parse_versions(row["versions"]).clip(valid) if "versions" in row else valid
-    tagged = NO_VERSIONS
-    if "tag" in row:
-        tagged = parse_versions(row["tagged"]).clip(valid) if "tagged" in row else versions
     return Field(
         name=row["name"],
         element=row["type"].removeprefix("[]"),
@@ -124,7 +125,6 @@ def _field(row: dict[str, Any], valid: Versions) -> Field:
         nullable=parse_versions(row.get("nullable", "none")).clip(valid),
         default=row.get("default"),
         tag=row.get("tag"),
-        tagged=tagged,
         ignorable=row.get("ignorable", False),
         never_flexible=row.get("flexible") == "none",
     )

@@ -202,7 +202,8 @@ class StructEmitter:
             if default == "[]":
                 default = out.use("EMPTY")
             elif default.endswith("()"):
-                annotation, default = f"{self.element_type(field)} | None", "None"
+                annotation = f"{self.element_type(field)} | None"
+                default = out.use("UNSET") if field.nullable else "None"
             out.add(f"    {field.attribute}: {annotation} = {default},")
         out.add(") -> None:")
         out.depth += 1
@@ -210,8 +211,9 @@ class StructEmitter:
             name, default = field.attribute, self.default(field)
             if default == "[]":
                 out.add(f"self.{name} = [] if {name} is EMPTY else {name}")
-            elif default.endswith("()") and not field.nullable:
-                out.add(f"self.{name} = {default} if {name} is None else {name}")
+            elif default.endswith("()"):
+                unset = "UNSET" if field.nullable else "None"
+                out.add(f"self.{name} = {default} if {name} is {unset} else {name}")
             else:
                 out.add(f"self.{name} = {name}")
         out.depth -= 1

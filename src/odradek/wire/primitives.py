@@ -17,6 +17,8 @@ ZERO_UUID: Final = bytes(16)
 NEVER_FLEXIBLE: Final = 0x7FFF
 # Default of every array parameter of a message: the constructor puts a fresh list in its place, so None can be null.
 EMPTY: Final[list[Any]] = []
+# Default of a nullable struct parameter whose default is not null.
+UNSET: Final[Any] = object()
 
 _INT16 = struct.Struct(">h")
 _INT32 = struct.Struct(">i")

@@ -13,6 +13,7 @@ from odradek.wire.primitives import (
     EMPTY,
     ENCODE_FAULTS,
     NEVER_FLEXIBLE,
+    UNSET,
     ZERO_UUID,
     DecodeError,
     EncodeError,
@@ -372,7 +373,7 @@ class ConsumerGroupMemberMetadataValue:
         subscribed_topic_regex: str | None = "",
         rebalance_timeout_ms: int = -1,
         server_assignor: str | None = "",
-        classic_member_metadata: ConsumerGroupMemberMetadataValueClassicMemberMetadata | None = None,
+        classic_member_metadata: ConsumerGroupMemberMetadataValueClassicMemberMetadata | None = UNSET,
     ) -> None:
         self.instance_id = instance_id
         self.rack_id = rack_id
@@ -382,7 +383,9 @@ class ConsumerGroupMemberMetadataValue:
         self.subscribed_topic_regex = subscribed_topic_regex
         self.rebalance_timeout_ms = rebalance_timeout_ms
         self.server_assignor = server_assignor
-        self.classic_member_metadata = classic_member_metadata
+        self.classic_member_metadata = (
+            ConsumerGroupMemberMetadataValueClassicMemberMetadata() if classic_member_metadata is UNSET else classic_member_metadata
+        )
 
     @classmethod
     def decode(cls, view: memoryview, position: int, version: int) -> tuple[Self, int]:
