@@ -1,0 +1,180 @@
+"""The blocking face: an event loop in a background thread that runs the clients' coroutines.
+
+    with Blocking() as blocking:
+        producer = blocking.open(Producer(bootstrap_servers="127.0.0.1:9092"))
+        delivery = blocking.run(producer.send("lines", b"hello"))
+        print(blocking.run(delivery).offset)
+        consumer = blocking.open(Consumer("lines", group_id="readers"))
+        for record in blocking.iterate(consumer):
+            ...
+
+There is no second class per client: every coroutine goes through `run`, every plain method through `call`. All threads
+of a process may use one `Blocking`; `shared()` is the process's own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import os
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from types import TracebackType
+from typing import Any, Final, ParamSpec, Protocol, Self, TypeVar
+
+from odradek.client.consumer import Consumer
+from odradek.client.errors import ClientClosed
+from odradek.client.model import ConsumerRecord
+
+T = TypeVar("T")
+P = ParamSpec("P")
+
+_POLL_MS: Final = 1_000
+
+
+class Client(Protocol):
+    """Producer, Consumer, Admin: what can be started and closed."""
+
+    async def start(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+
+ClientT = TypeVar("ClientT", bound=Client)
+
+
+class Blocking:
+    """Runs coroutines for threads that have no event loop. Not to be used from within a coroutine."""
+
+    __slots__ = ("_clients", "_lock", "_loop", "_pid", "_thread")
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._clients: list[Client] = []
+        self._pid = os.getpid()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def run(self, awaitable: Awaitable[T], timeout_s: float | None = None) -> T:
+        """The awaitable's result, or what it raises; TimeoutError (and it is cancelled) after timeout_s."""
+        future = asyncio.run_coroutine_threadsafe(_await(awaitable), self._running())
+        try:
+            return future.result(timeout_s)
+        except (KeyboardInterrupt, concurrent.futures.TimeoutError):
+            future.cancel()
+            raise
+
+    def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """A plain method of a client, called where its loop runs (`seek`, `assign`, `send_nowait`, ...)."""
+
+        async def called() -> T:
+            return function(*args, **kwargs)
+
+        return self.run(called())
+
+    def open(self, client: ClientT) -> ClientT:
+        """Start a client; it is closed together with this."""
+        self.run(client.start())
+        with self._lock:
+            self._clients.append(client)
+        return client
+
+    def close_client(self, client: Client) -> None:
+        """Close one client before the others."""
+        with self._lock:
+            if client in self._clients:
+                self._clients.remove(client)
+        self.run(client.close())
+
+    def iterate(self, consumer: Consumer, idle_timeout_s: float | None = None) -> Iterator[ConsumerRecord]:
+        """Records as they come: for ever, or until none came for idle_timeout_s."""
+        wait_ms = _POLL_MS if idle_timeout_s is None else idle_timeout_s * 1000
+        while True:
+            records = self.run(consumer.poll(wait_ms))
+            yield from records
+            if not records and idle_timeout_s is not None:
+                return
+
+    def close(self) -> None:
+        """Close all clients, the last opened first, and end the thread. The first failure is raised at the end."""
+        with self._lock:
+            clients, self._clients = self._clients[::-1], []
+            loop, thread = self._loop, self._thread
+        if loop is None or thread is None or self._pid != os.getpid():
+            return
+        failure: BaseException | None = None
+        for client in clients:
+            try:
+                self.run(client.close())
+            except Exception as error:  # noqa: BLE001 - the others must be closed too; the error is raised below
+                failure = failure or error
+        with self._lock:
+            self._loop = self._thread = None
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        if failure is not None:
+            raise failure
+
+    def _running(self) -> asyncio.AbstractEventLoop:
+        with self._lock:
+            if self._pid != os.getpid():
+                raise ClientClosed("this process was forked from the one whose thread ran the clients: make new ones")
+            if self._loop is None:
+                ready = threading.Event()
+                self._loop = _new_loop()
+                self._thread = threading.Thread(
+                    target=_serve, args=(self._loop, ready), name="odradek-client", daemon=True
+                )
+                self._thread.start()
+                ready.wait()
+            return self._loop
+
+
+_shared: dict[int, Blocking] = {}
+_shared_lock = threading.Lock()
+
+
+def shared() -> Blocking:
+    """The process's own `Blocking`, made when first asked for, after a fork anew. It lives as long as the process."""
+    with _shared_lock:
+        found = _shared.get(os.getpid())
+        if found is None:
+            _shared.clear()
+            found = _shared[os.getpid()] = Blocking()
+        return found
+
+
+async def _await(awaitable: Awaitable[T]) -> T:
+    return await awaitable
+
+
+def _new_loop() -> asyncio.AbstractEventLoop:
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop()
+    loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
+    return loop
+
+
+def _serve(loop: asyncio.AbstractEventLoop, ready: threading.Event) -> None:
+    asyncio.set_event_loop(loop)
+    loop.call_soon(ready.set)
+    try:
+        loop.run_forever()
+    finally:
+        pending: set[asyncio.Task[Any]] = asyncio.all_tasks(loop)
+        for task in pending:
+            task.cancel()
+        if pending:
+            loop.run_until_complete(asyncio.gather(*pending, return_exceptions=True))
+        loop.run_until_complete(loop.shutdown_asyncgens())
+        loop.close()
