@@ -33,7 +33,7 @@ def test_an_unknown_version_of_api_versions_is_answered_with_the_table(
     odradek_broker: Any, connect: Connect, bystander: Any
 ) -> None:
     client = connect(odradek_broker.bootstrap)
-    client.socket.sendall(request(18, 99))
+    client.socket.sendall(request(18, 99, b"\0"))
     answer = memoryview(client.receive_frame())
     assert answer[:4] == b"\0\0\0\7"
     table, end = api_versions.ApiVersionsResponse.decode(answer, 4, 0)
