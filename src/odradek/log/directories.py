@@ -25,7 +25,6 @@ from odradek.log.checkpoints import (
     format_meta_properties,
     format_offsets,
     format_partition_metadata,
-    parse_clean_shutdown,
     parse_meta_properties,
     parse_offsets,
     parse_partition_metadata,
@@ -51,7 +50,6 @@ class LogDirectory:
     """One of `log.dirs`."""
 
     __slots__ = (
-        "clean",
         "directory_id",
         "known",
         "lock",
@@ -59,6 +57,7 @@ class LogDirectory:
         "offline",
         "path",
         "recovery_points",
+        "unrecovered",
         "watermarks",
     )
 
@@ -68,8 +67,8 @@ class LogDirectory:
         self.lock: DirectoryLock | None = None
         self.offline: str | None = None
         """Why it is not used any more."""
-        self.clean = False
-        """Whether the last run closed it cleanly, so that its logs need no recovery."""
+        self.unrecovered: set[TopicPartition] = set()
+        """Partitions that an unclean stop left and nobody has opened since."""
         self.known = 0
         """Partitions that it holds."""
         self.recovery_points: dict[TopicPartition, int] = {}
@@ -129,6 +128,13 @@ class LogDirectories:
         """Take the directories into use. Raises LogDirectoryError when one is another node's, or locked, or all fail."""
         if producer_id_expiration_ms is not None:
             self._environment.producer_id_expiration_ms = producer_id_expiration_ms
+        try:
+            self._load_directories(cluster_id, node_id)
+        except LogDirectoryError:
+            self._unlock()
+            raise
+
+    def _load_directories(self, cluster_id: str, node_id: int) -> None:
         for directory in self._directories:
             try:
                 self._load_directory(directory, cluster_id, node_id)
@@ -149,9 +155,8 @@ class LogDirectories:
             raise LogDirectoryError(f"{path}: another process uses this log directory (it holds {LOCK})") from error
         names = disk.list(path)
         self._check_identity(directory, META_PROPERTIES in names, cluster_id, node_id)
-        if CLEAN_SHUTDOWN in names:
-            parse_clean_shutdown(disk.read_file(f"{path}/{CLEAN_SHUTDOWN}"))
-            directory.clean = True
+        clean = CLEAN_SHUTDOWN in names
+        if clean:
             disk.remove(f"{path}/{CLEAN_SHUTDOWN}")
         directory.recovery_points = self._read_offsets(path, RECOVERY_POINTS, names)
         directory.log_starts = self._read_offsets(path, LOG_START_OFFSETS, names)
@@ -170,6 +175,8 @@ class LogDirectories:
                 raise LogDirectoryError(f"{name} is in two log directories, {other.path} and {path}: remove one")
             self._where[key] = directory
             directory.known += 1
+            if not clean:
+                directory.unrecovered.add(key)
 
     def _check_identity(self, directory: LogDirectory, exists: bool, cluster_id: str, node_id: int) -> None:
         path = f"{directory.path}/{META_PROPERTIES}"
@@ -300,8 +307,9 @@ class LogDirectories:
             self._environment,
             recovery_point=directory.recovery_points.get(key, 0),
             log_start_offset=directory.log_starts.get(key, 0),
-            clean=directory.clean,
+            clean=key not in directory.unrecovered,
         )
+        directory.unrecovered.discard(key)
         self._logs[key] = log
         return log
 
@@ -326,6 +334,7 @@ class LogDirectories:
         if directory is None:
             return
         directory.known -= 1
+        directory.unrecovered.discard(key)
         for offsets in (directory.recovery_points, directory.log_starts, directory.watermarks):
             offsets.pop(key, None)
         path = f"{directory.path}/{topic}-{partition}"
@@ -476,12 +485,15 @@ class LogDirectories:
                 self.checkpoint_high_watermarks(high_watermarks)
             for directory in self._directories:
                 self._mark_clean(directory, broker_epoch)
+        self._unlock()
+        for log in self._logs.values():
+            self._environment.files.forget_directory(log.directory)
+
+    def _unlock(self) -> None:
         for directory in self._directories:
             if directory.lock is not None:
                 directory.lock.release()
                 directory.lock = None
-        for log in self._logs.values():
-            self._environment.files.forget_directory(log.directory)
 
     async def _close_log(self, log: PartitionLog) -> None:
         try:
@@ -495,9 +507,7 @@ class LogDirectories:
     def _mark_clean(self, directory: LogDirectory, broker_epoch: int) -> None:
         if directory.offline is not None:
             return
-        mine = [key for key, where in self._where.items() if where is directory]
-        untouched = any(key not in self._logs for key in mine)
-        if untouched and not directory.clean:
+        if directory.unrecovered:
             # Nobody has looked at what the last crash left in these: the next start must.
             return
         if any(log.is_dirty for key, log in self._logs.items() if self._where[key] is directory):

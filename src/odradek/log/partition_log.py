@@ -69,6 +69,7 @@ class PartitionLog:
         "_environment",
         "_epochs_dirty",
         "_failed",
+        "_flush_after",
         "_jitter_ms",
         "_snapshots",
         "_tail",
@@ -168,6 +169,7 @@ class PartitionLog:
         """Obey other settings from now on."""
         self.config = config
         self._target_codec = config.target_codec
+        self._flush_after = config.flush_messages - 1
         self._draw_jitter()
         for segment in self.segments:
             segment.configure(config.index_interval_bytes, config.segment_index_bytes)
@@ -260,7 +262,7 @@ class PartitionLog:
         if has_producer:
             self.producers.apply(header, base_offset)
         self.end_offset = last_offset + 1
-        if last_offset - self.recovery_point >= config.flush_messages:
+        if last_offset - self.recovery_point >= self._flush_after:
             self.flush(snapshot=bool(self.producers.producers))
         return tuple.__new__(AppendResult, (base_offset, last_offset, NO_TIMESTAMP, self.log_start_offset, False))
 
@@ -330,7 +332,7 @@ class PartitionLog:
             if header.has_producer_id:
                 self._replay_producer(segment, data, position, header)
         self.end_offset = last.next_offset
-        if self.end_offset - self.recovery_point > self.config.flush_messages:
+        if self.end_offset - self.recovery_point > self._flush_after:
             self.flush(snapshot=bool(self.producers.producers))
         return AppendResult(first.base_offset, last.last_offset, log_append_time_ms, self.log_start_offset, False)
 

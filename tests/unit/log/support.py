@@ -49,7 +49,9 @@ def batch(
     )
 
 
-def produced(producer_id: int, sequence: int, count: int = 1, *, epoch: int = 0, transactional: bool = False) -> memoryview:
+def produced(
+    producer_id: int, sequence: int, count: int = 1, *, epoch: int = 0, transactional: bool = False
+) -> memoryview:
     return batch(
         count,
         producer_id=producer_id,
@@ -75,11 +77,18 @@ def open_log(
     directory: object, config: LogConfig | None = None, env: LogEnvironment | None = None, **kwargs: int | bool
 ) -> PartitionLog:
     return PartitionLog.open(
-        "topic", 0, f"{directory}/topic-0", config or LogConfig(), env or environment(), **kwargs  # type: ignore[arg-type]
+        "topic",
+        0,
+        f"{directory}/topic-0",
+        config or LogConfig(),
+        env or environment(),
+        **kwargs,  # type: ignore[arg-type]
     )
 
 
-def put(log: PartitionLog, data: memoryview, *, epoch: int = 0, origin: Origin = Origin.CLIENT, now: int = NOW) -> AppendResult:
+def put(
+    log: PartitionLog, data: memoryview, *, epoch: int = 0, origin: Origin = Origin.CLIENT, now: int = NOW
+) -> AppendResult:
     return log.append(data, leader_epoch=epoch, now_ms=now, origin=origin)
 
 

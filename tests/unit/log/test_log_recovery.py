@@ -20,7 +20,9 @@ def files(log: PartitionLog, suffix: str) -> list[Path]:
     return sorted(Path(log.directory).glob("*" + suffix))
 
 
-def reopen(directory: object, *, recovery_point: int = 0, clean: bool = False, config: LogConfig = SMALL) -> PartitionLog:
+def reopen(
+    directory: object, *, recovery_point: int = 0, clean: bool = False, config: LogConfig = SMALL
+) -> PartitionLog:
     return open_log(directory, config, recovery_point=recovery_point, clean=clean)
 
 

@@ -178,14 +178,19 @@ class LogMachine(RuleBasedStateMachine):
         for written in self.written:
             if written.base >= last.base_offset:
                 position += len(written.data)
-                if position > size and (size + len(garbage) < position or not self._restores(written, position, size, garbage)):
+                if position > size and (
+                    size + len(garbage) < position or not self._restores(written, position, size, garbage)
+                ):
                     break
             kept.append(written)
+        if kept and kept[-1].last + 1 < self.start:
+            # More was lost than DeleteRecords had left: the log begins anew where it was said to start.
+            kept = []
         self.written = kept
         self.log = open_log(
             self.directory, self.config, self.environment, recovery_point=durable, log_start_offset=self.start
         )
-        self.check_end(default=self.log.segments[-1].base_offset if not kept else None)
+        assert self.end == (kept[-1].last + 1 if kept else self.log.segments[-1].base_offset)
         self.start = self.log.log_start_offset
         self.epoch += 1
 
@@ -194,9 +199,6 @@ class LogMachine(RuleBasedStateMachine):
         """Whether the garbage happens to be the very bytes that were cut off."""
         missing = written.data[len(written.data) - (position - size) :]
         return garbage.startswith(missing)
-
-    def check_end(self, default: int | None) -> None:
-        assert self.end == (self.written[-1].last + 1 if default is None else default)
 
     @invariant()
     def agrees(self) -> None:

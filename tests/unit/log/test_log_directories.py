@@ -1,0 +1,281 @@
+"""Several log directories: starting, placing, deleting, failing, closing."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from odradek.log.checkpoints import MetaProperties, parse_offsets
+from odradek.log.config import LogConfig
+from odradek.log.directories import LogDirectories, LogDirectoryError
+from odradek.log.partition_log import PartitionLog
+from odradek.ports.disk import SystemDisk
+from odradek.ports.randomness import SeededRandom
+from odradek.wire.errors import ErrorCode, KafkaError
+from tests.unit.log.support import NOW, StandingClock, batch, fetched, produced, put
+
+TOPIC = b"t" * 16
+OTHER = b"o" * 16
+CONFIG = LogConfig(segment_bytes=500, file_delete_delay_ms=1000)
+
+
+class FailingDisk(SystemDisk):
+    """Fails writes below a path, as a broken device does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.broken: str | None = None
+
+    def open(self, path: str, *, create: bool = False) -> Any:
+        if self.broken and path.startswith(self.broken):
+            raise OSError(5, "Input/output error", path)
+        return super().open(path, create=create)
+
+
+def start(*paths: Path, disk: SystemDisk | None = None, node: int = 1, cluster: str = "c") -> LogDirectories:
+    made = LogDirectories(
+        disk or SystemDisk(), StandingClock(), SeededRandom(str(paths)), [str(path) for path in paths]
+    )
+    made.report = lambda text: None
+    made.load(cluster_id=cluster, node_id=node)
+    return made
+
+
+def stop(directories: LogDirectories, **kwargs: Any) -> None:
+    asyncio.run(directories.close(**kwargs))
+
+
+def topic(directories: LogDirectories, partition: int = 0, topic_id: bytes = TOPIC) -> PartitionLog:
+    return directories.open("a-topic", partition, topic_id, CONFIG)
+
+
+def test_a_clean_stop_and_start(tmp_path: Path) -> None:
+    first = start(tmp_path)
+    log = topic(first)
+    for sequence in range(10):
+        put(log, produced(1, sequence))
+    log.advance_log_start(1)
+    stop(first, high_watermarks={("a-topic", 0): 9}, broker_epoch=5)
+    assert (tmp_path / ".kafka_cleanshutdown").read_bytes() == b'{"version":0,"brokerEpoch":5}'
+    assert parse_offsets((tmp_path / "recovery-point-offset-checkpoint").read_bytes()) == {("a-topic", 0): 10}
+    assert parse_offsets((tmp_path / "log-start-offset-checkpoint").read_bytes()) == {("a-topic", 0): 1}
+    second = start(tmp_path)
+    assert not (tmp_path / ".kafka_cleanshutdown").exists()
+    assert second.high_watermark("a-topic", 0) == 9
+    assert second.partitions() == [("a-topic", 0)]
+    assert second.size_bytes("a-topic", 0) == log.size_bytes
+    assert second.opened() == []
+    again = topic(second)
+    assert topic(second) is again
+    assert (again.log_start_offset, again.end_offset, again.recovery_point) == (1, 10, 10)
+    assert put(again, produced(1, 9)).duplicate
+    stop(second, clean=False)
+
+
+def test_a_crash_and_start(tmp_path: Path) -> None:
+    first = start(tmp_path)
+    for partition in range(3):
+        put(topic(first, partition), batch(3))
+    first.checkpoint_recovery_points()
+    stop(first, clean=False)
+    second = start(tmp_path)
+    assert len(second.directories[0].unrecovered) == 3
+    assert topic(second, 0).end_offset == 3
+    stop(second)
+    assert not (tmp_path / ".kafka_cleanshutdown").exists(), "two partitions were never looked at after the crash"
+    third = start(tmp_path)
+    for partition in range(3):
+        assert topic(third, partition).end_offset == 3
+    stop(third)
+    assert (tmp_path / ".kafka_cleanshutdown").exists()
+    fourth = start(tmp_path)
+    stop(fourth)
+    assert (tmp_path / ".kafka_cleanshutdown").exists(), "untouched, and clean before"
+
+
+def test_flushing_spares_the_next_start_the_reading(tmp_path: Path) -> None:
+    first = start(tmp_path)
+    put(topic(first), batch(3))
+    asyncio.run(first.flush())
+    first.checkpoint_recovery_points()
+    stop(first, clean=False)
+    second = start(tmp_path)
+    assert topic(second).recovery_point == 3
+    stop(second)
+
+
+def test_rolled_segments_are_synced_by_work(tmp_path: Path) -> None:
+    directories = start(tmp_path)
+    called: list[int] = []
+    directories.on_work = lambda: called.append(1)
+    log = topic(directories)
+    while len(log.segments) < 3:
+        put(log, batch(value=b"x" * 200))
+    assert called
+    assert log.recovery_point == 0
+    asyncio.run(directories.work(NOW))
+    assert log.recovery_point == log.active_base_offset
+    stop(directories)
+
+
+def test_placement_is_balanced(tmp_path: Path) -> None:
+    directories = start(tmp_path / "a", tmp_path / "b", tmp_path / "c")
+    for partition in range(7):
+        directories.create("t", partition, TOPIC)
+    assert sorted(directory.known for directory in directories.directories) == [2, 2, 3]
+    directories.create("t", 0, TOPIC)
+    assert len(directories.partitions()) == 7
+    stop(directories)
+    again = start(tmp_path / "a", tmp_path / "b", tmp_path / "c")
+    assert sorted(again.partitions()) == [("t", partition) for partition in range(7)]
+    stop(again)
+
+
+def test_deletion_is_at_once_and_finished_later(tmp_path: Path) -> None:
+    directories = start(tmp_path)
+    log = topic(directories)
+    put(log, batch())
+    read = log.read(0, 1000, upper_offset=1)
+    directories.delete("a-topic", 0, 1000)
+    assert directories.partitions() == []
+    (doomed,) = tmp_path.glob("a-topic-0.*-delete")
+    with pytest.raises(KafkaError) as caught:
+        put(log, batch())
+    assert caught.value.code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert asyncio.run(directories.work(NOW)) == NOW + 1000
+    assert doomed.exists()
+    assert asyncio.run(directories.work(NOW + 1000)) is None
+    assert not doomed.exists()
+    part = read.ranges[0]
+    assert len(part.file.read(part.position, part.size)) == part.size, "what is being sent stays readable"
+    assert topic(directories, topic_id=OTHER).end_offset == 0
+    stop(directories)
+
+
+def test_a_deletion_cut_short_is_finished_at_the_next_start(tmp_path: Path) -> None:
+    first = start(tmp_path)
+    topic(first)
+    first.delete("a-topic", 0, 1_000_000)
+    stop(first, clean=False)
+    second = start(tmp_path)
+    assert second.partitions() == []
+    asyncio.run(second.work(NOW))
+    assert not list(tmp_path.glob("*-delete"))
+    stop(second)
+
+
+def test_a_topic_recreated_meanwhile_begins_empty(tmp_path: Path) -> None:
+    first = start(tmp_path)
+    put(topic(first), batch(4))
+    stop(first)
+    second = start(tmp_path)
+    assert topic(second, topic_id=OTHER).end_offset == 0
+    assert len(list(tmp_path.glob("a-topic-0.*-delete"))) == 1
+    stop(second)
+
+
+def test_segments_deleted_by_retention_go_after_the_delay(tmp_path: Path) -> None:
+    directories = start(tmp_path)
+    log = topic(directories)
+    while len(log.segments) < 3:
+        put(log, batch(value=b"x" * 200))
+    log.advance_log_start(log.active_base_offset)
+    assert log.delete_old_segments(NOW, log.end_offset) == 2
+    assert len(list((tmp_path / "a-topic-0").glob("*.log.deleted"))) == 2
+    asyncio.run(directories.work(NOW + 1000))
+    assert not list((tmp_path / "a-topic-0").glob("*.deleted"))
+    assert fetched(log, log.log_start_offset) == [log.log_start_offset]
+    stop(directories)
+
+
+def test_other_peoples_directories_are_refused(tmp_path: Path) -> None:
+    first = start(tmp_path)
+    with pytest.raises(LogDirectoryError, match=r"another process uses.*\.lock"):
+        start(tmp_path)
+    stop(first)
+    with pytest.raises(LogDirectoryError, match="belongs to cluster c, and this broker to d"):
+        start(tmp_path, cluster="d")
+    with pytest.raises(LogDirectoryError, match="belongs to node 1, and this broker is configured as 2"):
+        start(tmp_path, node=2)
+    found = LogDirectories.stored_identity(SystemDisk(), [str(tmp_path / "missing"), str(tmp_path)])
+    assert found[:2] == MetaProperties("c", 1, None)[:2]
+    assert found.directory_id is not None
+    (tmp_path / "meta.properties").write_text("version=9\n")
+    with pytest.raises(LogDirectoryError, match="unknown version 9"):
+        LogDirectories.stored_identity(SystemDisk(), [str(tmp_path)])
+
+
+def test_the_same_partition_twice_is_refused(tmp_path: Path) -> None:
+    for name in "ab":
+        (tmp_path / name / "t-0").mkdir(parents=True)
+    with pytest.raises(LogDirectoryError, match="t-0 is in two log directories"):
+        start(tmp_path / "a", tmp_path / "b")
+
+
+def test_broken_checkpoints_cost_only_time(tmp_path: Path) -> None:
+    first = start(tmp_path)
+    put(topic(first), batch(4))
+    stop(first)
+    for name in ("recovery-point", "replication", "log-start"):
+        (tmp_path / f"{name}-offset-checkpoint").write_bytes(b"0\n7\n")
+    (tmp_path / ".kafka_cleanshutdown").unlink()
+    (tmp_path / "a-topic-0" / "partition.metadata").write_bytes(b"")
+    second = start(tmp_path)
+    assert topic(second).end_offset == 4
+    stop(second)
+
+
+def test_a_failed_directory_goes_offline_and_the_other_serves(tmp_path: Path) -> None:
+    disk = FailingDisk()
+    directories = start(tmp_path / "a", tmp_path / "b", disk=disk)
+    offline: list[str] = []
+    directories.on_offline = offline.append
+    for partition in range(4):
+        put(topic(directories, partition), batch())
+    disk.broken = str(tmp_path / "a")
+    for log in directories.opened():
+        log.release()
+    victims = [p for p in range(4) if directories.directory_of("a-topic", p) is directories.directories[0]]
+    assert len(victims) == 2
+    for partition in range(4):
+        if partition in victims:
+            with pytest.raises(KafkaError) as caught:
+                put(topic(directories, partition), batch())
+            assert caught.value.code == ErrorCode.KAFKA_STORAGE_ERROR
+        else:
+            assert put(topic(directories, partition), batch()).first_offset == 1
+    assert offline == [str(tmp_path / "a")]
+    directories.create("a-topic", 9, TOPIC)
+    assert directories.directory_of("a-topic", 9) is directories.directories[1]
+    stop(directories)
+    assert not (tmp_path / "a" / ".kafka_cleanshutdown").exists()
+    assert (tmp_path / "b" / ".kafka_cleanshutdown").exists()
+
+
+def test_an_unusable_directory_at_start(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    directories = start(tmp_path / "file", tmp_path / "good")
+    assert directories.directories[0].offline is not None
+    assert topic(directories).end_offset == 0
+    stop(directories)
+    with pytest.raises(LogDirectoryError, match="no log directory can be used"):
+        start(tmp_path / "file")
+
+
+def test_idle_logs_hold_no_open_file(tmp_path: Path) -> None:
+    directories = LogDirectories(SystemDisk(), StandingClock(), SeededRandom(1), [str(tmp_path)], open_files=4)
+    directories.load(cluster_id="c", node_id=1)
+    for partition in range(20):
+        put(topic(directories, partition), batch())
+    held = (
+        [path for path in Path("/proc/self/fd").iterdir() if str(tmp_path) in str(path.resolve())]
+        if Path("/proc/self/fd").exists()
+        else []
+    )
+    assert len(held) <= 5  # four and the lock
+    for partition in range(20):
+        assert fetched(topic(directories, partition), 0) == [0]
+    stop(directories)

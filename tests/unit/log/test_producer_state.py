@@ -1,0 +1,164 @@
+"""Sequences, epochs, open transactions, snapshots."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from odradek.log.producer_state import CorruptSnapshot, ProducerStates, decode_snapshot
+from odradek.records.batch import MAX_SEQUENCE, BatchHeader, parse_header
+from odradek.records.control import ControlRecord, ControlType
+from odradek.wire.errors import ErrorCode, KafkaError
+from tests.unit.log.support import NOW, marker, produced
+
+COMMIT = ControlRecord(ControlType.COMMIT, 0)
+ABORT = ControlRecord(ControlType.ABORT, 0)
+
+
+def header(sequence: int, count: int = 1, *, epoch: int = 0, transactional: bool = False, pid: int = 1) -> BatchHeader:
+    return parse_header(produced(pid, sequence, count, epoch=epoch, transactional=transactional))
+
+
+def end(epoch: int = 0, pid: int = 1) -> BatchHeader:
+    return parse_header(marker(pid, commit=True, epoch=epoch))
+
+
+def code(states: ProducerStates, candidate: BatchHeader, *, from_client: bool = True) -> ErrorCode | None:
+    try:
+        states.check(candidate, from_client=from_client)
+    except KafkaError as error:
+        return error.code
+    return None
+
+
+def test_an_unknown_producer_may_begin_anywhere() -> None:
+    assert code(ProducerStates(), header(17)) is None
+
+
+def test_sequences_wrap() -> None:
+    states = ProducerStates()
+    states.apply(header(MAX_SEQUENCE - 1, 2), 0)
+    assert code(states, header(1)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert code(states, header(0)) is None
+    across = ProducerStates()
+    across.apply(header(MAX_SEQUENCE, 3), 0)
+    assert across.producers[1].last_sequence == 1
+    assert code(across, header(2)) is None
+    assert across.check(header(MAX_SEQUENCE, 3), from_client=True) is not None
+
+
+def test_a_new_epoch_begins_at_zero_and_forgets_the_old_batches() -> None:
+    states = ProducerStates()
+    states.apply(header(0, epoch=2), 0)
+    assert code(states, header(1, epoch=1)) == ErrorCode.INVALID_PRODUCER_EPOCH
+    assert code(states, header(1, epoch=3)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert code(states, header(0, epoch=3)) is None
+    states.apply(header(0, epoch=3), 1)
+    assert len(states.producers[1].batches) == 1
+
+
+def test_after_a_marker_with_a_new_epoch_sequences_begin_at_zero() -> None:
+    states = ProducerStates()
+    states.apply(header(0, transactional=True), 0)
+    states.apply_marker(end(epoch=1), 1, COMMIT)
+    assert code(states, header(0)) == ErrorCode.INVALID_PRODUCER_EPOCH
+    assert code(states, header(1, epoch=1)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert code(states, header(0, epoch=1)) is None
+
+
+def test_coordinators_have_no_sequences() -> None:
+    states = ProducerStates()
+    states.apply(header(5), 0)
+    assert code(states, header(99), from_client=False) is None
+    states.apply(header(0, epoch=1), 1)
+    assert code(states, header(0), from_client=False) == ErrorCode.INVALID_PRODUCER_EPOCH
+
+
+def test_stable_offset_of_aborted_transactions() -> None:
+    states = ProducerStates()
+    states.apply(header(0, transactional=True, pid=1), 10)
+    states.apply(header(0, transactional=True, pid=2), 11)
+    assert states.has_open_transaction(1, 0)
+    first = states.apply_marker(end(pid=1), 12, ABORT)
+    assert first is not None
+    assert states.complete(first) == (1, 10, 12, 11)
+    second = states.apply_marker(end(pid=2), 13, ABORT)
+    assert second is not None
+    assert states.complete(second) == (2, 11, 13, 14)
+    assert states.first_open_offset is None
+    assert states.first_unstable_offset == 10
+    states.on_high_watermark(13)
+    assert states.first_unstable_offset == 11
+    states.on_high_watermark(14)
+    assert states.first_unstable_offset is None
+    assert states.apply_marker(end(pid=1), 15, ABORT) is None
+
+
+def test_expiry_spares_open_transactions() -> None:
+    states = ProducerStates(expiration_ms=100)
+    states.apply(header(0, pid=1), 0)
+    states.apply(header(0, pid=2, transactional=True), 1)
+    assert states.remove_expired(NOW + 99) == []
+    assert states.remove_expired(NOW + 100) == [1]
+    assert list(states.producers) == [2]
+
+
+def test_snapshot_of_kafka() -> None:
+    """Bytes as ProducerStateManager.writeSnapshot lays them out: version, CRC, count, then 46 bytes an entry."""
+    states = ProducerStates()
+    states.apply(header(3, 4, epoch=2, transactional=True, pid=0x0102030405060708), 100)
+    data = states.snapshot()
+    assert len(data) == 2 + 4 + 4 + 46
+    assert data[:2] == b"\x00\x01"
+    assert data[6:10] == b"\x00\x00\x00\x01"
+    assert data[10:] == b"".join(
+        number.to_bytes(size, "big", signed=True)
+        for number, size in (
+            (0x0102030405060708, 8),
+            (2, 2),
+            (6, 4),
+            (103, 8),
+            (3, 4),
+            (NOW, 8),
+            (-1, 4),
+            (100, 8),
+        )  # fmt: skip
+    )
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(0, 1 << 40),
+            st.integers(0, 32767),
+            st.integers(0, MAX_SEQUENCE),
+            st.integers(1, 4),
+            st.booleans(),
+        ),
+        unique_by=lambda row: row[0],
+        max_size=8,
+    )
+)
+def test_snapshots_round_trip(rows: list[tuple[int, int, int, int, bool]]) -> None:
+    states = ProducerStates()
+    for offset, (pid, epoch, sequence, count, transactional) in enumerate(rows):
+        states.apply(header(sequence, count, epoch=epoch, transactional=transactional, pid=pid), offset * 10)
+    again = ProducerStates()
+    again.load(states.snapshot(), NOW)
+    assert again.snapshot() == states.snapshot()
+    assert again.first_open_offset == states.first_open_offset
+
+
+@given(st.integers(0, 101), st.integers(0, 7))
+def test_damaged_snapshots_are_noticed(position: int, bit: int) -> None:
+    states = ProducerStates()
+    states.apply(header(0, pid=1), 0)
+    states.apply(header(0, pid=2), 1)
+    data = bytearray(states.snapshot())
+    assert len(data) == 102
+    data[min(position, 101)] ^= 1 << bit
+    with pytest.raises(CorruptSnapshot):
+        decode_snapshot(bytes(data))
+    with pytest.raises(CorruptSnapshot):
+        decode_snapshot(bytes(data[:position]))
