@@ -1,7 +1,7 @@
 """The controller's shell: one event at a time, from a decision through the store to the next image.
 
 The shape is that of Kafka's `ControllerEventManager`: requests queue, and each is decided on the image that the one
-before left behind. A change is in the store, then in the image, then known to those who subscribed, and only then answered.
+before left behind. A change is in the store, then in the image, then known to those who subscribed, then answered.
 """
 
 from __future__ import annotations

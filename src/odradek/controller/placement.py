@@ -26,25 +26,35 @@ def _shuffled(items: Sequence[int], random: Random) -> list[int]:
 
 
 class _Rack:
-    """Brokers of one rack, in a circle that is turned by one for every partition."""
+    """Brokers of one rack, in a circle. It turns by one whenever the rack leads, and apart from that when it follows.
 
-    __slots__ = ("_brokers", "_round", "_taken", "_turn")
+    With one turn for both, as in Kafka, a rack that leads every second partition would lead from every second broker only.
+    """
+
+    __slots__ = ("_brokers", "_follows", "_leads", "_round", "_start", "_taken")
 
     def __init__(self, brokers: list[int]) -> None:
         self._brokers = brokers
+        self._leads = 0
+        self._follows = 0
         self._round = -1
-        self._turn = -1
+        self._start = 0
         self._taken = 0
 
-    def next(self, round_number: int) -> int | None:
+    def next(self, round_number: int, *, leads: bool) -> int | None:
         """The next broker that this round's partition has not got yet."""
         if round_number != self._round:
             self._round = round_number
-            self._turn = (self._turn + 1) % len(self._brokers)
             self._taken = 0
+            if leads:
+                self._start = self._leads
+                self._leads += 1
+            else:
+                self._start = self._follows
+                self._follows += 1
         if self._taken == len(self._brokers):
             return None
-        broker = self._brokers[(self._turn + self._taken) % len(self._brokers)]
+        broker = self._brokers[(self._start + self._taken) % len(self._brokers)]
         self._taken += 1
         return broker
 
@@ -80,7 +90,7 @@ def _place_one(racks: list[_Rack], first: int, replication_factor: int, round_nu
     replicas: list[int] = []
     index = first
     while len(replicas) < replication_factor:
-        broker = racks[index].next(round_number)
+        broker = racks[index].next(round_number, leads=not replicas)
         if broker is not None:
             replicas.append(broker)
         index = (index + 1) % len(racks)

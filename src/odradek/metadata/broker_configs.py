@@ -443,9 +443,16 @@ BROKER_CONFIGS = (
     _c("delegation.token.expiry.check.interval.ms", LONG, "3600000", at_least(1), LOW),
     _c("add.partitions.to.txn.retry.backoff.max.ms", INT, "100", at_least(0), HIGH),
     _c("add.partitions.to.txn.retry.backoff.ms", INT, "20", at_least(1), HIGH),
-    _c("leader.replication.throttled.rate", LONG, "9223372036854775807", at_least(0), MEDIUM, CLUSTER_WIDE),
-    _c("follower.replication.throttled.rate", LONG, "9223372036854775807", at_least(0), MEDIUM, CLUSTER_WIDE),
+    # These are dynamic only: a broker describes them while they are set.
+    _c("leader.replication.throttled.rate", LONG, "9223372036854775807", at_least(0), MEDIUM, CLUSTER_WIDE, False),
+    _c("follower.replication.throttled.rate", LONG, "9223372036854775807", at_least(0), MEDIUM, CLUSTER_WIDE, False),
     _c(
-        "replica.alter.log.dirs.io.max.bytes.per.second", LONG, "9223372036854775807", at_least(0), MEDIUM, CLUSTER_WIDE
+        "replica.alter.log.dirs.io.max.bytes.per.second",
+        LONG,
+        "9223372036854775807",
+        at_least(0),
+        MEDIUM,
+        CLUSTER_WIDE,
+        False,
     ),
 )

@@ -1,0 +1,3 @@
+"""Documentation of configurations, by name, for those who ask DescribeConfigs for it."""
+
+DOCUMENTATION: dict[str, str] = {}

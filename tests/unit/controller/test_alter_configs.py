@@ -1,0 +1,160 @@
+import pytest
+
+from odradek.broker.config import BrokerConfig
+from odradek.controller.configs import ConfigChange, OperationType, ResourceChanges, ResourceType, alter_configs
+from odradek.metadata.image import Broker, ClusterImage, PartitionState, Topic
+from odradek.ports.store import Create, Delete, Put
+from odradek.wire.errors import ErrorCode
+
+SET, DELETE, APPEND, SUBTRACT = OperationType
+TOPIC, BROKER, GROUP = ResourceType.TOPIC, ResourceType.BROKER, ResourceType.GROUP
+SETTINGS = BrokerConfig({})
+IMAGE = (
+    ClusterImage()
+    .with_broker(Broker(1, 0, None, {}))
+    .with_topic(Topic("t", b"i" * 16, (PartitionState(1, 0, (1,), (1,)),), {"retention.ms": "5"}))
+)
+ILLEGAL_CHARACTERS = (
+    "Topic name is invalid: 'a b' contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'"
+)
+
+
+def change(kind: int, name: str, *changes: tuple[str, str | None, int], replace: bool = False) -> ResourceChanges:
+    return ResourceChanges(kind, name, [ConfigChange(n, o, v) for n, v, o in changes], replace)
+
+
+def test_topics() -> None:
+    decision = alter_configs(
+        IMAGE, [change(TOPIC, "t", ("segment.ms", "7", SET), ("retention.ms", None, DELETE))], SETTINGS
+    )
+    assert decision.replies[0].failure is None
+    assert decision.image.topic_configs("t") == {"segment.ms": "7"}
+    (operation,) = decision.operations
+    assert isinstance(operation, Put)
+    assert operation.path == "/config/topics/t"
+
+
+def test_lists_change_by_their_members() -> None:
+    appended = alter_configs(IMAGE, [change(TOPIC, "t", ("cleanup.policy", "compact", APPEND))], SETTINGS).image
+    assert appended.topic_configs("t")["cleanup.policy"] == "delete,compact"
+    again = alter_configs(appended, [change(TOPIC, "t", ("cleanup.policy", "compact", APPEND))], SETTINGS)
+    assert not again.operations
+    less = alter_configs(appended, [change(TOPIC, "t", ("cleanup.policy", "delete", SUBTRACT))], SETTINGS).image
+    assert less.topic_configs("t")["cleanup.policy"] == "compact"
+
+
+def test_the_older_call_replaces_everything() -> None:
+    decision = alter_configs(IMAGE, [change(TOPIC, "t", ("segment.ms", "7", SET), replace=True)], SETTINGS)
+    assert decision.image.topic_configs("t") == {"segment.ms": "7"}
+
+
+def test_validate_only_changes_nothing() -> None:
+    decision = alter_configs(IMAGE, [change(TOPIC, "t", ("segment.ms", "7", SET))], SETTINGS, validate_only=True)
+    assert decision.image is IMAGE
+    assert not decision.operations
+    assert decision.replies[0].failure is None
+
+
+def test_brokers_and_groups_have_a_node_while_something_is_set() -> None:
+    decision = alter_configs(
+        IMAGE,
+        [
+            change(BROKER, "1", ("num.io.threads", "3", SET)),
+            change(BROKER, "", ("log.retention.ms", "9", SET)),
+            change(GROUP, "g", ("consumer.session.timeout.ms", "50000", SET)),
+        ],
+        SETTINGS,
+    )
+    assert [reply.failure for reply in decision.replies] == [None] * 3
+    assert decision.image.broker_configs == {"1": {"num.io.threads": "3"}, "": {"log.retention.ms": "9"}}
+    assert decision.image.group_configs == {"g": {"consumer.session.timeout.ms": "50000"}}
+    assert [type(operation) for operation in decision.operations] == [Create] * 3
+    assert [operation.path for operation in decision.operations] == [
+        "/config/brokers/1",
+        "/config/brokers/<default>",
+        "/config/groups/g",
+    ]
+    emptied = alter_configs(decision.image, [change(BROKER, "1", ("num.io.threads", None, DELETE))], SETTINGS)
+    assert emptied.operations == [Delete("/config/brokers/1")]
+    assert emptied.image.broker_configs == {"": {"log.retention.ms": "9"}}
+    put = alter_configs(decision.image, [change(BROKER, "1", ("num.io.threads", "4", SET))], SETTINGS)
+    assert isinstance(put.operations[0], Put)
+
+
+# Codes and messages were taken from a broker of Apache Kafka 4.3.0.
+@pytest.mark.parametrize(
+    ("resource", "code", "message"),
+    [
+        (
+            change(TOPIC, "nope", ("retention.ms", "1", SET)),
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            "The topic 'nope' does not exist.",
+        ),
+        (
+            change(TOPIC, "t", ("retention.ms", "x", SET)),
+            ErrorCode.INVALID_CONFIG,
+            "Invalid value x for configuration retention.ms: Not a number of type LONG",
+        ),
+        (change(TOPIC, "t", ("nope", "x", SET)), ErrorCode.INVALID_CONFIG, "Unknown topic config name: nope"),
+        (
+            change(TOPIC, "t", ("retention.ms", "1", APPEND)),
+            ErrorCode.INVALID_CONFIG,
+            "Can't APPEND to key retention.ms because its type is not LIST.",
+        ),
+        (
+            change(TOPIC, "a b", ("retention.ms", "1", SET)),
+            ErrorCode.INVALID_TOPIC_EXCEPTION,
+            ILLEGAL_CHARACTERS,
+        ),
+        (
+            change(TOPIC, "t", ("retention.ms", "1", SET), ("retention.ms", "2", SET)),
+            ErrorCode.INVALID_REQUEST,
+            "Error due to duplicate config keys",
+        ),
+        (
+            change(TOPIC, "t", ("retention.ms", None, SET)),
+            ErrorCode.INVALID_REQUEST,
+            "Null value not supported for : retention.ms",
+        ),
+        (
+            change(BROKER, "1", ("log.dirs", "/x", SET)),
+            ErrorCode.INVALID_REQUEST,
+            "Cannot update these configs dynamically: [log.dirs]",
+        ),
+        (
+            change(BROKER, "1", ("num.io.threads", "x", SET)),
+            ErrorCode.INVALID_REQUEST,
+            "Invalid value x for configuration num.io.threads: Not a number of type INT",
+        ),
+        (
+            change(BROKER, "x", ("num.io.threads", "1", SET)),
+            ErrorCode.INVALID_REQUEST,
+            "Unable to parse broker name as a base 10 number.",
+        ),
+        (change(GROUP, "g", ("nope", "1", SET)), ErrorCode.INVALID_CONFIG, "Unknown group config name: nope"),
+        (change(3, "g", ("nope", "1", SET)), ErrorCode.INVALID_REQUEST, "Unsupported resource type 3"),
+        (
+            change(ResourceType.BROKER_LOGGER, "1", ("a", "INFO", SET)),
+            ErrorCode.INVALID_REQUEST,
+            "Unsupported resource type BROKER_LOGGER",
+        ),
+        (change(TOPIC, "t", ("retention.ms", "1", 9)), ErrorCode.INVALID_REQUEST, "Unknown operation type 9"),
+    ],
+)
+def test_changes_are_refused(resource: ResourceChanges, code: ErrorCode, message: str) -> None:
+    decision = alter_configs(IMAGE, [resource], SETTINGS)
+    assert decision.replies[0].failure == (code, message)
+    assert decision.image is IMAGE
+    assert not decision.operations
+
+
+def test_other_refusals() -> None:
+    (reply,) = alter_configs(IMAGE, [change(BROKER, "9", ("num.io.threads", "1", SET))], SETTINGS).replies
+    assert reply.failure is not None
+    assert reply.failure.code is ErrorCode.BROKER_NOT_AVAILABLE
+    (reply,) = alter_configs(IMAGE, [change(BROKER, "1", ("listeners", "PLAINTEXT://:1", SET))], SETTINGS).replies
+    assert reply.failure is not None
+    assert reply.failure.code is ErrorCode.INVALID_REQUEST
+    twice = [change(TOPIC, "t", ("segment.ms", "1", SET)), change(TOPIC, "t", ("segment.ms", "2", SET))]
+    (reply,) = alter_configs(IMAGE, twice, SETTINGS).replies
+    assert reply.failure == (ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
