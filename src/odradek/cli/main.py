@@ -39,7 +39,7 @@ class CommandError(Exception):
 
 
 def load(name: str) -> Command:
-    module: Command = importlib.import_module(f"odradek.cli.{name}")  # type: ignore[assignment]
+    module: Command = importlib.import_module(f"odradek.cli.{name}")
     return module
 
 
