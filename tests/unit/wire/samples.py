@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
 import struct
+import tracemalloc
+from collections.abc import Callable
 from random import Random
 from typing import Any, NamedTuple
 
 from hypothesis import strategies as st
 
 from odradek.wire.definitions import Field, Message, Struct, load_all
+from odradek.wire.primitives import DecodeError
 
 RANGES = {
     "int8": (-(1 << 7), (1 << 7) - 1),
@@ -180,3 +184,19 @@ def mutations(data: bytes, random: Random, count: int) -> list[bytes]:
                 copy = bytearray(random.randbytes(len(copy)))
         result.append(bytes(copy))
     return result
+
+
+def peak_bytes(decode: Callable[[memoryview, int, int], Any], data: bytes, version: int) -> int:
+    """Bytes allocated at most while decoding what may be damaged; tracemalloc must run."""
+    view = memoryview(data)
+    tracemalloc.reset_peak()
+    before = tracemalloc.get_traced_memory()[0]
+    with contextlib.suppress(DecodeError):
+        decode(view, 0, version)
+    return tracemalloc.get_traced_memory()[1] - before
+
+
+def absurd_lengths(data: bytes) -> list[bytes]:
+    """Each position of a message overwritten with the greatest lengths."""
+    lengths = (b"\xff\xff\xff\xff\x0f", b"\x7f\xff\xff\xff", b"\x80\x80\x80\x40", b"\x7f\xff")
+    return [data[:at] + length + data[at + len(length) :] for at in range(len(data)) for length in lengths]

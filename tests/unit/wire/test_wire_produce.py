@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from random import Random
 from typing import Any
 
@@ -14,7 +15,16 @@ from odradek.wire.apis import ApiKey
 from odradek.wire.headers import parse_response_header
 from odradek.wire.messages import produce as generated
 from odradek.wire.primitives import DecodeError, EncodeError
-from tests.unit.wire.samples import case, encoded, messages, mutations, plausible, projected
+from tests.unit.wire.samples import (
+    absurd_lengths,
+    case,
+    encoded,
+    messages,
+    mutations,
+    peak_bytes,
+    plausible,
+    projected,
+)
 
 VERSIONS = range(3, 14)
 relaxed = settings(max_examples=40, deadline=None, database=None, suppress_health_check=list(HealthCheck))
@@ -84,6 +94,17 @@ def test_damaged_requests_give_decode_error_or_what_the_generated_codec_reads(ve
             else:
                 request, position = produce.decode_request(view, 0, version)
                 assert (as_generated(request, version), position) == (wanted, end)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_absurd_lengths_allocate_nothing(version: int) -> None:
+    data = encoded(plausible(case("ProduceRequest"), version, Random(5)), version)[:300]
+    tracemalloc.start()
+    try:
+        for absurd in absurd_lengths(data):
+            assert peak_bytes(produce.decode_request, absurd, version) < 20_000 + 100 * len(absurd)
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.parametrize("version", [0, 2, 14])
