@@ -3,9 +3,14 @@
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 from bench.peers.broker import BrokerProcess
+
+# How long an example takes says more of the machine's load than of the code.
+hypothesis.settings.register_profile("odradek", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+hypothesis.settings.load_profile("odradek")
 
 MakeBroker = Callable[..., BrokerProcess]
 _processes = pytest.StashKey[list[BrokerProcess]]()
