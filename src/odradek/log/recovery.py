@@ -8,6 +8,7 @@ index entry.
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -376,14 +377,21 @@ def restore_producers(
     stray = [offset for offset in kept[:-1] if offset not in bases]
     for offset in (*removed, *stray):
         disk.remove(segment_path(directory, offset, SNAPSHOT))
+    kept = [offset for offset in kept if offset not in stray]
     if start_offset < end_offset:
-        _replay(segments, producers, start_offset)
-    return [offset for offset in kept if offset not in stray]
+        for offset, data in _replay(segments, producers, start_offset):
+            disk.write_atomic(segment_path(directory, offset, SNAPSHOT), data, sync=False)
+            kept.append(offset)
+    return kept
 
 
-def _replay(segments: list[Segment], producers: ProducerStates, start_offset: int) -> None:
+def _replay(segments: list[Segment], producers: ProducerStates, start_offset: int) -> Iterator[tuple[int, bytes]]:
+    """Replay what follows the offset, and give snapshots to write where the last two segments begin, as Kafka does."""
     first = max(0, bisect_right(segments, start_offset, key=lambda segment: segment.base_offset) - 1)
-    for segment in segments[first:]:
+    for index in range(first, len(segments)):
+        segment = segments[index]
+        if index >= len(segments) - 2 and segment.base_offset > start_offset:
+            yield segment.base_offset, producers.snapshot()
         found = segment.locate(start_offset)
         if found is None:
             continue
