@@ -8,12 +8,15 @@ listed by ApiVersions for old librdkafka's sake (KAFKA-18659) and refused.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable
 
 from odradek.api.context import RequestContext
 from odradek.api.registry import api
+from odradek.api.transactional_produce import is_transactional, keep, refusals
 from odradek.log.partition_log import AppendResult
 from odradek.ports.network import Part
 from odradek.replication.partition import Partition
+from odradek.transactions.service import Refusals
 from odradek.wire.apis import ApiKey
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.produce import ProducedPartition, ProduceRequest, TopicKey, decode_request, encode_response
@@ -37,10 +40,32 @@ def _all_failed(request: ProduceRequest, context: RequestContext, code: ErrorCod
 
 
 @api(ApiKey.PRODUCE, decode=decode_request, overtaking=True, failed=_all_failed)
-def handle(request: ProduceRequest, context: RequestContext) -> list[Part] | asyncio.Future[list[Part]] | None:
-    acks = request.acks
-    if acks not in _VALID_ACKS:
+def handle(request: ProduceRequest, context: RequestContext) -> list[Part] | Awaitable[list[Part] | None] | None:
+    if request.acks not in _VALID_ACKS:
         return _all_failed(request, context, ErrorCode.INVALID_REQUIRED_ACKS)
+    if request.transactional_id is None:
+        return _produce(request, context, None)
+    refused = refusals(request, context)
+    if isinstance(refused, dict):
+        return _produce(request, context, refused)
+    return _produce_later(keep(request), context, refused)
+
+
+async def _produce_later(
+    request: ProduceRequest, context: RequestContext, refused: Refusals | Awaitable[Refusals]
+) -> list[Part] | None:
+    """Append once it is known that the partitions belong to the transaction."""
+    while not isinstance(refused, dict):
+        refused = await refused or refusals(request, context)
+    answer = _produce(request, context, refused)
+    return await answer if isinstance(answer, asyncio.Future) else answer
+
+
+def _produce(
+    request: ProduceRequest, context: RequestContext, refused: Refusals | None
+) -> list[Part] | asyncio.Future[list[Part]] | None:
+    """`refused` is None for a producer without transactions."""
+    acks = request.acks
     produced: Produced = []
     waiting: list[Uncommitted] = []
     failed = False
@@ -53,6 +78,11 @@ def handle(request: ProduceRequest, context: RequestContext) -> list[Part] | asy
                 partition = require(topic, index)
                 if records is None:
                     raise KafkaError(ErrorCode.CORRUPT_MESSAGE)
+                if refused is None:
+                    if is_transactional(records):
+                        raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+                elif refused and (code := refused.get((partition.topic, index))):
+                    raise KafkaError(code)
                 result = partition.append(records, now_ms=now_ms, all_in_sync=acks == ALL)
             except KafkaError as error:
                 failed = True

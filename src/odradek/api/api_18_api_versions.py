@@ -12,9 +12,16 @@ from functools import cache
 
 from odradek.api.context import RequestContext
 from odradek.api.registry import api, served_apis
+from odradek.metadata.features import FEATURES, FINALIZED_EPOCH
 from odradek.wire.apis import ApiKey
 from odradek.wire.errors import ErrorCode
-from odradek.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse, ApiVersionsResponseApiVersion
+from odradek.wire.messages.api_versions import (
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    ApiVersionsResponseApiVersion,
+    ApiVersionsResponseFinalizedFeature,
+    ApiVersionsResponseSupportedFeature,
+)
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
@@ -36,7 +43,22 @@ def handle(request: ApiVersionsRequest, context: RequestContext) -> ApiVersionsR
             return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
         context.connection.client_software_name = name
         context.connection.client_software_version = version
-    return ApiVersionsResponse(api_keys=_table())
+    if context.version < 3:
+        return ApiVersionsResponse(api_keys=_table())
+    return ApiVersionsResponse(
+        api_keys=_table(),
+        supported_features=[
+            ApiVersionsResponseSupportedFeature(feature.name, feature.min_level, feature.max_level)
+            for feature in FEATURES
+            # Clients up to version 3 cannot read a feature that begins at level 0 (KAFKA-17011).
+            if feature.min_level > 0 or context.version >= 4
+        ],
+        finalized_features_epoch=FINALIZED_EPOCH,
+        finalized_features=[
+            ApiVersionsResponseFinalizedFeature(feature.name, feature.finalized, feature.finalized)
+            for feature in FEATURES
+        ],
+    )
 
 
 def unsupported_version_response() -> ApiVersionsResponse:

@@ -17,6 +17,7 @@ from odradek.wire.produce import TopicKey
 if TYPE_CHECKING:
     from odradek.api.controller_service import ControllerService
     from odradek.groups.service import GroupService
+    from odradek.transactions.service import TransactionService
 
 
 class Client(Protocol):
@@ -70,6 +71,7 @@ class Services:
     fetch_sessions: FetchSessions
     controller: ControllerService
     groups: GroupService
+    transactions: TransactionService
     image: Callable[[], ClusterImage]
 
 

@@ -14,13 +14,21 @@ from odradek.api.context import Services
 from odradek.broker.background import BackgroundJobs
 from odradek.broker.config import BrokerConfig, ConfigError, Listener
 from odradek.broker.controller_runtime import ControllerRuntime
+from odradek.broker.coordinator_shard import ShardClock
 from odradek.broker.dispatch import Dispatcher
 from odradek.broker.group_runtime import GroupRuntime, group_settings
 from odradek.broker.partitions import Partitions
 from odradek.broker.server import Server
+from odradek.broker.transaction_runtime import TransactionRuntime
 from odradek.log.config import LogConfig
 from odradek.log.directories import LogDirectories, LogDirectoryError
-from odradek.metadata.image import GROUP_METADATA_TOPIC, ClusterImage, Endpoint, Topic
+from odradek.metadata.image import (
+    GROUP_METADATA_TOPIC,
+    TRANSACTION_STATE_TOPIC,
+    ClusterImage,
+    Endpoint,
+    Topic,
+)
 from odradek.metadata.image import Broker as BrokerEntry
 from odradek.metadata.sqlite_store import SqliteStore
 from odradek.ports.clock import Clock, SystemClock
@@ -78,13 +86,14 @@ class Broker:
         "_partitions",
         "_ports",
         "_server",
+        "_transactions",
         "bootstrap",
     )
 
     def __init__(self, config: BrokerConfig, ports: Ports | None = None) -> None:
         self._config = config
         self._ports = ports or Ports()
-        self._led: set[int] = set()
+        self._led: dict[str, set[int]] = {}
         self.bootstrap = ""
 
     async def start(self) -> None:
@@ -138,6 +147,15 @@ class Broker:
         config, ports = self._config, self._ports
         loop = asyncio.get_running_loop()
         self._groups = GroupRuntime(group_settings(config), self._offsets_partitions, ports.clock, ports.random, loop)
+        self._transactions = TransactionRuntime(
+            config,
+            ShardClock(ports.clock),
+            loop,
+            lambda: self._controller.image,
+            self._controller,
+            self._partitions,
+            self._groups,
+        )
         slots = config.number("max.incremental.fetch.session.cache.slots")
         services = Services(
             node_id=config.node_id,
@@ -150,6 +168,7 @@ class Broker:
             fetch_sessions=FetchSessions(slots, ports.random),
             controller=self._controller,
             groups=self._groups,
+            transactions=self._transactions,
             image=lambda: self._controller.image,
         )
         self._dispatcher = Dispatcher(services, loop)
@@ -200,23 +219,29 @@ class Broker:
             self._groups.topics_deleted(gone)
 
     def _lead(self, image: ClusterImage) -> None:
-        """Tell the group coordinator which partitions of its topic are led here."""
-        topic = image.topics.get(GROUP_METADATA_TOPIC)
+        """Tell the coordinators which partitions of their topics are led here."""
+        self._lead_topic(image, GROUP_METADATA_TOPIC, self._groups)
+        self._lead_topic(image, TRANSACTION_STATE_TOPIC, self._transactions)
+
+    def _lead_topic(self, image: ClusterImage, name: str, coordinator: GroupRuntime | TransactionRuntime) -> None:
+        topic = image.topics.get(name)
         states = () if topic is None else topic.partitions
         led = {index for index, state in enumerate(states) if state.leader == self._config.node_id}
-        for index in self._led - led:
-            self._groups.resigned(index)
-        for index in sorted(led - self._led):
-            partition = self._partitions.find(GROUP_METADATA_TOPIC, index)
+        before = self._led.get(name, set())
+        for index in before - led:
+            coordinator.resigned(index)
+        for index in sorted(led - before):
+            partition = self._partitions.find(name, index)
             if partition is not None:
-                self._groups.elected(partition)
-        self._led = led
+                coordinator.elected(partition)
+        self._led[name] = led
 
     async def stop(self) -> None:
         """Finish what is being served, make everything durable, mark the logs as clean."""
         self._server.stop_listening()
         await self._dispatcher.drain(DRAIN_SECONDS)
         await self._background.stop()
+        self._transactions.close()
         self._groups.close()
         self._server.close()
         await self._directories.close(clean=True, high_watermarks=self._background.high_watermarks())

@@ -12,15 +12,21 @@ from collections.abc import Hashable
 _Producer = tuple[int, int]
 
 
+class StaleConnection(Exception):
+    """A request came on a connection that its producer has replaced: close it and do nothing."""
+
+
 class NewestConnections:
     """Which connection is the newest that a producer (id and epoch) has used, by the name that it goes under.
 
-    Connection identifiers grow in the order in which connections were accepted.
+    Connection identifiers grow in the order in which connections were accepted. With a limit only so many names are
+    remembered, those used last.
     """
 
-    __slots__ = ("_newest",)
+    __slots__ = ("_limit", "_newest")
 
-    def __init__(self) -> None:
+    def __init__(self, limit: int | None = None) -> None:
+        self._limit = limit
         self._newest: dict[Hashable, tuple[_Producer, int]] = {}
 
     def is_stale(self, name: Hashable, producer_id: int, producer_epoch: int, connection: int) -> bool:
@@ -29,11 +35,19 @@ class NewestConnections:
         return known is not None and known[0] == (producer_id, producer_epoch) and connection < known[1]
 
     def used(self, name: Hashable, producer_id: int, producer_epoch: int, connection: int) -> None:
-        """A request of this producer was accepted on the connection."""
+        """A request of this producer was accepted on the connection; an older epoch of it changes nothing."""
         producer = (producer_id, producer_epoch)
-        known = self._newest.get(name)
+        newest = self._newest
+        known = newest.get(name)
+        if known is not None and known[0][0] == producer_id and known[0][1] > producer_epoch:
+            return
+        if self._limit is not None:
+            newest.pop(name, None)
         if known is None or known[0] != producer or connection > known[1]:
-            self._newest[name] = (producer, connection)
+            known = (producer, connection)
+        newest[name] = known
+        if self._limit is not None and len(newest) > self._limit:
+            del newest[next(iter(newest))]
 
     def forget(self, name: Hashable) -> None:
         self._newest.pop(name, None)

@@ -22,8 +22,8 @@ class TransactionSettings:
 
     Kafka looks for timed-out transactions that often. Here they are aborted on time; a refused abort waits that long.
     """
-    load_buffer_bytes: int = 5_242_880
-    """transaction.state.log.load.buffer.size: how much of the log is read at a time when a shard loads."""
+    append_timeout_ms: int = 30_000
+    """request.timeout.ms: how long an answer waits for the in-sync replicas."""
     partition_verification: bool = True
     """transaction.partition.verification.enable"""
     transaction_version: int = TV_2

@@ -30,3 +30,21 @@ def test_names_do_not_mix_and_can_be_forgotten() -> None:
     assert not newest.is_stale("other", 7, 0, 1)
     newest.forget("tx")
     assert not newest.is_stale("tx", 7, 0, 1)
+
+
+def test_with_a_limit_the_longest_unused_is_forgotten() -> None:
+    newest = NewestConnections(2)
+    newest.used("a", 1, 0, 5)
+    newest.used("b", 1, 0, 5)
+    newest.used("a", 1, 0, 5)
+    newest.used("c", 1, 0, 5)
+    assert newest.is_stale("a", 1, 0, 4)
+    assert not newest.is_stale("b", 1, 0, 4)
+    assert newest.is_stale("c", 1, 0, 4)
+
+
+def test_a_zombie_does_not_wipe_out_what_is_known_of_its_successor() -> None:
+    newest = NewestConnections()
+    newest.used("tx", 7, 1, 8)
+    newest.used("tx", 7, 0, 9)
+    assert newest.is_stale("tx", 7, 1, 5)

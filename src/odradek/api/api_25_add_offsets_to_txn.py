@@ -1,0 +1,42 @@
+"""AddOffsetsToTxn: a group's offsets will be committed as part of a transaction.
+
+Version notes: 2 PRODUCER_FENCED instead of INVALID_PRODUCER_EPOCH; 4 TRANSACTION_ABORTABLE is understood. Producers
+under transaction.version 2 do without this request (KIP-890).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+
+from odradek.api.answers import when
+from odradek.api.context import RequestContext
+from odradek.api.registry import api
+from odradek.transactions.connections import StaleConnection
+from odradek.wire.apis import ApiKey
+from odradek.wire.errors import ErrorCode
+from odradek.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
+
+_FENCED_FROM = 2
+
+
+@api(ApiKey.ADD_OFFSETS_TO_TXN)
+def handle(
+    request: AddOffsetsToTxnRequest, context: RequestContext
+) -> AddOffsetsToTxnResponse | Awaitable[AddOffsetsToTxnResponse] | None:
+    try:
+        answer = context.services.transactions.add_offsets(
+            request.transactional_id,
+            (request.producer_id, request.producer_epoch),
+            request.group_id,
+            context.connection.identifier,
+        )
+    except StaleConnection as stale:
+        context.connection.close(str(stale))
+        return None
+    return when(answer, lambda code: _response(code, context.version))
+
+
+def _response(code: ErrorCode, version: int) -> AddOffsetsToTxnResponse:
+    if code is ErrorCode.PRODUCER_FENCED and version < _FENCED_FROM:
+        code = ErrorCode.INVALID_PRODUCER_EPOCH
+    return AddOffsetsToTxnResponse(error_code=code)

@@ -1,0 +1,62 @@
+"""WriteTxnMarkers: end transactions in partitions that this broker leads, for a coordinator or `transactions abort`.
+
+Version notes: 2 the level of transaction.version that the transaction ended under.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from odradek.api.context import RequestContext
+from odradek.api.registry import api
+from odradek.transactions.service import PartitionMarker
+from odradek.wire.apis import ApiKey
+from odradek.wire.errors import ErrorCode, KafkaError
+from odradek.wire.messages.write_txn_markers import (
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersRequestMarker,
+    WriteTxnMarkersResponse,
+    WriteTxnMarkersResponseMarker,
+    WriteTxnMarkersResponsePartition,
+    WriteTxnMarkersResponseTopic,
+)
+
+
+@api(ApiKey.WRITE_TXN_MARKERS)
+async def handle(request: WriteTxnMarkersRequest, context: RequestContext) -> WriteTxnMarkersResponse:
+    answers = await asyncio.gather(*(_write(marker, context) for marker in request.markers))
+    return WriteTxnMarkersResponse(markers=answers)
+
+
+async def _write(marker: WriteTxnMarkersRequestMarker, context: RequestContext) -> WriteTxnMarkersResponseMarker:
+    topics = [
+        WriteTxnMarkersResponseTopic(
+            topic.name,
+            await asyncio.gather(
+                *(_write_one(marker, topic.name, index, context) for index in topic.partition_indexes)
+            ),
+        )
+        for topic in marker.topics
+    ]
+    return WriteTxnMarkersResponseMarker(marker.producer_id, topics)
+
+
+async def _write_one(
+    marker: WriteTxnMarkersRequestMarker, topic: str, index: int, context: RequestContext
+) -> WriteTxnMarkersResponsePartition:
+    code = ErrorCode.NONE
+    try:
+        await context.services.transactions.write_marker(
+            PartitionMarker(
+                topic,
+                index,
+                marker.producer_id,
+                marker.producer_epoch,
+                marker.transaction_result,
+                marker.coordinator_epoch,
+                marker.transaction_version,
+            )
+        )
+    except KafkaError as error:
+        code = error.code
+    return WriteTxnMarkersResponsePartition(index, code)

@@ -1,0 +1,70 @@
+"""What Produce has to ask before it appends batches of transactions (KIP-98, KIP-890).
+
+A partition in which the producer has a transaction open needs no question: that is a look into its producers' state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from struct import Struct
+from typing import Final
+
+from odradek.api.context import RequestContext
+from odradek.records.batch import HEADER_SIZE, TRANSACTIONAL_BIT
+from odradek.transactions.records import TopicPartition
+from odradek.transactions.service import Refusals, Verification
+from odradek.wire.errors import ErrorCode, KafkaError
+from odradek.wire.produce import ProduceRequest
+
+_LOW_ATTRIBUTES: Final = 22
+"""Where in a batch the attribute bits are of which one says that it is part of a transaction."""
+_producer_at = Struct(">qh").unpack_from
+_PRODUCER: Final = 43
+
+
+def is_transactional(records: memoryview) -> bool:
+    """Whether the (first) batch says so; bytes that are no batch do not."""
+    return len(records) >= HEADER_SIZE and bool(records[_LOW_ATTRIBUTES] & TRANSACTIONAL_BIT)
+
+
+def refusals(request: ProduceRequest, context: RequestContext) -> Refusals | Awaitable[Refusals]:
+    """The partitions that the transaction may not write to; no more than a look where it writes to them already.
+
+    An awaitable only waits: ask again after it. Raises KafkaError INVALID_PRODUCER_ID_MAPPING if the request mixes
+    producers.
+    """
+    transactional_id = request.transactional_id
+    assert transactional_id is not None
+    find = context.services.partitions.require
+    producer: tuple[int, int] | None = None
+    unknown: list[TopicPartition] = []
+    for topic, partitions in request.topics:
+        for index, records in partitions:
+            if records is None or not is_transactional(records):
+                continue
+            found: tuple[int, int] = _producer_at(records, _PRODUCER)
+            if producer is not None and found != producer:
+                raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING, "the request has batches of several producers")
+            producer = found
+            try:
+                partition = find(topic, index)
+            except KafkaError:
+                continue  # the append finds the same and says so
+            if not partition.log.producers.has_open_transaction(*found):
+                unknown.append((partition.topic, index))
+    if not unknown or producer is None:
+        return {}
+    wanted = Verification(transactional_id, *producer, unknown)
+    return context.services.transactions.verify_or_add(wanted, context.version)
+
+
+def keep(request: ProduceRequest) -> ProduceRequest:
+    """The request with copies of its batches: the receive buffer is used again while it waits."""
+    topics = [
+        (
+            topic,
+            [(index, None if records is None else memoryview(bytearray(records))) for index, records in partitions],
+        )
+        for topic, partitions in request.topics
+    ]
+    return ProduceRequest(request.transactional_id, request.acks, request.timeout_ms, topics)

@@ -1,0 +1,110 @@
+"""What the shards of both coordinators need: a clock that does not jump, one timer, and replaying a partition's log."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+
+from odradek.ports.clock import Clock
+from odradek.records.batch import BatchHeader, parse_header
+from odradek.records.errors import CorruptRecords
+from odradek.records.record import Record, decode_records
+from odradek.replication.partition import Partition
+from odradek.wire.errors import KafkaError
+from odradek.wire.primitives import DecodeError
+
+_LOAD_SLICE_BYTES = 256 * 1024
+"""How much of the log is replayed before other work of the loop gets its turn."""
+
+
+class ShardClock:
+    """Milliseconds since the epoch that never jump: the wall clock at start, carried on by the monotonic one.
+
+    A wall clock that is set must not end all sessions and transactions at once.
+    """
+
+    __slots__ = ("_clock", "_offset")
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._offset = clock.now_ms() / 1000 - clock.monotonic()
+
+    def now_ms(self) -> int:
+        return int((self._clock.monotonic() + self._offset) * 1000)
+
+
+class ShardTimer:
+    """Calls back no later than the first of a shard's deadlines."""
+
+    __slots__ = ("_armed_ms", "_callback", "_clock", "_handle", "_loop")
+
+    def __init__(self, clock: ShardClock, loop: asyncio.AbstractEventLoop, callback: Callable[[], None]) -> None:
+        self._clock = clock
+        self._loop = loop
+        self._callback = callback
+        self._armed_ms: int | None = None
+        self._handle: asyncio.TimerHandle | None = None
+
+    def arm(self, deadline_ms: int | None) -> None:
+        if deadline_ms is None or (self._armed_ms is not None and self._armed_ms <= deadline_ms):
+            return
+        self.cancel()
+        self._armed_ms = deadline_ms
+        self._handle = self._loop.call_later(max(deadline_ms - self._clock.now_ms(), 1) / 1000, self._fire)
+
+    def _fire(self) -> None:
+        self._handle = self._armed_ms = None
+        self._callback()
+
+    def cancel(self) -> None:
+        if self._handle is not None:
+            self._handle.cancel()
+        self._handle = self._armed_ms = None
+
+
+class LogReplay:
+    """Reads a partition's log from its start to where it ended at first, some of it per turn of the loop.
+
+    `replay(header, records)` gets each batch, then `done(None)` is called, or `done(error)` if the log cannot be read.
+    """
+
+    __slots__ = ("_cancelled", "_done", "_loop", "_replay")
+
+    def __init__(
+        self,
+        replay: Callable[[BatchHeader, list[Record]], None],
+        done: Callable[[Exception | None], None],
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        self._replay = replay
+        self._done = done
+        self._loop = loop
+        self._cancelled = False
+
+    def start(self, partition: Partition) -> None:
+        log = partition.log
+        self._some(iter(log.read_batches(log.log_start_offset, log.end_offset)))
+
+    def cancel(self) -> None:
+        self._cancelled = True
+
+    def _some(self, batches: Iterator[memoryview]) -> None:
+        if self._cancelled:
+            return
+        budget = _LOAD_SLICE_BYTES
+        try:
+            while budget > 0:
+                view = next(batches, None)
+                if view is None:
+                    self._done(None)
+                    return
+                budget -= len(view)
+                position = 0
+                while position < len(view):
+                    header = parse_header(view, position)
+                    self._replay(header, decode_records(view, header, position, copy=True))
+                    position += header.size
+        except (DecodeError, CorruptRecords, KafkaError) as error:
+            self._done(error)
+            return
+        self._loop.call_soon(self._some, batches)

@@ -1,0 +1,176 @@
+"""Writing transaction markers into the partitions of this broker."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
+
+from odradek.broker.coordinator_shard import ShardClock
+from odradek.log.partition_log import Origin
+from odradek.metadata.image import GROUP_METADATA_TOPIC
+from odradek.records.control import encode_end_transaction
+from odradek.replication.partition import Partition
+from odradek.transactions.events import Markers
+from odradek.transactions.records import TV_2
+from odradek.transactions.service import PartitionMarker
+from odradek.wire.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from odradek.api.context import PartitionLookup
+
+log = logging.getLogger("odradek.transactions")
+
+_RETRY_SECONDS = 0.1
+_ENDED_ELSEWHERE = (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED)
+
+
+class TransactionListener(Protocol):
+    def transaction_ended(self, index: int, producer_id: int, last_offset: int, *, committed: bool) -> None:
+        """A transaction's marker was appended to a partition of `__consumer_offsets` at `last_offset`."""
+        ...
+
+
+class MarkerWriter:
+    """Appends markers to partitions that this broker leads, and tells the group coordinator of those in its own."""
+
+    __slots__ = ("_clock", "_groups", "_loop", "_partitions")
+
+    def __init__(
+        self,
+        partitions: PartitionLookup,
+        groups: TransactionListener,
+        clock: ShardClock,
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        self._partitions = partitions
+        self._groups = groups
+        self._clock = clock
+        self._loop = loop
+
+    def write(self, marker: PartitionMarker, settled: Callable[[bool], None]) -> None:
+        """`settled(True)` when the marker is committed, False if this broker lost the partition before.
+
+        Raises KafkaError if the partition refuses the marker.
+        """
+        partition = self._partitions.find(marker.topic, marker.partition)
+        if partition is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        if marker.transaction_version >= TV_2 and self._is_repeated(partition, marker):
+            _settle(partition, partition.log.end_offset - 1, settled)
+            return
+        now_ms = self._clock.now_ms()
+        batch = encode_end_transaction(
+            commit=marker.commit,
+            producer_id=marker.producer_id,
+            producer_epoch=marker.producer_epoch,
+            coordinator_epoch=marker.coordinator_epoch,
+            timestamp_ms=now_ms,
+        )
+        result = partition.append(memoryview(batch), now_ms=now_ms, origin=Origin.COORDINATOR, all_in_sync=True)
+        if marker.topic == GROUP_METADATA_TOPIC:
+            self._groups.transaction_ended(
+                marker.partition, marker.producer_id, result.last_offset, committed=marker.commit
+            )
+        _settle(partition, result.last_offset, settled)
+
+    def _is_repeated(self, partition: Partition, marker: PartitionMarker) -> bool:
+        """Under transaction.version 2 a marker's epoch is above that of its records, unless it is there already."""
+        known = partition.log.producers.producers.get(marker.producer_id)
+        if known is None or known.epoch != marker.producer_epoch:
+            return False
+        if known.transaction_first_offset >= 0:
+            raise KafkaError(
+                ErrorCode.INVALID_PRODUCER_EPOCH,
+                f"producer {marker.producer_id} writes in epoch {known.epoch}, which a marker wants to end",
+            )
+        partition.check_leader()
+        return True
+
+    def write_future(self, marker: PartitionMarker) -> asyncio.Future[None]:
+        """As `write`; the future fails with NOT_LEADER_OR_FOLLOWER if this broker loses the partition."""
+        future: asyncio.Future[None] = self._loop.create_future()
+
+        def settled(committed: bool) -> None:
+            if future.done():
+                return
+            if committed:
+                future.set_result(None)
+            else:
+                future.set_exception(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+
+        self.write(marker, settled)
+        return future
+
+
+def _settle(partition: Partition, offset: int, settled: Callable[[bool], None]) -> None:
+    # Waiters are released as well when the partition leaves this broker.
+    partition.when_committed(offset, lambda: settled(partition.is_committed(offset)))
+
+
+class _Delivery:
+    """The markers of one transaction on their way."""
+
+    __slots__ = ("coordinator_epoch", "done", "left", "markers", "wanted")
+
+    def __init__(
+        self, markers: Markers, coordinator_epoch: int, wanted: Callable[[], bool], done: Callable[[], None]
+    ) -> None:
+        self.markers = markers
+        self.coordinator_epoch = coordinator_epoch
+        self.wanted = wanted
+        self.done = done
+        self.left = len(markers.partitions)
+
+
+class LocalMarkers:
+    """A `MarkerSender` for a cluster of one broker."""
+
+    __slots__ = ("_exists", "_loop", "_writer")
+
+    def __init__(
+        self, writer: MarkerWriter, exists: Callable[[str, int], bool], loop: asyncio.AbstractEventLoop
+    ) -> None:
+        """`exists` says whether the cluster has a partition."""
+        self._writer = writer
+        self._exists = exists
+        self._loop = loop
+
+    def send(
+        self, markers: Markers, coordinator_epoch: int, wanted: Callable[[], bool], done: Callable[[], None]
+    ) -> None:
+        """See `MarkerSender`."""
+        delivery = _Delivery(markers, coordinator_epoch, wanted, done)
+        for topic, index in sorted(markers.partitions):
+            self._write(delivery, topic, index)
+
+    def _write(self, delivery: _Delivery, topic: str, index: int) -> None:
+        if not delivery.wanted():
+            return
+        markers = delivery.markers
+        marker = PartitionMarker(
+            topic,
+            index,
+            markers.producer_id,
+            markers.producer_epoch,
+            markers.commit,
+            delivery.coordinator_epoch,
+            markers.transaction_version,
+        )
+        try:
+            self._writer.write(marker, lambda committed: self._settled(delivery, topic, index, committed))
+        except KafkaError as error:
+            if error.code in _ENDED_ELSEWHERE:
+                log.warning("%s-%d takes no marker for %s: %s", topic, index, markers.transactional_id, error)
+                return
+            log.debug("%s-%d has no marker for %s yet: %s", topic, index, markers.transactional_id, error)
+            self._settled(delivery, topic, index, False)
+
+    def _settled(self, delivery: _Delivery, topic: str, index: int, committed: bool) -> None:
+        if not committed and self._exists(topic, index):
+            self._loop.call_later(_RETRY_SECONDS, self._write, delivery, topic, index)
+            return
+        delivery.left -= 1
+        if not delivery.left and delivery.wanted():
+            delivery.done()

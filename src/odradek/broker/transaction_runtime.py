@@ -1,0 +1,330 @@
+"""The transaction coordinator of this broker: its shards (`transaction_shard`), and requests on their way to them."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+from odradek.broker.coordinator_shard import ShardClock
+from odradek.broker.producer_ids import ProducerIds
+from odradek.broker.transaction_markers import LocalMarkers, MarkerWriter, TransactionListener
+from odradek.broker.transaction_shard import Decide, TransactionShard
+from odradek.groups.placement import partition_for_group
+from odradek.metadata.image import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, ClusterImage
+from odradek.replication.partition import Partition
+from odradek.transactions.connections import NewestConnections, StaleConnection
+from odradek.transactions.coordinator import TransactionCoordinator, states_of
+from odradek.transactions.events import (
+    AddPartitions,
+    EndTransaction,
+    InitProducerId,
+    NoProducerIds,
+    ProducerResult,
+    TransactionDescription,
+)
+from odradek.transactions.records import TV_0, TV_2
+from odradek.transactions.service import (
+    ListFilter,
+    Listings,
+    PartitionMarker,
+    Refusals,
+    TransactionService,
+    Verification,
+)
+from odradek.transactions.settings import TransactionSettings
+from odradek.wire.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from odradek.api.context import Configuration, PartitionLookup
+    from odradek.api.controller_service import ControllerService
+
+_REMEMBERED_COMMITTERS = 10_000
+_ADDING_PRODUCE_VERSION = 12
+_ABORTABLE_PRODUCE_VERSION = 11
+_ADDING_COMMIT_VERSION = 5
+_ABORTABLE_COMMIT_VERSION = 4
+_COORDINATION_FAILURES = (
+    ErrorCode.NETWORK_EXCEPTION,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_COORDINATOR,
+)
+
+
+def transaction_settings(config: Configuration) -> TransactionSettings:
+    """The coordinator's settings as the broker is configured."""
+    number = config.number
+    return TransactionSettings(
+        max_timeout_ms=number("transaction.max.timeout.ms"),
+        id_expiration_ms=number("transactional.id.expiration.ms"),
+        remove_expired_interval_ms=number("transaction.remove.expired.transaction.cleanup.interval.ms"),
+        abort_timed_out_interval_ms=number("transaction.abort.timed.out.transaction.cleanup.interval.ms"),
+        append_timeout_ms=number("request.timeout.ms"),
+        partition_verification=config.flag("transaction.partition.verification.enable"),
+    )
+
+
+class TransactionRuntime:
+    """Serves `transactions.service.TransactionService`.
+
+    The broker tells it when it begins (`elected`) and ceases (`resigned`) to lead a partition of `__transaction_state`.
+    """
+
+    __slots__ = ("_clock", "_commits", "_ids", "_image", "_loop", "_markers", "_settings", "_shards", "_writer")
+
+    def __init__(
+        self,
+        config: Configuration,
+        clock: ShardClock,
+        loop: asyncio.AbstractEventLoop,
+        image: Callable[[], ClusterImage],
+        controller: ControllerService,
+        partitions: PartitionLookup,
+        groups: TransactionListener,
+    ) -> None:
+        self._settings = transaction_settings(config)
+        self._clock = clock
+        self._loop = loop
+        self._image = image
+        self._ids = ProducerIds(controller.next_producer_id_block, loop)
+        self._writer = MarkerWriter(partitions, groups, clock, loop)
+        self._markers = LocalMarkers(self._writer, self._exists, loop)
+        self._shards: dict[int, TransactionShard] = {}
+        self._commits = NewestConnections(_REMEMBERED_COMMITTERS)
+
+    def _exists(self, topic: str, index: int) -> bool:
+        return self._image().partition(topic, index) is not None
+
+    # --- what the broker says ---
+
+    def elected(self, partition: Partition) -> None:
+        """Load the partition's transactions and coordinate them; a shard that is there already stays."""
+        if partition.index not in self._shards:
+            coordinator = TransactionCoordinator(self._settings, self._ids)
+            shard = TransactionShard(partition, coordinator, self._settings, self._markers, self._clock, self._loop)
+            self._shards[partition.index] = shard
+            shard.load()
+
+    def resigned(self, index: int) -> None:
+        """Stop coordinating the transactions of a partition."""
+        shard = self._shards.pop(index, None)
+        if shard is not None:
+            shard.unload()
+
+    def close(self) -> None:
+        for index in list(self._shards):
+            self.resigned(index)
+
+    def _partition_count(self, topic: str) -> int:
+        found = self._image().topics.get(topic)
+        return 0 if found is None else len(found.partitions)
+
+    def _shard(self, transactional_id: str) -> TransactionShard:
+        count = self._partition_count(TRANSACTION_STATE_TOPIC)
+        shard = self._shards.get(partition_for_group(transactional_id, count)) if count else None
+        if shard is None:
+            raise KafkaError(ErrorCode.NOT_COORDINATOR)
+        return shard
+
+    def _check_connection(
+        self, shard: TransactionShard, transactional_id: str, producer_id: int, producer_epoch: int, connection: int
+    ) -> None:
+        """Raise StaleConnection if the id's present producer has replaced the connection, else note it as used."""
+        found = shard.check().transactions.get(transactional_id)
+        if found is None or found.producer_id != producer_id or found.producer_epoch != producer_epoch:
+            return  # the coordinator refuses it, or has done already what it asks for
+        if shard.connections.is_stale(transactional_id, producer_id, producer_epoch, connection):
+            raise StaleConnection(f"{transactional_id!r} has gone on with a newer connection")
+        shard.connections.used(transactional_id, producer_id, producer_epoch, connection)
+
+    # --- requests of producers ---
+
+    async def new_producer_id(self) -> int:
+        return await self._ids.new()
+
+    def init_producer_id(self, request: InitProducerId, connection: int) -> asyncio.Future[ProducerResult]:
+        transactional_id = request.transactional_id
+        if not transactional_id:
+            raise KafkaError(ErrorCode.INVALID_REQUEST)
+        shard = self._shard(transactional_id)
+        self._check_connection(shard, transactional_id, request.producer_id, request.producer_epoch, connection)
+
+        def note(answer: asyncio.Future[ProducerResult]) -> None:
+            if not answer.cancelled() and answer.exception() is None:
+                result = answer.result()
+                if result.error is ErrorCode.NONE:
+                    producer = (result.producer_id, result.producer_epoch)
+                    shard.connections.used(transactional_id, *producer, connection)
+
+        answer = self._with_ids(shard, lambda coordinator, now_ms: coordinator.init_producer_id(request, now_ms))
+        if answer.done():
+            note(answer)
+        else:
+            answer.add_done_callback(note)
+        return answer
+
+    def _with_ids(self, shard: TransactionShard, decide: Decide) -> asyncio.Future[ProducerResult]:
+        """Run a decision that may take producer ids, as often as a new block has to be got for it."""
+        try:
+            return shard.run(decide)
+        except NoProducerIds:
+            return self._loop.create_task(self._after_refill(shard, decide))
+
+    async def _after_refill(self, shard: TransactionShard, decide: Decide) -> ProducerResult:
+        while True:
+            await self._ids.refill()
+            try:
+                answer: asyncio.Future[ProducerResult] = shard.run(decide)
+            except NoProducerIds:
+                continue
+            return await answer
+
+    def add_partitions(self, request: AddPartitions, connection: int | None) -> asyncio.Future[ErrorCode]:
+        transactional_id = request.transactional_id
+        shard = self._shard(transactional_id)
+        if connection is not None:
+            self._check_connection(shard, transactional_id, request.producer_id, request.producer_epoch, connection)
+        return shard.run(lambda coordinator, now_ms: coordinator.add_partitions(request, now_ms))
+
+    def add_offsets(
+        self, transactional_id: str, producer: tuple[int, int], group_id: str, connection: int
+    ) -> asyncio.Future[ErrorCode]:
+        partition = (GROUP_METADATA_TOPIC, self._offsets_partition(group_id))
+        return self.add_partitions(AddPartitions(transactional_id, *producer, frozenset((partition,))), connection)
+
+    def _offsets_partition(self, group_id: str) -> int:
+        count = self._partition_count(GROUP_METADATA_TOPIC)
+        if not count:
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        return partition_for_group(group_id, count)
+
+    def verify_partitions(self, request: AddPartitions) -> Refusals:
+        found = self._shard(request.transactional_id).check().verify_partitions(request)
+        return {partition: code for partition, code in found.items() if code is not ErrorCode.NONE}
+
+    def end(self, request: EndTransaction, connection: int) -> asyncio.Future[ProducerResult]:
+        shard = self._shard(request.transactional_id)
+        self._check_connection(shard, request.transactional_id, request.producer_id, request.producer_epoch, connection)
+        return self._with_ids(shard, lambda coordinator, now_ms: coordinator.end(request, now_ms))
+
+    # --- on the way of a write ---
+
+    def verify_or_add(self, wanted: Verification, produce_version: int) -> Refusals | Awaitable[Refusals]:
+        adds = produce_version >= _ADDING_PRODUCE_VERSION
+        return self._verify(wanted, adds=adds, abortable=produce_version >= _ABORTABLE_PRODUCE_VERSION)
+
+    def _verify(self, wanted: Verification, *, adds: bool, abortable: bool) -> Refusals | Awaitable[Refusals]:
+        if not adds and not self._settings.partition_verification:
+            return {}
+        request = AddPartitions(
+            wanted.transactional_id,
+            wanted.producer_id,
+            wanted.producer_epoch,
+            frozenset(wanted.partitions),
+            TV_2 if adds else TV_0,
+        )
+        try:
+            if not adds:
+                return _told(self.verify_partitions(request), adds=adds, abortable=abortable)
+            answer = self.add_partitions(request, None)
+            if answer.done() and answer.result() is ErrorCode.NONE:
+                return {}
+        except KafkaError as error:
+            return _told(dict.fromkeys(request.partitions, error.code), adds=adds, abortable=abortable)
+        return self._when_added(request, answer)
+
+    async def _when_added(self, request: AddPartitions, answer: asyncio.Future[ErrorCode]) -> Refusals:
+        """Until the transaction before it is complete the client would only have to try again."""
+        deadline = self._loop.time() + self._settings.append_timeout_ms / 1000
+        try:
+            code = await answer
+            while code is ErrorCode.CONCURRENT_TRANSACTIONS and self._loop.time() < deadline:
+                shard = self._shard(request.transactional_id)
+                await asyncio.wait([shard.completion(request.transactional_id)], timeout=deadline - self._loop.time())
+                code = await self.add_partitions(request, None)
+        except KafkaError as error:
+            code = error.code
+        if code is ErrorCode.NONE:
+            return {}
+        return _told(dict.fromkeys(request.partitions, code), adds=True, abortable=True)
+
+    def verify_or_add_offsets(
+        self, wanted: Verification, group_id: str, version: int
+    ) -> ErrorCode | Awaitable[ErrorCode]:
+        adds = version >= _ADDING_COMMIT_VERSION
+        partition = (GROUP_METADATA_TOPIC, self._offsets_partition(group_id))
+        wanted = wanted._replace(partitions=(partition,))
+        found = self._verify(wanted, adds=adds, abortable=version >= _ABORTABLE_COMMIT_VERSION)
+        return _one_code(found) if isinstance(found, dict) else _one_code_later(found)
+
+    def is_stale_commit(self, group_id: str, producer: tuple[int, int], connection: int) -> bool:
+        name = (group_id, producer[0])
+        if self._commits.is_stale(name, *producer, connection):
+            return True
+        self._commits.used(name, *producer, connection)
+        return False
+
+    def write_marker(self, marker: PartitionMarker) -> asyncio.Future[None]:
+        return self._writer.write_future(marker)
+
+    # --- looking ---
+
+    def describe(self, transactional_id: str) -> TransactionDescription:
+        if not transactional_id:
+            raise KafkaError(ErrorCode.INVALID_REQUEST)
+        return self._shard(transactional_id).check().describe(transactional_id)
+
+    def list_transactions(self, wanted: ListFilter) -> Listings:
+        states, unknown = states_of(wanted.states)
+        matches = None
+        if wanted.transactional_id_pattern:
+            try:
+                matches = re.compile(wanted.transactional_id_pattern).fullmatch
+            except re.error as error:
+                raise KafkaError(ErrorCode.INVALID_REGULAR_EXPRESSION, str(error)) from error
+        if any(shard.is_loading for shard in self._shards.values()):
+            raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        now_ms = self._clock.now_ms()
+        found = []
+        for shard in self._shards.values():
+            found += shard.coordinator.listings(
+                now_ms,
+                states if wanted.states else None,
+                frozenset(wanted.producer_ids) or None,
+                wanted.duration_ms,
+                matches,
+            )
+        return Listings(unknown, found)
+
+
+def _told(refusals: Refusals, *, adds: bool, abortable: bool) -> Refusals:
+    """The codes as a producer of this version understands them (Kafka: AddPartitionsToTxnManager, ReplicaManager)."""
+    return {partition: _told_code(code, adds, abortable) for partition, code in refusals.items()}
+
+
+def _told_code(code: ErrorCode, adds: bool, abortable: bool) -> ErrorCode:
+    if code is ErrorCode.PRODUCER_FENCED:
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    if code is ErrorCode.TRANSACTION_ABORTABLE and not abortable:
+        return ErrorCode.INVALID_TXN_STATE
+    if code in _COORDINATION_FAILURES or (code is ErrorCode.CONCURRENT_TRANSACTIONS and not adds):
+        # Retriable for producers of any age, and without a refresh of metadata that would not help.
+        return ErrorCode.NOT_ENOUGH_REPLICAS
+    return code
+
+
+def _one_code(refusals: Refusals) -> ErrorCode:
+    """The one partition's code as the group coordinator answers it."""
+    code = next(iter(refusals.values()), ErrorCode.NONE)
+    return ErrorCode.COORDINATOR_NOT_AVAILABLE if code is ErrorCode.NOT_ENOUGH_REPLICAS else code
+
+
+async def _one_code_later(refusals: Awaitable[Refusals]) -> ErrorCode:
+    return _one_code(await refusals)
+
+
+def _serves(runtime: TransactionRuntime) -> TransactionService:
+    """That the runtime has the service's shape is for the type checker to say."""
+    return runtime

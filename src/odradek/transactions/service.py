@@ -1,0 +1,117 @@
+"""What handlers may ask of the transaction coordinator; the broker's shell implements it.
+
+Methods that may have to wait answer with a future, which is done already where nothing has to be waited for. A failure
+of the request as a whole is raised, at the call or by the future, as KafkaError: NOT_COORDINATOR and
+COORDINATOR_LOAD_IN_PROGRESS from every one of them. `connection` is the identifier of the one that a request came on;
+StaleConnection is raised when its producer has used a newer one (see `connections`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Sequence
+from typing import NamedTuple, Protocol, TypeAlias
+
+from odradek.transactions.events import (
+    AddPartitions,
+    EndTransaction,
+    InitProducerId,
+    ProducerResult,
+    TransactionDescription,
+    TransactionListing,
+)
+from odradek.transactions.records import TopicPartition
+from odradek.wire.errors import ErrorCode
+
+Refusals: TypeAlias = dict[TopicPartition, ErrorCode]
+"""Partitions that are not part of the transaction, and why, as the producer is told."""
+
+
+class Verification(NamedTuple):
+    """A producer's request to write to partitions as part of its transaction."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    partitions: Sequence[TopicPartition]
+
+
+class Listings(NamedTuple):
+    """`unknown_states` are names among the filters that are no states."""
+
+    unknown_states: list[str]
+    listings: list[TransactionListing]
+
+
+class ListFilter(NamedTuple):
+    """Empty sequences, a negative duration and no pattern let everything pass."""
+
+    states: Sequence[str] = ()
+    producer_ids: Sequence[int] = ()
+    duration_ms: int = -1
+    transactional_id_pattern: str | None = None
+
+
+class PartitionMarker(NamedTuple):
+    """The end of a transaction in one partition."""
+
+    topic: str
+    partition: int
+    producer_id: int
+    producer_epoch: int
+    commit: bool
+    coordinator_epoch: int
+    transaction_version: int
+
+
+class TransactionService(Protocol):
+    async def new_producer_id(self) -> int:
+        """For a producer without a transactional id."""
+        ...
+
+    def init_producer_id(self, request: InitProducerId, connection: int) -> asyncio.Future[ProducerResult]: ...
+
+    def add_partitions(self, request: AddPartitions, connection: int | None) -> asyncio.Future[ErrorCode]:
+        """The connection is None when another broker asks."""
+        ...
+
+    def add_offsets(
+        self, transactional_id: str, producer: tuple[int, int], group_id: str, connection: int
+    ) -> asyncio.Future[ErrorCode]:
+        """Add the partition of `__consumer_offsets` that keeps the group's offsets; `producer` is (id, epoch)."""
+        ...
+
+    def verify_partitions(self, request: AddPartitions) -> Refusals:
+        """TRANSACTION_ABORTABLE for those that are not in the transaction; NONE is left out."""
+        ...
+
+    def end(self, request: EndTransaction, connection: int) -> asyncio.Future[ProducerResult]: ...
+
+    def verify_or_add(self, wanted: Verification, produce_version: int) -> Refusals | Awaitable[Refusals]:
+        """What stands against appending to the partitions, in the codes that Produce of this version answers.
+
+        From version 12 on (transaction.version 2) they are added to the transaction; before that it is only checked
+        that they were (KIP-890 part 1). Ask for those alone where the producer has no open transaction yet. What waits
+        has to be asked again before the append.
+        """
+        ...
+
+    def verify_or_add_offsets(
+        self, wanted: Verification, group_id: str, version: int
+    ) -> ErrorCode | Awaitable[ErrorCode]:
+        """The same for the partition that keeps the group's offsets, of TxnOffsetCommit in this version."""
+        ...
+
+    def is_stale_commit(self, group_id: str, producer: tuple[int, int], connection: int) -> bool:
+        """Whether the producer has committed offsets of this group on a newer connection; notes this one if not."""
+        ...
+
+    def write_marker(self, marker: PartitionMarker) -> asyncio.Future[None]:
+        """Done when the marker is committed. Raises KafkaError if the partition refuses it."""
+        ...
+
+    def describe(self, transactional_id: str) -> TransactionDescription: ...
+
+    def list_transactions(self, wanted: ListFilter) -> Listings:
+        """Of all shards of this broker. Raises INVALID_REGULAR_EXPRESSION for a pattern that is none."""
+        ...
