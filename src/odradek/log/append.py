@@ -1,7 +1,7 @@
 """Checks and rewriting of batches before they are appended (LogValidator, UnifiedLog.analyzeAndValidateRecords).
 
-The usual append, one batch of a client that needs no change, is decided by `check_one` from the header alone. Everything that
-looks at records, or changes more than the header, is `prepare`.
+The usual append, one batch of a client that needs no change, is decided by PartitionLog from the header
+alone. Everything that looks at records, or changes more than the header, is `prepare`.
 """
 
 from __future__ import annotations

@@ -71,7 +71,7 @@ class LogConfig:
 
     @classmethod
     def build(cls, settings: Mapping[str, Setting]) -> LogConfig:
-        """From topic settings by Kafka's names, typed; absent ones and None take the default, unknown ones are ignored."""
+        """From typed topic settings by Kafka's names; absent ones and None take the default, others are ignored."""
         chosen: dict[str, object] = {}
         for name, value in settings.items():
             key = name.replace(".", "_").replace("-", "_")

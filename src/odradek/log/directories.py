@@ -1,7 +1,7 @@
-"""All logs of a broker: finding, creating, opening, checkpointing, deleting and closing them in `log.dirs` (LogManager).
+"""All logs of a broker: finding, creating, opening, checkpointing, deleting, closing them in `log.dirs` (LogManager).
 
-Starting reads the names in each directory and four small files, however many partitions there are. A partition that nobody
-touches is an entry in a dict; it is opened, and after a crash recovered, when it is first asked for.
+Starting reads the names in each directory and four small files, however many partitions there are. A partition that
+nobody touches is an entry in a dict; it is opened, and after a crash recovered, when it is first asked for.
 """
 
 from __future__ import annotations
@@ -32,9 +32,10 @@ from odradek.log.checkpoints import (
 from odradek.log.config import LogConfig
 from odradek.log.environment import LogEnvironment
 from odradek.log.files import DELETE_DIRECTORY, PARTITION_METADATA
-from odradek.log.partition_log import FlushPlan, PartitionLog
+from odradek.log.flushing import FlushPlan
+from odradek.log.partition_log import PartitionLog
 from odradek.ports.clock import Clock
-from odradek.ports.disk import Disk, DirectoryLock
+from odradek.ports.disk import DirectoryLock, Disk
 from odradek.ports.randomness import Random
 from odradek.wire.errors import ErrorCode, KafkaError
 
@@ -79,8 +80,8 @@ class LogDirectory:
 class LogDirectories:
     """The logs of all `log.dirs`, owned by the event loop.
 
-    `on_work` is called when something became due (a flush after a roll, a deletion): then await `work`, which says when to come
-    again. `on_offline` is called with the path of a directory that failed.
+    `on_work` is called when something became due (a flush after a roll, a deletion): then await `work`, which says when
+    to come again. `on_offline` is called with the path of a directory that failed.
     """
 
     __slots__ = (
@@ -125,7 +126,7 @@ class LogDirectories:
     # --- start ---
 
     def load(self, *, cluster_id: str, node_id: int, producer_id_expiration_ms: int | None = None) -> None:
-        """Take the directories into use. Raises LogDirectoryError when one is another node's, or locked, or all fail."""
+        """Take the directories into use. LogDirectoryError if one is another node's or locked, or all fail."""
         if producer_id_expiration_ms is not None:
             self._environment.producer_id_expiration_ms = producer_id_expiration_ms
         try:
@@ -327,7 +328,7 @@ class LogDirectories:
         return True
 
     def delete(self, topic: str, partition: int, delay_ms: int = 60_000) -> None:
-        """Rename the partition's directory at once and remove it after the delay; a crash between is made good by `load`."""
+        """Rename the partition's directory now and remove it after the delay; `load` makes good a crash in between."""
         key = (topic, partition)
         directory = self._where.pop(key, None)
         log = self._logs.pop(key, None)
@@ -380,7 +381,7 @@ class LogDirectories:
         return self._deletions[0][0] if self._deletions else None
 
     async def flush(self) -> None:
-        """Sync every log that has something new, so that a crash of the machine loses nothing and a restart reads little."""
+        """Sync every log that has something new: a crash of the machine then loses nothing, a restart reads little."""
         for log in self.opened():
             if log.is_dirty and not log.is_offline:
                 plan = log.plan_flush()

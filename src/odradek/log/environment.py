@@ -45,7 +45,7 @@ class LogEnvironment:
         self.recovered: Callable[[str], None] = _ignore_text
         """Something was repaired; the text says what."""
 
-    def _delete_now(self, paths: Sequence[str], delay_ms: int) -> None:
+    def _delete_now(self, paths: Sequence[str], _: int) -> None:
         for path in paths:
             self.disk.remove(path)
 
@@ -54,9 +54,9 @@ def _flush_now(log: PartitionLog) -> None:
     log.flush(log.active_base_offset)
 
 
-def _ignore(directory: str, error: OSError) -> None:
+def _ignore(_: str, __: OSError) -> None:
     return
 
 
-def _ignore_text(text: str) -> None:
+def _ignore_text(_: str) -> None:
     return

@@ -4,7 +4,7 @@
 `.timeindex`: timestamp int64 | relative offset int32    largest timestamp so far, and the last offset of its batch
 
 Apache Kafka maps these files into memory. Here new entries gather in memory and go to the file in one write every few
-hundred; what a crash loses lies past the recovery point and is rebuilt from the log. Look-ups read the file by bisection.
+hundred; what a crash loses lies past the recovery point and is rebuilt from the log. Look-ups bisect the file.
 """
 
 from __future__ import annotations

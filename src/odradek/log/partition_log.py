@@ -1,26 +1,33 @@
-"""One replica's log on disk: append, read, roll, truncate (UnifiedLog, LocalLog). Synchronous, owned by the event loop."""
+"""One replica's log on disk (UnifiedLog, LocalLog). Synchronous, owned by the event loop."""
 
 from __future__ import annotations
 
 import errno
 from bisect import bisect_right
 from collections.abc import Iterator
-from typing import Final, NamedTuple
+from typing import Final
 
-from odradek.log.append import AppendResult as AppendResult
-from odradek.log.append import Origin as Origin
-from odradek.log.append import Prepared, check_size, check_timestamp, control_record, prepare, refused
+from odradek.log import queries
+from odradek.log.append import (
+    AppendResult,
+    Origin,
+    Prepared,
+    check_size,
+    check_timestamp,
+    control_record,
+    prepare,
+    refused,
+)
 from odradek.log.checkpoints import format_leader_epochs
 from odradek.log.config import LogConfig
 from odradek.log.environment import LogEnvironment
 from odradek.log.files import DELETED, LEADER_EPOCHS, SNAPSHOT, segment_path
-from odradek.log.reading import LogRead as LogRead
-from odradek.log.reading import Tail, find_in_segment, plan_segment
+from odradek.log.flushing import FlushPlan
+from odradek.log.reading import LogRead, Tail, find_in_segment, plan_segment
 from odradek.log.recovery import LoadedLog, load, restore_producers
 from odradek.log.retention import SegmentAge, to_delete
-from odradek.log.segment import MAX_RELATIVE_OFFSET, FoundTimestamp, Located, Segment
-from odradek.log.transaction_index import AbortedTransaction, collect
-from odradek.ports.disk import Disk, File, FileRange
+from odradek.log.segment import MAX_RELATIVE_OFFSET, FoundTimestamp, Segment
+from odradek.ports.disk import FileRange
 from odradek.records.batch import (
     COMPRESSION_MASK,
     CONTROL_BIT,
@@ -33,29 +40,13 @@ from odradek.records.batch import (
 from odradek.records.errors import CorruptRecords
 from odradek.wire.errors import ErrorCode, KafkaError
 
+__all__ = ["AppendResult", "FlushPlan", "LogRead", "Origin", "PartitionLog"]
+
 NO_TIMESTAMP: Final = -1
 _DEMANDING: Final = TIMESTAMP_TYPE_BIT | CONTROL_BIT
 _TRANSIENT: Final = (errno.EMFILE, errno.ENFILE, errno.EINTR)
 """Failures that say nothing about the disk."""
 _EMPTY: Final[list[FileRange]] = []
-
-
-class FlushPlan(NamedTuple):
-    """What has to be synced to make everything below the offset durable; may be executed by another thread."""
-
-    offset: int
-    files: list[File]
-    directories: list[str]
-    """Directories whose names have to be durable, too."""
-    generation: int
-    """The number of truncations before it: one in between makes it void."""
-
-    def sync(self, disk: Disk) -> None:
-        """Do it. Touches nothing but the files, so any thread may. Raises OSError."""
-        for file in self.files:
-            file.sync()
-        for directory in self.directories:
-            disk.sync_directory(directory)
 
 
 class PartitionLog:
@@ -180,7 +171,7 @@ class PartitionLog:
         self._jitter_ms = random.randrange(limit) if random is not None and limit > 0 else 0
 
     def assign_leader_epoch(self, epoch: int, start_offset: int | None = None) -> None:
-        """An epoch begins at the offset (the end of the log if None); earlier than its first record, as for a new leader."""
+        """An epoch begins at the offset (the end of the log if None), as when a leader takes over."""
         offset = self.end_offset if start_offset is None else start_offset
         if epoch >= 0 and self.leader_epochs.assign(epoch, offset):
             self._write_epochs()
@@ -452,77 +443,39 @@ class PartitionLog:
     def read_batches(self, offset: int, upper_offset: int) -> Iterator[memoryview]:
         """The bytes of each batch from the one that holds the offset up to the upper offset, CRCs checked."""
         self._check_online()
-        upper_offset = min(upper_offset, self.end_offset)
         try:
-            for segment in self.segments[self._slot(offset) :]:
-                start = segment.locate(offset)
-                if start is None:
-                    continue
-                for found in segment.scan(start.position):
-                    if found.header.last_offset >= upper_offset:
-                        return
-                    yield segment.read_batch(found)
+            yield from queries.batches(self.segments[self._slot(offset) :], offset, min(upper_offset, self.end_offset))
         except OSError as error:
             raise self._fail(error) from error
 
     def find_timestamp(self, timestamp_ms: int, upper_offset: int) -> FoundTimestamp | None:
-        """The first record with this timestamp or a later one, below the upper offset."""
+        """The first record with this timestamp or a later one, if it is below the upper offset."""
         self._check_online()
+        start = self.log_start_offset
         try:
-            for segment in self.segments[self._slot(self.log_start_offset) :]:
-                if segment.size and segment.largest_timestamp() >= timestamp_ms:
-                    found = segment.find_timestamp(timestamp_ms, self.log_start_offset)
-                    if found is not None:
-                        return found if found.offset < upper_offset else None
+            found = queries.find_timestamp(self.segments[self._slot(start) :], timestamp_ms, start)
         except OSError as error:
             raise self._fail(error) from error
-        return None
+        return found if found is not None and found.offset < upper_offset else None
 
     def max_timestamp(self, upper_offset: int) -> FoundTimestamp | None:
         """The first record that has the largest timestamp below the upper offset."""
         self._check_online()
-        start_offset = self.log_start_offset
-        best: tuple[int, int, Segment] | None = None
+        start = self.log_start_offset
         try:
-            segments = self.segments[self._slot(start_offset) :]
-            for index, segment in enumerate(segments):
-                end = segments[index + 1].base_offset if index + 1 < len(segments) else self.end_offset
-                if not segment.size or segment.base_offset >= upper_offset:
-                    continue
-                known: tuple[int, int] | None = segment.load_max_timestamp()
-                if end > upper_offset or segment.base_offset < start_offset:
-                    known = segment.max_timestamp_between(start_offset, upper_offset)
-                if known is not None and known[0] >= 0 and (best is None or known[0] > best[0]):
-                    best = known[0], known[1], segment
-            if best is None:
-                return None
-            timestamp, offset, segment = best
-            found = segment.locate(offset)
-            if found is not None:
-                for record in segment.records(found):
-                    if record.timestamp == timestamp and record.offset >= start_offset:
-                        return FoundTimestamp(record.offset, timestamp, found.header.partition_leader_epoch)
-            # The header named a timestamp that no record has: its producer was wrong, its batch is all there is.
-            return None if found is None else self._named_timestamp(found)
+            return queries.max_timestamp(
+                self.segments[self._slot(start) :], start, min(upper_offset, self.end_offset), self.end_offset
+            )
         except OSError as error:
             raise self._fail(error) from error
-
-    def _named_timestamp(self, found: Located) -> FoundTimestamp:
-        header = found.header
-        return FoundTimestamp(
-            max(header.base_offset, self.log_start_offset), header.max_timestamp, header.partition_leader_epoch
-        )
 
     def aborted_transactions(self, start_offset: int, upper_offset: int) -> list[tuple[int, int]]:
         """(producer id, first offset) of the aborted transactions that have records in [start, upper)."""
-        found: list[AbortedTransaction] = []
+        self._check_online()
         try:
-            for segment in self.segments[self._slot(start_offset) :]:
-                if collect(segment.aborted(), start_offset, upper_offset, found):
-                    break
+            return queries.aborted(self.segments[self._slot(start_offset) :], start_offset, upper_offset)
         except OSError as error:
             raise self._fail(error) from error
-        return [(transaction.producer_id, transaction.first_offset) for transaction in found]
 
     # --- roll, flush, truncate, delete ---
 
@@ -554,7 +507,7 @@ class PartitionLog:
         environment.flush_later(self)
 
     def _take_snapshot(self, offset: int) -> None:
-        """Write the producers' state as of the offset, unless that exists; drop an older one that no segment begins at."""
+        """Write the producers' state as of the offset, unless that exists; drop an older stray one."""
         snapshots = self._snapshots
         if snapshots and snapshots[-1] >= offset:
             return
@@ -591,9 +544,7 @@ class PartitionLog:
                 if segment.base_offset >= target:
                     break
                 segment.flush_indexes()
-                for path in segment.file_paths():
-                    if environment.disk.exists(path):
-                        files.append(environment.files.get(path))
+                files += [environment.files.get(path) for path in segment.file_paths() if environment.disk.exists(path)]
             if target == self.end_offset and snapshot:
                 self._take_snapshot(target)
             if self._epochs_dirty:

@@ -1,7 +1,7 @@
 """What a partition knows of its producers: sequences, epochs, open transactions (ProducerStateManager, KIP-98).
 
-Pure: snapshots go in and out as bytes. `check` decides about a batch before it is written, `apply` is the only thing that
-changes state, for live appends, replication and recovery alike.
+Pure: snapshots go in and out as bytes. `check` decides about a batch before it is written, `apply` is the only thing
+that changes state, for live appends, replication and recovery alike.
 """
 
 from __future__ import annotations
@@ -101,8 +101,8 @@ class ProducerStates:
     def check(self, header: BatchHeader, *, from_client: bool) -> AppendedBatch | None:
         """Whether the batch of a producer may follow; the original if it is one of its last five once more.
 
-        Raises KafkaError: INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER (clients only), INVALID_TXN_STATE. A producer
-        that is not known may begin with any sequence: its batches may have been deleted (ProducerAppendInfo).
+        Raises KafkaError: INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER (clients only), INVALID_TXN_STATE.
+        One that is not known may begin with any sequence: its batches may have been deleted (ProducerAppendInfo).
         """
         entry = self.producers.get(header[9])
         if entry is None:

@@ -1,8 +1,8 @@
 """Opening a log: what a crash left is repaired, what a clean stop left is believed (LogLoader, LogSegment.recover).
 
-After an unclean stop every batch from the recovery point on is read and checked; at the first one that is broken the log is
-cut off. Nothing below the recovery point is read, and nothing at all after a clean stop but the headers behind the last
-index entry.
+After an unclean stop every batch from the recovery point on is read and checked; at the first one that is broken the
+log is cut off. Nothing below the recovery point is read, and nothing at all after a clean stop but the headers behind
+the last index entry.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def load(
     producers = ProducerStates(environment.producer_id_expiration_ms)
     snapshots = sorted(offset for offset in (_snapshot_offset(name) for name in names) if offset is not None)
     if not clean:
-        # A later snapshot may be ahead of the transaction index, of which only what lies below is known to be on the disk.
+        # A later snapshot may be ahead of the transaction index, of which only what lies below is surely on the disk.
         for offset in [offset for offset in snapshots if offset > recovery_point]:
             snapshots.remove(offset)
             disk.remove(segment_path(directory, offset, SNAPSHOT))
@@ -254,7 +254,8 @@ class _Loader:
             position += header.size
         if problem is not None:
             self.environment.recovered(
-                f"{segment.path}: cut off at byte {position} (offset {next_offset}), {end - position} bytes are lost: {problem}"
+                f"{segment.path}: cut off at byte {position} (offset {next_offset}), "
+                f"{end - position} bytes are lost: {problem}"
             )
             file.truncate(position)
             segment.size = position
@@ -268,7 +269,7 @@ class _Loader:
             try:
                 segment.offsets().truncate_to(recovery_point)
                 segment.times().truncate_to(recovery_point)
-                start = self._resume_below(segment, recovery_point)
+                start = self._resume_below(segment)
                 if start is not None:
                     return start
             except KafkaError:
@@ -277,7 +278,7 @@ class _Loader:
         segment.reset_indexes()
         return 0, segment.base_offset
 
-    def _resume_below(self, segment: Segment, recovery_point: int) -> tuple[int, int] | None:
+    def _resume_below(self, segment: Segment) -> tuple[int, int] | None:
         position = segment.offsets().last_position()
         if position >= segment.size:
             return None
@@ -308,7 +309,7 @@ class _Loader:
                 end_offset = self._end_of(last)
             if end_offset < log_start_offset:
                 self.environment.recovered(
-                    f"{self.directory}: ends at offset {end_offset}, below its start {log_start_offset}; begun anew there"
+                    f"{self.directory}: ends at offset {end_offset}, below its start {log_start_offset}; begun anew"
                 )
                 self._drop(0)
                 self.epochs.clear()

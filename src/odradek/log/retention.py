@@ -10,7 +10,7 @@ from odradek.log.config import LogConfig
 
 
 class SegmentAge(NamedTuple):
-    """What retention needs to know of a segment; sizes in bytes, the timestamp is the largest one or the file's time."""
+    """What retention needs to know of a segment; size in bytes, the timestamp is the largest one or the file's."""
 
     base_offset: int
     size: int

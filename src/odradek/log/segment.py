@@ -259,8 +259,10 @@ class Segment:
         return None
 
     def boundary(self, start: int, limit: int, upper_offset: int) -> tuple[int, int | None]:
-        """(position, next offset) of the last batch boundary from `start` on that is at most `limit` and not past the upper
-        offset. `start` is a boundary; the next offset is None when that is all there is."""
+        """(position, next offset) of the last batch boundary that is at most `limit` and not past the upper offset.
+
+        `start` is a boundary; the next offset is None when there is no later one.
+        """
         position = max(start, self.offsets().floor(limit, upper_offset))
         next_offset: int | None = None
         for at, header in self.scan(position):

@@ -28,7 +28,7 @@ def encode(transaction: AbortedTransaction) -> bytes:
 
 
 def decode(data: bytes, base_offset: int) -> list[AbortedTransaction]:
-    """All entries; an incomplete last one is left out. ValueError for an unknown version or an entry below the segment."""
+    """All entries but an incomplete last one. ValueError for an unknown version, or an entry below the segment."""
     found = []
     for position in range(0, len(data) - ENTRY_SIZE + 1, ENTRY_SIZE):
         version, *fields = _ENTRY.unpack_from(data, position)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -51,7 +52,7 @@ def test_epochs_always_grow(assignments: list[tuple[int, int]]) -> None:
         epochs.assign(epoch, offset)
         assert epochs.latest == epoch
         entries = epochs.entries()
-        assert all(a[0] < b[0] and a[1] < b[1] for a, b in zip(entries, entries[1:], strict=False))
+        assert all(a[0] < b[0] and a[1] < b[1] for a, b in pairwise(entries))
 
 
 # --- retention ---

@@ -123,7 +123,7 @@ def test_snapshot_of_kafka() -> None:
             (NOW, 8),
             (-1, 4),
             (100, 8),
-        )  # fmt: skip
+        )
     )
 
 
