@@ -28,7 +28,7 @@ def _shuffled(items: Sequence[int], random: Random) -> list[int]:
 class _Rack:
     """Brokers of one rack, in a circle. It turns by one whenever the rack leads, and apart from that when it follows.
 
-    With one turn for both, as in Kafka, a rack that leads every second partition would lead from every second broker only.
+    With one turn for both, as in Kafka, a rack that leads every second partition would lead from half its brokers.
     """
 
     __slots__ = ("_brokers", "_follows", "_leads", "_round", "_start", "_taken")
