@@ -60,8 +60,10 @@ class BrokerProcess:
         line = self._first_line(timeout_seconds)
         ready = READY.match(line)
         if ready is None:
+            status = self._process.poll()
             self.kill()
-            raise BrokerError(f"not ready within {timeout_seconds:g} s, wrote {line!r}\n{self.log()}")
+            why = f"not ready within {timeout_seconds:g} s" if status is None else f"ended with status {status}"
+            raise BrokerError(f"{why}, wrote {line!r}\n{self.log()}")
         self.port = int(ready[2])
         self.ready_seconds = float(ready[4])
         return self
