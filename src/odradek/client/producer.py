@@ -60,7 +60,8 @@ class Producer:
 
     __slots__ = (
         "_accumulator", "_appended", "_closed", "_cluster", "_config", "_interceptors", "_key_serializer", "_lost",
-        "_network", "_partitioner", "_random", "_sender", "_since_turn", "_value_serializer",
+        "_network", "_partitioner", "_random", "_sender", "_since_turn", "_transforms",
+        "_value_serializer",
     )  # fmt: skip
 
     def __init__(
@@ -80,6 +81,7 @@ class Producer:
         self._value_serializer = value_serializer
         self._partitioner = partitioner
         self._interceptors = interceptors
+        self._transforms = bool(interceptors) or key_serializer is not None or value_serializer is not None
         self._network = network
         self._random = random
         self._cluster: Cluster | None = None
@@ -165,6 +167,8 @@ class Producer:
         Waits up to max_block_ms for metadata and buffer memory: CallTimedOut, BufferExhausted. Raises KafkaError for a
         topic that cannot be (and MESSAGE_TOO_LARGE beyond max_request_size), ClientClosed, ProducerFenced.
         """
+        if self._transforms:
+            key, value, headers = self._transform(topic, key, value, headers)
         delivery = self._append(topic, value, key, headers, partition, timestamp_ms)
         if delivery is None:
             delivery = await self._append_slowly(topic, value, key, headers, partition, timestamp_ms)
@@ -184,6 +188,8 @@ class Producer:
         timestamp_ms: int | None = None,
     ) -> Delivery:
         """As `send`, but BufferExhausted at once where `send` would wait."""
+        if self._transforms:
+            key, value, headers = self._transform(topic, key, value, headers)
         delivery = self._append(topic, value, key, headers, partition, timestamp_ms)
         if delivery is None:
             self.cluster.add_topic(topic)
@@ -258,12 +264,6 @@ class Producer:
         info = cluster.metadata.topics.get(topic)
         if info is None:
             return None
-        if self._key_serializer is not None:
-            key = self._key_serializer(topic, key)
-        if self._value_serializer is not None:
-            value = self._value_serializer(topic, value)
-        if self._interceptors:
-            key, value, headers = self._intercept(topic, key, value, headers)
         size = (len(key) if key is not None else 0) + (len(value) if value is not None else 0)
         if size + 1024 > self._config["max_request_size"] or headers:
             self._check_size(topic, record_size(key, value, headers))
@@ -343,9 +343,14 @@ class Producer:
         if size > limit:
             raise error_of(ErrorCode.MESSAGE_TOO_LARGE, f"{size} bytes for {topic}, max_request_size allows {limit}")
 
-    def _intercept(
-        self, topic: str, key: bytes | None, value: bytes | None, headers: Headers
+    def _transform(
+        self, topic: str, key: Any, value: Any, headers: Headers
     ) -> tuple[bytes | None, bytes | None, Headers]:
+        """Serializers, then interceptors; once per record."""
+        if self._key_serializer is not None:
+            key = self._key_serializer(topic, key)
+        if self._value_serializer is not None:
+            value = self._value_serializer(topic, value)
         for each in self._interceptors:
             on_send = getattr(each, "on_send", None)
             if on_send is not None:

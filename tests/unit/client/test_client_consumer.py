@@ -1,0 +1,283 @@
+"""The consumer against a scripted cluster: positions, resets, leader moves, groups of one."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from odradek.client.consumer import Consumer
+from odradek.client.errors import CommitFailed, IllegalState, NoOffsetForPartition, OffsetOutOfRange
+from odradek.client.model import ConsumerRecord, TopicPartition
+from odradek.records.builder import encode_batch
+from odradek.wire.apis import ApiKey
+from odradek.wire.errors import KafkaError
+from odradek.wire.messages.heartbeat import HeartbeatResponse
+from odradek.wire.messages.offset_commit import (
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+from tests.unit.client.fake_cluster import OPTIONS, FakeCluster, drop
+
+T0 = TopicPartition("t", 0)
+Body = Callable[[Consumer], Coroutine[Any, Any, None]]
+
+
+def filled(cluster: FakeCluster, batches: int = 5, per_batch: int = 4) -> FakeCluster:
+    for topic, partition in list(cluster.leaders):
+        for batch in range(batches):
+            records = [
+                (1000 + batch, b"k", b"%d-%d" % (partition, batch * per_batch + n), ()) for n in range(per_batch)
+            ]
+            leader = cluster.brokers[cluster.leaders[topic, partition]]
+            cluster.append(leader, topic, partition, bytes(encode_batch(records)))
+    return cluster
+
+
+def run(cluster: FakeCluster, body: Body, *topics: str, **options: Any) -> None:
+    async def main() -> None:
+        async with asyncio.timeout(20):
+            given = {**OPTIONS, "auto_offset_reset": "earliest", "fetch_max_wait_ms": 5, **options}
+            async with Consumer(*topics, network=cluster, **given) as consumer:  # type: ignore[arg-type]
+                await body(consumer)
+
+    asyncio.run(main())
+
+
+async def read(consumer: Consumer, count: int) -> list[ConsumerRecord]:
+    records: list[ConsumerRecord] = []
+    while len(records) < count:
+        records += await consumer.poll(1000, count - len(records))
+    return records
+
+
+def test_reads_assigned_partitions_in_order() -> None:
+    cluster = filled(FakeCluster(brokers=2, topics={"t": 3}))
+
+    async def body(consumer: Consumer) -> None:
+        partitions = [TopicPartition("t", n) for n in range(3)]
+        consumer.assign(partitions)
+        records = await read(consumer, 60)
+        for key in partitions:
+            own = [each for each in records if each.topic_partition == key]
+            assert [each.offset for each in own] == list(range(20))
+            assert [each.value for each in own] == [b"%d-%d" % (key.partition, n) for n in range(20)]
+            assert await consumer.position(key) == 20
+            assert consumer.lag(key) == 0
+
+    run(cluster, body)
+
+
+def test_async_for_stands_behind_each_record_and_loses_none_on_break() -> None:
+    cluster = filled(FakeCluster())
+
+    async def body(consumer: Consumer) -> None:
+        consumer.assign([T0])
+        seen = []
+        async for record in consumer:
+            seen.append(record.offset)
+            assert await consumer.position(T0) == record.offset + 1
+            if record.offset == 5:
+                break
+        async for record in consumer:
+            seen.append(record.offset)
+            if record.offset == 19:
+                break
+        assert seen == list(range(20))
+
+    run(cluster, body)
+
+
+def test_seek_into_a_batch_pause_and_resume() -> None:
+    cluster = filled(FakeCluster(topics={"t": 2}))
+    other = TopicPartition("t", 1)
+
+    async def body(consumer: Consumer) -> None:
+        consumer.assign([T0, other])
+        consumer.pause([other])
+        consumer.seek(T0, 6)
+        assert [each.offset for each in await read(consumer, 5)] == [6, 7, 8, 9, 10]
+        consumer.seek(T0, 2)
+        assert [each.offset for each in await read(consumer, 2)] == [2, 3]
+        consumer.pause([T0])
+        consumer.resume([other])
+        assert {each.partition for each in await read(consumer, 20)} == {1}
+        consumer.seek_to_end([T0])
+        assert await consumer.position(T0) == 20
+        with pytest.raises(IllegalState):
+            consumer.seek(TopicPartition("t", 7), 0)
+
+    run(cluster, body)
+
+
+def test_broken_connections_and_moved_leaders() -> None:
+    cluster = filled(FakeCluster(brokers=2, topics={"t": 1}))
+    cluster.script(ApiKey.FETCH, drop)
+
+    async def body(consumer: Consumer) -> None:
+        consumer.assign([T0])
+        offsets = [each.offset for each in await read(consumer, 6)]
+        cluster.move_leader("t", 0, 2)
+        cluster.stop(1)
+        offsets += [each.offset for each in await read(consumer, 14)]
+        assert offsets == list(range(20))
+
+    run(cluster, body)
+
+
+@pytest.mark.parametrize(("reset", "expected"), [("earliest", 8), ("latest", 20)])
+def test_positions_out_of_range_are_reset(reset: str, expected: int) -> None:
+    cluster = filled(FakeCluster())
+    cluster.log_start["t", 0] = 8
+
+    async def body(consumer: Consumer) -> None:
+        consumer.assign([T0])
+        consumer.seek(T0, 3)
+        while await consumer.position(T0) == 3:
+            if await consumer.poll(10, 1):
+                break
+        position = await consumer.position(T0)
+        assert position in (expected, expected + 1)
+
+    run(cluster, body, auto_offset_reset=reset)
+
+
+def test_without_reset_policy_it_says_so() -> None:
+    cluster = filled(FakeCluster())
+    cluster.log_start["t", 0] = 8
+
+    async def body(consumer: Consumer) -> None:
+        consumer.assign([T0])
+        with pytest.raises(NoOffsetForPartition):
+            await consumer.poll(1000)
+        consumer.seek(T0, 3)
+        with pytest.raises(OffsetOutOfRange):
+            while True:
+                await consumer.poll(1000)
+
+    run(cluster, body, auto_offset_reset="none")
+
+
+def test_offsets_by_time_and_raw_batches() -> None:
+    cluster = filled(FakeCluster())
+
+    async def body(consumer: Consumer) -> None:
+        found = await consumer.offsets_for_times({T0: 1002})
+        assert found[T0] is not None
+        assert found[T0].offset == 8
+        assert await consumer.offsets_for_times({T0: 99_999}) == {T0: None}
+        assert await consumer.beginning_offsets([T0]) == {T0: 0}
+        assert await consumer.end_offsets([T0]) == {T0: 20}
+        raw = await consumer.fetch_raw("t", 0, 5)
+        assert bytes(raw.batches) == cluster.batches["t", 0][1][2]
+        assert raw.high_watermark == 20
+        with pytest.raises(KafkaError):
+            await consumer.fetch_raw("t", 0, 50)
+
+    run(cluster, body)
+
+
+def test_damaged_batches_are_reported_not_skipped() -> None:
+    cluster = filled(FakeCluster())
+    base, last, data = cluster.batches["t", 0][0]
+    cluster.batches["t", 0][0] = (base, last, data[:-1] + bytes([data[-1] ^ 1]))
+
+    async def body(consumer: Consumer) -> None:
+        consumer.assign([T0])
+        with pytest.raises(ValueError, match="CRC"):
+            await consumer.poll(1000)
+
+    run(cluster, body)
+
+
+class Listener:
+    def __init__(self) -> None:
+        self.heard: list[tuple[str, set[int]]] = []
+
+    def on_partitions_assigned(self, partitions: set[TopicPartition]) -> None:
+        self.heard.append(("assigned", {each.partition for each in partitions}))
+
+    async def on_partitions_revoked(self, partitions: set[TopicPartition]) -> None:
+        self.heard.append(("revoked", {each.partition for each in partitions}))
+
+    def on_partitions_lost(self, partitions: set[TopicPartition]) -> None:
+        self.heard.append(("lost", {each.partition for each in partitions}))
+
+
+@pytest.mark.parametrize("strategy", ["range", "roundrobin", "sticky", "cooperative-sticky"])
+def test_a_group_member_reads_commits_and_resumes(strategy: str) -> None:
+    cluster = filled(FakeCluster(topics={"t": 2}))
+
+    async def first(consumer: Consumer) -> None:
+        assert len(await read(consumer, 12)) == 12
+        await consumer.commit()
+
+    async def second(consumer: Consumer) -> None:
+        assert len(await read(consumer, 28)) == 28
+        assert await consumer.poll(10) == []
+
+    options = {"group_id": "g", "partition_assignment_strategy": strategy}
+    run(cluster, first, "t", **options)
+    assert sum(cluster.committed["g"].values()) == 12
+    run(cluster, second, "t", **options)
+    assert cluster.committed["g"] == {("t", 0): 20, ("t", 1): 20}
+    assert cluster.count(ApiKey.LEAVE_GROUP) == 2
+
+
+def test_rebalance_and_loss_are_heard() -> None:
+    cluster = filled(FakeCluster(topics={"t": 2}))
+    listener = Listener()
+
+    async def body(consumer: Consumer) -> None:
+        consumer.subscribe(["t"], listener=listener)
+        await read(consumer, 4)
+        assert listener.heard == [("assigned", {0, 1})]
+        cluster.script(ApiKey.HEARTBEAT, lambda *_: HeartbeatResponse(0, 27))
+        while len(listener.heard) < 3:
+            await consumer.poll(20, 1)
+        assert listener.heard[1:] == [("revoked", {0, 1}), ("assigned", {0, 1})]
+        cluster.script(ApiKey.HEARTBEAT, lambda *_: HeartbeatResponse(0, 25))
+        while len(listener.heard) < 5:
+            await consumer.poll(20, 1)
+        assert listener.heard[3:] == [("lost", {0, 1}), ("assigned", {0, 1})]
+
+    run(cluster, body, group_id="g", heartbeat_interval_ms=5, partition_assignment_strategy="range")
+
+
+def test_a_commit_of_an_old_generation_fails_clearly() -> None:
+    cluster = filled(FakeCluster())
+
+    def gone(broker: Any, request: Any, version: int, proper: Any) -> Any:
+        answers = [OffsetCommitResponsePartition(0, 22)]
+        return OffsetCommitResponse(topics=[OffsetCommitResponseTopic("t", partitions=answers)])
+
+    async def body(consumer: Consumer) -> None:
+        await read(consumer, 4)
+        cluster.script(ApiKey.OFFSET_COMMIT, gone)
+        with pytest.raises(CommitFailed):
+            await consumer.commit()
+        assert len(await read(consumer, 4)) == 4
+
+    run(cluster, body, "t", group_id="g", enable_auto_commit=False)
+
+
+def test_subscription_without_a_group_reads_everything() -> None:
+    cluster = filled(FakeCluster(topics={"t": 2, "u": 1, "x": 1}))
+
+    async def body(consumer: Consumer) -> None:
+        consumer.subscribe(pattern="[tu]")
+        assert {(each.topic, each.partition) for each in await read(consumer, 60)} == {("t", 0), ("t", 1), ("u", 0)}
+
+    run(cluster, body)
+
+
+def test_an_old_broker_without_topic_ids_and_sessions() -> None:
+    cluster = filled(FakeCluster())
+    cluster.max_versions = {ApiKey.FETCH: 4, ApiKey.METADATA: 1, ApiKey.LIST_OFFSETS: 1, ApiKey.FIND_COORDINATOR: 0}
+
+    async def body(consumer: Consumer) -> None:
+        consumer.assign([T0])
+        assert len(await read(consumer, 20)) == 20
+
+    run(cluster, body)

@@ -1,0 +1,315 @@
+"""The producer against a scripted cluster: retries, order, duplicates, leader moves, limits."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from odradek.client.errors import BufferExhausted, ClientClosed, DeliveryTimedOut, IllegalState
+from odradek.client.model import RecordMetadata
+from odradek.client.producer import Producer
+from odradek.wire.apis import ApiKey
+from odradek.wire.errors import ErrorCode, KafkaError
+from tests.unit.client.fake_cluster import (
+    OPTIONS,
+    FakeCluster,
+    drop,
+    fail_produce,
+    lose_answer,
+    pass_on,
+    silent,
+)
+
+Body = Callable[[Producer], Coroutine[Any, Any, None]]
+
+
+def run(cluster: FakeCluster, body: Body, **options: Any) -> None:
+    async def main() -> None:
+        async with asyncio.timeout(20):
+            given = {**OPTIONS, "linger_ms": 0, **options}
+            async with Producer(network=cluster, **given) as producer:  # type: ignore[arg-type]
+                await body(producer)
+
+    asyncio.run(main())
+
+
+async def send_all(producer: Producer, count: int, *, turns: bool = True) -> list[bytes]:
+    """Send numbered records, in many batches when the loop turns in between."""
+    sent = []
+    for number in range(count):
+        value = b"%d" % number
+        await producer.send("t", value)
+        sent.append(value)
+        if turns and number % 3 == 0:
+            await asyncio.sleep(0)
+    return sent
+
+
+def test_delivery_tells_where_the_record_lies() -> None:
+    cluster = FakeCluster()
+
+    async def body(producer: Producer) -> None:
+        first = await producer.send("t", b"a", key=b"k", headers=[("h", b"1")], timestamp_ms=7)
+        second = await producer.send("t", b"b", timestamp_ms=8)
+        assert await first == RecordMetadata("t", 0, 0, 7)
+        assert (await second).offset == 1
+        assert await first == first.result()
+        record = cluster.logs["t", 0][0]
+        assert (record.key, record.value, list(record.headers), record.timestamp) == (b"k", b"a", [("h", b"1")], 7)
+
+    run(cluster, body)
+
+
+@pytest.mark.parametrize("failure", [drop, lose_answer, fail_produce(7), fail_produce(6), fail_produce(3)])
+def test_failures_neither_lose_nor_repeat_nor_reorder(failure: Any) -> None:
+    cluster = FakeCluster()
+    cluster.script(ApiKey.PRODUCE, pass_on, failure, pass_on, failure, failure)
+
+    async def body(producer: Producer) -> None:
+        sent = await send_all(producer, 60)
+        await producer.flush()
+        assert cluster.values() == sent
+
+    run(cluster, body)
+    assert cluster.count(ApiKey.PRODUCE) > 5
+
+
+def test_leader_moves_and_the_old_one_dies() -> None:
+    cluster = FakeCluster(brokers=2, topics={"t": 1})
+
+    async def body(producer: Producer) -> None:
+        sent = await send_all(producer, 30)
+        cluster.move_leader("t", 0, 2)
+        sent += await send_all(producer, 30)
+        cluster.move_leader("t", 0, 1)
+        cluster.stop(2)
+        sent += await send_all(producer, 30)
+        await producer.flush()
+        assert cluster.values() == sent
+
+    run(cluster, body)
+
+
+def test_metadata_in_a_produce_answer_is_used_at_once() -> None:
+    """KIP-951: NOT_LEADER_OR_FOLLOWER names the new leader, so no Metadata request is needed to go on."""
+    cluster = FakeCluster(brokers=2, topics={"t": 1})
+
+    def moved(broker: Any, request: Any, version: int, proper: Any) -> Any:
+        cluster.move_leader("t", 0, 2)
+        response = proper()
+        answer = response.responses[0].partition_responses[0]
+        answer.current_leader.leader_id, answer.current_leader.leader_epoch = 2, 1
+        return response
+
+    async def body(producer: Producer) -> None:
+        await (await producer.send("t", b"a"))
+        asked = cluster.count(ApiKey.METADATA)
+        cluster.script(ApiKey.PRODUCE, moved)
+        assert (await (await producer.send("t", b"b"))).offset == 1
+        assert cluster.count(ApiKey.METADATA) == asked
+
+    run(cluster, body)
+
+
+def test_unknown_producer_bumps_the_epoch_and_goes_on() -> None:
+    """KIP-360: retention took the producer's state; the batch is sent again under the next epoch, from sequence 0."""
+    cluster = FakeCluster()
+
+    async def body(producer: Producer) -> None:
+        await (await producer.send("t", b"a"))
+        cluster.log_start["t", 0] = 1
+        cluster.script(ApiKey.PRODUCE, fail_produce(59, log_start_offset=1))
+        await (await producer.send("t", b"b"))
+        assert producer.sender.sequences is not None
+        assert producer.sender.sequences.identity.epoch == 1
+        assert cluster.values() == [b"a", b"b"]
+
+    run(cluster, body)
+
+
+def test_a_batch_refused_for_good_does_not_block_the_next() -> None:
+    cluster = FakeCluster()
+
+    async def body(producer: Producer) -> None:
+        await (await producer.send("t", b"a"))
+        cluster.script(ApiKey.PRODUCE, fail_produce(87))
+        bad = await producer.send("t", b"bad")
+        with pytest.raises(KafkaError) as caught:
+            await bad
+        assert caught.value.code == ErrorCode.INVALID_RECORD
+        await (await producer.send("t", b"b"))
+        assert cluster.values() == [b"a", b"b"]
+
+    run(cluster, body)
+
+
+def test_flush_raises_what_nobody_awaited() -> None:
+    cluster = FakeCluster()
+
+    async def body(producer: Producer) -> None:
+        cluster.script(ApiKey.PRODUCE, fail_produce(87))
+        await producer.send("t", b"bad")
+        with pytest.raises(KafkaError):
+            await producer.flush()
+        await producer.flush()
+
+    run(cluster, body)
+
+
+def test_too_large_batches_are_split_and_deliveries_follow() -> None:
+    cluster = FakeCluster()
+    cluster.max_batch_bytes = 700
+
+    async def body(producer: Producer) -> None:
+        sent = [b"%03d" % n + bytes(97) for n in range(40)]
+        deliveries = [await producer.send("t", each) for each in sent]
+        assert [(await each).offset for each in deliveries] == list(range(40))
+        assert cluster.values() == sent
+        lonely = await producer.send("t", bytes(900))
+        with pytest.raises(KafkaError) as caught:
+            await lonely
+        assert caught.value.code == ErrorCode.MESSAGE_TOO_LARGE
+        assert (await (await producer.send("t", b"after"))).offset == 40
+
+    run(cluster, body, linger_ms=20, batch_size=100_000)
+
+
+def test_records_beyond_max_request_size_are_refused_at_once() -> None:
+    async def body(producer: Producer) -> None:
+        with pytest.raises(KafkaError) as caught:
+            await producer.send("t", bytes(2000))
+        assert caught.value.code == ErrorCode.MESSAGE_TOO_LARGE
+
+    run(FakeCluster(), body, max_request_size=1500)
+
+
+def test_delivery_timeout() -> None:
+    cluster = FakeCluster()
+    cluster.stop(1)
+
+    async def body(producer: Producer) -> None:
+        delivery = await producer.send("t", b"late")
+        cluster.stop(1)
+        with pytest.raises(DeliveryTimedOut):
+            await delivery
+
+    cluster.brokers[1].up = True
+    cluster.script(ApiKey.PRODUCE, *[silent] * 3)
+    run(cluster, body, delivery_timeout_ms=60, request_timeout_ms=40)
+
+
+def test_memory_is_bounded_and_comes_back() -> None:
+    cluster = FakeCluster()
+    cluster.script(ApiKey.PRODUCE, silent)
+
+    async def body(producer: Producer) -> None:
+        first = await producer.send("t", bytes(500))
+        with pytest.raises(BufferExhausted):
+            for _ in range(10):
+                await producer.send("t", bytes(500))
+        await asyncio.wait({asyncio.ensure_future(_outcome(first))})
+        await (await producer.send("t", b"again"))
+
+    run(cluster, body, buffer_memory=2000, batch_size=600, max_block_ms=30, request_timeout_ms=200)
+
+
+async def _outcome(delivery: Any) -> Any:
+    return await delivery
+
+
+def test_acks_0_and_old_brokers() -> None:
+    cluster = FakeCluster()
+    cluster.max_versions = {ApiKey.PRODUCE: 7, ApiKey.METADATA: 4, ApiKey.API_VERSIONS: 0}
+
+    async def body(producer: Producer) -> None:
+        delivery = await producer.send("t", b"a")
+        assert (await delivery).offset == -1
+        while not cluster.values():
+            await asyncio.sleep(0)
+        assert cluster.values() == [b"a"]
+        assert {version for _, key, version, _ in cluster.requests if key == ApiKey.PRODUCE} == {7}
+
+    run(cluster, body, acks=0)
+
+
+def test_linger_joins_records_of_many_tasks() -> None:
+    cluster = FakeCluster()
+
+    async def body(producer: Producer) -> None:
+        deliveries = [await producer.send("t", b"x") for _ in range(50)]
+        for each in deliveries:
+            await each
+            await asyncio.sleep(0)
+        assert len(cluster.batches["t", 0]) == 1
+
+    run(cluster, body, linger_ms=30)
+
+
+def test_unknown_topic_and_partition() -> None:
+    async def body(producer: Producer) -> None:
+        with pytest.raises(KafkaError) as caught:
+            await producer.send("t", b"x", partition=3)
+        assert caught.value.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        with pytest.raises(TimeoutError):
+            await producer.send("nowhere", b"x")
+
+    run(FakeCluster(), body, max_block_ms=50)
+
+
+def test_interceptors_and_serializers() -> None:
+    cluster = FakeCluster()
+    heard: list[Any] = []
+
+    class Upper:
+        def on_send(self, topic: str, key: Any, value: Any, headers: Any) -> Any:
+            return key, value.upper(), headers
+
+    class Ear:
+        def on_acknowledgement(self, metadata: Any, error: Any) -> None:
+            heard.append((metadata.offset if metadata else None, error))
+
+    async def main() -> None:
+        producer = Producer(
+            network=cluster,
+            value_serializer=lambda _, each: str(each).encode(),
+            interceptors=[Upper(), Ear()],  # type: ignore[list-item]
+            **OPTIONS,
+        )
+        async with producer:
+            await producer.send("t", "abc")
+            await producer.send("t", "def")
+        assert cluster.values() == [b"ABC", b"DEF"]
+        assert heard == [(0, None), (1, None)]
+
+    asyncio.run(main())
+
+
+def test_ready_made_batches_get_their_sequence() -> None:
+    from odradek.records.builder import encode_batch
+
+    cluster = FakeCluster()
+
+    async def body(producer: Producer) -> None:
+        await producer.send("t", b"a", partition=0)
+        made = [encode_batch([(5, None, b"b%d" % n, ())]) for n in range(3)]
+        deliveries = await producer.send_batch("t", 0, made)
+        await producer.send("t", b"c", partition=0)
+        assert [(await each).offset for each in deliveries] == [1, 2, 3]
+        await producer.flush()
+        assert cluster.values() == [b"a", b"b0", b"b1", b"b2", b"c"]
+
+    run(cluster, body)
+
+
+def test_closed_and_not_started() -> None:
+    async def main() -> None:
+        producer = Producer(network=FakeCluster(), **OPTIONS)
+        with pytest.raises(IllegalState):
+            await producer.send("t", b"x")
+        await producer.start()
+        await producer.close()
+        with pytest.raises(ClientClosed):
+            await producer.send("t", b"x")
+
+    asyncio.run(main())
