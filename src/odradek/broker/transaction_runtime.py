@@ -21,6 +21,7 @@ from odradek.transactions.events import (
     EndTransaction,
     InitProducerId,
     NoProducerIds,
+    Outcome,
     ProducerResult,
     TransactionDescription,
 )
@@ -158,7 +159,13 @@ class TransactionRuntime:
                     producer = (result.producer_id, result.producer_epoch)
                     shard.connections.used(transactional_id, *producer, connection)
 
-        answer = self._with_ids(shard, lambda coordinator, now_ms: coordinator.init_producer_id(request, now_ms))
+        def decide(coordinator: TransactionCoordinator, now_ms: int) -> Outcome:
+            return coordinator.init_producer_id(request, now_ms)
+
+        answer = self._with_ids(shard, decide)
+        if _is_refused_for_now(answer) and shard.is_settled(transactional_id):
+            # The transaction that stood in the way is aborted already: spare the client its retry.
+            answer = self._with_ids(shard, decide)
         if answer.done():
             note(answer)
         else:
@@ -297,6 +304,12 @@ class TransactionRuntime:
                 matches,
             )
         return Listings(unknown, found)
+
+
+def _is_refused_for_now(answer: asyncio.Future[ProducerResult]) -> bool:
+    if not answer.done() or answer.cancelled() or answer.exception() is not None:
+        return False
+    return answer.result().error is ErrorCode.CONCURRENT_TRANSACTIONS
 
 
 def _told(refusals: Refusals, *, adds: bool, abortable: bool) -> Refusals:

@@ -24,7 +24,7 @@ from odradek.transactions.events import Markers, Outcome, append_failure
 from odradek.transactions.markers import MarkerSender
 from odradek.transactions.records import TransactionRecord, decode_record, encode_record
 from odradek.transactions.settings import TransactionSettings
-from odradek.transactions.states import PREPARED
+from odradek.transactions.states import PREPARED, SETTLED
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.primitives import EncodeError
 
@@ -100,6 +100,11 @@ class TransactionShard:
         answer: Answer = self._loop.create_future()
         self._obey(outcome, answer)
         return answer
+
+    def is_settled(self, transactional_id: str) -> bool:
+        """Whether the id has neither an open transaction nor one that is being ended."""
+        found = self.coordinator.transactions.get(transactional_id)
+        return found is not None and found.state in SETTLED
 
     def completion(self, transactional_id: str) -> asyncio.Future[None]:
         """Done when the transaction that is being ended is complete, or the shard is gone."""
