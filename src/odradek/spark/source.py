@@ -1,0 +1,186 @@
+"""The source's two readers: batch and micro-batch. They plan on the driver; `reading` does the tasks' work."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
+
+from odradek.client.model import OffsetAndMetadata
+from odradek.client.offsets import Member, commit_offsets
+from odradek.spark import clients
+from odradek.spark.offsets import OffsetRange, Offsets, from_json, limit_rows, new_rows, split_ranges, to_json
+from odradek.spark.options import SourceOptions
+from odradek.spark.topics import SourceError, Topics
+
+logger = logging.getLogger(__name__)
+
+
+class RangePartition(InputPartition):
+    """One task's range."""
+
+    def __init__(self, value: OffsetRange) -> None:
+        super().__init__(tuple(value))
+
+    @property
+    def range(self) -> OffsetRange:
+        return OffsetRange(*self.value)
+
+
+def _read(options: SourceOptions, partition: InputPartition) -> Iterator[Any]:
+    """Record batches of a task; Spark hands over InputPartition(None) where there is nothing to read."""
+    if not isinstance(partition, RangePartition):
+        return iter(())
+    from odradek.spark.reading import read_range
+
+    return read_range(options, partition.range)
+
+
+class BatchReader(DataSourceReader):
+    """All offsets between the starting and the ending position, as they are when the query is planned."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+
+    def partitions(self) -> list[InputPartition]:
+        options = self._options
+        topics = Topics(options)
+        starts = topics.resolve(options.starting, "starting")
+        ends = topics.resolve(options.ending, "ending")
+        ranges = [
+            OffsetRange(key.topic, key.partition, starts[key], end) for key, end in sorted(ends.items()) if key in starts
+        ]
+        for each in ranges:
+            if each.size < 0:
+                # Both were given by the user, who should hear that they are the wrong way round.
+                logger.warning("%s-%d: the end %d lies before the start %d", *each[:2], each.end, each.start)
+        return [
+            RangePartition(each)
+            for each in split_ranges(ranges, options.min_partitions, options.max_records_per_partition)
+        ]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        return _read(self._options, partition)
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Micro-batches. One object lives on the driver for the whole query; tasks get copies of its options only."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+        self._topics: Topics | None = None
+        self._target: Offsets | None = None
+        self._last_trigger_s: float | None = None
+        self._latest: Offsets | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_options": self._options, "_topics": None, "_target": None, "_last_trigger_s": None, "_latest": None}
+
+    @property
+    def _known(self) -> Topics:
+        if self._topics is None:
+            self._topics = Topics(self._options)
+        return self._topics
+
+    def initialOffset(self) -> dict[str, dict[str, int]]:  # noqa: N802
+        return to_json(self._known.resolve(self._options.starting, "starting"))
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        # Spark has no limit that is both; the minimum is then seen to in latestOffset.
+        if self._options.max_offsets_per_trigger is not None:
+            return ReadMaxRows(self._options.max_offsets_per_trigger)
+        if self._options.min_offsets_per_trigger is not None:
+            return ReadMinRows(self._options.min_offsets_per_trigger)
+        return ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        self._target = self._known.latest()
+
+    def latestOffset(self, start: dict[str, dict[str, int]], limit: ReadLimit) -> dict[str, dict[str, int]]:  # noqa: N802
+        begin = from_json(start)
+        self._latest = self._known.latest()
+        latest = self._latest if self._target is None else self._target
+        if isinstance(limit, ReadAllAvailable):
+            return to_json(latest)
+        if self._target is None and self._too_early(begin, latest):
+            return start
+        if isinstance(limit, ReadMaxRows):
+            fresh = [key for key in latest if key not in begin]
+            earliest = self._known.earliest(fresh) if fresh else {}
+            latest = limit_rows(limit.max_rows, begin, latest, earliest)
+        return to_json(latest)
+
+    def _too_early(self, begin: Offsets, latest: Offsets) -> bool:
+        """Whether to wait for minOffsetsPerTrigger; not longer than maxTriggerDelay, and never at the first batch."""
+        least = self._options.min_offsets_per_trigger
+        if least is None:
+            return False
+        now = time.monotonic()
+        waited_ms = None if self._last_trigger_s is None else (now - self._last_trigger_s) * 1000
+        if waited_ms is not None and waited_ms < self._options.max_trigger_delay_ms and new_rows(begin, latest) < least:
+            return True
+        self._last_trigger_s = now
+        return False
+
+    def reportLatestOffset(self) -> dict[str, dict[str, int]] | None:  # noqa: N802
+        return None if self._latest is None else to_json(self._latest)
+
+    def partitions(self, start: dict[str, dict[str, int]], end: dict[str, dict[str, int]]) -> list[InputPartition]:
+        begins, ends = from_json(start), from_json(end)
+        fresh = [key for key in ends if key not in begins]
+        earliest = self._known.earliest(fresh) if fresh else {}
+        for key in fresh:
+            if key not in earliest:
+                self._lost(f"{key} is gone before its first offset could be read")
+            elif earliest[key] > 0:
+                self._lost(f"the new partition {key} begins at offset {earliest[key]} instead of 0")
+        gone = sorted(map(str, begins.keys() - ends.keys()))
+        if gone:
+            self._lost(f"{', '.join(gone)} are gone")
+        begins = {**earliest, **begins}
+        ranges = []
+        for key, stop in sorted(ends.items()):
+            if key not in begins:
+                continue
+            if stop < begins[key]:
+                self._lost(f"the end of {key} went back from offset {begins[key]} to {stop}")
+                continue
+            ranges.append(OffsetRange(key.topic, key.partition, begins[key], stop))
+        options = self._options
+        return [
+            RangePartition(each)
+            for each in split_ranges(ranges, options.min_partitions, options.max_records_per_partition)
+        ]
+
+    def _lost(self, what: str) -> None:
+        if self._options.fail_on_data_loss:
+            raise SourceError(
+                f"{what}: some data may have been missed (topics deleted or records expired before they were read). "
+                "failOnDataLoss=false goes on regardless"
+            )
+        logger.warning("%s: some data may have been missed", what)
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        return _read(self._options, partition)
+
+    def commit(self, end: dict[str, dict[str, int]]) -> None:
+        """With commitOffsets: let the group's offsets follow, so that lag tools see the query. Best effort."""
+        group = self._options.commit_group
+        if group is None:
+            return
+        offsets = {key: OffsetAndMetadata(offset) for key, offset in from_json(end).items()}
+        cluster = clients.consumer(self._options.client).cluster
+        clients.run(commit_offsets(cluster, group, offsets, Member()))
+
+    def stop(self) -> None:
+        """Connections belong to the process and stay for the next query."""

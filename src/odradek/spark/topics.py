@@ -1,0 +1,158 @@
+"""What the driver asks the brokers about the topics of a query."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Collection, Mapping
+from typing import TypeVar
+
+from odradek.client.admin import Admin
+from odradek.client.cluster import Cluster, is_retriable
+from odradek.client.errors import ClientError
+from odradek.client.metadata import TopicInfo
+from odradek.client.model import TopicPartition
+from odradek.client.offsets import list_offsets
+from odradek.spark import clients
+from odradek.spark.offsets import Offsets
+from odradek.spark.options import EARLIEST, LATEST, PartitionOffsets, Position, SourceOptions
+from odradek.wire.errors import ErrorCode, KafkaError
+
+T = TypeVar("T")
+
+
+class SourceError(RuntimeError):
+    """The query cannot go on as its options ask."""
+
+
+class Topics:
+    """The partitions of one query and their offsets. Lives on the driver; connections are kept by the process."""
+
+    __slots__ = ("_isolation", "_options", "_pattern")
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+        pattern = options.subscription.pattern
+        self._pattern = None if pattern is None else re.compile(pattern)
+        isolation = dict(options.client).get("isolation_level", "read_uncommitted")
+        self._isolation = 1 if isolation == "read_committed" else 0
+
+    def partitions(self) -> list[TopicPartition]:
+        """All partitions that the subscription covers now. Topics that do not exist are left out."""
+        return self._trying(self._find_partitions)
+
+    def latest(self) -> Offsets:
+        """The end of every partition: behind the last record that this isolation level can read."""
+        return self._trying(lambda: self._at(dict.fromkeys(self._find_partitions(), LATEST)))
+
+    def earliest(self, partitions: Collection[TopicPartition]) -> Offsets:
+        """The first offset of these partitions; those that are gone are left out."""
+
+        def find() -> Offsets:
+            there = set(self._find_partitions())
+            return self._at({key: EARLIEST for key in partitions if key in there})
+
+        return self._trying(find)
+
+    def resolve(self, position: Position, what: str) -> Offsets:
+        """The offset of every partition at a starting or ending position. Raises SourceError, KafkaError."""
+        partitions = self.partitions()
+        if position.timestamp_ms is not None:
+            wanted = dict.fromkeys(partitions, position.timestamp_ms)
+            return self._at_times(wanted, position.fallback_latest, what)
+        if position.timestamps_ms is not None:
+            wanted = _for_each(partitions, position.timestamps_ms, f"{what}OffsetsByTimestamp", "timestamps")
+            return self._at_times(wanted, position.fallback_latest, what)
+        if position.offsets is None:
+            assert position.whole is not None
+            whole = position.whole
+            return self._trying(lambda: self._at(dict.fromkeys(partitions, whole)))
+        hint = "specific offsets; -1 means latest, -2 earliest"
+        offsets = _for_each(partitions, position.offsets, f"{what}Offsets", hint)
+        special = {key: offset for key, offset in offsets.items() if offset < 0}
+        return {**offsets, **self._trying(lambda: self._at(special))}
+
+    # --- inside ---
+
+    def _cluster(self) -> Cluster:
+        return clients.consumer(self._options.client).cluster
+
+    def _trying(self, call: Callable[[], T]) -> T:
+        """As often as fetchOffset.numRetries says."""
+        failures = 0
+        while True:
+            try:
+                return call()
+            except (KafkaError, ClientError) as error:
+                failures += 1
+                if failures > self._options.fetch_offset_retries or not is_retriable(error):
+                    raise
+            time.sleep(self._options.fetch_offset_retry_interval_ms / 1000)
+
+    def _find_partitions(self) -> list[TopicPartition]:
+        subscription, cluster = self._options.subscription, self._cluster()
+        if subscription.assign is not None:
+            names: list[str] | None = sorted(subscription.assign)
+        else:
+            names = subscription.subscribe
+        cluster.follow_topics(names)
+        errors = clients.run(cluster.refresh_metadata())
+        missing = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE)
+        for name, code in errors.items():
+            if names is not None and code not in missing:
+                raise KafkaError(ErrorCode(code), f"topic {name}")
+        topics = cluster.metadata.topics
+        if names is None:
+            assert self._pattern is not None
+            names = [
+                name for name, info in topics.items() if not info.is_internal and self._pattern.fullmatch(name) is not None
+            ]
+        found = []
+        for name in names:
+            info = topics.get(name)
+            count = 0 if info is None else len(info.partitions)
+            if subscription.assign is not None:
+                found += [TopicPartition(name, each) for each in subscription.assign[name] if each < count]
+            else:
+                found += [TopicPartition(name, each) for each in range(count)]
+        return sorted(found)
+
+    def _at(self, timestamps: Mapping[TopicPartition, int]) -> Offsets:
+        if not timestamps:
+            return {}
+        found = clients.run(list_offsets(self._cluster(), timestamps, isolation_level=self._isolation))
+        return {key: at.offset for key, at in found.items()}
+
+    def _at_times(self, wanted: Mapping[TopicPartition, int], fallback_latest: bool, what: str) -> Offsets:
+        found = self._trying(lambda: self._at(wanted))
+        unmatched = [key for key, offset in found.items() if offset < 0]
+        if unmatched and not fallback_latest:
+            raise SourceError(
+                f"{unmatched[0]} has no record at or after timestamp {wanted[unmatched[0]]}; "
+                f"{what}OffsetsByTimestampStrategy=latest would take its end instead"
+            )
+        found.update(self._trying(lambda: self._at(dict.fromkeys(unmatched, LATEST))))
+        return found
+
+
+def _for_each(
+    partitions: Collection[TopicPartition], given: PartitionOffsets, what: str, kind: str
+) -> dict[TopicPartition, int]:
+    """The given numbers by partition. All partitions must be there, and no others."""
+    named = {TopicPartition(topic, number): at for topic, each in given.items() for number, at in each.items()}
+    if set(named) != set(partitions):
+        raise SourceError(
+            f"{what} must name every partition of the query ({kind}): it names "
+            f"{', '.join(map(str, sorted(named)))}; the query has {', '.join(map(str, sorted(partitions)))}"
+        )
+    return named
+
+
+def describe(client: tuple[tuple[str, str], ...], topic: str) -> TopicInfo | KafkaError:
+    """A topic's partitions, asked from a broker now."""
+
+    async def ask() -> TopicInfo | KafkaError:
+        async with Admin(**dict(client)) as admin:  # type: ignore[arg-type]
+            return (await admin.describe_topics([topic]))[topic]
+
+    return clients.run(ask())
