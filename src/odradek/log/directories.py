@@ -121,6 +121,7 @@ class LogDirectories:
         environment.flush_later = self._flush_later
         environment.failed = self._failed
         environment.recovered = self._recovered
+        environment.recovery_point_lowered = self.checkpoint_recovery_points
         self._environment = environment
 
     # --- start ---
@@ -189,7 +190,8 @@ class LogDirectories:
                 raise LogDirectoryError(f"{path}: {error}") from error
         if found.cluster_id not in (None, cluster_id):
             raise LogDirectoryError(
-                f"{path} belongs to cluster {found.cluster_id}, and this broker to {cluster_id}: wrong directory or store?"
+                f"{path} belongs to cluster {found.cluster_id}, and this broker to {cluster_id}: "
+                "wrong directory or store?"
             )
         if found.node_id not in (None, node_id):
             raise LogDirectoryError(
@@ -312,6 +314,8 @@ class LogDirectories:
         )
         directory.unrecovered.discard(key)
         self._logs[key] = log
+        if log.recovery_point < directory.recovery_points.get(key, 0):
+            self.checkpoint_recovery_points()
         return log
 
     def _is_of_topic(self, path: str, topic_id: bytes) -> bool:
@@ -372,9 +376,7 @@ class LogDirectories:
         """
         to_flush, self._to_flush = self._to_flush, {}
         for log in to_flush.values():
-            plan = log.plan_flush(log.active_base_offset)
-            if plan is not None:
-                await self._sync(log, plan)
+            await self._flush(log, log.active_base_offset)
         while self._deletions and self._deletions[0][0] <= now_ms:
             _, _, paths = heapq.heappop(self._deletions)
             await self._disk.run(self._lane(paths[0]), self._remove, paths)
@@ -383,10 +385,23 @@ class LogDirectories:
     async def flush(self) -> None:
         """Sync every log that has something new: a crash of the machine then loses nothing, a restart reads little."""
         for log in self.opened():
-            if log.is_dirty and not log.is_offline:
-                plan = log.plan_flush()
-                if plan is not None:
-                    await self._sync(log, plan)
+            if log.is_dirty:
+                await self._flush(log, log.end_offset)
+
+    def release_idle(self) -> int:
+        """Let logs that nobody appended to since the last call give back memory and files; how many are idle."""
+        return sum(log.release_if_idle() for log in self._logs.values())
+
+    async def _flush(self, log: PartitionLog, offset: int) -> None:
+        if log.is_offline:
+            return
+        try:
+            plan = log.plan_flush(offset)
+        except KafkaError as error:
+            self.report(f"{log.directory} is not flushed: {error.message}")
+            return
+        if plan is not None:
+            await self._sync(log, plan)
 
     async def _sync(self, log: PartitionLog, plan: FlushPlan) -> None:
         try:

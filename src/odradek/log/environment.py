@@ -28,6 +28,7 @@ class LogEnvironment:
         "producer_id_expiration_ms",
         "random",
         "recovered",
+        "recovery_point_lowered",
     )
 
     def __init__(self, disk: Disk, clock: Clock, random: Random | None = None, open_files: int = 1024) -> None:
@@ -42,6 +43,8 @@ class LogEnvironment:
         """A segment was rolled: make it durable soon."""
         self.failed: Callable[[str, OSError], None] = _ignore
         """A write in the log directory failed."""
+        self.recovery_point_lowered: Callable[[], None] = _nothing
+        """A truncation went below the recovery point: the checkpoint on the disk must not say more than is true."""
         self.recovered: Callable[[str], None] = _ignore_text
         """Something was repaired; the text says what."""
 
@@ -55,6 +58,10 @@ def _flush_now(log: PartitionLog) -> None:
 
 
 def _ignore(_: str, __: OSError) -> None:
+    return
+
+
+def _nothing() -> None:
     return
 
 

@@ -62,6 +62,8 @@ class PartitionLog:
         "_failed",
         "_flush_after",
         "_jitter_ms",
+        "_released",
+        "_seen_end_offset",
         "_snapshots",
         "_tail",
         "_target_codec",
@@ -105,6 +107,8 @@ class PartitionLog:
         self._active = self.segments[-1]
         self._jitter_ms = 0
         self._truncations = 0
+        self._seen_end_offset = -1
+        self._released = False
         self.set_config(config)
 
     @classmethod
@@ -586,7 +590,7 @@ class PartitionLog:
             self._active.truncate_to(offset)
             next_offset = self._active.resume()
             self.end_offset = self._active.base_offset if next_offset is None else next_offset
-            self.recovery_point = min(self.recovery_point, self.end_offset)
+            self._lower_recovery_point(self.end_offset)
             self.log_start_offset = min(self.log_start_offset, self.end_offset)
             if self.leader_epochs.truncate_from_end(self.end_offset):
                 self._write_epochs()
@@ -608,7 +612,9 @@ class PartitionLog:
             segment.create()
             self.segments = [segment]
             self._active = segment
-            self.end_offset = self.recovery_point = offset
+            self.end_offset = offset
+            self._lower_recovery_point(offset)
+            self.recovery_point = offset
             self.log_start_offset = offset if log_start_offset is None else log_start_offset
             self.leader_epochs.clear()
             self._write_epochs()
@@ -618,6 +624,11 @@ class PartitionLog:
             self._snapshots.clear()
         except OSError as error:
             raise self._fail(error) from error
+
+    def _lower_recovery_point(self, offset: int) -> None:
+        if self.recovery_point > offset:
+            self.recovery_point = offset
+            self._environment.recovery_point_lowered()
 
     def _restore_producers(self) -> None:
         self._snapshots = restore_producers(
@@ -727,6 +738,17 @@ class PartitionLog:
             raise self._fail(error) from error
         self._tail.clear()
         self._environment.files.forget_directory(self.directory)
+
+    def release_if_idle(self) -> bool:
+        """Release what was not appended to since the last call; whether that was so."""
+        idle = self._seen_end_offset == self.end_offset
+        self._seen_end_offset = self.end_offset
+        if idle and not self._released and self._failed is None:
+            self.release()
+            self._released = True
+        elif not idle:
+            self._released = False
+        return idle
 
     @property
     def is_offline(self) -> bool:
