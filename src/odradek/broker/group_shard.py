@@ -81,6 +81,7 @@ class GroupShard:
         "_commits_size",
         "_failure",
         "_last_offset",
+        "_late_markers",
         "_loop",
         "_partition",
         "_settings",
@@ -104,6 +105,7 @@ class GroupShard:
         self._loop = loop
         self._failure: ErrorCode | None = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         self._last_offset = -1
+        self._late_markers: list[tuple[int, bool]] = []
         self._commits: list[_Operation] = []
         self._commits_size = 0
         self._unsettled: set[_Unsettled] = set()
@@ -166,7 +168,11 @@ class GroupShard:
 
     def transaction_ended(self, producer_id: int, last_offset: int, *, committed: bool) -> None:
         """The transaction's marker is in the log at `last_offset`."""
-        if self._failure is None:
+        if self.is_loading:
+            # It came after the end that the loading goes up to.
+            self._late_markers.append((producer_id, committed))
+            self._last_offset = max(self._last_offset, last_offset)
+        elif self._failure is None:
             self.flush()
             self.coordinator.replay_marker(producer_id, committed=committed)
             self._last_offset = max(self._last_offset, last_offset)
@@ -362,6 +368,9 @@ class GroupShard:
 
     def _loaded(self) -> None:
         self._failure = None
+        for producer_id, committed in self._late_markers:
+            self.coordinator.replay_marker(producer_id, committed=committed)
+        self._late_markers.clear()
         self._obey(self.coordinator.loaded(self._clock.now_ms()))
         self._arm()
 

@@ -27,5 +27,3 @@ class GroupSettings:
     """offsets.retention.check.interval.ms"""
     offset_commit_timeout_ms: int = 5_000
     """offsets.commit.timeout.ms"""
-    offsets_load_buffer_bytes: int = 5 * 1024 * 1024
-    """offsets.load.buffer.size: how much of the log is read at a time when a shard loads."""

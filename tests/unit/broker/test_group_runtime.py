@@ -302,3 +302,19 @@ async def test_a_client_that_is_gone_does_not_disturb(tmp_path: Path) -> None:
     gone.cancel()
     assert (await stays).generation_id == 1
     broker.stop()
+
+
+@running
+async def test_a_marker_that_comes_while_its_shard_loads_is_not_lost(tmp_path: Path) -> None:
+    broker = GroupBroker(tmp_path).start()
+    for i in range(4):
+        await broker.runtime.commit_offsets(commit_request(*[("t" * 200, p, i) for p in range(600)], group_id=f"g{i}"))
+    await broker.runtime.commit_transactional_offsets(commit_request(("t", 0, 7)), 42, 0)
+    broker.stop()
+    broker = GroupBroker(tmp_path).start()
+    shard = next(iter(broker.runtime._shards.values()))
+    assert shard.is_loading
+    broker.runtime.transaction_ended(0, 42, broker.partitions[0].log.end_offset - 1, committed=True)
+    await until(lambda: not shard.is_loading)
+    assert await committed(broker) == 7
+    broker.stop()

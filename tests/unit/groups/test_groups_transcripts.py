@@ -1,8 +1,8 @@
 """Golden transcripts of whole group histories: `tests/transcripts/groups/*.txt`.
 
-A line with `>` is what happens; the indented lines below it are all that came of it: answers, records, changes of state.
-`UPDATE_TRANSCRIPTS=1` writes what came of it now; read the difference before you commit it. Member ids are numbered in the
-order of their appearance. Commands:
+A line with `>` is what happens; the indented lines below it are all that came of it: answers, records, changes of
+state. `UPDATE_TRANSCRIPTS=1` writes what came of it now; read the difference before you commit it. Member ids are
+numbered in the order of their appearance. Commands:
 
     > NAME joins [instance=X] [session=MS] [rebalance=MS] [protocols=a,b] [type=T] [version=N] [forgetful]
     > NAME syncs [OTHER=assignment ...]        the leader says what everybody gets
@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from odradek.groups.events import JoinResult, LeavingMember, SyncResult
 from odradek.groups.records import ClassicGroupRecord, GroupRecord, OffsetRecord
 from odradek.wire.errors import ErrorCode
