@@ -1,7 +1,7 @@
 """A scripted cluster in memory behind the Network port: real frames and codecs, no sockets.
 
-It keeps logs and checks producers' sequences as a broker does. A test scripts the answers to the next requests of an API:
-`cluster.script(ApiKey.PRODUCE, fail(6), drop, pass_on)`; what is not scripted is answered properly.
+It keeps logs and checks producers' sequences as a broker does. A test scripts the next answers of an API:
+`cluster.script(ApiKey.PRODUCE, fail_produce(6), drop, pass_on)`; what is not scripted is answered properly.
 """
 
 from __future__ import annotations

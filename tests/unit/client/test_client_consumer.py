@@ -153,8 +153,7 @@ def test_without_reset_policy_it_says_so() -> None:
             await consumer.poll(1000)
         consumer.seek(T0, 3)
         with pytest.raises(OffsetOutOfRange):
-            while True:
-                await consumer.poll(1000)
+            await read(consumer, 1)
 
     run(cluster, body, auto_offset_reset="none")
 

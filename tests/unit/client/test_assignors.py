@@ -1,0 +1,199 @@
+"""Assignment strategies: Kafka's documented examples, and what must hold for any group."""
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from odradek.client.assignors import (
+    Assignment,
+    CooperativeStickyAssignor,
+    MemberSubscription,
+    RangeAssignor,
+    RoundRobinAssignor,
+    StickyAssignor,
+    decode_sticky_data,
+    encode_sticky_data,
+    find_assignors,
+    withhold_moving,
+)
+from odradek.client.errors import ConfigError
+from odradek.client.model import TopicPartition
+from odradek.client.sticky import assign_sticky
+from odradek.client.subscriptions import (
+    decode_assignment,
+    decode_subscription,
+    encode_assignment,
+    encode_subscription,
+)
+
+TOPICS = ["a", "b", "c"]
+counts = st.dictionaries(st.sampled_from(TOPICS), st.integers(1, 12), min_size=1)
+wishes = st.dictionaries(
+    st.sampled_from([f"m{n}" for n in range(7)]), st.sets(st.sampled_from(TOPICS), min_size=1), min_size=1
+)
+names = st.sampled_from(["range", "roundrobin", "sticky", "cooperative-sticky"])
+
+
+def parts(text: str) -> list[TopicPartition]:
+    return [TopicPartition(each[:-1], int(each[-1])) for each in text.split()]
+
+
+def check_complete(assignment: Assignment, counts: dict[str, int], members: dict[str, set[str]]) -> None:
+    """Every partition that somebody wants is with exactly one member that wants it."""
+    given_out = [each for partitions in assignment.values() for each in partitions]
+    wanted = {t for topics in members.values() for t in topics}
+    expected = [TopicPartition(t, n) for t, count in counts.items() if t in wanted for n in range(count)]
+    assert sorted(given_out) == sorted(expected)
+    assert all(each.topic in members[m] for m, partitions in assignment.items() for each in partitions)
+
+
+def check_balanced(assignment: Assignment, members: dict[str, set[str]]) -> None:
+    """No partition could go to a member with at least two fewer."""
+    for partitions in assignment.values():
+        for each in partitions:
+            for other, topics in members.items():
+                assert each.topic not in topics or len(assignment[other]) + 1 >= len(partitions)
+
+
+@given(names, counts, wishes)
+def test_each_partition_goes_to_one_subscriber(name: str, counts: dict[str, int], members: dict[str, set[str]]) -> None:
+    assignor = find_assignors([name])[name]
+    subscriptions = {m: MemberSubscription(sorted(topics)) for m, topics in members.items()}
+    assignment = assignor.assign(counts, subscriptions)
+    assert set(assignment) == set(members)
+    check_complete(assignment, counts, members)
+    if "sticky" in name:
+        check_balanced(assignment, members)
+
+
+@given(counts, wishes, wishes, st.dictionaries(st.sampled_from(TOPICS), st.integers(1, 12)))
+def test_sticky_keeps_all_it_can(
+    counts: dict[str, int], before: dict[str, set[str]], after: dict[str, set[str]], grown: dict[str, int]
+) -> None:
+    first = assign_sticky(counts, {m: sorted(t) for m, t in before.items()}, {})
+    again = assign_sticky(counts, {m: sorted(t) for m, t in before.items()}, {m: (p, 1) for m, p in first.items()})
+    assert again == first
+    now = {t: max(n, grown.get(t, 0)) for t, n in counts.items()}
+    claims = {m: (first.get(m, []), 1) for m in after}
+    second = assign_sticky(now, {m: sorted(t) for m, t in after.items()}, claims)
+    check_complete(second, now, after)
+    check_balanced(second, after)
+
+
+@given(st.integers(1, 40), st.integers(1, 6), st.integers(1, 6))
+def test_sticky_moves_no_more_than_it_must(partitions: int, before: int, after: int) -> None:
+    """With equal subscriptions, what a member keeps is its share or all that it had."""
+    old = assign_sticky({"t": partitions}, {f"m{n}": ["t"] for n in range(before)}, {})
+    members = {f"m{n}": ["t"] for n in range(after)}
+    new = assign_sticky({"t": partitions}, members, {m: (old.get(m, []), 1) for m in members})
+    for member_id in members:
+        kept = len(set(new[member_id]) & set(old.get(member_id, [])))
+        assert kept == min(len(new[member_id]), len(old.get(member_id, [])))
+
+
+@given(counts, wishes, wishes)
+def test_cooperative_rebalances_converge_without_overlap(
+    counts: dict[str, int], before: dict[str, set[str]], after: dict[str, set[str]]
+) -> None:
+    """A partition is never given to a member while another still owns it, and two rounds settle it."""
+    assignor = CooperativeStickyAssignor()
+    owned: Assignment = assignor.assign(counts, {m: MemberSubscription(sorted(t)) for m, t in before.items()})
+    generation = 1
+    for _ in range(3):
+        subscriptions = {
+            m: MemberSubscription(sorted(t), [p for p in owned.get(m, []) if p.topic in t], generation)
+            for m, t in after.items()
+        }
+        assigned = assignor.assign(counts, subscriptions)
+        for member_id, partitions in assigned.items():
+            for other, each in subscriptions.items():
+                assert other == member_id or not set(partitions) & set(each.owned)
+        owned, generation = assigned, generation + 1
+    check_complete(owned, counts, after)
+    check_balanced(owned, after)
+
+
+def test_range_is_kafkas() -> None:
+    members = {m: MemberSubscription(["t0", "t1"]) for m in ("C0", "C1")}
+    assert RangeAssignor().assign({"t0": 3, "t1": 3}, members) == {
+        "C0": parts("t00 t01 t10 t11"),
+        "C1": parts("t02 t12"),
+    }
+
+
+def test_roundrobin_is_kafkas() -> None:
+    members = {
+        "C0": MemberSubscription(["t0"]),
+        "C1": MemberSubscription(["t0", "t1"]),
+        "C2": MemberSubscription(["t0", "t1", "t2"]),
+    }
+    assert RoundRobinAssignor().assign({"t0": 1, "t1": 2, "t2": 3}, members) == {
+        "C0": parts("t00"),
+        "C1": parts("t10"),
+        "C2": parts("t11 t20 t21 t22"),
+    }
+
+
+def test_sticky_is_better_than_kafkas_round_robin_example() -> None:
+    """KIP-54, example 2: with C0 gone, the others keep what they had."""
+    members = {
+        "C0": MemberSubscription(["t0"]),
+        "C1": MemberSubscription(["t0", "t1"]),
+        "C2": MemberSubscription(["t0", "t1", "t2"]),
+    }
+    counts = {"t0": 1, "t1": 2, "t2": 3}
+    first = StickyAssignor().assign(counts, members)
+    assert first == {"C0": parts("t00"), "C1": parts("t10 t11"), "C2": parts("t20 t21 t22")}
+    left = {m: each._replace(user_data=encode_sticky_data(first[m], 1)) for m, each in members.items() if m != "C0"}
+    assert StickyAssignor().assign(counts, left) == {"C1": parts("t00 t10 t11"), "C2": parts("t20 t21 t22")}
+
+
+def test_static_members_come_first_by_instance_id() -> None:
+    members = {
+        "a": MemberSubscription(["t"]),
+        "z": MemberSubscription(["t"], group_instance_id="i1"),
+        "y": MemberSubscription(["t"], group_instance_id="i2"),
+    }
+    assigned = RangeAssignor().assign({"t": 3}, members)
+    assert assigned == {"z": parts("t0"), "y": parts("t1"), "a": parts("t2")}
+
+
+def test_claims_of_older_generations_lose_and_equal_ones_cancel() -> None:
+    topics = {"a": ["t"], "b": ["t"]}
+    newer = assign_sticky({"t": 2}, topics, {"a": (parts("t0"), 4), "b": (parts("t0 t1"), 5)})
+    assert newer["b"] == parts("t0") or newer["b"] == parts("t1")
+    cancelled = assign_sticky({"t": 1}, topics, {"a": (parts("t0"), 5), "b": (parts("t0"), 5)})
+    assert sorted(len(each) for each in cancelled.values()) == [0, 1]
+
+
+def test_moving_partitions_are_withheld() -> None:
+    wanted = {"a": parts("t0 t1"), "b": parts("t2")}
+    assert withhold_moving(wanted, {"b": parts("t1 t2")}) == {"a": parts("t0"), "b": parts("t2")}
+
+
+def test_user_data_and_protocol_bytes() -> None:
+    owned = parts("t0 t3 u1")
+    data = encode_sticky_data(owned, 7)
+    assert decode_sticky_data(data) == (owned, 7)
+    assert decode_sticky_data(data[:-4]) == (owned, -1)
+    assert decode_sticky_data(data[:9]) == ([], -1)
+    assert decode_sticky_data(None) == ([], -1)
+    # As Java writes it: version 1, one topic, no user data.
+    java = bytes.fromhex("000100000001000174ffffffff00000000")
+    assert decode_subscription(java).topics == ["t"]
+    encoded = encode_subscription(["t", "u"], b"x", owned, 3, "r")
+    decoded = decode_subscription(encoded, "i")
+    assert decoded == MemberSubscription(["t", "u"], owned, 3, b"x", "i", "r")
+    assert decode_assignment(encode_assignment(owned)) == owned
+    assert decode_assignment(b"") == []
+    assert decode_subscription(b"\x7f\xff" + encoded[2:]).owned == owned
+
+
+def test_names_of_java_are_understood() -> None:
+    found = find_assignors(["org.apache.kafka.clients.consumer.CooperativeStickyAssignor", "range"])
+    assert list(found) == ["cooperative-sticky", "range"]
+    with pytest.raises(ConfigError):
+        find_assignors(["random"])
+    assert all(left != right for left, right in pairwise(found))
