@@ -4,6 +4,7 @@ import sys
 import pytest
 
 from odradek.metadata.config_definitions import InvalidConfig, Value
+from odradek.metadata.config_docs import DOCUMENTATION
 from odradek.metadata.configs import (
     BROKER,
     GROUP,
@@ -222,3 +223,9 @@ def test_the_definitions_do_not_slow_the_start() -> None:
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert "javaproperties" not in loaded
     assert "difflib" not in loaded
+
+
+def test_all_that_is_described_is_documented() -> None:
+    described = {d.name for definitions in (BROKER, TOPIC, GROUP) for d in definitions.values() if d.listed}
+    assert not described - DOCUMENTATION.keys()
+    assert DOCUMENTATION.keys() <= BROKER.keys() | TOPIC.keys() | GROUP.keys()
