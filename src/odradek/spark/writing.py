@@ -1,0 +1,154 @@
+"""A task's writing: Arrow batches of rows to record batches of topic partitions, without a Python object per row."""
+
+from __future__ import annotations
+
+import random
+import time
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from odradek.client.producer import Producer
+from odradek.records.arrow import encode_from_arrow
+from odradek.records.compression import CODEC_NAMES
+from odradek.records.errors import RecordTooLarge
+from odradek.records.murmur import partition_column
+from odradek.spark import clients
+
+ROWS_AT_ONCE: Final = 65_536
+BYTES_AT_ONCE: Final = 32 * 1024 * 1024
+BATCH_BYTES: Final = 524_288
+
+PRODUCER_DEFAULTS: Final[dict[str, Any]] = {
+    # Whole Arrow batches arrive at once, so requests are large and nothing waits for more.
+    "batch_size": BATCH_BYTES,
+    "linger_ms": 0,
+    "max_request_size": 8 * 1024 * 1024,
+    "buffer_memory": 64 * 1024 * 1024,
+}
+
+
+class RowError(ValueError):
+    """A row cannot be written: it has no topic, no value column, or a partition that does not exist."""
+
+
+class RowWriter:
+    """Takes the rows of one task and hands record batches to a producer."""
+
+    __slots__ = ("_bytes", "_codec", "_config", "_pending", "_producer", "_rows", "_sticky", "_topic", "counts")
+
+    def __init__(self, producer: Producer, topic: str | None) -> None:
+        self._producer = producer
+        self._topic = topic
+        self._config = producer.config
+        self._codec = CODEC_NAMES[self._config["compression_type"]]
+        self._pending: list[Any] = []
+        self._rows = 0
+        self._bytes = 0
+        self._sticky = random.randrange(1 << 16)
+        self.counts: dict[tuple[str, int], int] = {}
+        """Records handed over by topic and partition."""
+
+    def add(self, rows: Any) -> None:
+        """Take an Arrow batch; what is full is sent."""
+        if not rows.num_rows:
+            return
+        self._pending.append(rows)
+        self._rows += rows.num_rows
+        self._bytes += rows.nbytes
+        if self._rows >= ROWS_AT_ONCE or self._bytes >= BYTES_AT_ONCE:
+            self._send_pending()
+
+    def flush(self) -> None:
+        """Send everything and wait for the acknowledgements. Raises what a record batch failed with."""
+        self._send_pending()
+        clients.run(self._producer.flush())
+
+    def _send_pending(self) -> None:
+        if not self._pending:
+            return
+        pending, self._pending = self._pending, []
+        self._rows = self._bytes = 0
+        rows = pending[0] if len(pending) == 1 else pa.Table.from_batches(pending).combine_chunks().to_batches()[0]
+        for topic, group in self._by_topic(rows):
+            self._send_topic(topic, group)
+
+    def _by_topic(self, rows: Any) -> list[tuple[str, Any]]:
+        if self._topic is not None:
+            return [(self._topic, rows)]
+        names = rows.column("topic")
+        if names.null_count:
+            raise RowError("a row has a null topic; the option topic writes all rows to one")
+        codes = names.dictionary_encode()
+        topics = codes.dictionary.to_pylist()
+        if len(topics) == 1:
+            return [(topics[0], rows)]
+        return [(name, rows.filter(pc.equal(codes.indices, number))) for number, name in enumerate(topics)]
+
+    def _send_topic(self, topic: str, rows: Any) -> None:
+        count = len(clients.run(self._producer.partitions_for(topic)))
+        names = rows.schema.names
+        key = rows.column("key") if "key" in names else None
+        columns = [key, rows.column("value"), rows.column("headers") if "headers" in names else None]
+        chosen = self._partitions(topic, rows, key, count)
+        first = int(chosen[0])
+        if bool((chosen == first).all()):
+            self._send_partition(topic, first, columns)
+            return
+        order = np.argsort(chosen, kind="stable")
+        ends = np.cumsum(np.bincount(chosen, minlength=count))
+        index = pa.array(order)
+        columns = [None if column is None else column.take(index) for column in columns]
+        start = 0
+        for partition, end in enumerate(ends.tolist()):
+            if end > start:
+                part = [None if column is None else column.slice(start, end - start) for column in columns]
+                self._send_partition(topic, partition, part)
+                start = end
+
+    def _partitions(self, topic: str, rows: Any, key: Any, count: int) -> Any:
+        """The partition of each row: the column's, else by the key's hash, else one for all keyless rows at hand."""
+        chosen: Any = None
+        if "partition" in rows.schema.names:
+            given = rows.column("partition")
+            chosen = given.fill_null(-1).to_numpy(zero_copy_only=False)
+            wrong = ((chosen < 0) & ~given.is_null().to_numpy(zero_copy_only=False)) | (chosen >= count)
+            if wrong.any():
+                raise RowError(f"topic {topic} has {count} partitions, a row asks for {chosen[wrong.argmax()]}")
+            if not given.null_count:
+                return chosen.astype(np.int64)
+        hashed: Any = np.full(rows.num_rows, -1, np.int64)
+        if key is not None and key.null_count < len(key):
+            hashed = partition_column(key, count).astype(np.int64)
+        result = hashed if chosen is None else np.where(chosen >= 0, chosen, hashed)
+        if (result < 0).any():
+            self._sticky += 1
+            result = np.where(result < 0, self._sticky % count, result)
+        return result
+
+    def _send_partition(self, topic: str, partition: int, columns: list[Any]) -> None:
+        key, value, headers = columns
+        now_ms = time.time_ns() // 1_000_000
+        if key is None and value.null_count == len(value):
+            # The encoder wants one column that is there.
+            key = pa.nulls(len(value), pa.binary())
+        try:
+            batches = self._encode(key, value, headers, now_ms, self._config["batch_size"])
+        except RecordTooLarge:
+            # A record larger than a batch goes alone; the broker's limit decides.
+            batches = self._encode(key, value, headers, now_ms, self._config["max_request_size"])
+        self.counts[topic, partition] = self.counts.get((topic, partition), 0) + len(value)
+        clients.run(self._producer.send_batch(topic, partition, batches))
+
+    def _encode(self, key: Any, value: Any, headers: Any, now_ms: int, limit: int) -> list[bytearray]:
+        return encode_from_arrow(
+            key,
+            value,
+            now_ms,
+            headers,
+            compression=self._codec,
+            level=self._config["compression_level"],
+            max_batch_bytes=limit,
+        )
