@@ -100,5 +100,6 @@ def _place_one(racks: list[_Rack], first: int, replication_factor: int, round_nu
 def _too_few(replication_factor: int, registered: int) -> str:
     return (
         f"Unable to replicate the partition {replication_factor} time(s): The target replication factor of "
-        f"{replication_factor} cannot be reached because only {registered} broker(s) are registered."
+        f"{replication_factor} cannot be reached because only {registered} broker(s) are registered or some brokers "
+        "have all their log directories cordoned."
     )

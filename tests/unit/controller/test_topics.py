@@ -114,7 +114,7 @@ def test_a_failed_topic_leaves_the_others() -> None:
             ErrorCode.INVALID_REPLICATION_FACTOR,
             (
                 "Unable to replicate the partition 2 time(s): The target replication factor of 2 cannot be reached "
-                "because only 1 broker(s) are registered."
+                "because only 1 broker(s) are registered or some brokers have all their log directories cordoned."
             ),
         ),
         (NewTopic("p", 10_001, 1), ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request."),

@@ -2,7 +2,7 @@ import asyncio
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from odradek.metadata.changes import deletion, image_of, load_image, read_subtree, topic_creation
@@ -50,6 +50,7 @@ TOPICS = st.builds(
 
 
 @given(st.lists(TOPICS, unique_by=(lambda t: t.name, lambda t: t.id), max_size=4))
+@settings(max_examples=40, deadline=None)
 def test_topics_come_back_from_the_store_as_they_were(topics: list[Topic]) -> None:
     async def test() -> None:
         store = MemoryStore()
