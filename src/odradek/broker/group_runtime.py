@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from odradek.broker.group_shard import GroupShard, ShardClock
+from odradek.broker.coordinator_shard import ShardClock
+from odradek.broker.group_shard import GroupShard
 from odradek.groups.coordinator import GroupCoordinator
 from odradek.groups.events import (
     CommitRequest,

@@ -10,24 +10,23 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from odradek.broker.coordinator_shard import LogReplay, ShardClock, ShardTimer
 from odradek.groups.coordinator import GroupCoordinator
 from odradek.groups.events import Continuation, Outcome, append_failure
 from odradek.groups.offsets import NO_PRODUCER_ID
-from odradek.groups.records import GroupRecord, decode_record, encode_record
+from odradek.groups.records import decode_record, encode_record
 from odradek.groups.settings import GroupSettings
 from odradek.log.partition_log import Origin
-from odradek.ports.clock import Clock
-from odradek.records.batch import parse_header
+from odradek.records.batch import BatchHeader
 from odradek.records.builder import BatchFields, encode_batch
 from odradek.records.control import ControlType, decode_control_record
-from odradek.records.errors import CorruptRecords
-from odradek.records.record import decode_records
+from odradek.records.record import Record
 from odradek.replication.partition import Partition
 from odradek.wire.errors import ErrorCode, KafkaError
-from odradek.wire.primitives import DecodeError, EncodeError
+from odradek.wire.primitives import EncodeError
 
 log = logging.getLogger("odradek.groups")
 
@@ -55,27 +54,10 @@ class _Unsettled:
         self.timer: asyncio.TimerHandle | None = None
 
 
-class ShardClock:
-    """Milliseconds since the epoch that never jump: the wall clock at start, carried on by the monotonic one.
-
-    A wall clock that is set must not end all sessions at once.
-    """
-
-    __slots__ = ("_clock", "_offset")
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._offset = clock.now_ms() / 1000 - clock.monotonic()
-
-    def now_ms(self) -> int:
-        return int((self._clock.monotonic() + self._offset) * 1000)
-
-
 class GroupShard:
     """Use `load` first; requests of a shard that is not ready raise COORDINATOR_LOAD_IN_PROGRESS or NOT_COORDINATOR."""
 
     __slots__ = (
-        "_armed_ms",
         "_clock",
         "_commits",
         "_commits_size",
@@ -84,6 +66,7 @@ class GroupShard:
         "_late_markers",
         "_loop",
         "_partition",
+        "_replay",
         "_settings",
         "_timer",
         "_unsettled",
@@ -109,8 +92,8 @@ class GroupShard:
         self._commits: list[_Operation] = []
         self._commits_size = 0
         self._unsettled: set[_Unsettled] = set()
-        self._timer: asyncio.TimerHandle | None = None
-        self._armed_ms: int | None = None
+        self._timer = ShardTimer(clock, loop, self._expire)
+        self._replay = LogReplay(self._replay_batch, self._replayed, loop)
 
     # --- requests ---
 
@@ -294,20 +277,10 @@ class GroupShard:
     # --- time ---
 
     def _arm(self) -> None:
-        """Have `_expire` called no later than the first deadline."""
-        if self._failure is not None:
-            return
-        deadline_ms = self.coordinator.next_deadline_ms()
-        if deadline_ms is None or (self._armed_ms is not None and self._armed_ms <= deadline_ms):
-            return
-        if self._timer is not None:
-            self._timer.cancel()
-        self._armed_ms = deadline_ms
-        self._timer = self._loop.call_later(max(deadline_ms - self._clock.now_ms(), 1) / 1000, self._expire)
+        if self._failure is None:
+            self._timer.arm(self.coordinator.next_deadline_ms())
 
     def _expire(self) -> None:
-        self._timer = None
-        self._armed_ms = None
         if self._failure is None:
             self.flush()
             self._obey(self.coordinator.expire(self._clock.now_ms()))
@@ -317,56 +290,30 @@ class GroupShard:
 
     def load(self) -> None:
         """Replay the log, some of it per turn of the loop, and then serve."""
-        end_offset = self._partition.log.end_offset
-        self._last_offset = end_offset - 1
-        batches = self._partition.log.read_batches(self._partition.log.log_start_offset, end_offset)
-        self._load_some(iter(batches))
+        self._last_offset = self._partition.log.end_offset - 1
+        self._replay.start(self._partition)
 
-    def _load_some(self, batches: Iterator[memoryview]) -> None:
-        if not self.is_loading:
+    def _replay_batch(self, header: BatchHeader, records: list[Record]) -> None:
+        if header.is_control:
+            for record in records:
+                control = decode_control_record(record)
+                if control.is_end_transaction:
+                    committed = control.type is ControlType.COMMIT
+                    self.coordinator.replay_marker(header.producer_id, committed=committed)
             return
-        budget = _LOAD_SLICE_BYTES
-        try:
-            while budget > 0:
-                view = next(batches, None)
-                if view is None:
-                    self._loaded()
-                    return
-                budget -= len(view)
-                self._replay_batches(view)
-        except (DecodeError, CorruptRecords, KafkaError) as error:
-            log.error("%s: its groups cannot be loaded: %s", self._name, error)  # noqa: TRY400 - no fault of the code
+        producer_id = header.producer_id if header.is_transactional else NO_PRODUCER_ID
+        for record in records:
+            found = None if record.key is None else decode_record(record.key, record.value)
+            if found is None:
+                log.warning("%s: the record at offset %d is of an unknown kind and ignored", self._name, record.offset)
+            else:
+                self.coordinator.replay(found, record.offset, producer_id)
+
+    def _replayed(self, error: Exception | None) -> None:
+        if error is not None:
+            log.error("%s: its groups cannot be loaded: %s", self._name, error)
             self._failure = ErrorCode.NOT_COORDINATOR
             return
-        self._loop.call_soon(self._load_some, batches)
-
-    def _replay_batches(self, view: memoryview) -> None:
-        position = 0
-        while position < len(view):
-            header = parse_header(view, position)
-            records = decode_records(view, header, position, copy=True)
-            if header.is_control:
-                for record in records:
-                    control = decode_control_record(record)
-                    if control.is_end_transaction:
-                        committed = control.type is ControlType.COMMIT
-                        self.coordinator.replay_marker(header.producer_id, committed=committed)
-            else:
-                producer_id = header.producer_id if header.is_transactional else NO_PRODUCER_ID
-                for record in records:
-                    self._replay_record(record.key, record.value, record.offset, producer_id)
-            position += header.size
-
-    def _replay_record(
-        self, key: bytes | memoryview | None, value: bytes | memoryview | None, offset: int, producer_id: int
-    ) -> None:
-        found: GroupRecord | None = None if key is None else decode_record(key, value)
-        if found is None:
-            log.warning("%s: the record at offset %d is of an unknown kind and ignored", self._name, offset)
-        else:
-            self.coordinator.replay(found, offset, producer_id)
-
-    def _loaded(self) -> None:
         self._failure = None
         for producer_id, committed in self._late_markers:
             self.coordinator.replay_marker(producer_id, committed=committed)
@@ -379,17 +326,12 @@ class GroupShard:
         if self._failure is None:
             self._release(self.coordinator.unload(self._clock.now_ms()).now)
         self._failure = ErrorCode.NOT_COORDINATOR
+        self._replay.cancel()
         self.flush()
         for unsettled in list(self._unsettled):
             self._settle(unsettled, ErrorCode.NOT_COORDINATOR)
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._timer.cancel()
 
     @property
     def _name(self) -> str:
         return f"{self._partition.topic}-{self._partition.index}"
-
-
-_LOAD_SLICE_BYTES = 256 * 1024
-"""How much of the log is replayed before other work of the loop gets its turn."""
