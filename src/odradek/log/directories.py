@@ -30,7 +30,7 @@ from odradek.log.checkpoints import (
     parse_partition_metadata,
 )
 from odradek.log.config import LogConfig
-from odradek.log.environment import LogEnvironment
+from odradek.log.environment import TRANSIENT, LogEnvironment
 from odradek.log.files import DELETE_DIRECTORY, PARTITION_METADATA
 from odradek.log.flushing import FlushPlan
 from odradek.log.partition_log import PartitionLog
@@ -440,7 +440,7 @@ class LogDirectories:
     def _failed(self, path: str, error: OSError) -> None:
         """Take the directory out of use: its logs raise KAFKA_STORAGE_ERROR, the others go on."""
         directory = self._directory_at(path)
-        if directory is None or directory.offline is not None:
+        if directory is None or directory.offline is not None or error.errno in TRANSIENT:
             return
         directory.offline = f"log directory {directory.path} is offline: {error}"
         self.report(directory.offline)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from odradek.log.files import FileCache
 from odradek.log.producer_state import DEFAULT_EXPIRATION_MS
@@ -13,6 +14,9 @@ from odradek.ports.randomness import Random
 
 if TYPE_CHECKING:
     from odradek.log.partition_log import PartitionLog
+
+TRANSIENT: Final = (errno.EMFILE, errno.ENFILE, errno.EINTR)
+"""Failures that say nothing about the disk: the call fails, its log directory stays in use."""
 
 
 class LogEnvironment:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 from bisect import bisect_right
 from collections.abc import Iterator
 from typing import Final
@@ -20,7 +19,7 @@ from odradek.log.append import (
 )
 from odradek.log.checkpoints import format_leader_epochs
 from odradek.log.config import LogConfig
-from odradek.log.environment import LogEnvironment
+from odradek.log.environment import TRANSIENT, LogEnvironment
 from odradek.log.files import DELETED, LEADER_EPOCHS, SNAPSHOT, segment_path
 from odradek.log.flushing import FlushPlan
 from odradek.log.reading import LogRead, Tail, find_in_segment, plan_segment
@@ -44,8 +43,6 @@ __all__ = ["AppendResult", "FlushPlan", "LogRead", "Origin", "PartitionLog"]
 
 NO_TIMESTAMP: Final = -1
 _DEMANDING: Final = TIMESTAMP_TYPE_BIT | CONTROL_BIT
-_TRANSIENT: Final = (errno.EMFILE, errno.ENFILE, errno.EINTR)
-"""Failures that say nothing about the disk."""
 _EMPTY: Final[list[FileRange]] = []
 
 
@@ -200,7 +197,7 @@ class PartitionLog:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, self._failed)
 
     def _fail(self, error: OSError) -> KafkaError:
-        if error.errno in _TRANSIENT:
+        if error.errno in TRANSIENT:
             return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.directory}: {error}")
         self._failed = f"{self.directory} is offline: {error}"
         self._environment.failed(self.directory, error)

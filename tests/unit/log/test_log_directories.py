@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from pathlib import Path
 from typing import Any
 
@@ -28,10 +29,11 @@ class FailingDisk(SystemDisk):
     def __init__(self) -> None:
         super().__init__()
         self.broken: str | None = None
+        self.errno = errno.EIO
 
     def open(self, path: str, *, create: bool = False) -> Any:
         if self.broken and path.startswith(self.broken):
-            raise OSError(5, "Input/output error", path)
+            raise OSError(self.errno, "failed", path)
         return super().open(path, create=create)
 
 
@@ -317,3 +319,21 @@ def test_a_deleted_log_does_not_hold_up_the_others(tmp_path: Path) -> None:
     assert logs[1].recovery_point == logs[1].active_base_offset
     assert directories.directories[0].offline is None
     stop(directories, clean=False)
+
+
+def test_running_out_of_descriptors_fails_the_call_and_not_the_directory(tmp_path: Path) -> None:
+    disk = FailingDisk()
+    disk.errno = errno.EMFILE
+    directories = start(tmp_path, disk=disk)
+    log = topic(directories)
+    put(log, batch())
+    log.release()
+    disk.broken = str(tmp_path)
+    for attempt in (lambda: put(log, batch()), lambda: topic(directories, 1)):
+        with pytest.raises(KafkaError) as caught:
+            attempt()
+        assert caught.value.code == ErrorCode.KAFKA_STORAGE_ERROR
+    disk.broken = None
+    assert put(log, batch()).first_offset == 1
+    assert topic(directories, 1).end_offset == 0
+    stop(directories)
