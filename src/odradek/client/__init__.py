@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from odradek.client.model import RecordMetadata as RecordMetadata
     from odradek.client.model import TopicPartition as TopicPartition
     from odradek.client.producer import Producer as Producer
+    from odradek.client.transactions import TransactionalProducer as TransactionalProducer
     from odradek.wire.errors import KafkaError as KafkaError
 
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
     "RebalanceListener",
     "RecordMetadata",
     "TopicPartition",
+    "TransactionalProducer",
 ]
 
 # Loaded on first use: a command that only lists topics needs neither producer nor consumer.
@@ -48,6 +50,7 @@ _HOMES = {
     "RebalanceListener": "odradek.client.consumer",
     "RecordMetadata": "odradek.client.model",
     "TopicPartition": "odradek.client.model",
+    "TransactionalProducer": "odradek.client.transactions",
 }
 
 

@@ -9,12 +9,13 @@ from typing import Any, Final
 
 from odradek.client.model import RecordMetadata
 from odradek.client.sequences import NO_IDENTITY, NO_SEQUENCE, ProducerIdentity
-from odradek.records.batch import HEADER_SIZE, parse_header, patch_producer
+from odradek.records.batch import HEADER_SIZE, TRANSACTIONAL_BIT, parse_header, patch_producer
 from odradek.records.builder import BatchBuilder
 from odradek.records.record import Headers, decode_records
 
 Data = bytes | bytearray | memoryview
 _NO_OFFSET: Final = -1
+_ATTRIBUTES_LOW: Final = 22
 _RECORD_OVERHEAD: Final = 21
 """What a record takes beyond key, value and headers, at most (Kafka's MAX_RECORD_OVERHEAD)."""
 
@@ -275,7 +276,8 @@ class Accumulator:
         batch = Batch(key, None, now, len(data))
         batch.data = data
         batch.count = count
-        batch.transactional = self.transactional
+        if self.transactional:
+            data[_ATTRIBUTES_LOW] |= TRANSACTIONAL_BIT  # the CRC follows when the sequence is patched in
         queue = self.queues.get(key)
         if queue is None:
             queue = self.queues[key] = Queue(key)

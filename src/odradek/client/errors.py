@@ -55,6 +55,10 @@ class CommitFailed(ClientError):
     """The group has moved on: the offsets were not committed, and this member must rejoin."""
 
 
+class TransactionAborted(ClientError):
+    """A record was not sent because its transaction was aborted."""
+
+
 class ProducerFenced(ClientError):
     """A newer producer with the same transactional id is at work; this one can only be closed."""
 

@@ -14,7 +14,14 @@ from odradek.client.accumulator import Accumulator, Batch, Queue
 from odradek.client.cluster import Cluster, error_of, is_retriable, is_stale_metadata
 from odradek.client.config import ProducerOptions
 from odradek.client.connection import Connection
-from odradek.client.errors import ClientClosed, ClientError, DeliveryTimedOut, ProducerFenced, TransportError
+from odradek.client.errors import (
+    ClientClosed,
+    ClientError,
+    DeliveryTimedOut,
+    IllegalState,
+    ProducerFenced,
+    TransportError,
+)
 from odradek.client.metadata import ZERO_ID
 from odradek.client.sequences import NO_SEQUENCE, ProducerIdentity, Sequences
 from odradek.wire.errors import ErrorCode, KafkaError
@@ -40,6 +47,11 @@ class Transaction(Protocol):
     """What the sender asks of a transactional producer (see `transactions`)."""
 
     transactional_id: str
+
+    @property
+    def is_open(self) -> bool:
+        """Whether batches may still go, or go again: false as soon as the transaction is to be aborted."""
+        ...
 
     def may_send(self, key: tuple[str, int]) -> bool:
         """Whether the partition is part of the transaction; if not, it is being added, and `wake` follows."""
@@ -165,6 +177,21 @@ class Sender:
         for batch in list(self._flying):
             self._finish(batch, error)
 
+    def drop_queued(self, error: Exception) -> None:
+        """Give up the batches that are not under way."""
+        for batch in self._accumulator.take_all():
+            if self.sequences is not None:
+                self.sequences.failed(batch, outcome_known=batch.attempts == 0)
+            batch.failure_seen = True
+            self._finish(batch, error)
+            if batch.attempts and self.transaction is not None:
+                self.transaction.failed(error)
+
+    @property
+    def requests_in_flight(self) -> int:
+        """Requests without an answer."""
+        return sum(self._in_flight.values())
+
     def set_fatal(self, error: Exception) -> None:
         """Nothing can be sent any more."""
         if self._fatal is None:
@@ -206,6 +233,9 @@ class Sender:
         self._expire(now)
         sequences = self.sequences
         if sequences is not None:
+            if sequences.transactional and self.transaction is None:
+                self.set_fatal(IllegalState("transactional_id is set: use TransactionalProducer"))
+                return
             if sequences.bump_wanted and not sequences.transactional and not sequences.needs_identity:
                 sequences.bump_epoch()
             if sequences.needs_identity:
@@ -378,6 +408,7 @@ class Sender:
         def answered(result: ProduceResponse | ClientError) -> None:
             self._in_flight[node_id] -= 1
             self._answered(batches, result)
+            self._tell_waiters()
 
         try:
             version = connection.version_of(ProduceRequest, at_most)
@@ -465,7 +496,7 @@ class Sender:
             self._cluster.want_metadata()
 
     def _retriable(self, batch: Batch, error: Exception, answer: ProduceResponsePartition | None) -> bool:
-        if batch.attempts > self._config["retries"]:
+        if batch.attempts > self._config["retries"] or (self.transaction is not None and not self.transaction.is_open):
             return False
         if self._loop.time() - batch.created_at >= self._timeout_s:
             return False

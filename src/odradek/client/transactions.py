@@ -1,0 +1,462 @@
+"""The transactional producer: records and consumed offsets become visible together, or not at all (KIP-98).
+
+    async with TransactionalProducer(transactional_id="copier", bootstrap_servers=...) as producer:
+        async with producer.transaction():
+            await producer.send("out", b"value")
+            await producer.send_offsets("group", {TopicPartition("in", 0): OffsetAndMetadata(17)})
+
+Both protocols are spoken: the coordinator's `transaction.version` decides whether partitions are added explicitly (TV1)
+or by the broker itself, with a new epoch after each transaction (TV2, KIP-890). A process may take part in a
+transaction that another one began: `adopt` its producer id and epoch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from enum import Enum
+from types import TracebackType
+from typing import Any, Final, Self
+
+from odradek.client.accumulator import Delivery
+from odradek.client.cluster import GROUP_COORDINATOR, TRANSACTION_COORDINATOR, Cluster
+from odradek.client.connections import GROUP
+from odradek.client.errors import ClientError, ConfigError, IllegalState, ProducerFenced, TransactionAborted
+from odradek.client.model import OffsetAndMetadata, TopicPartition
+from odradek.client.offsets import Member, by_topic
+from odradek.client.producer import Producer
+from odradek.client.sequences import NO_IDENTITY, ProducerIdentity
+from odradek.records.record import Headers
+from odradek.wire.errors import ErrorCode, KafkaError
+from odradek.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
+from odradek.wire.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnRequestTopic,
+    AddPartitionsToTxnResponse,
+)
+from odradek.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
+from odradek.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from odradek.wire.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+    TxnOffsetCommitResponse,
+)
+
+_TV1_ADD_PARTITIONS: Final = 3
+_TV1_OFFSET_COMMIT: Final = 4
+_TV1_END: Final = 4
+_FENCED: Final = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED})
+_AGAIN: Final = frozenset({ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
+"""Not retriable in general, but here: the previous transaction is still being finished; a topic is just being made."""
+
+
+class State(Enum):
+    UNINITIALIZED = "uninitialized"
+    READY = "ready"
+    IN_TRANSACTION = "in a transaction"
+    ABORTABLE = "in a transaction that can only be aborted"
+    ENDING = "ending a transaction"
+    FATAL = "fenced or broken"
+
+
+class TransactionalProducer:
+    """One transaction at a time; many tasks may send within it."""
+
+    __slots__ = (
+        "_added", "_adding", "_broken_sequences", "_failure", "_groups", "_started", "_waiting", "producer", "state",
+        "transactional_id",
+    )  # fmt: skip
+
+    def __init__(self, **arguments: Any) -> None:
+        """Arguments and options as of `Producer`; transactional_id is needed. Raises ConfigError."""
+        self.producer = Producer(**arguments)
+        """What sends the records; use its `flush` and `partitions_for` freely."""
+        transactional_id = self.producer.config["transactional_id"]
+        if transactional_id is None:
+            raise ConfigError("transactional_id is missing")
+        self.transactional_id: str = transactional_id
+        self.state = State.UNINITIALIZED
+        self._added: set[tuple[str, int]] = set()
+        self._waiting: set[tuple[str, int]] = set()
+        self._groups: set[str] = set()
+        self._adding: asyncio.Task[None] | None = None
+        self._failure: Exception | None = None
+        self._broken_sequences = False
+        self._started = False
+
+    @property
+    def identity(self) -> ProducerIdentity:
+        """(producer id, epoch), for other processes to `adopt`."""
+        sequences = self.producer.sender.sequences
+        return NO_IDENTITY if sequences is None else sequences.identity
+
+    async def start(self) -> None:
+        """Connect; call `initialize` or `adopt` next (`async with` does the former)."""
+        await self.producer.start()
+        self.producer.sender.transaction = self
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        await self.initialize()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """End; a transaction under way that this producer began is aborted."""
+        try:
+            if self._started and self.state in (State.IN_TRANSACTION, State.ABORTABLE):
+                await self.abort()
+        finally:
+            if self._adding is not None:
+                self._adding.cancel()
+                await asyncio.gather(self._adding, return_exceptions=True)
+            await self.producer.close(flush=False)
+
+    # --- transactions ---
+
+    async def initialize(self) -> ProducerIdentity:
+        """Get the producer id: fences older producers of this transactional id, aborts what they left open.
+
+        Raises KafkaError, CallTimedOut, ProducerFenced.
+        """
+        await self._init_producer_id(NO_IDENTITY)
+        self.state = State.READY
+        return self.identity
+
+    def adopt(self, identity: ProducerIdentity, *, continue_transaction: bool = True) -> None:
+        """Act under an identity that another process got: in its open transaction, with sequences from 0.
+
+        No two processes may write to the same partition in one transaction: the broker would see two sequences in one.
+        """
+        sequences = self.producer.sender.sequences
+        assert sequences is not None
+        sequences.adopt(identity)
+        self.state = State.READY
+        if continue_transaction:
+            self.begin()
+            self._started = False
+
+    def begin(self) -> None:
+        """Begin a transaction; the coordinator hears of it with the first record. Raises IllegalState."""
+        self._expect(State.READY)
+        self._added.clear()
+        self._groups.clear()
+        self._failure = None
+        self._started = True
+        self.state = State.IN_TRANSACTION
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Self]:
+        """Commits at the end of the block; aborts, and raises, if the block or the commit fails."""
+        self.begin()
+        try:
+            yield self
+            await self.commit()
+        except BaseException:
+            if self.state in (State.IN_TRANSACTION, State.ABORTABLE):
+                await self.abort()
+            raise
+
+    async def send(
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        headers: Headers = (),
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+    ) -> Delivery:
+        """As Producer.send, within the transaction. Raises IllegalState outside of one."""
+        self._expect(State.IN_TRANSACTION)
+        return await self.producer.send(topic, value, key, headers, partition, timestamp_ms)
+
+    async def send_offsets(
+        self, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata | int], member: Member | None = None
+    ) -> None:
+        """Make consumed offsets part of the transaction. With `member`, only while it is one of the group (KIP-447).
+
+        Raises KafkaError (ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID: abort then), ProducerFenced, CallTimedOut.
+        """
+        self._expect(State.IN_TRANSACTION)
+        given = {k: OffsetAndMetadata(v) if isinstance(v, int) else v for k, v in offsets.items()}
+        if not given:
+            return
+        try:
+            if not await self._is_tv2() and group_id not in self._groups:
+                await self._add_offsets(group_id)
+            self._groups.add(group_id)
+            await self._commit_offsets(group_id, given, member or Member())
+        except (KafkaError, ClientError) as error:
+            raise self._abortable(error) from error
+
+    async def commit(self) -> None:
+        """Send what is queued, then commit. On failure the transaction has to be aborted, except after CallTimedOut.
+
+        Raises what any record failed with, ProducerFenced, KafkaError, CallTimedOut (the outcome is open: call again).
+        """
+        if self.state is State.ABORTABLE:
+            raise self._failure or IllegalState("the transaction can only be aborted")
+        self._expect(State.IN_TRANSACTION, State.ENDING)
+        try:
+            await self.producer.flush()
+        except (KafkaError, ClientError) as error:
+            raise self._abortable(error) from error
+        if self._failure is not None:
+            raise self._failure
+        self.state = State.ENDING
+        await self._end(committed=True)
+
+    async def abort(self) -> None:
+        """Drop what is queued, wait for what is under way, then abort. Raises as `commit`."""
+        self._expect(State.IN_TRANSACTION, State.ABORTABLE, State.ENDING)
+        self.state = State.ENDING
+        sender = self.producer.sender
+        sender.drop_queued(TransactionAborted("the transaction was aborted"))
+        while sender.requests_in_flight:
+            await sender.progress()
+        await self._end(committed=False)
+
+    # --- what the sender asks ---
+
+    @property
+    def is_open(self) -> bool:
+        return self.state is State.IN_TRANSACTION
+
+    def may_send(self, key: tuple[str, int]) -> bool:
+        if self.state is not State.IN_TRANSACTION:
+            return False
+        if key in self._added:
+            return True
+        self._waiting.add(key)
+        if self._adding is None:
+            self._adding = asyncio.get_running_loop().create_task(self._add_partitions())
+        return False
+
+    def failed(self, error: Exception) -> None:
+        self._broken_sequences = True
+        if isinstance(error, ProducerFenced):
+            self.state = State.FATAL
+            self._failure = error
+        elif self.state is State.IN_TRANSACTION:
+            self.state = State.ABORTABLE
+            self._failure = error
+            self.producer.sender.drop_queued(error)
+
+    # --- inside ---
+
+    @property
+    def _cluster(self) -> Cluster:
+        return self.producer.cluster
+
+    def _expect(self, *states: State) -> None:
+        if self.state is State.FATAL or (self.state is State.ABORTABLE and State.ABORTABLE not in states):
+            raise self._failure or IllegalState(f"the producer is {self.state.value}")
+        if self.state not in states:
+            raise IllegalState(f"the producer is {self.state.value}, not {states[0].value}")
+
+    def _abortable(self, error: Exception) -> Exception:
+        """Note a failure of the transaction; what to raise for it."""
+        if isinstance(error, KafkaError) and error.code in _FENCED:
+            error = ProducerFenced(str(error))
+            self.failed(error)
+            self.producer.sender.set_fatal(error)
+        elif self.state is State.IN_TRANSACTION:
+            self.state = State.ABORTABLE
+            self._failure = error
+            self.producer.sender.drop_queued(error)
+        return error
+
+    async def _is_tv2(self) -> bool:
+        """Whether the coordinator's cluster has finalized transaction.version 2."""
+
+        async def ask() -> bool:
+            cluster = self._cluster
+            node_id = await cluster.coordinator(TRANSACTION_COORDINATOR, self.transactional_id)
+            connection = await cluster.connections.get(node_id, GROUP)
+            return connection.features.get("transaction.version", 0) >= 2
+
+        return await self._cluster.retrying(ask, "transaction.version", self.producer.config["max_block_ms"])
+
+    async def _retry(self, call: Any, what: str) -> Any:
+        """As Cluster.retrying, and again for the codes that only here mean "not yet"."""
+
+        async def patient() -> Any:
+            failures = 0
+            while True:
+                try:
+                    return await call()
+                except KafkaError as error:
+                    if error.code not in _AGAIN:
+                        raise
+                failures += 1
+                await asyncio.sleep(min(0.02 * failures, self._cluster.backoff(failures)))
+
+        return await self._cluster.retrying(patient, what, self.producer.config["max_block_ms"])
+
+    async def _init_producer_id(self, current: ProducerIdentity) -> None:
+        config = self.producer.config
+        request = InitProducerIdRequest(
+            self.transactional_id, config["transaction_timeout_ms"], current.producer_id, current.epoch
+        )
+
+        async def ask() -> ProducerIdentity:
+            response = await self._cluster.request_coordinator(
+                TRANSACTION_COORDINATOR, self.transactional_id, request, InitProducerIdResponse
+            )
+            self._check(response.error_code)
+            return ProducerIdentity(response.producer_id, response.producer_epoch)
+
+        try:
+            identity = await self._retry(ask, "InitProducerId")
+        except KafkaError as error:
+            raise self._fatal(error) from error
+        sequences = self.producer.sender.sequences
+        assert sequences is not None
+        sequences.adopt(identity)
+        self._broken_sequences = False
+
+    def _check(self, code: int) -> None:
+        self._cluster.check_coordinator(TRANSACTION_COORDINATOR, self.transactional_id, code)
+
+    def _fatal(self, error: KafkaError) -> Exception:
+        failure: Exception = ProducerFenced(str(error)) if error.code in _FENCED else error
+        self.state = State.FATAL
+        self._failure = failure
+        self.producer.sender.set_fatal(failure)
+        return failure
+
+    async def _add_partitions(self) -> None:
+        """Make partitions part of the transaction, before the first record goes to them (TV1)."""
+        try:
+            if not await self._is_tv2():
+                while self._waiting - self._added:
+                    await self._add(set(self._waiting))
+            self._added |= self._waiting
+            self._waiting.clear()
+        except (KafkaError, ClientError) as error:
+            self._waiting.clear()
+            self._abortable(error)
+        finally:
+            self._adding = None
+            self.producer.sender.wake()
+
+    async def _add(self, keys: set[tuple[str, int]]) -> None:
+        identity = self.identity
+        topics = [
+            AddPartitionsToTxnRequestTopic(topic, partitions)
+            for topic, partitions in by_topic([TopicPartition(*each) for each in sorted(keys)]).items()
+        ]
+        request = AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id=self.transactional_id,
+            v3_and_below_producer_id=identity.producer_id,
+            v3_and_below_producer_epoch=identity.epoch,
+            v3_and_below_topics=topics,
+        )
+
+        async def ask() -> None:
+            response = await self._cluster.request_coordinator(
+                TRANSACTION_COORDINATOR,
+                self.transactional_id,
+                request,
+                AddPartitionsToTxnResponse,
+                at_most=_TV1_ADD_PARTITIONS,
+            )
+            codes = [
+                e.partition_error_code for t in response.results_by_topic_v3_and_below for e in t.results_by_partition
+            ]
+            for code in sorted(codes, key=lambda each: each == ErrorCode.OPERATION_NOT_ATTEMPTED):
+                self._check(code)
+
+        await self._retry(ask, "AddPartitionsToTxn")
+        self._added |= keys
+
+    async def _add_offsets(self, group_id: str) -> None:
+        identity = self.identity
+        request = AddOffsetsToTxnRequest(self.transactional_id, identity.producer_id, identity.epoch, group_id)
+
+        async def ask() -> None:
+            response = await self._cluster.request_coordinator(
+                TRANSACTION_COORDINATOR, self.transactional_id, request, AddOffsetsToTxnResponse
+            )
+            self._check(response.error_code)
+
+        await self._retry(ask, "AddOffsetsToTxn")
+
+    async def _commit_offsets(
+        self, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata], member: Member
+    ) -> None:
+        identity = self.identity
+        at_most = 0x7FFF if await self._is_tv2() else _TV1_OFFSET_COMMIT
+        topics = [
+            TxnOffsetCommitRequestTopic(
+                topic,
+                [
+                    TxnOffsetCommitRequestPartition(each, at.offset, at.leader_epoch, at.metadata)
+                    for each in partitions
+                    for at in (offsets[TopicPartition(topic, each)],)
+                ],
+            )
+            for topic, partitions in by_topic(list(offsets)).items()
+        ]
+        request = TxnOffsetCommitRequest(
+            self.transactional_id,
+            group_id,
+            identity.producer_id,
+            identity.epoch,
+            member.generation,
+            member.member_id,
+            member.group_instance_id,
+            topics,
+        )
+
+        async def ask() -> None:
+            response = await self._cluster.request_coordinator(
+                GROUP_COORDINATOR, group_id, request, TxnOffsetCommitResponse, at_most=at_most
+            )
+            for topic in response.topics:
+                for each in topic.partitions:
+                    where = f"{topic.name}-{each.partition_index} of group {group_id}"
+                    self._cluster.check_coordinator(GROUP_COORDINATOR, group_id, each.error_code, where)
+
+        await self._retry(ask, "TxnOffsetCommit")
+
+    async def _end(self, *, committed: bool) -> None:
+        if self._added or self._groups or not self._started:
+            await self._end_txn(committed)
+        if self._broken_sequences:
+            # What was lost on the way leaves gaps in the sequences: only a new epoch makes them valid again (KIP-360).
+            await self._init_producer_id(self.identity)
+        self._failure = None
+        self.state = State.READY
+
+    async def _end_txn(self, committed: bool) -> None:
+        tv2 = await self._is_tv2()
+        identity = self.identity
+        request = EndTxnRequest(self.transactional_id, identity.producer_id, identity.epoch, committed)
+
+        async def ask() -> EndTxnResponse:
+            response = await self._cluster.request_coordinator(
+                TRANSACTION_COORDINATOR,
+                self.transactional_id,
+                request,
+                EndTxnResponse,
+                at_most=0x7FFF if tv2 else _TV1_END,
+            )
+            self._check(response.error_code)
+            return response
+
+        try:
+            response = await self._retry(ask, "EndTxn")
+        except KafkaError as error:
+            raise self._fatal(error) from error
+        if response.producer_id >= 0:
+            sequences = self.producer.sender.sequences
+            assert sequences is not None
+            sequences.adopt(ProducerIdentity(response.producer_id, response.producer_epoch))
+            self._broken_sequences = False
