@@ -21,7 +21,7 @@ from odradek.groups.events import (
     SyncResult,
 )
 from odradek.groups.placement import partition_for_group
-from odradek.groups.service import GroupService, TopicOffsets
+from odradek.groups.service import TopicOffsets
 from odradek.groups.settings import GroupSettings
 from odradek.ports.clock import Clock
 from odradek.ports.randomness import Random
@@ -199,8 +199,3 @@ async def _code_of(answer: ErrorCode | asyncio.Future[Any]) -> ErrorCode:
     except KafkaError as error:
         return error.code
     return codes[0]
-
-
-def _serves(runtime: GroupRuntime) -> GroupService:
-    """That the runtime has the service's shape is for the type checker to say."""
-    return runtime

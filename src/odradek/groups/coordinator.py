@@ -7,7 +7,7 @@ waits for what. Source: Kafka's GroupCoordinatorShard, GroupMetadataManager, Off
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
 from odradek.groups.classic import ClassicGroup, GroupState, restore
@@ -315,17 +315,15 @@ class GroupCoordinator:
             [m.describe(m.metadata(name) if stable else b"") for m in group.members.values()],
         )
 
-    def list_groups(
-        self, states: Collection[str] = (), types: Collection[str] = (), accept: Callable[[str], bool] | None = None
-    ) -> list[GroupListing]:
-        """Groups of these states and types (case does not matter; empty means all) that `accept` lets through."""
+    def list_groups(self, states: Collection[str] = (), types: Collection[str] = ()) -> list[GroupListing]:
+        """Groups of these states and types; case does not matter, and empty means all."""
         wanted = {state.lower() for state in states}
         if types and CLASSIC_GROUP_TYPE not in {name.lower() for name in types}:
             return []
         return [
             GroupListing(group.group_id, group.protocol_type or "", group.state.value, CLASSIC_GROUP_TYPE)
             for group in self.groups.values()
-            if (not wanted or group.state.value.lower() in wanted) and (accept is None or accept(group.group_id))
+            if not wanted or group.state.value.lower() in wanted
         ]
 
 
