@@ -49,7 +49,7 @@ class BrokerConfig:
 
     def __init__(self, settings: Mapping[str, str]) -> None:
         """Settings as in a properties file. Raises ConfigError."""
-        self._given = dict(settings)
+        self._given = _with_both_ids(dict(settings))
         self._dynamic: Mapping[str, str] = {}
         self._dynamic_default: Mapping[str, str] = {}
         self._typed: dict[str, Value] = {}
@@ -184,12 +184,7 @@ class BrokerConfig:
     @property
     def node_id(self) -> int:
         """`node.id`, or `broker.id` as it was called before KRaft; 1 where neither is given."""
-        for name in ("node.id", "broker.id"):
-            if name in self._given:
-                number = self.number(name)
-                if number >= 0:
-                    return number
-        return DEFAULT_NODE_ID
+        return self.number("node.id") if "node.id" in self._given else DEFAULT_NODE_ID
 
     @property
     def rack(self) -> str | None:
@@ -354,6 +349,18 @@ def _parse_listener(name: str, text: str, protocols: Mapping[str, str]) -> Liste
     if protocol is None:
         raise ConfigError(f"{name}: listener.security.protocol.map says nothing of {listener_name}")
     return Listener(listener_name, host[1:-1] if bracketed else host, int(port), protocol)
+
+
+def _with_both_ids(settings: dict[str, str]) -> dict[str, str]:
+    """`broker.id` and `node.id` are two names of one thing (Kafka's populateSynonyms). Raises ConfigError."""
+    old, new = settings.get("broker.id"), settings.get("node.id")
+    if old is not None and new is not None and old.strip() != new.strip():
+        raise ConfigError("You must set `node.id` to the same value as `broker.id`.")
+    if new is not None:
+        settings["broker.id"] = new
+    elif old is not None and old.strip() != "-1":
+        settings["node.id"] = old
+    return settings
 
 
 def _suggestion(name: str) -> str:

@@ -32,7 +32,13 @@ def test_node_id() -> None:
     assert BrokerConfig({}).node_id == 1
     assert BrokerConfig({"broker.id": "0"}).node_id == 0
     assert BrokerConfig({"broker.id": "-1"}).node_id == 1
-    assert BrokerConfig({"broker.id": "3", "node.id": "4"}).node_id == 4
+    assert BrokerConfig({"broker.id": "4", "node.id": "4"}).node_id == 4
+    assert BrokerConfig({"node.id": "4"}).number("broker.id") == 4
+    assert BrokerConfig({"broker.id": "4"}).source("node.id") is ConfigSource.STATIC_BROKER_CONFIG
+    with pytest.raises(ConfigError, match="same value"):
+        BrokerConfig({"broker.id": "3", "node.id": "4"})
+    with pytest.raises(ConfigError, match=r"node\.id"):
+        BrokerConfig({"node.id": "-3"})
 
 
 def test_values_are_typed() -> None:

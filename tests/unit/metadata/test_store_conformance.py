@@ -1,6 +1,8 @@
 """What every metadata store promises, asked of each of them."""
 
 import asyncio
+import subprocess
+import sys
 import tempfile
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -243,6 +245,36 @@ def test_what_a_dead_process_left_is_buried_at_open(tmp_path: Path) -> None:
         disk.close()
 
     asyncio.run(test())
+
+
+def test_a_killed_process_leaves_what_it_wrote_and_nothing_ephemeral(tmp_path: Path) -> None:
+    path = str(tmp_path / "metadata.db")
+    code = (
+        "import asyncio, sys; from odradek.metadata.sqlite_store import SqliteStore;"
+        "from odradek.ports.disk import SystemDisk; from odradek.ports.store import Create\n"
+        "async def main():\n"
+        "    store = await SqliteStore.open(sys.argv[1], SystemDisk())\n"
+        "    await store.apply([Create('/kept', b'1'), Create('/ids/1', b'', ephemeral=True)])\n"
+        "    print('written', flush=True); sys.stdin.read()\n"
+        "asyncio.run(main())"
+    )
+    process = subprocess.Popen([sys.executable, "-c", code, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert process.stdout is not None
+
+    async def look() -> tuple[Node | None, list[str]]:
+        disk = SystemDisk()
+        store = await SqliteStore.open(path, disk)
+        found = await store.get("/kept"), await store.children("/ids")
+        await store.close()
+        disk.close()
+        return found
+
+    with process:
+        assert process.stdout.readline() == b"written\n"
+        assert asyncio.run(look()) == (Node(b"1", 0), ["1"])
+        process.kill()
+        process.wait()
+    assert asyncio.run(look()) == (Node(b"1", 0), [])
 
 
 def test_a_file_that_is_no_database_is_named(tmp_path: Path) -> None:
