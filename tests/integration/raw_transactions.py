@@ -93,19 +93,27 @@ class RawTransactions:
             self.use(answer.producer_id, answer.producer_epoch)
         return answer
 
-    def produce_request(self, topic: str, partition: int, *values: bytes) -> Any:
+    def produce_request(self, topic: str, partition: int, *values: bytes, now_ms: int | None = None) -> Any:
         sequence = self.sequences.get((topic, partition), 0)
         fields = BatchFields(
             producer_id=self.producer_id, producer_epoch=self.epoch, base_sequence=sequence, is_transactional=True
         )
-        now_ms = time.time_ns() // 1_000_000
+        now_ms = time.time_ns() // 1_000_000 if now_ms is None else now_ms
         batch = encode_batch([(now_ms, None, value, ()) for value in values], fields)
         data = [produce.ProduceRequestPartition(partition, memoryview(batch))]
         topics = [produce.ProduceRequestTopic(name=topic, partition_data=data)]
         return produce.ProduceRequest(self.transactional_id, -1, 10_000, topics)
 
-    def produce(self, client: Any, topic: str, *values: bytes, partition: int = 0, version: int = 9) -> ErrorCode:
-        answer = client.call(self.produce_request(topic, partition, *values), version)
+    def produce(
+        self,
+        client: Any,
+        topic: str,
+        *values: bytes,
+        partition: int = 0,
+        version: int = 9,
+        now_ms: int | None = None,
+    ) -> ErrorCode:
+        answer = client.call(self.produce_request(topic, partition, *values, now_ms=now_ms), version)
         code = ErrorCode(answer.responses[0].partition_responses[0].error_code)
         if code is ErrorCode.NONE:
             place = (topic, partition)
