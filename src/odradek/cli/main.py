@@ -19,6 +19,7 @@ COMMANDS = {
     "consume": "print the records of topics",
     "groups": "list, describe and delete consumer groups, reset their offsets",
     "configs": "describe and alter configurations of topics, brokers and groups",
+    "demo": "the main job on real flights: producer, broker, Spark query, consumer group, every total verified",
     "completion": "print a shell completion script",
 }
 """Command -> what it does. `odradek.cli.COMMAND` has `configure(parser)` and `run(arguments) -> exit status`."""
