@@ -220,6 +220,18 @@ def test_pending_members_hold_up_a_rebalance_until_their_session_ends() -> None:
     assert shard.answers[again].generation_id == 2
 
 
+def test_a_member_that_waits_for_a_rebalance_needs_no_heartbeat() -> None:
+    shard = VirtualShard()
+    member, slow = shard.stable_group(2, session_timeout_ms=10_000)
+    waiting = shard.join("g", member, session_timeout_ms=10_000)
+    for _ in range(5):
+        shard.sleep(5_000)
+        assert shard.heartbeat("g", slow, 1) is E.REBALANCE_IN_PROGRESS
+    assert waiting not in shard.answers
+    shard.join("g", slow, session_timeout_ms=10_000)
+    assert shard.answers[waiting].generation_id == 2
+
+
 def test_a_new_member_may_wait_longer_than_its_session_but_not_for_ever() -> None:
     shard = VirtualShard()
     (member,) = shard.stable_group(1, session_timeout_ms=1_000_000, rebalance_timeout_ms=400_000)

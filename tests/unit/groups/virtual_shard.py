@@ -143,6 +143,8 @@ class VirtualShard:
                 assert all(m.sync_token is None for m in group.members.values())
             if group.state is GroupState.EMPTY:
                 assert not group.members
+            if group.state in (GroupState.EMPTY, GroupState.PREPARING_REBALANCE):
+                assert not group.pending_sync
 
     def sleep(self, milliseconds: int) -> None:
         """Let time pass; deadlines fire at their time."""
