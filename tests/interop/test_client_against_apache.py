@@ -1,0 +1,246 @@
+"""Our client against Apache Kafka 4.3 and against our own broker, with librdkafka as the third opinion."""
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer as RdConsumer
+from confluent_kafka import Producer as RdProducer
+
+from odradek.client import Admin, Consumer, KafkaError, NewTopic, Producer, TopicPartition, TransactionalProducer
+from odradek.client.admin import TOPIC, AlterConfig, ConfigResource, raise_first
+from odradek.client.blocking import Blocking
+from odradek.client.errors import ProducerFenced
+from odradek.client.model import ConsumerRecord
+
+
+@pytest.fixture(params=["apache", "odradek"])
+def server(request: pytest.FixtureRequest) -> str:
+    """HOST:PORT; Apache's is skipped with its reason where there is no Java or Maven."""
+    if request.param == "apache":
+        return str(request.getfixturevalue("apache_kafka"))
+    return str(request.getfixturevalue("odradek_broker").bootstrap)
+
+
+@pytest.fixture
+def topic(server: str, unique_name: Callable[[str], str]) -> str:
+    """A topic of three partitions that has its leaders."""
+    name = unique_name("client")
+
+    async def create() -> None:
+        async with Admin(bootstrap_servers=server) as admin:
+            raise_first(await admin.create_topics([NewTopic(name, 3, 1)]))
+            await admin.cluster.topic(name)
+
+    asyncio.run(create())
+    return name
+
+
+def run(body: Coroutine[Any, Any, None], timeout_s: float = 60) -> None:
+    async def limited() -> None:
+        async with asyncio.timeout(timeout_s):
+            await body
+
+    asyncio.run(limited())
+
+
+async def until(condition: Callable[[], Coroutine[Any, Any, bool]]) -> None:
+    """Apache's brokers hear of a change a moment after the controller has confirmed it."""
+    while not await condition():  # noqa: ASYNC110 - nobody tells
+        await asyncio.sleep(0.05)
+
+
+async def drain(server: str, topic: str, **options: Any) -> list[ConsumerRecord]:
+    """Everything that the topic holds now."""
+    async with Consumer(bootstrap_servers=server, auto_offset_reset="earliest", **options) as consumer:
+        keys = [TopicPartition(topic, each.partition) for each in await consumer.partitions_for(topic)]
+        ends = await consumer.end_offsets(keys)
+        consumer.assign(keys)
+        records: list[ConsumerRecord] = []
+        while any([await consumer.position(key) < ends[key] for key in keys]):
+            records += await consumer.poll(1000)
+        return records
+
+
+def rd_read(server: str, topic: str, count: int) -> list[Any]:
+    consumer = RdConsumer(
+        {"bootstrap.servers": server, "group.id": f"rd-{topic}", "auto.offset.reset": "earliest", "check.crcs": True}
+    )
+    consumer.subscribe([topic])
+    deadline = time.monotonic() + 60
+    messages: list[Any] = []
+    while len(messages) < count and time.monotonic() < deadline:
+        messages += [each for each in consumer.consume(1000, 0.5) if each.error() is None]
+    consumer.close()
+    return messages
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
+def test_what_we_produce_librdkafka_reads(server: str, topic: str, codec: str) -> None:
+    async def produce() -> None:
+        async with Producer(bootstrap_servers=server, compression_type=codec) as producer:
+            for number in range(2000):
+                await producer.send(topic, b"value-%d" % number, b"key-%d" % (number % 50), [("h", b"x"), ("n", None)])
+
+    run(produce())
+    messages = rd_read(server, topic, 2000)
+    assert sorted(int(each.value().split(b"-")[1]) for each in messages) == list(range(2000))
+    assert messages[0].headers() == [("h", b"x"), ("n", None)]
+    for key in {each.key() for each in messages}:
+        numbers = [int(each.value().split(b"-")[1]) for each in messages if each.key() == key]
+        assert numbers == sorted(numbers)
+
+
+def test_keys_land_where_librdkafka_puts_them_as_java_does(server: str, topic: str) -> None:
+    rd = RdProducer({"bootstrap.servers": server, "partitioner": "murmur2_random", "compression.type": "zstd"})
+    for number in range(300):
+        rd.produce(topic, b"rd", b"key-%d" % number)
+    rd.flush(30)
+
+    async def body() -> None:
+        async with Producer(bootstrap_servers=server) as producer:
+            for number in range(300):
+                await producer.send(topic, b"ours", b"key-%d" % number)
+        records = await drain(server, topic)
+        assert len(records) == 600
+        places = {(each.key, each.partition) for each in records}
+        assert len(places) == 300
+
+    run(body())
+
+
+def test_a_group_shared_with_librdkafka(server: str, topic: str) -> None:
+    """One member of ours and one of librdkafka's share the partitions; nothing is read twice or left out."""
+    rd = RdConsumer(
+        {
+            "bootstrap.servers": server,
+            "group.id": topic,
+            "auto.offset.reset": "earliest",
+            "partition.assignment.strategy": "cooperative-sticky",
+        }
+    )
+    rd.subscribe([topic])
+    seen: list[tuple[int, int]] = []
+
+    async def body() -> None:
+        loop = asyncio.get_running_loop()
+        options: dict[str, Any] = {"heartbeat_interval_ms": 200, "partition_assignment_strategy": "cooperative-sticky"}
+        async with Producer(bootstrap_servers=server) as producer:
+            async with Consumer(
+                topic, bootstrap_servers=server, group_id=topic, auto_offset_reset="earliest", **options
+            ) as c:
+                while not (rd.assignment() and c.assignment()) or len(rd.assignment()) + len(c.assignment()) < 3:
+                    await c.poll(50)
+                    await loop.run_in_executor(None, rd.poll, 0.05)
+                for number in range(600):
+                    await producer.send(topic, b"x", partition=number % 3)
+                await producer.flush()
+                while len(seen) < 600:
+                    seen.extend((each.partition, each.offset) for each in await c.poll(50))
+                    found = await loop.run_in_executor(None, rd.consume, 500, 0.05)
+                    seen.extend((each.partition(), each.offset()) for each in found)
+        rd.close()
+
+    run(body())
+    assert sorted(seen) == [(partition, offset) for partition in range(3) for offset in range(200)]
+
+
+def test_a_group_resumes_where_it_committed(server: str, topic: str) -> None:
+    async def body() -> None:
+        async with Producer(bootstrap_servers=server) as producer:
+            for number in range(300):
+                await producer.send(topic, b"%d" % number)
+        values: list[Any] = []
+        for _ in range(3):
+            async with Consumer(
+                topic, bootstrap_servers=server, group_id=topic, auto_offset_reset="earliest", enable_auto_commit=False
+            ) as consumer:
+                async for record in consumer:
+                    values.append(record.value)
+                    if len(values) % 100 == 0:
+                        await consumer.commit()
+                        break
+        assert sorted(int(each) for each in values) == list(range(300))
+        async with Admin(bootstrap_servers=server) as admin:
+            committed = await admin.groups.offsets(topic)
+            assert sum(each.offset for each in committed.values()) == 300
+            assert (await admin.groups.describe([topic]))[topic].state == "Empty"  # type: ignore[union-attr]
+            assert raise_first(await admin.groups.delete([topic])) == {topic: None}
+
+    run(body())
+
+
+def test_transactions_are_seen_whole_or_not_at_all(server: str, topic: str) -> None:
+    class Oops(Exception):
+        pass
+
+    async def aborted(producer: TransactionalProducer) -> None:
+        async with producer.transaction():
+            await producer.send(topic, b"aborted", partition=0)
+            await producer.producer.flush()
+            raise Oops
+
+    async def body() -> None:
+        async with TransactionalProducer(transactional_id=topic, bootstrap_servers=server) as producer:
+            async with producer.transaction():
+                for number in range(6):
+                    await producer.send(topic, b"kept-%d" % number, partition=number % 3)
+                await producer.send_offsets(topic, {TopicPartition(topic, 0): 2})
+            with pytest.raises(Oops):
+                await aborted(producer)
+            async with producer.transaction():
+                await producer.send(topic, b"kept-6", partition=0)
+            async with TransactionalProducer(transactional_id=topic, bootstrap_servers=server):
+                with pytest.raises(ProducerFenced):
+                    async with producer.transaction():
+                        await producer.send(topic, b"zombie", partition=0)
+        committed = await drain(server, topic, isolation_level="read_committed")
+        assert sorted(bytes(each.value) for each in committed) == [b"kept-%d" % n for n in range(7)]  # type: ignore[call-overload]
+        everything = await drain(server, topic)
+        assert b"aborted" in [each.value for each in everything]
+        async with Admin(bootstrap_servers=server) as admin:
+            assert (await admin.groups.offsets(topic))[TopicPartition(topic, 0)].offset == 2
+
+    run(body())
+
+
+def test_admin(server: str, topic: str) -> None:
+    async def body() -> None:
+        async with Admin(bootstrap_servers=server) as admin:
+            resource = ConfigResource(TOPIC, topic)
+            raise_first(await admin.alter_configs({resource: [AlterConfig("retention.ms", "12345")]}))
+
+            async def altered() -> bool:
+                keys = ["retention.ms", "cleanup.policy"]
+                described = raise_first(await admin.describe_configs([resource], keys=keys))[resource]
+                return described["retention.ms"].value == "12345" and described["cleanup.policy"].is_default
+
+            await until(altered)
+            assert raise_first(await admin.create_partitions({topic: 5})) == {topic: None}
+
+            async def grown() -> bool:
+                return len(raise_first(await admin.describe_topics([topic]))[topic].partitions) == 5
+
+            await until(grown)
+            assert topic in await admin.list_topics()
+            again = await admin.create_topics([NewTopic(topic, 1)])
+            assert isinstance(again[topic], KafkaError)
+            assert (await admin.describe_cluster()).brokers
+            assert raise_first(await admin.delete_topics([topic])) == {topic: None}
+
+    run(body())
+
+
+def test_blocking_face(server: str, topic: str) -> None:
+    with Blocking() as blocking:
+        producer = blocking.open(Producer(bootstrap_servers=server))
+        delivery = blocking.run(producer.send(topic, b"v", b"k"))
+        where = blocking.run(delivery)
+        consumer = blocking.open(Consumer(bootstrap_servers=server, auto_offset_reset="earliest"))
+        blocking.call(consumer.assign, [where.topic_partition])
+        record = next(blocking.iterate(consumer))
+        assert (record.key, record.value, record.offset) == (b"k", b"v", where.offset)
+        raw = blocking.run(consumer.fetch_raw(topic, where.partition, where.offset))
+        assert b"v" in bytes(raw.batches)
