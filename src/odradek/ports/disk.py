@@ -1,7 +1,7 @@
 """Files and directories, as handed to the log and everything else that keeps data.
 
-Calls are synchronous: most touch only the page cache. What may take long (fsync, large writes, recovery, warming of cold
-ranges) is sent to `Disk.run`, which executes calls of one lane one after the other in a thread of that lane.
+Calls are synchronous: most touch only the page cache. What may take long (fsync, large writes, recovery, warming of
+cold ranges) is sent to `Disk.run`, which executes calls of one lane one after the other in a thread of that lane.
 """
 
 from __future__ import annotations
@@ -153,7 +153,8 @@ class SystemFile:
             if written != total:
                 self._append_rest(b"".join(parts), start, written)
         except OSError as error:
-            # A torn batch at the end would be taken for a crash at the next start: cut it off while we know where it began.
+            # A torn batch at the end would be taken for a crash at the next start: cut it off while we know where it
+            # began.
             os.ftruncate(self._fd, start)
             raise _raise(error, self.path) from error
         self._size = start + total

@@ -1,4 +1,5 @@
-"""Byte streams between processes, as handed to broker and client: raw non-blocking sockets here, simulated ones elsewhere.
+"""Byte streams between processes, as handed to broker and client: raw non-blocking sockets here, simulated ones
+elsewhere.
 
 A stream is driven by readiness callbacks and never blocks. File ranges leave through sendfile.
 """

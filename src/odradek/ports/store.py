@@ -1,7 +1,8 @@
 """The metadata store port: a tree of versioned nodes with sessions, ephemeral nodes and watches, as ZooKeeper has.
 
-SQLite keeps it for brokers of one machine, ZooKeeper for a cluster of machines, memory for tests and simulation. Paths and
-contents follow the layout that Kafka's ZooKeeper-based controller used (`/brokers/ids/1`, `/brokers/topics/T`, ...).
+SQLite keeps it for brokers of one machine, ZooKeeper for a cluster of machines, memory for tests and simulation. Paths
+and contents follow the layout that Kafka's ZooKeeper-based controller used (`/brokers/ids/1`, `/brokers/topics/T`,
+...).
 """
 
 from __future__ import annotations

@@ -1,0 +1,156 @@
+"""The machine's files: appends that fail half way, atomic replacement, locks, lanes."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import resource
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from odradek.ports.disk import DiskError, SystemDisk
+
+
+@pytest.fixture
+def disk() -> Iterator[SystemDisk]:
+    disk = SystemDisk()
+    yield disk
+    disk.close()
+
+
+@given(st.lists(st.lists(st.binary(max_size=50), min_size=1, max_size=5), max_size=6))
+def test_appended_parts_are_read_back_at_the_positions_told(
+    tmp_path_factory: pytest.TempPathFactory, appends: list[list[bytes]]
+) -> None:
+    path = str(tmp_path_factory.mktemp("append") / "file")
+    file = SystemDisk().open(path, create=True)
+    content = b""
+    for parts in appends:
+        assert file.append(parts) == len(content)
+        content += b"".join(parts)
+    assert file.size() == len(content)
+    assert file.read(0, len(content) + 10) == content
+    assert file.read(len(content) // 2, 7) == content[len(content) // 2 :][:7]
+
+
+def test_more_parts_than_one_call_takes_are_written(disk: SystemDisk, tmp_path: Path) -> None:
+    file = disk.open(str(tmp_path / "file"), create=True)
+    file.append([b"%05d" % i for i in range(3000)])
+    assert file.size() == 15_000
+    assert file.read(14_990, 10) == b"0299802999"
+
+
+def test_an_append_that_fails_half_way_leaves_no_trace(tmp_path: Path) -> None:
+    path = str(tmp_path / "file")
+    file = SystemDisk().open(path, create=True)
+    file.append([b"x" * 1000])
+    # A file size limit stands in for a full disk: the kernel takes a part of the write and refuses the rest.
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1500, before[1]))
+    try:
+        with pytest.raises(DiskError) as raised:
+            file.append([b"y" * 1000])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, ignored)
+    assert raised.value.filename == path
+    assert file.size() == 1000
+    assert os.stat(path).st_size == 1000
+    assert file.append([b"z"]) == 1000
+
+
+def test_a_missing_file_is_not_made_by_accident(disk: SystemDisk, tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        disk.open(str(tmp_path / "missing"))
+    assert not disk.exists(str(tmp_path / "missing"))
+
+
+def test_a_file_stays_open_while_somebody_holds_it_and_closes_after(disk: SystemDisk, tmp_path: Path) -> None:
+    path = str(tmp_path / "file")
+    disk.write_atomic(path, b"kept")
+    file = disk.open(path)
+    fd = file.fileno()
+    disk.remove(path)
+    assert file.read(0, 4) == b"kept"
+    del file
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(fd)
+
+
+def test_write_atomic_replaces_the_whole_file(disk: SystemDisk, tmp_path: Path) -> None:
+    path = str(tmp_path / "file")
+    disk.write_atomic(path, b"long content")
+    disk.write_atomic(path, b"new", sync=False)
+    assert disk.read_file(path) == b"new"
+    assert disk.list(str(tmp_path)) == ["file"]
+    with pytest.raises(DiskError):
+        disk.write_atomic(str(tmp_path / "no" / "file"), b"x")
+
+
+def test_truncate_and_write_at_keep_the_size_right(disk: SystemDisk, tmp_path: Path) -> None:
+    file = disk.open(str(tmp_path / "file"), create=True)
+    file.append([b"0123456789"])
+    file.truncate(4)
+    assert (file.size(), file.append([b"ab"])) == (4, 4)
+    file.write_at(2, b"XYZW_")
+    assert file.read(0, 100) == b"01XYZW_"
+    assert file.size() == 7
+    file.sync()
+    assert file.is_cached(0, 7)
+
+
+def test_a_lock_is_exclusive_until_released(disk: SystemDisk, tmp_path: Path) -> None:
+    path = str(tmp_path / ".lock")
+    lock = disk.lock(path)
+    with pytest.raises(BlockingIOError):
+        disk.lock(path)
+    lock.release()
+    disk.lock(path).release()
+
+
+def test_calls_of_a_lane_run_one_after_the_other_in_another_thread(disk: SystemDisk) -> None:
+    order: list[int] = []
+    threads: set[int] = set()
+    running = threading.Semaphore(1)
+
+    def call(number: int) -> int:
+        assert running.acquire(blocking=False), "two calls of a lane at once"
+        threads.add(threading.get_ident())
+        order.append(number)
+        running.release()
+        return number
+
+    async def main() -> list[int]:
+        return await asyncio.gather(*(disk.run("lane", call, i) for i in range(20)))
+
+    assert asyncio.run(main()) == list(range(20))
+    assert order == list(range(20))
+    assert threads != {threading.get_ident()}
+    assert len(threads) == 1
+
+
+def test_what_a_call_raises_arrives_where_it_was_asked_for(disk: SystemDisk) -> None:
+    async def main() -> bytes:
+        return await disk.run("lane", disk.read_file, "/nonexistent/file")
+
+    with pytest.raises(FileNotFoundError):
+        asyncio.run(main())
+
+
+def test_removing_what_is_not_there_is_no_error(disk: SystemDisk, tmp_path: Path) -> None:
+    disk.remove(str(tmp_path / "nothing"))
+    disk.remove_tree(str(tmp_path / "nothing"))
+    disk.make_directories(str(tmp_path / "a" / "b"))
+    disk.make_directories(str(tmp_path / "a" / "b"))
+    assert disk.is_directory(str(tmp_path / "a" / "b"))
+    disk.remove_tree(str(tmp_path / "a"))
+    assert not disk.exists(str(tmp_path / "a"))
+    free, total = disk.free_bytes(str(tmp_path))
+    assert 0 <= free <= total

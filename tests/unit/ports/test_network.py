@@ -1,0 +1,113 @@
+"""TCP streams on the event loop: readiness, partial writes, file ranges, failures."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from odradek.ports.disk import FileRange, SystemDisk
+from odradek.ports.network import WOULD_BLOCK, Stream, TcpNetwork
+
+
+async def pair() -> tuple[Stream, Stream]:
+    """(client, server) ends of one connection."""
+    accepted: asyncio.Future[Stream] = asyncio.get_running_loop().create_future()
+    network = TcpNetwork()
+    listener = network.listen("127.0.0.1", 0, accepted.set_result)
+    client = await network.connect("127.0.0.1", listener.port, 5)
+    server = await accepted
+    listener.close()
+    return client, server
+
+
+async def read_exactly(stream: Stream, count: int) -> bytes:
+    got = bytearray()
+    done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    buffer = memoryview(bytearray(65536))
+
+    def readable() -> None:
+        size = stream.receive_into(buffer)
+        if size == WOULD_BLOCK:
+            return
+        got.extend(buffer[:size])
+        if (not size or len(got) >= count) and not done.done():
+            done.set_result(None)
+
+    stream.watch_reads(readable)
+    await asyncio.wait_for(done, 10)
+    stream.watch_reads(None)
+    return bytes(got)
+
+
+def test_bytes_arrive_and_an_empty_stream_would_block() -> None:
+    async def main() -> None:
+        client, server = await pair()
+        assert server.receive_into(memoryview(bytearray(10))) == WOULD_BLOCK
+        assert client.send(b"hello ", True) == 6
+        assert client.send(memoryview(b"world"), False) == 5
+        assert await read_exactly(server, 11) == b"hello world"
+        assert server.peer_host == "127.0.0.1"
+        client.close()
+        assert await read_exactly(server, 1) == b"", "the end of the stream"
+        server.close()
+
+    asyncio.run(main())
+
+
+def test_a_full_socket_blocks_and_tells_when_it_can_take_more() -> None:
+    async def main() -> None:
+        client, server = await pair()
+        data, sent = b"x" * (1 << 20), 0
+        while (taken := client.send(data, False)) != WOULD_BLOCK:
+            sent += taken
+        writable = asyncio.Event()
+        client.watch_writes(writable.set)
+        assert len(await read_exactly(server, sent)) == sent
+        await asyncio.wait_for(writable.wait(), 10)
+        client.watch_writes(None)
+        client.close()
+        server.close()
+
+    asyncio.run(main())
+
+
+def test_a_file_range_is_sent_and_a_file_that_is_too_short_is_an_error(tmp_path: Path) -> None:
+    async def main() -> None:
+        disk = SystemDisk()
+        path = str(tmp_path / "file")
+        disk.write_atomic(path, bytes(range(100)), sync=False)
+        file = disk.open(path)
+        client, server = await pair()
+        assert client.send_file(FileRange(file, 10, 50)) == 50
+        assert await read_exactly(server, 50) == bytes(range(10, 60))
+        with pytest.raises(OSError, match="ends before byte 120"):
+            client.send_file(FileRange(file, 100, 20))
+        client.close()
+        server.close()
+
+    asyncio.run(main())
+
+
+def test_nobody_there_is_refused_in_time() -> None:
+    async def main() -> None:
+        network = TcpNetwork()
+        listener = network.listen("127.0.0.1", 0, lambda stream: None)
+        port = listener.port
+        listener.close()
+        with pytest.raises(ConnectionRefusedError):
+            await network.connect("127.0.0.1", port, 5)
+
+    asyncio.run(main())
+
+
+def test_a_port_in_use_is_an_error() -> None:
+    async def main() -> None:
+        network = TcpNetwork()
+        listener = network.listen("127.0.0.1", 0, lambda stream: None)
+        with pytest.raises(OSError, match="in use"):
+            network.listen("127.0.0.1", listener.port, lambda stream: None)
+        listener.close()
+
+    asyncio.run(main())
