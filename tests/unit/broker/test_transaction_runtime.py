@@ -1,0 +1,413 @@
+"""The shell around the transaction coordinator, on real logs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from odradek.broker.producer_ids import ProducerIds
+from odradek.metadata.image import PartitionState
+from odradek.records.batch import parse_header
+from odradek.records.control import ControlType, decode_control_record
+from odradek.records.record import decode_records
+from odradek.replication.partition import Partition
+from odradek.transactions.connections import StaleConnection
+from odradek.transactions.events import NoProducerIds, ProducerResult
+from odradek.transactions.service import PartitionMarker, Verification
+from odradek.wire.errors import ErrorCode as E
+from odradek.wire.errors import KafkaError
+from tests.unit.broker.transaction_broker import OFFSETS, TOPIC, Ids, TransactionBroker
+
+
+def running(test: Callable[[Path], Awaitable[None]]) -> Callable[[Path], None]:
+    """Run a coroutine test on a loop of its own."""
+
+    def run(tmp_path: Path) -> None:
+        asyncio.run(test(tmp_path))  # type: ignore[arg-type]
+
+    run.__name__ = test.__name__
+    run.__doc__ = test.__doc__
+    return run
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Let the loop turn until the condition holds."""
+    for _ in range(10_000):
+        if condition():
+            return
+        await asyncio.sleep(0.001)
+    raise AssertionError("waited for ten seconds")
+
+
+def markers_in(partition: Partition) -> list[tuple[int, int, bool]]:
+    """(producer id, epoch, commit) of each marker."""
+    found = []
+    for view in partition.log.read_batches(0, partition.log.end_offset):
+        header = parse_header(view)
+        if header.is_control:
+            (record,) = decode_records(view, header)
+            commit = decode_control_record(record).type is ControlType.COMMIT
+            found.append((header.producer_id, header.producer_epoch, commit))
+    return found
+
+
+@running
+async def test_a_transaction_from_begin_to_end(tmp_path: Path) -> None:
+    broker = TransactionBroker(tmp_path).start()
+    producer = await broker.producer()
+    assert broker.add(producer, (TOPIC, 0), (OFFSETS, 0)).result() is E.NONE
+    answer = broker.end(producer)
+    # One broker: everything is there at once, and nobody waits.
+    assert answer.done()
+    assert answer.result() == ProducerResult(E.NONE)
+    assert broker.shown() == "CompleteCommit"
+    assert markers_in(broker.partitions[TOPIC, 0]) == [(*producer, True)]
+    assert markers_in(broker.partitions[TOPIC, 1]) == []
+    assert broker.ended == [(0, producer[0], 0, True)]
+    broker.stop()
+
+
+@running
+async def test_answers_and_markers_wait_for_the_followers(tmp_path: Path) -> None:
+    broker = TransactionBroker(tmp_path).start()
+    producer = await broker.producer()
+    broker.set_followers(broker.state, 2)
+    adding = broker.add(producer, (TOPIC, 0))
+    ending = broker.end(producer)
+    await asyncio.sleep(0)
+    assert not adding.done()
+    assert not ending.done()
+    assert markers_in(broker.partitions[TOPIC, 0]) == []
+    broker.commit_all(broker.state)
+    assert await adding is E.NONE
+    assert (await ending).error is E.NONE
+    assert markers_in(broker.partitions[TOPIC, 0]) == [(*producer, True)]
+    assert broker.shown() == "CompleteCommit"
+    broker.stop()
+
+
+@running
+async def test_completion_waits_for_the_followers_of_the_topic(tmp_path: Path) -> None:
+    broker = TransactionBroker(tmp_path).start()
+    producer = await broker.producer()
+    topic = broker.partitions[TOPIC, 0]
+    broker.set_followers(topic, 2)
+    await broker.add(producer, (TOPIC, 0))
+    await broker.end(producer)
+    assert broker.shown() == "PrepareCommit"
+    assert (await broker.add(producer, (TOPIC, 1))) is E.CONCURRENT_TRANSACTIONS
+    broker.commit_all(topic)
+    assert broker.shown() == "CompleteCommit"
+    broker.stop()
+
+
+@running
+async def test_a_client_that_waits_too_long_is_told_and_the_transaction_ends_all_the_same(tmp_path: Path) -> None:
+    broker = TransactionBroker(tmp_path, {"request.timeout.ms": "20"}).start()
+    producer = await broker.producer()
+    await broker.add(producer, (TOPIC, 0))
+    broker.set_followers(broker.state, 2)
+    with pytest.raises(KafkaError) as failed:
+        await broker.end(producer)
+    assert failed.value.code is E.COORDINATOR_NOT_AVAILABLE
+    broker.commit_all(broker.state)
+    assert markers_in(broker.partitions[TOPIC, 0]) == [(*producer, True)]
+    broker.stop()
+
+
+@running
+async def test_a_refused_append_changes_nothing(tmp_path: Path) -> None:
+    broker = TransactionBroker(tmp_path).start()
+    producer = await broker.producer()
+    await broker.add(producer, (TOPIC, 0))
+    broker.state.leader = 2
+    with pytest.raises(KafkaError) as failed:
+        await broker.end(producer)
+    assert failed.value.code is E.NOT_COORDINATOR
+    assert broker.shown() == "Ongoing"
+    broker.state.leader = 1
+    assert (await broker.end(producer, commit=False)).error is E.NONE
+    assert broker.shown() == "CompleteAbort"
+    broker.stop()
+
+
+@running
+async def test_a_marker_that_is_refused_is_tried_again(tmp_path: Path) -> None:
+    broker = TransactionBroker(tmp_path).start()
+    producer = await broker.producer()
+    await broker.add(producer, (TOPIC, 0), (TOPIC, 1))
+    topic = broker.partitions[TOPIC, 1]
+    topic.leader = 2
+    assert (await broker.end(producer)).error is E.NONE
+    assert broker.shown() == "PrepareCommit"
+    topic.leader = 1
+    await until(lambda: broker.shown() == "CompleteCommit")
+    assert markers_in(topic) == markers_in(broker.partitions[TOPIC, 0]) == [(*producer, True)]
+    broker.stop()
+
+
+@running
+async def test_a_deleted_topic_needs_no_marker(tmp_path: Path) -> None:
+    broker = TransactionBroker(tmp_path).start()
+    producer = await broker.producer()
+    await broker.add(producer, (TOPIC, 0))
+    broker.partitions.pop((TOPIC, 0)).log.close()
+    broker.image = broker.image.without_topics([TOPIC])
+    await broker.end(producer)
+    assert broker.shown() == "CompleteCommit"
+    broker.stop()
+
+
+@running
+async def test_a_newer_epoch_in_the_partition_leaves_the_end_to_others(tmp_path: Path) -> None:
+    broker = TransactionBroker(tmp_path).start()
+    producer = await broker.producer()
+    await broker.add(producer, (TOPIC, 0))
+    marker = PartitionMarker(TOPIC, 0, producer[0], 9, False, 0, 0)
+    await broker.runtime.write_marker(marker)
+    await broker.end(producer)
+    assert broker.shown() == "PrepareCommit"
+    assert markers_in(broker.partitions[TOPIC, 0]) == [(producer[0], 9, False)]
+    broker.stop()
+
+
+@running
+async def test_a_completion_that_the_log_refuses_is_tried_again(tmp_path: Path) -> None:
+    broker = TransactionBroker(tmp_path).start()
+    producer = await broker.producer()
+    await broker.add(producer, (TOPIC, 0))
+    broker.set_followers(broker.partitions[TOPIC, 0], 2)
+    await broker.end(producer)
+    broker.state.leader = 2
+    broker.commit_all(broker.partitions[TOPIC, 0])
+    assert broker.shown() == "PrepareCommit"
+    broker.state.leader = 1
+    await until(lambda: broker.shown() == "CompleteCommit")
+    broker.stop()
+
+
+@running
+async def test_a_restart_goes_on_with_what_was_decided(tmp_path: Path) -> None:
+    broker = TransactionBroker(tmp_path).start()
+    producer = await broker.producer()
+    await broker.add(producer, (TOPIC, 0), (TOPIC, 1))
+    broker.partitions[TOPIC, 1].leader = 2
+    await broker.end(producer, commit=False)
+    broker.stop()
+    broker = TransactionBroker(tmp_path).start()
+    await until(lambda: broker.shown() == "CompleteAbort")
+    assert markers_in(broker.partitions[TOPIC, 1]) == [(*producer, False)]
+    assert (await broker.end(producer, commit=False)).error is E.NONE
+    broker.stop()
+
+
+@running
+async def test_an_open_transaction_times_out_after_a_restart(tmp_path: Path) -> None:
+    broker = TransactionBroker(tmp_path).start()
+    producer = await broker.producer(timeout_ms=30)
+    await broker.add(producer, (TOPIC, 0))
+    broker.stop()
+    broker = TransactionBroker(tmp_path).start()
+    await until(lambda: broker.shown() == "CompleteAbort")
+    assert markers_in(broker.partitions[TOPIC, 0]) == [(producer[0], producer[1] + 1, False)]
+    broker.stop()
+
+
+@running
+async def test_idle_ids_expire(tmp_path: Path) -> None:
+    names = ("transactional.id.expiration.ms", "transaction.remove.expired.transaction.cleanup.interval.ms")
+    broker = TransactionBroker(tmp_path, dict.fromkeys(names, "20")).start()
+    await broker.producer()
+    await until(lambda: broker.runtime.describe("tx").error is E.TRANSACTIONAL_ID_NOT_FOUND)
+    broker.stop()
+    broker = TransactionBroker(tmp_path).start()
+    await asyncio.sleep(0)
+    assert broker.runtime.describe("tx").error is E.TRANSACTIONAL_ID_NOT_FOUND
+    broker.stop()
+
+
+@running
+async def test_who_is_not_the_coordinator_says_so(tmp_path: Path) -> None:
+    broker = TransactionBroker(tmp_path)
+    with pytest.raises(KafkaError) as refused:
+        broker.init()
+    assert refused.value.code is E.NOT_COORDINATOR
+    broker.start()
+    producer = await broker.producer()
+    broker.set_followers(broker.state, 2)
+    waiting = broker.add(producer, (TOPIC, 0))
+    broker.runtime.resigned(0)
+    with pytest.raises(KafkaError) as told:
+        await waiting
+    assert told.value.code is E.NOT_COORDINATOR
+    broker.stop()
+
+
+@running
+async def test_a_damaged_log_is_not_coordinated(tmp_path: Path) -> None:
+    broker = TransactionBroker(tmp_path).start()
+    await broker.producer()
+    broker.stop()
+    (path,) = (tmp_path / "__transaction_state-0").glob("*.log")
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 0xFF
+    broker = TransactionBroker(tmp_path)
+    path.write_bytes(data)
+    broker.start()
+    with pytest.raises(KafkaError) as refused:
+        broker.init()
+    assert refused.value.code is E.NOT_COORDINATOR
+    broker.runtime.close()
+
+
+# --- writes that add or verify ---
+
+
+@running
+async def test_writing_adds_where_the_protocol_lets_it(tmp_path: Path) -> None:
+    broker = TransactionBroker(tmp_path).start()
+    producer = await broker.producer()
+    assert broker.verify_or_add(producer, (TOPIC, 0)) == {}
+    assert broker.runtime.describe("tx").partitions == {(TOPIC, 0)}
+    assert broker.verify_or_add(producer, (TOPIC, 1), version=11) == {(TOPIC, 1): E.TRANSACTION_ABORTABLE}
+    assert broker.verify_or_add(producer, (TOPIC, 1), version=10) == {(TOPIC, 1): E.INVALID_TXN_STATE}
+    assert broker.verify_or_add(producer, (TOPIC, 0), version=10) == {}
+    stale = (producer[0], producer[1] + 1)
+    assert broker.verify_or_add(stale, (TOPIC, 0), version=10) == {(TOPIC, 0): E.INVALID_PRODUCER_EPOCH}
+    broker.runtime.resigned(0)
+    for version in (10, 12):
+        assert broker.verify_or_add(producer, (TOPIC, 0), version=version) == {(TOPIC, 0): E.NOT_ENOUGH_REPLICAS}
+    broker.stop()
+
+
+@running
+async def test_verification_can_be_switched_off(tmp_path: Path) -> None:
+    broker = TransactionBroker(tmp_path, {"transaction.partition.verification.enable": "false"}).start()
+    producer = await broker.producer()
+    assert broker.verify_or_add(producer, (TOPIC, 0), version=11) == {}
+    assert broker.shown() == "Empty"
+    broker.stop()
+
+
+@running
+async def test_the_next_transaction_waits_for_the_markers_of_the_last(tmp_path: Path) -> None:
+    broker = TransactionBroker(tmp_path).start()
+    producer = await broker.producer()
+    topic = broker.partitions[TOPIC, 0]
+    broker.set_followers(topic, 2)
+    assert broker.verify_or_add(producer, (TOPIC, 0)) == {}
+    result = await broker.end(producer, version=2)
+    following = (result.producer_id, result.producer_epoch)
+    waiting = asyncio.ensure_future(broker.verify_or_add(following, (TOPIC, 0)))
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    broker.commit_all(topic)
+    assert await waiting == {}
+    assert broker.shown() == "Ongoing"
+    broker.stop()
+
+
+@running
+async def test_offsets_are_verified_or_added(tmp_path: Path) -> None:
+    broker = TransactionBroker(tmp_path).start()
+    producer = await broker.producer()
+    wanted = Verification("tx", *producer, ())
+    codes = {v: broker.runtime.verify_or_add_offsets(wanted, "g", v) for v in (3, 4, 5)}
+    assert codes == {3: E.INVALID_TXN_STATE, 4: E.TRANSACTION_ABORTABLE, 5: E.NONE}
+    assert broker.runtime.describe("tx").partitions == {(OFFSETS, 0)}
+    assert broker.runtime.add_offsets("tx", producer, "g", 1).result() is E.NONE
+    broker.runtime.resigned(0)
+    assert broker.runtime.verify_or_add_offsets(wanted, "g", 5) is E.COORDINATOR_NOT_AVAILABLE
+    broker.stop()
+
+
+@running
+async def test_a_repeated_marker_of_the_second_protocol_is_written_once(tmp_path: Path) -> None:
+    broker = TransactionBroker(tmp_path).start()
+    marker = PartitionMarker(TOPIC, 0, 7, 1, True, 0, 2)
+    await broker.runtime.write_marker(marker)
+    await broker.runtime.write_marker(marker)
+    assert markers_in(broker.partitions[TOPIC, 0]) == [(7, 1, True)]
+    with pytest.raises(KafkaError) as refused:
+        await broker.runtime.write_marker(marker._replace(producer_epoch=0))
+    assert refused.value.code is E.INVALID_PRODUCER_EPOCH
+    broker.stop()
+
+
+# --- connections that were given up ---
+
+
+@running
+async def test_requests_of_an_abandoned_connection_count_no_more(tmp_path: Path) -> None:
+    broker = TransactionBroker(tmp_path).start()
+    producer = await broker.producer()
+    await broker.add(producer, (TOPIC, 0), connection=1)
+    await broker.end(producer, connection=2)
+    await broker.add(producer, (TOPIC, 0), connection=2)
+    with pytest.raises(StaleConnection):
+        broker.end(producer, connection=1)
+    with pytest.raises(StaleConnection):
+        broker.add(producer, (TOPIC, 1), connection=1)
+    assert broker.shown() == "Ongoing"
+    # A producer that was fenced does not change which connection is its successor's newest.
+    successor = (await broker.init(connection=3)).producer_epoch
+    assert (await broker.add(producer, (TOPIC, 0), connection=9)) is E.PRODUCER_FENCED
+    assert (await broker.add((producer[0], successor), (TOPIC, 0), connection=3)) is E.NONE
+    broker.stop()
+
+
+@running
+async def test_commits_of_an_abandoned_connection_count_no_more(tmp_path: Path) -> None:
+    broker = TransactionBroker(tmp_path)
+    assert not broker.runtime.is_stale_commit("g", (7, 0), 4)
+    assert broker.runtime.is_stale_commit("g", (7, 0), 3)
+    assert not broker.runtime.is_stale_commit("g", (8, 0), 3)
+    assert not broker.runtime.is_stale_commit("other", (7, 0), 3)
+
+
+# --- producer ids ---
+
+
+@running
+async def test_producer_ids_come_in_blocks_and_never_twice(tmp_path: Path) -> None:
+    source = Ids(block=10)
+    ids = ProducerIds(source.next_producer_id_block, asyncio.get_running_loop())
+    with pytest.raises(NoProducerIds):
+        ids.take()
+    assert await asyncio.gather(*(ids.new() for _ in range(35))) == list(range(35))
+    # The next block is there before the last id of this one is gone.
+    for _ in range(4):
+        await ids.new()
+    await until(lambda: source.next == 50)
+    assert [ids.take() for _ in range(3)] == [39, 40, 41]
+
+
+@running
+async def test_without_a_controller_there_are_no_ids_until_it_is_back(tmp_path: Path) -> None:
+    source = Ids()
+    source.failing = True
+    broker = TransactionBroker(tmp_path, ids=source).start()
+    with pytest.raises(KafkaError) as refused:
+        await broker.init()
+    assert refused.value.code is E.COORDINATOR_LOAD_IN_PROGRESS
+    source.failing = False
+    assert await broker.producer() == (0, 0)
+    assert await broker.runtime.new_producer_id() == 1
+    broker.stop()
+
+
+@running
+async def test_a_partition_that_leaves_takes_its_waiting_markers_along(tmp_path: Path) -> None:
+    broker = TransactionBroker(tmp_path).start()
+    topic = broker.partitions[TOPIC, 0]
+    broker.set_followers(topic, 2)
+    written = broker.runtime.write_marker(PartitionMarker(TOPIC, 0, 7, 1, True, 0, 0))
+    topic.apply_state(PartitionState(2, 1, (1, 2), (1, 2)))
+    topic.retire()
+    with pytest.raises(KafkaError) as told:
+        await written
+    assert told.value.code is E.NOT_LEADER_OR_FOLLOWER
+    broker.stop()
