@@ -121,18 +121,14 @@ class Broker:
     async def _start_storage(self) -> None:
         config, ports = self._config, self._ports
         paths = config.log_dirs
-        identity = LogDirectories.stored_identity(ports.disk, paths)
-        store = ports.store
-        if store is None:
-            try:
-                ports.disk.make_directories(paths[0])
-            except OSError as error:
-                raise LogDirectoryError(f"{paths[0]}: {error.strerror}") from error
-            store = await SqliteStore.open(f"{paths[0]}/{METADATA_FILE}", ports.disk)
-        self._controller = ControllerRuntime(store, config, ports.clock, ports.random)
-        image = await self._controller.start(identity.cluster_id)
         self._directories = LogDirectories(ports.disk, ports.clock, ports.random, paths)
         self._directories.report = log.warning
+        # Locked before anything else is opened: whoever starts a second broker here is told so, and not a consequence.
+        self._directories.lock()
+        identity = LogDirectories.stored_identity(ports.disk, paths)
+        store = ports.store or await SqliteStore.open(f"{paths[0]}/{METADATA_FILE}", ports.disk)
+        self._controller = ControllerRuntime(store, config, ports.clock, ports.random)
+        image = await self._controller.start(identity.cluster_id)
         self._directories.load(
             cluster_id=image.cluster_id,
             node_id=config.node_id,

@@ -11,7 +11,7 @@ import sys
 from odradek.broker.config import BrokerConfig, ConfigError
 from odradek.broker.lifecycle import Broker, StartError
 from odradek.broker.logs import configure_logging
-from odradek.cli.main import UsageError
+from odradek.cli.errors import UsageError
 from odradek.ports.clock import process_age
 
 LEVELS = ("debug", "info", "warning", "error")
@@ -34,11 +34,13 @@ def settings_of(arguments: argparse.Namespace) -> dict[str, str]:
     if arguments.data_dir:
         settings["log.dirs"] = arguments.data_dir
     if arguments.listen:
-        host, colon, port = arguments.listen.rpartition(":")
+        _, colon, port = arguments.listen.rpartition(":")
         if not colon or not port.isdigit() or int(port) > 65535:
             raise UsageError(f"--listen {arguments.listen}: HOST:PORT expected")
         settings["listeners"] = f"PLAINTEXT://{arguments.listen}"
-        del host
+        if arguments.properties:
+            # What the file advertises belongs to the listeners that this one takes the place of.
+            settings["advertised.listeners"] = ""
     for setting in arguments.settings:
         name, equals, value = setting.partition("=")
         if not equals or not name:

@@ -126,8 +126,33 @@ class LogDirectories:
 
     # --- start ---
 
+    def lock(self) -> None:
+        """Make the directories and keep other processes out of them. Raises LogDirectoryError when one is in use."""
+        for directory in self._directories:
+            try:
+                self._disk.make_directories(directory.path)
+                directory.lock = self._disk.lock(f"{directory.path}/{LOCK}")
+            except BlockingIOError as error:
+                self._unlock()
+                raise LogDirectoryError(
+                    f"{directory.path}: another process uses this log directory (it holds {LOCK})"
+                ) from error
+            except OSError as error:
+                directory.offline = f"{directory.path}: {error}"
+        self._check_any_online()
+
+    def _check_any_online(self) -> None:
+        if all(directory.offline for directory in self._directories):
+            self._unlock()
+            reasons = "; ".join(directory.offline or "" for directory in self._directories)
+            raise LogDirectoryError(f"no log directory can be used: {reasons}")
+
     def load(self, *, cluster_id: str, node_id: int, producer_id_expiration_ms: int | None = None) -> None:
-        """Take the directories into use. LogDirectoryError if one is another node's or locked, or all fail."""
+        """Take the directories into use, locked if they are not yet. LogDirectoryError if one is another node's or all
+        fail.
+        """
+        if all(directory.lock is None for directory in self._directories):
+            self.lock()
         if producer_id_expiration_ms is not None:
             self._environment.producer_id_expiration_ms = producer_id_expiration_ms
         try:
@@ -138,23 +163,18 @@ class LogDirectories:
 
     def _load_directories(self, cluster_id: str, node_id: int) -> None:
         for directory in self._directories:
-            try:
-                self._load_directory(directory, cluster_id, node_id)
-            except OSError as error:
-                directory.offline = f"{directory.path}: {error}"
+            if directory.offline is None:
+                try:
+                    self._load_directory(directory, cluster_id, node_id)
+                except OSError as error:
+                    directory.offline = f"{directory.path}: {error}"
+            if directory.offline is not None:
                 self.report(f"log directory {directory.offline}")
-        if all(directory.offline for directory in self._directories):
-            reasons = "; ".join(directory.offline or "" for directory in self._directories)
-            raise LogDirectoryError(f"no log directory can be used: {reasons}")
+        self._check_any_online()
 
     def _load_directory(self, directory: LogDirectory, cluster_id: str, node_id: int) -> None:
         disk = self._disk
         path = directory.path
-        disk.make_directories(path)
-        try:
-            directory.lock = disk.lock(f"{path}/{LOCK}")
-        except BlockingIOError as error:
-            raise LogDirectoryError(f"{path}: another process uses this log directory (it holds {LOCK})") from error
         names = disk.list(path)
         self._check_identity(directory, META_PROPERTIES in names, cluster_id, node_id)
         clean = CLEAN_SHUTDOWN in names
