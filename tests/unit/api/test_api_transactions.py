@@ -1,0 +1,307 @@
+"""The handlers of transactions, on a service that says what the test wants."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from odradek.api import (
+    api_00_produce,
+    api_22_init_producer_id,
+    api_24_add_partitions_to_txn,
+    api_25_add_offsets_to_txn,
+    api_26_end_txn,
+    api_28_txn_offset_commit,
+)
+from odradek.api.answers import when
+from odradek.api.context import RequestContext
+from odradek.api.transactional_produce import keep, refusals
+from odradek.log.append import AppendResult
+from odradek.metadata.image import ClusterImage, PartitionState, Topic
+from odradek.records.builder import BatchFields, encode_batch
+from odradek.transactions.connections import StaleConnection
+from odradek.transactions.events import ProducerResult
+from odradek.wire.errors import ErrorCode, KafkaError
+from odradek.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
+from odradek.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnRequestTopic
+from odradek.wire.messages.end_txn import EndTxnRequest
+from odradek.wire.messages.init_producer_id import InitProducerIdRequest
+from odradek.wire.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
+from odradek.wire.produce import ProduceRequest
+
+
+class Client:
+    def __init__(self) -> None:
+        self.identifier = 7
+        self.closed: list[str] = []
+
+    def close(self, reason: str) -> None:
+        self.closed.append(reason)
+
+
+def context_of(version: int, **services: Any) -> Any:
+    led = PartitionState(1, 0, (1,), (1,))
+    image = ClusterImage().with_topic(Topic("t", b"t" * 16, (led, led)))
+    services = {"image": lambda: image, **services}
+    return RequestContext(SimpleNamespace(**services), version, 1, "client", Client())  # type: ignore[arg-type]
+
+
+def answered(value: Any) -> Any:
+    async def make() -> Any:
+        future = asyncio.get_running_loop().create_future()
+        future.set_result(value)
+        return future
+
+    return asyncio.run(make())
+
+
+REQUESTS = [
+    (api_22_init_producer_id, InitProducerIdRequest("tx", 1000, 5, 0), "init_producer_id"),
+    (
+        api_24_add_partitions_to_txn,
+        AddPartitionsToTxnRequest([], "tx", 5, 0, [AddPartitionsToTxnRequestTopic("t", [0])]),
+        "add_partitions",
+    ),
+    (api_25_add_offsets_to_txn, AddOffsetsToTxnRequest("tx", 5, 0, "g"), "add_offsets"),
+    (api_26_end_txn, EndTxnRequest("tx", 5, 0, True), "end"),
+]
+
+
+@pytest.mark.parametrize(("module", "request_", "method"), REQUESTS)
+def test_a_stale_connection_is_closed_without_an_answer(module: Any, request_: Any, method: str) -> None:
+    def stale(*_: Any) -> None:
+        raise StaleConnection("given up")
+
+    context = context_of(3, transactions=SimpleNamespace(**{method: stale}))
+    assert module.handle(request_, context) is None
+    assert context.connection.closed == ["given up"]
+
+
+def test_a_stale_offset_commit_is_closed_without_an_answer() -> None:
+    asked = []
+
+    def is_stale(*wanted: Any) -> bool:
+        asked.append(wanted)
+        return True
+
+    context = context_of(3, transactions=SimpleNamespace(is_stale_commit=is_stale))
+    request = TxnOffsetCommitRequest("tx", "g", 5, 0)
+    assert asyncio.run(api_28_txn_offset_commit.handle(request, context)) is None
+    assert asked == [("g", (5, 0), 7)]
+    assert context.connection.closed
+
+
+@pytest.mark.parametrize(("module", "request_", "method"), REQUESTS)
+def test_answers_may_be_late(module: Any, request_: Any, method: str) -> None:
+    async def play() -> Any:
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        context = context_of(3, transactions=SimpleNamespace(**{method: lambda *_: future}))
+        waiting = module.handle(request_, context)
+        fenced = ErrorCode.PRODUCER_FENCED
+        future.set_result(fenced if method.startswith("add") else ProducerResult(fenced))
+        return await waiting
+
+    answer = asyncio.run(play())
+    if method == "add_partitions":
+        code = answer.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code
+    else:
+        code = answer.error_code
+    # InitProducerId learnt the newer code only in version 4.
+    expected = ErrorCode.INVALID_PRODUCER_EPOCH if method == "init_producer_id" else ErrorCode.PRODUCER_FENCED
+    assert code == expected
+
+
+def test_half_a_producer_is_refused() -> None:
+    context = context_of(3)
+    for producer in ((5, -1), (-1, 0)):
+        answer: Any = api_22_init_producer_id.handle(InitProducerIdRequest("tx", 1000, *producer), context)
+        assert answer.error_code == ErrorCode.INVALID_REQUEST
+
+
+def test_a_producer_without_transactions_gets_an_id() -> None:
+    async def new_producer_id() -> int:
+        return 41
+
+    context = context_of(4, transactions=SimpleNamespace(new_producer_id=new_producer_id))
+    answer: Any = api_22_init_producer_id.handle(InitProducerIdRequest(None), context)
+    assert asyncio.run(answer).producer_id == 41
+
+
+def test_the_end_tells_the_next_epoch() -> None:
+    result = ProducerResult(ErrorCode.NONE, 5, 3)
+    asked = []
+
+    def end(*wanted: Any) -> Any:
+        asked.append(wanted)
+        return answered(result)
+
+    context = context_of(5, transactions=SimpleNamespace(end=end))
+    answer: Any = api_26_end_txn.handle(EndTxnRequest("tx", 5, 2, True), context)
+    assert (answer.producer_id, answer.producer_epoch) == (5, 3)
+    assert asked[0][0].client_version == 2
+    assert asked[0][1] == 7
+
+
+def test_failures_are_raised_now_or_later() -> None:
+    async def failed() -> Any:
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        future.set_exception(KafkaError(ErrorCode.NOT_COORDINATOR))
+        return future
+
+    async def play() -> None:
+        with pytest.raises(KafkaError):
+            when(await failed(), lambda found: found)
+
+    asyncio.run(play())
+
+
+def test_offsets_are_asked_for_again_after_waiting() -> None:
+    async def later(code: ErrorCode) -> ErrorCode:
+        return code
+
+    async def commit(request: Any, producer_id: int, producer_epoch: int) -> list[ErrorCode]:
+        assert (producer_id, producer_epoch, request.generation_id) == (5, 0, -1)
+        return [ErrorCode.NONE] * len(request.offsets)
+
+    def play(*codes: Any) -> list[int]:
+        left = list(codes)
+        transactions = SimpleNamespace(is_stale_commit=lambda *_: False, verify_or_add_offsets=lambda *_: left.pop(0))
+        groups = SimpleNamespace(commit_transactional_offsets=commit)
+        partitions = [TxnOffsetCommitRequestPartition(index, 3) for index in (0, 9)]
+        request = TxnOffsetCommitRequest("tx", "g", 5, 0, topics=[TxnOffsetCommitRequestTopic("t", partitions)])
+        context = context_of(5, transactions=transactions, groups=groups)
+        answer: Any = asyncio.run(api_28_txn_offset_commit.handle(request, context))
+        assert not left
+        return [partition.error_code for partition in answer.topics[0].partitions]
+
+    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert play(later(ErrorCode.NONE), ErrorCode.NONE) == [ErrorCode.NONE, unknown]
+    assert play(ErrorCode.INVALID_TXN_STATE) == [ErrorCode.INVALID_TXN_STATE, unknown]
+    assert play(later(ErrorCode.CONCURRENT_TRANSACTIONS)) == [ErrorCode.CONCURRENT_TRANSACTIONS, unknown]
+
+
+# --- Produce ---
+
+
+class Log:
+    """A partition in which some producers have a transaction open."""
+
+    def __init__(self, topic: str, *opened: tuple[int, int]) -> None:
+        self.topic = topic
+        self.index = 0
+        self.opened = set(opened)
+        self.log = self
+        self.producers = self
+        self.appended: list[bytes] = []
+
+    def has_open_transaction(self, producer_id: int, epoch: int) -> bool:
+        return (producer_id, epoch) in self.opened
+
+    def append(self, records: memoryview, **_: Any) -> AppendResult:
+        self.appended.append(bytes(records))
+        return AppendResult(0, 0, -1, 0, False)
+
+    def is_committed(self, offset: int) -> bool:
+        return True
+
+
+def batch_of(producer: tuple[int, int] = (5, 0), *, transactional: bool = True) -> bytearray:
+    fields = BatchFields(
+        producer_id=producer[0], producer_epoch=producer[1], base_sequence=0, is_transactional=transactional
+    )
+    return encode_batch([(1, None, b"x", ())], fields)
+
+
+def produce_context(log: Log, verify_or_add: Any) -> Any:
+    def require(topic: str, index: int) -> Log:
+        if topic != log.topic:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return log
+
+    return context_of(
+        12,
+        partitions=SimpleNamespace(require=require),
+        transactions=SimpleNamespace(verify_or_add=verify_or_add),
+        clock=SimpleNamespace(now_ms=lambda: 1),
+    )
+
+
+def never(*_: Any) -> Any:
+    raise AssertionError("nobody had to be asked")
+
+
+def test_a_producer_that_is_at_it_is_not_verified() -> None:
+    log = Log("t", (5, 0))
+    request = ProduceRequest("tx", -1, 1000, [("t", [(0, memoryview(batch_of()))]), ("u", [(0, None)])])
+    assert refusals(request, produce_context(log, never)) == {}
+    request = ProduceRequest("tx", -1, 1000, [("t", [(0, memoryview(batch_of(transactional=False)))])])
+    assert refusals(request, produce_context(Log("t"), never)) == {}
+
+
+def test_only_new_partitions_are_asked_for() -> None:
+    asked = []
+
+    def verify_or_add(wanted: Any, version: int) -> Any:
+        asked.append((wanted, version))
+        return {}
+
+    request = ProduceRequest(
+        "tx", -1, 1000, [("t", [(0, memoryview(batch_of()))]), ("u", [(0, memoryview(batch_of()))])]
+    )
+    assert refusals(request, produce_context(Log("t"), verify_or_add)) == {}
+    assert asked == [(("tx", 5, 0, [("t", 0)]), 12)]
+
+
+def test_producers_do_not_mix() -> None:
+    records = [(0, memoryview(batch_of())), (0, memoryview(batch_of((6, 0))))]
+    with pytest.raises(KafkaError) as refused:
+        refusals(ProduceRequest("tx", -1, 1000, [("t", records)]), produce_context(Log("t", (5, 0)), never))
+    assert refused.value.code is ErrorCode.INVALID_PRODUCER_ID_MAPPING
+
+
+def test_a_write_that_waits_keeps_its_bytes_and_asks_again() -> None:
+    log = Log("t")
+    answers: list[Any] = []
+
+    def verify_or_add(*_: Any) -> Any:
+        return answers.pop(0)
+
+    async def play(first: dict[Any, Any]) -> Any:
+        async def later() -> Any:
+            return first
+
+        log.appended.clear()
+        answers[:] = [later(), {}] if not first else [later()]
+        buffer = batch_of()
+        expected = bytes(buffer)
+        context = produce_context(log, verify_or_add)
+        waiting: Any = api_00_produce.handle(
+            ProduceRequest("tx", -1, 1000, [("t", [(0, memoryview(buffer))])]), context
+        )
+        buffer[:] = bytes(len(buffer))
+        (frame,) = await waiting
+        assert not answers
+        return expected, bytes(frame)
+
+    expected, _ = asyncio.run(play({}))
+    assert log.appended == [expected]
+    _, frame = asyncio.run(play({("t", 0): ErrorCode.INVALID_TXN_STATE}))
+    assert log.appended == []
+    assert ErrorCode.INVALID_TXN_STATE.to_bytes(2, "big") in frame
+
+
+def test_keep_copies() -> None:
+    buffer = batch_of()
+    kept = keep(ProduceRequest("tx", 1, 2, [("t", [(0, memoryview(buffer)), (1, None)])]))
+    expected = bytes(buffer)
+    buffer[:] = bytes(len(buffer))
+    ((topic, ((index, records), (_, nothing))),) = kept.topics
+    assert (kept.transactional_id, kept.acks, kept.timeout_ms, topic, index, nothing) == ("tx", 1, 2, "t", 0, None)
+    assert records == expected
