@@ -8,9 +8,15 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import os
 import sys
 from collections.abc import Sequence
 from typing import Protocol
+
+from odradek.cli.errors import CommandError, UsageError
+from odradek.cli.options import Parser
+
+__all__ = ["COMMANDS", "Command", "CommandError", "UsageError", "load", "main"]
 
 COMMANDS = {
     "serve": "run a broker",
@@ -31,16 +37,8 @@ class Command(Protocol):
     def run(self, arguments: argparse.Namespace) -> int: ...
 
 
-class UsageError(Exception):
-    """A mistake in the arguments or in a file they name: one line, exit status 2."""
-
-
-class CommandError(Exception):
-    """What the command was asked to do did not work: one line, exit status 1."""
-
-
 def load(name: str) -> Command:
-    module: Command = importlib.import_module(f"odradek.cli.{name}")
+    module: Command = importlib.import_module(f"odradek.cli.{name.replace('-', '_')}")
     return module
 
 
@@ -50,6 +48,14 @@ def overview() -> str:
     return (
         f"usage: odradek COMMAND [OPTIONS]\n\ncommands:\n{lines}\n\n`odradek COMMAND --help` tells a command's options."
     )
+
+
+def tell_programs(error: CommandError, output: str | None) -> None:
+    """Who asked for a document gets one, also when all failed."""
+    from odradek.cli.output import DOCUMENTS, show_document
+
+    if output in DOCUMENTS:
+        show_document({"error": {"code": error.code, "message": str(error)}}, output)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -67,21 +73,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"odradek: unknown command {name!r}; `odradek --help` lists the commands", file=sys.stderr)
         return 2
     command = load(name)
-    parser = argparse.ArgumentParser(prog=f"odradek {name}", description=COMMANDS[name], allow_abbrev=False)
+    parser = Parser(prog=f"odradek {name}", description=COMMANDS[name], allow_abbrev=False)
     command.configure(parser)
+    chosen = argparse.Namespace()
     try:
-        return command.run(parser.parse_args(words[1:]))
+        parser.parse_args(words[1:], chosen)
+        return command.run(chosen)
     except UsageError as error:
         print(f"odradek {name}: {error}", file=sys.stderr)
         return 2
     except CommandError as error:
         print(f"odradek {name}: {error}", file=sys.stderr)
+        tell_programs(error, getattr(chosen, "output", None))
         return 1
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
-        # The reader of our output (head, less) has gone: that is its right.
-        sys.stderr.close()
+        # The reader of our output (head, less) has gone: that is its right. Nothing is left for exit to flush.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
 
 

@@ -1,0 +1,177 @@
+"""Options that all commands share, and the client configuration that follows from them."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, NoReturn
+
+from odradek.cli.errors import UsageError
+from odradek.version import __version__
+
+FORMATS: Final = ("table", "wide", "json", "jsonl", "yaml", "tsv")
+SERVER_VARIABLE: Final = "ODRADEK_BOOTSTRAP_SERVER"
+DEFAULT_SERVER: Final = "127.0.0.1:9092"
+CONNECT_MS: Final = 3_000
+ANSWER_MS: Final = 30_000
+
+
+class Parser(argparse.ArgumentParser):
+    """An argument parser whose complaints are UsageErrors, so that they are one line."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{message} (`{self.prog} --help` lists the options)")
+
+
+def add_connection(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("connection")
+    group.add_argument(
+        "--bootstrap-server",
+        metavar="HOST:PORT,…",
+        help=f"brokers to ask first; default: ${SERVER_VARIABLE}, else {DEFAULT_SERVER}",
+    )
+    group.add_argument("--command-config", metavar="FILE", help="properties file with client settings")
+    group.add_argument(
+        "--connect-timeout",
+        type=milliseconds,
+        metavar="MS",
+        help=f"how long to try to reach a broker (default: {CONNECT_MS})",
+    )
+    group.add_argument("--version", action="version", version=f"odradek {__version__}", help=argparse.SUPPRESS)
+
+
+def add_admin(parser: argparse.ArgumentParser) -> None:
+    """Connection, --timeout and -o: what all commands that ask and answer have."""
+    add_connection(parser)
+    parser.add_argument(
+        "--timeout", type=milliseconds, metavar="MS", help=f"how long to wait for answers (default: {ANSWER_MS})"
+    )
+    add_output(parser)
+
+
+def add_output(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "-o",
+        "--output",
+        choices=FORMATS,
+        help="table for people (wide: all columns), json: one document, jsonl: one line each, tsv: no heading",
+    )
+
+
+def milliseconds(text: str) -> int:
+    value = int(text)
+    if value < 0:
+        raise argparse.ArgumentTypeError(f"{text} is negative")
+    return value
+
+
+def positive(text: str) -> int:
+    value = int(text)
+    if value <= 0:
+        raise argparse.ArgumentTypeError(f"{text} is not greater than 0")
+    return value
+
+
+def exactly_one(arguments: argparse.Namespace, names: Iterable[str], what: str = "action") -> str:
+    """The one of these flags that is given. Raises UsageError."""
+    given = [each for each in names if is_given(arguments, each)]
+    if len(given) != 1:
+        raise UsageError(f"exactly one {what} is needed: {', '.join('--' + each for each in names)}")
+    return given[0]
+
+
+def is_given(arguments: argparse.Namespace, option: str) -> bool:
+    value = getattr(arguments, option.replace("-", "_"))
+    return value is not None and value is not False and value != []
+
+
+def only_with(arguments: argparse.Namespace, action: str, options: Iterable[str], allowed: Iterable[str]) -> None:
+    """Refuse options that an action does not take. Raises UsageError."""
+    for option in options:
+        if is_given(arguments, option) and action not in allowed:
+            raise UsageError(f"--{option} goes with {' or '.join('--' + each for each in allowed)} only")
+
+
+def renamed(arguments: argparse.Namespace, old: str, new: str) -> Any:
+    """The value of an option under its new or its old name, with Apache's warning for the old one (KIP-1147)."""
+    before = getattr(arguments, old.replace("-", "_").replace(".", "_"))
+    value = getattr(arguments, new.replace("-", "_"))
+    if not before:
+        return value
+    if value:
+        raise UsageError(f"--{old} is the old name of --{new}: give only one of them")
+    print(
+        f"Option --{old} is deprecated and will be removed in a future version. Use --{new} instead.", file=sys.stderr
+    )
+    return before
+
+
+def pairs(texts: Iterable[str], option: str) -> dict[str, str]:
+    """`name=value` texts; an empty value is one. Raises UsageError."""
+    found: dict[str, str] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not name.strip():
+            raise UsageError(f"--{option} {text}: name=value expected")
+        found[name.strip()] = value
+    return found
+
+
+def read_properties(path: str, option: str) -> dict[str, str]:
+    """A Java properties file. Raises UsageError."""
+    import javaproperties
+
+    try:
+        with open(path, "rb") as file:
+            found: dict[str, str] = javaproperties.load(file)
+    except OSError as error:
+        raise UsageError(f"--{option} {path}: {error.strerror or error}") from error
+    except (ValueError, javaproperties.InvalidUEscapeError) as error:
+        raise UsageError(f"--{option} {path}: {error}") from error
+    return found
+
+
+def servers_of(arguments: argparse.Namespace, settings: Mapping[str, str] | None = None) -> str:
+    given = arguments.bootstrap_server or (settings or {}).get("bootstrap.servers")
+    return str(given or os.environ.get(SERVER_VARIABLE) or DEFAULT_SERVER)
+
+
+def connect_ms(arguments: argparse.Namespace) -> int:
+    """How long to try to reach a broker; `--timeout` of the commands that ask and answer counts, too."""
+    if arguments.connect_timeout is not None:
+        return int(arguments.connect_timeout)
+    given = getattr(arguments, "timeout", None)
+    return CONNECT_MS if given is None else int(given)
+
+
+def client_settings(
+    arguments: argparse.Namespace, known: Mapping[str, Any], given: Mapping[str, str] | None = None
+) -> dict[str, Any]:
+    """Options of a client (names with underscores) from the configuration file, `given` properties and the servers.
+
+    What this client does not have, a warning names. Raises UsageError.
+    """
+    settings = read_properties(arguments.command_config, "command-config") if arguments.command_config else {}
+    settings.update(given or {})
+    servers = servers_of(arguments, settings)
+    options: dict[str, Any] = {}
+    ignored = []
+    for name, value in settings.items():
+        option = name.replace(".", "_")
+        if option in known:
+            options[option] = value
+        elif not _is_known_anywhere(option):
+            ignored.append(name)
+    if ignored:
+        print(f"not supported and ignored: {', '.join(sorted(ignored))}", file=sys.stderr)
+    options["bootstrap_servers"] = servers
+    options.setdefault("socket_connection_setup_timeout_ms", max(1, connect_ms(arguments)))
+    return options
+
+
+def _is_known_anywhere(option: str) -> bool:
+    from odradek.client.config import CONSUMER_DEFAULTS, PRODUCER_DEFAULTS
+
+    return option in CONSUMER_DEFAULTS or option in PRODUCER_DEFAULTS

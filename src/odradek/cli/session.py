@@ -1,0 +1,57 @@
+"""Runs a command's work against a cluster: a broker must answer soon, and failures become one line."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from odradek.cli.errors import CommandError, told
+from odradek.cli.options import ANSWER_MS, client_settings, connect_ms
+from odradek.client.admin import Admin
+from odradek.client.cluster import Cluster
+from odradek.client.config import ADMIN_DEFAULTS
+from odradek.client.errors import ClientError, UnsupportedByBroker
+
+T = TypeVar("T")
+
+_AGAIN_S = 0.1
+
+
+async def reach(cluster: Cluster, limit_ms: int) -> None:
+    """Connect to one of the bootstrap servers. Raises CommandError when none answers in time."""
+    last: ClientError | None = None
+    try:
+        async with asyncio.timeout(limit_ms / 1000):
+            while True:
+                try:
+                    await cluster.connections.any()
+                    return
+                except UnsupportedByBroker:
+                    raise
+                except ClientError as error:
+                    last = error
+                await asyncio.sleep(_AGAIN_S)
+    except TimeoutError as error:
+        servers = cluster.options["bootstrap_servers"]
+        why = f"{servers}: no answer within {limit_ms} ms"
+        if last is not None:
+            why = str(last).removeprefix("no broker can be reached: ")
+        raise CommandError(f"cannot reach {why}", "UNREACHABLE") from error
+
+
+def run_admin(arguments: argparse.Namespace, work: Callable[[Admin], Awaitable[T]]) -> T:
+    """The result of `work` with an admin client. Raises UsageError, CommandError."""
+
+    async def session() -> T:
+        with told():
+            settings = client_settings(arguments, ADMIN_DEFAULTS)
+            limit = ANSWER_MS if arguments.timeout is None else max(1, arguments.timeout)
+            settings["default_api_timeout_ms"] = limit
+            settings["request_timeout_ms"] = limit
+            async with Admin(**settings) as admin:
+                await reach(admin.cluster, connect_ms(arguments))
+                return await work(admin)
+
+    return asyncio.run(session())
