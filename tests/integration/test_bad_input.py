@@ -1,5 +1,4 @@
-"""What a broker does with requests that no sane client sends: a clear answer or a closed connection, and nothing else.
-"""
+"""What a broker does with requests that no sane client sends: a clear answer or a closed connection, and nothing else."""
 
 from __future__ import annotations
 

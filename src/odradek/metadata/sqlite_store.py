@@ -145,7 +145,7 @@ class SqliteStore:
         return sqlite3.connect(self._path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False)
 
     def _lock_path_of(self, session: int) -> str:
-        return f"{self._path}-session-{session}"
+        return f"{self._path}.session.{session}"
 
     def _bury_the_dead(self, writer: sqlite3.Connection) -> None:
         """Remove what sessions left whose lock is free: their process is gone."""

@@ -239,7 +239,7 @@ def test_what_a_dead_process_left_is_buried_at_open(tmp_path: Path) -> None:
         heir = await SqliteStore.open(path, disk)
         assert await heir.children("/ids") == []
         assert await heir.get("/kept") is not None
-        assert [name for name in disk.list(str(tmp_path)) if "session" in name] == ["metadata.db-session-2"]
+        assert [name for name in disk.list(str(tmp_path)) if "session" in name] == ["metadata.db.session.2"]
         await heir.close()
         assert [name for name in disk.list(str(tmp_path)) if "session" in name] == []
         disk.close()

@@ -1,0 +1,101 @@
+"""Start and stop of the real process: the ready line, signals, what is left behind, what is refused."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from odradek.wire.messages import metadata
+
+MakeBroker = Callable[..., Any]
+Connect = Callable[[str], Any]
+
+
+def serve(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "odradek.cli.main", "serve", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+def auto_create(client: Any, name: str) -> Any:
+    asked = metadata.MetadataRequest([metadata.MetadataRequestTopic(name=name)], allow_auto_topic_creation=True)
+    return client.call(asked, 12)
+
+
+def test_a_stopped_broker_leaves_the_clean_marker_and_a_running_one_does_not(
+    make_broker: MakeBroker, connect: Connect
+) -> None:
+    broker = make_broker().start()
+    marker = broker.data_dir / ".kafka_cleanshutdown"
+    assert not marker.exists()
+    assert auto_create(connect(broker.bootstrap), "kept").topics[0].error_code == 0
+    broker.stop()
+    assert marker.exists()
+    broker.start()
+    assert not marker.exists()
+    answer = connect(broker.bootstrap).call(metadata.MetadataRequest(None), 12)
+    assert [topic.name for topic in answer.topics] == ["kept"]
+
+
+def test_cluster_and_topic_ids_survive_a_kill(make_broker: MakeBroker, connect: Connect) -> None:
+    broker = make_broker().start()
+    before = auto_create(connect(broker.bootstrap), "t")
+    broker.kill()
+    broker.start()
+    after = connect(broker.bootstrap).call(metadata.MetadataRequest(None), 12)
+    assert after.cluster_id == before.cluster_id
+    assert [topic.topic_id for topic in after.topics] == [before.topics[0].topic_id]
+
+
+def test_a_second_broker_on_the_same_data_is_refused_in_one_line(make_broker: MakeBroker) -> None:
+    broker = make_broker().start()
+    second = serve("--listen", "127.0.0.1:0", "--data-dir", str(broker.data_dir))
+    assert second.returncode == 2
+    assert second.stdout == ""
+    assert second.stderr == (
+        f"odradek serve: {broker.data_dir}: another process uses this log directory (it holds .lock)\n"
+    )
+
+
+def test_a_port_in_use_is_one_line_and_exit_code_2(make_broker: MakeBroker, tmp_path: Path) -> None:
+    broker = make_broker().start()
+    second = serve("--listen", broker.bootstrap, "--data-dir", str(tmp_path / "other"))
+    assert second.returncode == 2
+    assert second.stderr == f"odradek serve: cannot listen on {broker.bootstrap}: the address is in use\n"
+
+
+def test_a_directory_of_another_node_is_refused(make_broker: MakeBroker) -> None:
+    broker = make_broker().start()
+    broker.stop()
+    other = serve("--listen", "127.0.0.1:0", "--data-dir", str(broker.data_dir), "--set", "node.id=7")
+    assert other.returncode == 2
+    assert "belongs to node 1, and this broker is configured as 7" in other.stderr
+
+
+def test_mistakes_on_the_command_line_are_exit_code_2(tmp_path: Path) -> None:
+    for arguments, reason in (
+        (("--listen", "nonsense"), "HOST:PORT expected"),
+        (("--set", "num.partitions"), "NAME=VALUE expected"),
+        (("--set", "num.partitions=many"), "num.partitions"),
+        (("--set", "no.such.setting=1"), "unknown configuration no.such.setting"),
+        ((str(tmp_path / "missing.properties"),), "missing.properties: No such file"),
+    ):
+        result = serve("--data-dir", str(tmp_path / "data"), *arguments)
+        assert result.returncode == 2, result
+        assert reason in result.stderr
+        assert result.stderr.count("\n") == 1, "one line"
+
+
+def test_settings_without_effect_are_named_in_one_warning(make_broker: MakeBroker) -> None:
+    broker = make_broker({"num.network.threads": 3, "num.io.threads": 8}).start()
+    warnings = [line for line in broker.log().splitlines() if "WARNING" in line]
+    assert len(warnings) == 1
+    assert "num.io.threads, num.network.threads" in warnings[0]
+
+
+def test_the_log_can_be_json(tmp_path: Path) -> None:
+    result = serve("--data-dir", str(tmp_path), "--listen", "256.0.0.1:0", "--log-format", "json")
+    assert result.returncode == 2
+    assert "cannot listen on 256.0.0.1:0" in result.stderr
