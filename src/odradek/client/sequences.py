@@ -115,7 +115,11 @@ class Sequences:
         if batch.base_sequence == NO_SEQUENCE:
             if state.unresolved is not None:
                 return False
-            return not (state.in_flight and state.identity != self.identity)
+            if not state.in_flight:
+                return True
+            # A broker that knows nothing of a producer takes any first sequence. Were a second batch under way while
+            # the first is refused (the partition is just being created), it would come before the first.
+            return state.identity == self.identity and state.last_acked_sequence != NO_SEQUENCE
         return not state.in_flight or state.in_flight[0] is batch
 
     def assign(self, batch: Batch) -> None:

@@ -132,7 +132,8 @@ class TransactionalProducer:
     def adopt(self, identity: ProducerIdentity, *, continue_transaction: bool = True) -> None:
         """Act under an identity that another process got: in its open transaction, with sequences from 0.
 
-        No two processes may write to the same partition in one transaction: the broker would see two sequences in one.
+        No two processes may write to the same partition under one epoch: the broker would see two sequences in one. So
+        whoever hands out identities calls `initialize` before each transaction (with TV1 the epoch stays otherwise).
         """
         sequences = self.producer.sender.sequences
         assert sequences is not None

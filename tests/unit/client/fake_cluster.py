@@ -316,16 +316,18 @@ class FakeCluster:
             epoch, expected, recent = self.producers.get((topic, partition, header.producer_id), (-1, 0, deque()))
             if header.producer_epoch < epoch:
                 return 47, -1
-            if header.producer_epoch > epoch:
+            if header.producer_epoch > epoch >= 0:
                 epoch, expected, recent = header.producer_epoch, 0, deque()
             for sequence, count, offset in recent:
                 if (sequence, count) == (header.base_sequence, header.records_count):
                     return 0, offset
-            if header.base_sequence != expected:
+            # As Kafka does, a producer that is not known may begin with any sequence.
+            if header.base_sequence != expected and epoch != -1:
                 return 45, -1
             recent.append((header.base_sequence, header.records_count, len(log)))
             if len(recent) > 5:
                 recent.popleft()
+            epoch = header.producer_epoch
             self.producers[topic, partition, header.producer_id] = (epoch, header.last_sequence + 1, recent)
         base = len(log)
         placed = bytearray(data)

@@ -140,10 +140,15 @@ def test_sequences_follow_on_and_only_the_oldest_is_sent_again() -> None:
     first, second, third = batch_of(3), batch_of(2), batch_of(1)
     assert not sequences.may_send(first)
     sequences.adopt(ProducerIdentity(9, 0))
+    early = batch_of(1)
+    assert sequences.may_send(early)
+    sequences.assign(early)
+    assert not sequences.may_send(first)  # the broker has to know the producer before more than one is under way
+    sequences.acknowledged(early, 99)
     for each in (first, second, third):
         assert sequences.may_send(each)
         sequences.assign(each)
-    assert [each.base_sequence for each in (first, second, third)] == [0, 3, 5]
+    assert [each.base_sequence for each in (first, second, third)] == [1, 4, 6]
     assert sequences.may_send(first)
     assert not sequences.may_send(second)
     sequences.acknowledged(first, 100)

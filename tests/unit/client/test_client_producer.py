@@ -75,6 +75,19 @@ def test_failures_neither_lose_nor_repeat_nor_reorder(failure: Any) -> None:
     assert cluster.count(ApiKey.PRODUCE) > 5
 
 
+def test_a_first_batch_that_is_refused_stays_the_first() -> None:
+    """The broker would take a later batch as the first one of a producer that it does not know."""
+    cluster = FakeCluster()
+    cluster.script(ApiKey.PRODUCE, fail_produce(3), fail_produce(6))
+
+    async def body(producer: Producer) -> None:
+        sent = await send_all(producer, 60)
+        await producer.flush()
+        assert cluster.values() == sent
+
+    run(cluster, body)
+
+
 def test_leader_moves_and_the_old_one_dies() -> None:
     cluster = FakeCluster(brokers=2, topics={"t": 1})
 
