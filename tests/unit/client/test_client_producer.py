@@ -71,7 +71,7 @@ def test_failures_neither_lose_nor_repeat_nor_reorder(failure: Any) -> None:
         await producer.flush()
         assert cluster.values() == sent
 
-    run(cluster, body)
+    run(cluster, body, batch_size=80)
     assert cluster.count(ApiKey.PRODUCE) > 5
 
 
@@ -85,7 +85,7 @@ def test_a_first_batch_that_is_refused_stays_the_first() -> None:
         await producer.flush()
         assert cluster.values() == sent
 
-    run(cluster, body)
+    run(cluster, body, batch_size=80)
 
 
 def test_leader_moves_and_the_old_one_dies() -> None:
