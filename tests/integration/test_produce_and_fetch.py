@@ -264,3 +264,14 @@ def test_many_connections_produce_at_once_and_every_offset_is_given_once(odradek
     for thread in threads:
         thread.join()
     assert sorted(offsets) == list(range(400))
+
+
+def test_records_without_a_key_are_named_to_the_producer_of_a_compacted_topic(client: Any) -> None:
+    compacted = Topic(client, **{"cleanup.policy": "compact"})
+    batch = encode_batch([(NOW_MS, b"k" if i % 2 else None, b"v", ()) for i in range(4)])
+    request = compacted.produce_request(9, b"")
+    request.topic_data[0].partition_data[0].records = memoryview(batch)
+    answer = client.call(request, 9).responses[0].partition_responses[0]
+    assert answer.error_code == ErrorCode.INVALID_RECORD
+    assert [error.batch_index for error in answer.record_errors] == [0, 2]
+    assert compacted.fetch(0).high_watermark == 0

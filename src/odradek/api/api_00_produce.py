@@ -13,6 +13,7 @@ from collections.abc import Awaitable
 from odradek.api.context import RequestContext
 from odradek.api.registry import api
 from odradek.api.transactional_produce import is_transactional, keep, refusals
+from odradek.log.append import RejectedRecords
 from odradek.log.partition_log import AppendResult
 from odradek.ports.network import Part
 from odradek.replication.partition import Partition
@@ -109,7 +110,8 @@ def _appended(index: int, result: AppendResult) -> ProducedPartition:
 
 
 def _failed(index: int, error: KafkaError) -> ProducedPartition:
-    return ProducedPartition(index, error.code, error_message=error.message)
+    record_errors = error.record_errors if isinstance(error, RejectedRecords) else ()
+    return ProducedPartition(index, error.code, record_errors=record_errors, error_message=error.message)
 
 
 def _encode(produced: Produced, context: RequestContext) -> list[Part]:

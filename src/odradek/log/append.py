@@ -146,6 +146,18 @@ def _stamp(batches: memoryview, placed: list[tuple[int, BatchHeader]], config: L
     return Prepared(batches, placed, now_ms if config.log_append_time else NO_TIMESTAMP)
 
 
+class RejectedRecords(KafkaError):
+    """Some records of a batch are invalid, and so none of it was appended (KIP-467).
+
+    `record_errors` are (index in the batch, what is wrong), for the producer to tell which of its records to blame.
+    """
+
+    def __init__(self, code: ErrorCode, record_errors: list[tuple[int, str]]) -> None:
+        self.record_errors = record_errors
+        first = "; ".join(f"record {index}: {text}" for index, text in record_errors[:3])
+        super().__init__(code, f"{len(record_errors)} records are invalid, among them {first}")
+
+
 def _check_records(batches: memoryview, position: int, header: BatchHeader, config: LogConfig, now_ms: int) -> None:
     if config.log_append_time:
         if header.attributes & TIMESTAMP_TYPE_BIT:
@@ -155,11 +167,19 @@ def _check_records(batches: memoryview, position: int, header: BatchHeader, conf
     check_each_time = config.message_timestamp_before_max_ms != LONG_MAX and not config.log_append_time
     if not config.compact and not check_each_time:
         return
-    for record in decode_records(batches, header, position):
+    errors: list[tuple[int, str]] = []
+    code = ErrorCode.INVALID_RECORD
+    for index, record in enumerate(decode_records(batches, header, position)):
         if config.compact and record.key is None:
-            raise KafkaError(ErrorCode.INVALID_RECORD, f"record {record.offset} has no key, and the topic is compacted")
-        if check_each_time:
-            check_timestamp(record.timestamp, config, now_ms)
+            errors.append((index, "the record has no key, and the topic is compacted"))
+        elif check_each_time:
+            try:
+                check_timestamp(record.timestamp, config, now_ms)
+            except KafkaError as error:
+                code = error.code
+                errors.append((index, error.message))
+    if errors:
+        raise RejectedRecords(code, errors)
 
 
 def recompress(batches: memoryview, position: int, header: BatchHeader, config: LogConfig) -> bytearray:
