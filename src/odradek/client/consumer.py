@@ -459,8 +459,7 @@ class Consumer:
         assert self._cluster is not None
         metadata = self._cluster.metadata
         return any(
-            not state.has_position
-            or (state.position_epoch >= 0 and metadata.leader_epoch(*key) > state.validated_epoch >= 0)
+            not state.has_position or state.needs_validation(metadata.leader_epoch(*key))
             for key, state in self._fetcher.states.items()
         )
 

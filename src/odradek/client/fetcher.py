@@ -79,6 +79,8 @@ class Fetcher:
 
     async def wait(self, timeout_s: float) -> None:
         """Until something was fetched, went wrong, or the time is over."""
+        if self.failure is not None:
+            return
         self._waiter = self._loop.create_future()
         handle = self._loop.call_later(max(0.0, timeout_s), self._tell)
         try:
@@ -107,6 +109,9 @@ class Fetcher:
             if not state.may_fetch(now):
                 if state.retry_at > now:
                     earliest = min(earliest, state.retry_at)
+                continue
+            if state.needs_validation(metadata.leader_epoch(*state.key)):
+                self._tell()  # the owner's next poll asks the new leader
                 continue
             node_id = self._replica_for(state, now)
             if node_id < 0:

@@ -120,6 +120,10 @@ class PartitionState:
         self._ready = []
         self._at = 0
 
+    def needs_validation(self, leader_epoch: int) -> bool:
+        """Whether another leader took over since the last record read: it may have less (KIP-320)."""
+        return self.position_epoch >= 0 and self.validated_epoch < leader_epoch
+
     def may_fetch(self, now: float) -> bool:
         return self.has_position and not self.pause and len(self.chunks) < MAX_CHUNKS and self.retry_at <= now
 

@@ -50,6 +50,11 @@ from odradek.wire.messages.offset_fetch import (
     OffsetFetchResponseGroupPartition,
     OffsetFetchResponseGroupTopic,
 )
+from odradek.wire.messages.offset_for_leader_epoch import (
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderEpochResponseEpochEndOffset,
+    OffsetForLeaderEpochResponseTopic,
+)
 from odradek.wire.messages.produce import ProduceResponse, ProduceResponsePartition, ProduceResponseTopic
 from odradek.wire.messages.sync_group import SyncGroupResponse
 
@@ -374,6 +379,23 @@ class FakeCluster:
                 answers.append(answer)
             topics.append(FetchResponseTopic(topic.topic, topic.topic_id, answers))
         return FetchResponse(responses=topics)
+
+    def on_offset_for_leader_epoch(self, broker: FakeBroker, request: Any, version: int) -> Any:
+        """All that is in the log now is of the epochs asked for."""
+        return OffsetForLeaderEpochResponse(
+            topics=[
+                OffsetForLeaderEpochResponseTopic(
+                    t.topic,
+                    [
+                        OffsetForLeaderEpochResponseEpochEndOffset(
+                            0, p.partition, p.leader_epoch, len(self.logs[t.topic, p.partition])
+                        )
+                        for p in t.partitions
+                    ],
+                )
+                for t in request.topics
+            ]
+        )
 
     def on_find_coordinator(self, broker: FakeBroker, request: Any, version: int) -> Any:
         if version >= 4:

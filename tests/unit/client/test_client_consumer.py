@@ -158,6 +158,25 @@ def test_without_reset_policy_it_says_so() -> None:
     run(cluster, body, auto_offset_reset="none")
 
 
+def test_a_log_that_was_cut_by_an_unclean_election_is_noticed() -> None:
+    """KIP-320: the new leader has less than what was read; reading goes on where its log ends."""
+    cluster = filled(FakeCluster(brokers=2, topics={"t": 1}))
+
+    async def body(consumer: Consumer) -> None:
+        consumer.assign([T0])
+        assert len(await read(consumer, 20)) == 20
+        del cluster.logs["t", 0][12:]
+        del cluster.batches["t", 0][3:]
+        cluster.move_leader("t", 0, 2)
+        cluster.append(cluster.brokers[2], "t", 0, bytes(encode_batch([(1, None, b"new", ())])))
+        # The end of the old epoch is 13 here as the fake does not keep epochs apart: what counts is that 20 is left.
+        while await consumer.position(T0) == 20:
+            await consumer.poll(20)
+        assert await consumer.position(T0) == 13
+
+    run(cluster, body)
+
+
 def test_offsets_by_time_and_raw_batches() -> None:
     cluster = filled(FakeCluster())
 

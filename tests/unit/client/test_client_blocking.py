@@ -1,0 +1,50 @@
+"""The blocking face: coroutines run for threads, clients closed in order, errors and timeouts handed over."""
+
+import asyncio
+import threading
+
+import pytest
+
+from odradek.client.blocking import Blocking, shared
+from odradek.client.consumer import Consumer
+from odradek.client.model import TopicPartition
+from odradek.client.producer import Producer
+from tests.unit.client.fake_cluster import OPTIONS, FakeCluster
+
+
+def test_threads_share_one_producer_and_iterate_a_consumer() -> None:
+    cluster = FakeCluster()
+    with Blocking() as blocking:
+        producer = blocking.open(Producer(network=cluster, **OPTIONS))
+
+        def work(number: int) -> None:
+            for _ in range(20):
+                blocking.run(producer.send("t", b"%d" % number))
+
+        threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+        for each in threads:
+            each.start()
+        for each in threads:
+            each.join()
+        blocking.run(producer.flush())
+        assert sorted(cluster.values()) == sorted(b"%d" % number for number in range(4) for _ in range(20))
+        consumer = blocking.open(
+            Consumer(network=cluster, auto_offset_reset="earliest", fetch_max_wait_ms=5, **OPTIONS)
+        )
+        blocking.call(consumer.assign, [TopicPartition("t", 0)])
+        assert len(list(blocking.iterate(consumer, idle_timeout_s=0.1))) == 80
+
+
+def test_errors_and_timeouts_reach_the_caller() -> None:
+    async def fails() -> None:
+        raise LookupError("here")
+
+    with Blocking() as blocking:
+        with pytest.raises(LookupError):
+            blocking.run(fails())
+        with pytest.raises(TimeoutError):
+            blocking.run(asyncio.Event().wait(), timeout_s=0.01)
+
+
+def test_the_shared_one_is_one() -> None:
+    assert shared() is shared()

@@ -1,0 +1,190 @@
+"""The transactional producer's protocol with a coordinator of the first version (TV1), and who may adopt what."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from odradek.client.errors import ConfigError, IllegalState, ProducerFenced
+from odradek.client.model import TopicPartition
+from odradek.client.sequences import ProducerIdentity
+from odradek.client.transactions import State, TransactionalProducer
+from odradek.wire.apis import ApiKey
+from odradek.wire.errors import KafkaError
+from odradek.wire.messages.add_offsets_to_txn import AddOffsetsToTxnResponse
+from odradek.wire.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnResponsePartition,
+    AddPartitionsToTxnResponseTopic,
+)
+from odradek.wire.messages.end_txn import EndTxnResponse
+from odradek.wire.messages.init_producer_id import InitProducerIdResponse
+from odradek.wire.messages.txn_offset_commit import (
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
+from tests.unit.client.fake_cluster import OPTIONS, FakeBroker, FakeCluster, fail_produce, lose_answer
+
+
+class Coordinator(FakeCluster):
+    """Answers a transactional producer; notes the order of what it asks."""
+
+    def __init__(self) -> None:
+        super().__init__(topics={"t": 2})
+        self.epoch = -1
+        self.ended: list[tuple[int, bool]] = []
+
+    def asked(self) -> list[str]:
+        quiet = {ApiKey.API_VERSIONS, ApiKey.METADATA, ApiKey.FIND_COORDINATOR}
+        return [key.name for _, key, _, _ in self.requests if key not in quiet]
+
+    def on_init_producer_id(self, broker: FakeBroker, request: Any, version: int) -> Any:
+        self.epoch += 1
+        return InitProducerIdResponse(0, 0, 7, self.epoch)
+
+    def on_add_partitions_to_txn(self, broker: FakeBroker, request: Any, version: int) -> Any:
+        return AddPartitionsToTxnResponse(
+            results_by_topic_v3_and_below=[
+                AddPartitionsToTxnResponseTopic(t.name, [AddPartitionsToTxnResponsePartition(p) for p in t.partitions])
+                for t in request.v3_and_below_topics
+            ]
+        )
+
+    def on_add_offsets_to_txn(self, broker: FakeBroker, request: Any, version: int) -> Any:
+        return AddOffsetsToTxnResponse()
+
+    def on_txn_offset_commit(self, broker: FakeBroker, request: Any, version: int) -> Any:
+        return TxnOffsetCommitResponse(
+            topics=[
+                TxnOffsetCommitResponseTopic(
+                    t.name, [TxnOffsetCommitResponsePartition(p.partition_index) for p in t.partitions]
+                )
+                for t in request.topics
+            ]
+        )
+
+    def on_end_txn(self, broker: FakeBroker, request: Any, version: int) -> Any:
+        self.ended.append((request.producer_epoch, request.committed))
+        return EndTxnResponse()
+
+
+Body = Callable[[TransactionalProducer], Coroutine[Any, Any, None]]
+
+
+def run(cluster: Coordinator, body: Body) -> None:
+    async def main() -> None:
+        async with asyncio.timeout(20):
+            async with TransactionalProducer(network=cluster, transactional_id="x", linger_ms=0, **OPTIONS) as producer:
+                await body(producer)
+
+    asyncio.run(main())
+
+
+def test_partitions_and_groups_are_added_before_anything_goes_to_them() -> None:
+    cluster = Coordinator()
+
+    async def body(producer: TransactionalProducer) -> None:
+        async with producer.transaction():
+            await producer.send("t", b"a", partition=0)
+            await producer.producer.flush()
+            await producer.send("t", b"b", partition=0)
+            await producer.send_offsets("g", {TopicPartition("t", 1): 4})
+        async with producer.transaction():
+            pass
+
+    run(cluster, body)
+    asked = cluster.asked()
+    assert sorted(asked) == sorted(
+        ["INIT_PRODUCER_ID", "ADD_PARTITIONS_TO_TXN", "ADD_OFFSETS_TO_TXN", "TXN_OFFSET_COMMIT", "END_TXN"]
+        + ["PRODUCE"] * 2
+    )
+    assert asked[:3] == ["INIT_PRODUCER_ID", "ADD_PARTITIONS_TO_TXN", "PRODUCE"]
+    assert asked.index("ADD_OFFSETS_TO_TXN") < asked.index("TXN_OFFSET_COMMIT")
+    assert asked[-1] == "END_TXN"
+    assert cluster.ended == [(0, True)]
+    versions = {key: version for _, key, version, _ in cluster.requests}
+    assert (versions[ApiKey.PRODUCE], versions[ApiKey.END_TXN], versions[ApiKey.TXN_OFFSET_COMMIT]) == (11, 4, 4)
+
+
+def test_a_lost_record_aborts_and_the_next_transaction_has_a_new_epoch() -> None:
+    cluster = Coordinator()
+
+    async def body(producer: TransactionalProducer) -> None:
+        cluster.script(ApiKey.PRODUCE, fail_produce(87))
+        with pytest.raises(KafkaError):
+            async with producer.transaction():
+                await producer.send("t", b"bad", partition=0)
+        assert producer.state is State.READY
+        async with producer.transaction():
+            await producer.send("t", b"good", partition=0)
+
+    run(cluster, body)
+    assert cluster.ended == [(0, False), (1, True)]
+    assert cluster.values() == [b"good"]
+
+
+def test_a_lost_answer_to_a_commit_is_asked_again() -> None:
+    cluster = Coordinator()
+
+    async def body(producer: TransactionalProducer) -> None:
+        cluster.script(ApiKey.END_TXN, lose_answer)
+        async with producer.transaction():
+            await producer.send("t", b"a", partition=0)
+
+    run(cluster, body)
+    assert cluster.ended == [(0, True), (0, True)]
+
+
+def test_a_fenced_producer_can_only_be_closed() -> None:
+    cluster = Coordinator()
+
+    async def body(producer: TransactionalProducer) -> None:
+        cluster.script(ApiKey.PRODUCE, fail_produce(47))
+        with pytest.raises(ProducerFenced):
+            async with producer.transaction():
+                await producer.send("t", b"a", partition=0)
+        assert producer.state is State.FATAL
+        with pytest.raises(ProducerFenced):
+            producer.begin()
+
+    run(cluster, body)
+    assert cluster.ended == []
+
+
+def test_an_adopted_identity_writes_in_another_ones_transaction() -> None:
+    cluster = Coordinator()
+
+    async def body(producer: TransactionalProducer) -> None:
+        task = TransactionalProducer(network=cluster, transactional_id="x", linger_ms=0, **OPTIONS)
+        await task.start()
+        task.adopt(ProducerIdentity(7, 5))
+        await task.send("t", b"from a task", partition=1)
+        await task.producer.flush()
+        await task.close()
+        assert cluster.ended == []
+        assert cluster.producers["t", 1, 7][0] == 5
+        last = TransactionalProducer(network=cluster, transactional_id="x", **OPTIONS)
+        await last.start()
+        last.adopt(ProducerIdentity(7, 5))
+        await last.commit()
+        await last.close()
+
+    run(cluster, body)
+    assert cluster.ended == [(5, True)]
+
+
+def test_calls_out_of_turn_are_refused() -> None:
+    async def body(producer: TransactionalProducer) -> None:
+        with pytest.raises(IllegalState):
+            await producer.send("t", b"x")
+        with pytest.raises(IllegalState):
+            await producer.commit()
+        producer.begin()
+        with pytest.raises(IllegalState):
+            producer.begin()
+
+    run(Coordinator(), body)
+    with pytest.raises(ConfigError):
+        TransactionalProducer()
