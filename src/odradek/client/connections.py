@@ -61,7 +61,7 @@ class Connections:
         self.brokers: dict[int, BrokerAddress] = {}
 
     def update_brokers(self, brokers: Mapping[int, BrokerAddress]) -> None:
-        """Take over the cluster's brokers; connections to addresses that nobody has any more are closed when idle."""
+        """Take over the cluster's brokers."""
         self.brokers = dict(brokers)
 
     def add_broker(self, broker: BrokerAddress) -> None:
