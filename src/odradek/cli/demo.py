@@ -240,7 +240,9 @@ class Demo:
         source = session.readStream.format("odradek").option("kafka.bootstrap.servers", bootstrap)
         source = source.option("subscribe", FLIGHTS).option("startingOffsets", "earliest")
         flights = source.option("maxOffsetsPerTrigger", PER_TRIGGER).load()
-        parsed = flights.select(f.from_json(f.col("value").cast("string"), EVENT_SCHEMA).alias("event")).select("event.*")
+        parsed = flights.select(f.from_json(f.col("value").cast("string"), EVENT_SCHEMA).alias("event")).select(
+            "event.*"
+        )
         days = parsed.groupBy("origin", f.window("scheduled", "1 day")).agg(
             f.count("*").alias("flights"),
             f.count("dep_delay").alias("departed"),
@@ -248,11 +250,9 @@ class Demo:
         )
         day = f.date_format("window.start", "yyyy-MM-dd")
         fields = ["origin", day.alias("day"), "flights", "departed", "mean_delay"]
-        results = days.select(
-            f.concat_ws("/", "origin", day).alias("key"), f.to_json(f.struct(*fields)).alias("value")
-        )
+        results = days.select(f.concat_ws("/", "origin", day).alias("key"), f.to_json(f.struct(*fields)).alias("value"))
 
-        def write(frame: Any, batch_id: int) -> None:
+        def write(frame: Any, _batch_id: int) -> None:
             target = frame.write.format("odradek").option("kafka.bootstrap.servers", bootstrap)
             target.option("topic", RESULTS).mode("append").save()
 
@@ -302,9 +302,7 @@ class Demo:
                 if not self._query_began:
                     self._query_began = time.monotonic() - each["durationMs"]["triggerExecution"] / 1000
 
-    def _verify(
-        self, traffic: Traffic, wanted: dict[Day, Totals], total: int, ends: dict[TopicPartition, int]
-    ) -> bool:
+    def _verify(self, traffic: Traffic, wanted: dict[Day, Totals], total: int, ends: dict[TopicPartition, int]) -> bool:
         """Compare and tell. Every line is a check."""
         found = traffic.days
         wrong = sorted(key for key in wanted.keys() | found.keys() if wanted.get(key) != found.get(key))
@@ -349,5 +347,3 @@ def _standard_error_to(path: Path) -> Iterator[None]:
     finally:
         os.dup2(saved, 2)
         os.close(saved)
-
-

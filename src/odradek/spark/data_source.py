@@ -1,4 +1,4 @@
-"""`format("odradek")`: the face that Spark sees. Imports nothing heavy, because Spark imports it at every first look-up."""
+"""`format("odradek")`: the face that Spark sees. Imports nothing heavy: every Spark application imports it once."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ class OdradekDataSource(DataSource):
 
         return batch_writer(SinkOptions.parse(self.options, streaming=False), schema, overwrite)
 
-    def streamWriter(self, schema: Any, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802 - Spark's name
+    def streamWriter(self, schema: Any, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802 - Spark's
         from odradek.spark.options import SinkOptions
         from odradek.spark.sink import stream_writer
 
-        return stream_writer(SinkOptions.parse(self.options, streaming=True), schema, overwrite)
+        return stream_writer(SinkOptions.parse(self.options, streaming=True), schema)

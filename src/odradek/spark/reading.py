@@ -142,8 +142,8 @@ class _Reading:
         if self._idle_ms >= self._options.poll_timeout_ms:
             where = TopicPartition(self._wanted.topic, self._wanted.partition)
             raise SourceError(
-                f"no record of {where} came from offset {position} on within {self._options.poll_timeout_ms} ms, though "
-                f"the query covers offsets up to {self._wanted.end}; the partition has up to {answer.high_watermark}"
+                f"no record of {where} came from offset {position} on within {self._options.poll_timeout_ms} ms, "
+                f"though the query goes up to {self._wanted.end}; the partition has up to {answer.high_watermark}"
             )
         return position
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 from pyspark.sql.datasource import (
     DataSourceArrowWriter,
@@ -17,8 +18,11 @@ from pyspark.sql.types import ArrayType, BinaryType, IntegerType, StringType, St
 from odradek.spark.options import OptionError, SinkOptions
 
 
-class Written(WriterCommitMessage, NamedTuple("Written", [("records", int)])):
+@dataclass(frozen=True)
+class Written(WriterCommitMessage):
     """What a task reports: how many records were acknowledged."""
+
+    records: int
 
 
 def check_columns(schema: Any, topic: str | None) -> None:
@@ -92,7 +96,7 @@ def batch_writer(options: SinkOptions, schema: Any, overwrite: bool) -> DataSour
     return AtLeastOnceBatchWriter(options)
 
 
-def stream_writer(options: SinkOptions, schema: Any, overwrite: bool) -> DataSourceStreamWriter:
+def stream_writer(options: SinkOptions, schema: Any) -> DataSourceStreamWriter:
     """Raises OptionError."""
     check_columns(schema, options.topic)
     return AtLeastOnceStreamWriter(options)

@@ -58,7 +58,9 @@ class BatchReader(DataSourceReader):
         starts = topics.resolve(options.starting, "starting")
         ends = topics.resolve(options.ending, "ending")
         ranges = [
-            OffsetRange(key.topic, key.partition, starts[key], end) for key, end in sorted(ends.items()) if key in starts
+            OffsetRange(key.topic, key.partition, starts[key], end)
+            for key, end in sorted(ends.items())
+            if key in starts
         ]
         for each in ranges:
             if each.size < 0:
@@ -155,7 +157,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if stop < begins[key]:
                 self._lost(f"the end of {key} went back from offset {begins[key]} to {stop}")
                 continue
-            ranges.append(OffsetRange(key.topic, key.partition, begins[key], stop))
+            ranges.append(OffsetRange(*key, begins[key], stop))
         options = self._options
         return [
             RangePartition(each)

@@ -105,7 +105,9 @@ class Topics:
         if names is None:
             assert self._pattern is not None
             names = [
-                name for name, info in topics.items() if not info.is_internal and self._pattern.fullmatch(name) is not None
+                name
+                for name, info in topics.items()
+                if not info.is_internal and self._pattern.fullmatch(name) is not None
             ]
         found = []
         for name in names:

@@ -1,0 +1,76 @@
+"""One Spark session for the worker's Spark tests, topics, and a plain way to fill and read them.
+
+ODRADEK_INTEROP_BOOTSTRAP=HOST:PORT runs these tests against a broker that is already there, Apache's for example.
+"""
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from odradek.client.blocking import Blocking
+from odradek.spark.java import ensure_java
+from tests.spark.support import Topics
+
+
+@pytest.fixture(scope="session")
+def bootstrap(request: pytest.FixtureRequest) -> str:
+    """HOST:PORT of the broker under test."""
+    given = os.environ.get("ODRADEK_INTEROP_BOOTSTRAP")
+    return given or str(request.getfixturevalue("odradek_broker").bootstrap)
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """A session on two threads; nothing of it listens beyond this machine."""
+    from pyspark.sql import SparkSession
+
+    ensure_java()
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    builder = SparkSession.builder.master("local[2]").appName("tests")
+    settings = {
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
+    }
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("FATAL")
+    yield session
+    session.stop()
+
+
+@pytest.fixture(scope="session")
+def topics(bootstrap: str) -> Iterator[Topics]:
+    with Blocking() as blocking:
+        yield Topics(bootstrap, blocking)
+
+
+@pytest.fixture
+def reader(spark: Any, bootstrap: str) -> Callable[..., Any]:
+    """`reader(topic, **options)`: a batch DataFrame."""
+
+    def read(topic: str | None = None, **options: str) -> Any:
+        source = spark.read.format("odradek").option("kafka.bootstrap.servers", bootstrap).options(**options)
+        return (source if topic is None else source.option("subscribe", topic)).load()
+
+    return read
+
+
+@pytest.fixture
+def stream(spark: Any, bootstrap: str) -> Callable[..., Any]:
+    """`stream(topic, **options)`: a streaming DataFrame that begins at the earliest offset."""
+
+    def read(topic: str | None = None, **options: str) -> Any:
+        source = spark.readStream.format("odradek").option("kafka.bootstrap.servers", bootstrap)
+        source = source.options(**{"startingOffsets": "earliest", **options})
+        return (source if topic is None else source.option("subscribe", topic)).load()
+
+    return read

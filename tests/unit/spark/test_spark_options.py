@@ -1,0 +1,164 @@
+"""Options of the Spark source and sink: what is accepted, what is refused, which of several wins."""
+
+import pytest
+
+from odradek.spark.options import EARLIEST, LATEST, OptionError, SinkOptions, SourceOptions, parse_offsets
+
+SERVERS = {"kafka.bootstrap.servers": "127.0.0.1:9092"}
+SUBSCRIBED = {**SERVERS, "subscribe": "t"}
+
+
+def source(streaming: bool = True, **options: str) -> SourceOptions:
+    # Spark hands option names over in lower case
+    return SourceOptions.parse({**SUBSCRIBED, **{k.lower(): v for k, v in options.items()}}, streaming=streaming)
+
+
+def test_defaults_are_those_of_sparks_kafka_source() -> None:
+    stream, batch = source(), source(streaming=False)
+    assert stream.starting.whole == LATEST
+    assert (batch.starting.whole, batch.ending.whole) == (EARLIEST, LATEST)
+    assert stream.fail_on_data_loss
+    assert not stream.include_headers
+    assert (stream.poll_timeout_ms, stream.fetch_offset_retries, stream.fetch_offset_retry_interval_ms) == (
+        120_000,
+        3,
+        10,
+    )
+    assert stream.max_trigger_delay_ms == 900_000
+    assert (stream.min_partitions, stream.max_offsets_per_trigger, stream.min_offsets_per_trigger) == (None,) * 3
+
+
+@pytest.mark.parametrize(
+    "given", [{}, {"subscribe": "a", "assign": '{"a":[0]}'}, {"subscribe": "a", "subscribepattern": "a.*"}]
+)
+def test_exactly_one_subscription(given: dict[str, str]) -> None:
+    with pytest.raises(OptionError, match="exactly one"):
+        SourceOptions.parse({**SERVERS, **given}, streaming=True)
+
+
+def test_subscriptions() -> None:
+    assert source(subscribe=" a, b ,c").subscription.subscribe == ["a", "b", "c"]
+    assigned = SourceOptions.parse({**SERVERS, "assign": '{"a":[1,0],"b":[2]}'}, streaming=True)
+    assert assigned.subscription.assign == {"a": [0, 1], "b": [2]}
+    pattern = SourceOptions.parse({**SERVERS, "subscribepattern": "top.*"}, streaming=True)
+    assert pattern.subscription.pattern == "top.*"
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"a":0}', '{"a":["0"]}', '{"a":[-1]}', "nonsense"])
+def test_malformed_assign(text: str) -> None:
+    with pytest.raises(OptionError, match="assign"):
+        SourceOptions.parse({**SERVERS, "assign": text}, streaming=True)
+
+
+def test_the_more_exact_starting_option_wins() -> None:
+    given = {"startingOffsets": "earliest", "startingOffsetsByTimestamp": '{"t":{"0":5}}'}
+    assert source(**given).starting.timestamps_ms == {"t": {0: 5}}
+    assert source(**given, startingTimestamp="7").starting.timestamp_ms == 7
+
+
+def test_strategy_for_timestamps_without_a_match() -> None:
+    assert not source(startingTimestamp="7").starting.fallback_latest
+    assert source(startingTimestamp="7", startingOffsetsByTimestampStrategy="latest").starting.fallback_latest
+    assert source(streaming=False, endingTimestamp="7").ending.fallback_latest
+    with pytest.raises(OptionError, match="Strategy"):
+        source(startingOffsetsByTimestampStrategy="guess")
+
+
+@pytest.mark.parametrize("name", ["endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"])
+def test_streams_have_no_end(name: str) -> None:
+    with pytest.raises(OptionError, match=name):
+        source(**{name: "latest"})
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"startingOffsets": "latest"},
+        {"endingOffsets": "earliest"},
+        {"startingOffsets": '{"t":{"0":-1}}'},
+        {"endingOffsets": '{"t":{"0":-2}}'},
+    ],
+)
+def test_batch_queries_refuse_the_wrong_ends(given: dict[str, str]) -> None:
+    with pytest.raises(OptionError, match="batch query"):
+        source(streaming=False, **given)
+
+
+@pytest.mark.parametrize("text", ["{", "[]", "{}", '{"t":3}', '{"t":{"x":3}}', '{"t":{"0":"3"}}', '{"t":{"0":-3}}'])
+def test_malformed_offsets(text: str) -> None:
+    with pytest.raises(OptionError, match="expected JSON"):
+        parse_offsets(text, "startingOffsets")
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("maxOffsetsPerTrigger", "0"),
+        ("minPartitions", "x"),
+        ("maxRecordsPerPartition", "-1"),
+        ("includeHeaders", "yes"),
+        ("failOnDataLoss", ""),
+        ("maxTriggerDelay", "soon"),
+        ("startingTimestamp", "-5"),
+    ],
+)
+def test_malformed_values(name: str, text: str) -> None:
+    with pytest.raises(OptionError, match=name):
+        source(**{name: text})
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted_ms"), [("15m", 900_000), ("2s", 2000), ("1500", 1500), ("1 h", 3_600_000), ("20ms", 20)]
+)
+def test_durations(text: str, wanted_ms: int) -> None:
+    assert source(maxTriggerDelay=text).max_trigger_delay_ms == wanted_ms
+
+
+def test_the_minimum_is_not_above_the_maximum() -> None:
+    with pytest.raises(OptionError, match="minOffsetsPerTrigger"):
+        source(minOffsetsPerTrigger="5", maxOffsetsPerTrigger="4")
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["auto.offset.reset", "key.deserializer", "value.deserializer", "enable.auto.commit", "interceptor.classes"],
+)
+def test_kafka_settings_that_the_source_refuses(name: str) -> None:
+    with pytest.raises(OptionError, match=name):
+        source(**{f"kafka.{name}": "x"})
+
+
+def test_kafka_settings_go_to_the_client() -> None:
+    options = source(**{"kafka.isolation.level": "read_committed", "kafka.receive.buffer.bytes": "65536"})
+    assert options.client == (("bootstrap_servers", "127.0.0.1:9092"), ("isolation_level", "read_committed"))
+    with pytest.raises(OptionError, match=r"kafka\.no\.such"):
+        source(**{"kafka.no.such": "1"})
+
+
+def test_bootstrap_servers_are_required() -> None:
+    with pytest.raises(OptionError, match=r"kafka\.bootstrap\.servers"):
+        SourceOptions.parse({"subscribe": "t"}, streaming=True)
+
+
+def test_commits_need_a_group() -> None:
+    assert source(**{"commitOffsets": "true", "kafka.group.id": "g"}).commit_group == "g"
+    assert source(**{"kafka.group.id": "g"}).commit_group is None
+    with pytest.raises(OptionError, match=r"kafka\.group\.id"):
+        source(commitOffsets="true")
+
+
+def test_streams_write_exactly_once_unless_told_otherwise() -> None:
+    stream = SinkOptions.parse({**SERVERS, "checkpointlocation": "/c"}, streaming=True)
+    assert stream.exactly_once
+    assert not SinkOptions.parse({**SERVERS, "deliveryguarantee": "at-least-once"}, streaming=True).exactly_once
+    assert not SinkOptions.parse(SERVERS, streaming=False).exactly_once
+    with pytest.raises(OptionError, match="checkpointLocation or transactionalId"):
+        SinkOptions.parse(SERVERS, streaming=True)
+    with pytest.raises(OptionError, match="deliveryGuarantee"):
+        SinkOptions.parse({**SERVERS, "deliveryguarantee": "at-most-once"}, streaming=True)
+
+
+@pytest.mark.parametrize("name", ["key.serializer", "value.serializer", "transactional.id", "partitioner.class"])
+def test_kafka_settings_that_the_sink_refuses(name: str) -> None:
+    with pytest.raises(OptionError, match=name):
+        SinkOptions.parse({**SERVERS, f"kafka.{name}": "x"}, streaming=False)
