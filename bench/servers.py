@@ -104,8 +104,7 @@ class Kafka:
         self.start_seconds = 0.0
 
     def start(self) -> Running:
-        port = free_port()
-        command = [sys.executable, str(KAFKA), "run", "--port", str(port), "--dir", str(self._home / "kafka")]
+        command = [sys.executable, str(KAFKA), "run", "--port", "0", "--dir", str(self._home / "kafka")]
         settings = [part for name, value in SETTINGS.items() for part in ("--set", f"{name}={value}")]
         self._process = subprocess.Popen([*command, "--for", "86400", *settings], stdout=subprocess.PIPE, text=True)
         assert self._process.stdout is not None

@@ -47,6 +47,19 @@ def produce_request(topic: str, batch: bytes) -> bytes:
     return struct.pack(">i", len(header) + len(body)) + header + body
 
 
+def wait_until_accepted(sock: socket.socket, request: bytes, topic: str) -> None:
+    """A new topic's partition may not have its leader yet."""
+    deadline = time.monotonic() + 10
+    while True:
+        sock.sendall(request)
+        (error,) = struct.unpack_from(">h", sock.recv(4096), 4 + 4 + 4 + 2 + len(topic) + 4 + 4)
+        if not error:
+            return
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"the broker answers error {error}")
+        time.sleep(0.05)
+
+
 def round_trips(sock: socket.socket, request: bytes, count: int) -> list[float]:
     """Microseconds of each."""
     took = []
@@ -84,11 +97,7 @@ def run(broker: Running, scale: float) -> dict[str, float]:
     with topics.fresh(broker.bootstrap, 1) as topic, socket.create_connection(broker.address(), 10) as sock:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         request = produce_request(topic, record_batch(b"x" * SIZE))
-        sock.sendall(request)
-        answer = sock.recv(4096)
-        error = struct.unpack_from(">h", answer, 4 + 4 + 4 + 2 + len(topic) + 4 + 4)[0]
-        if error:
-            raise RuntimeError(f"the broker answered error {error}")
+        wait_until_accepted(sock, request, topic)
         round_trips(sock, request, WARM_UP_REQUESTS)
         count = max(500, int(REQUESTS * scale))
         plain = sorted(round_trips(sock, request, count))

@@ -2,7 +2,7 @@
 """Apache Kafka 4.3.0 as a peer: fetch it, run 1..N KRaft brokers on loopback, run its own command-line tools.
 
     kafka.py fetch                                   fetch the jars from Maven Central once (about 60 MB)
-    kafka.py run [--brokers 3] [--port 19092] [--dir D] [--set name=value ...] [--for 600]
+    kafka.py run [--brokers 3] [--port 19092|0] [--dir D] [--set name=value ...] [--for 600]
                                                      foreground; prints one line `ready BOOTSTRAP pids=... seconds=...`,
                                                      ends on SIGTERM, SIGINT or after --for seconds
     kafka.py tool NAME ARGS...                       one of Apache's own tools against any broker, ours included:
@@ -11,7 +11,7 @@
     kafka.py classpath                               the class path, for javac and java
 
 Uses the Java of JAVA_HOME, or java on PATH (17+), and the jars of KAFKA_HOME/libs where that is set; else mvn.
-Broker i listens on port + 100*i, its controller on that + 1. Everything is on 127.0.0.1.
+Broker i listens on port + 100*i, its controller on that + 1; --port 0 finds free ones. Everything is on 127.0.0.1.
 {id} in a value of --set stands for the broker's id, 1..N.
 """
 
@@ -20,6 +20,7 @@ import base64
 import fcntl
 import os
 import pathlib
+import random
 import shutil
 import signal
 import socket
@@ -122,10 +123,25 @@ def answers(port: int) -> bool:
         return False
 
 
+def free_ports(brokers: int) -> int:
+    """A port whose neighbours for all listeners are free, below the range from which clients' own ports come."""
+    for port in random.sample(range(12_000, 31_000, 2), 200):
+        try:
+            for i in range(brokers):
+                for listener in (port + 100 * i, port + 100 * i + 1):
+                    with socket.socket() as sock:
+                        sock.bind(("127.0.0.1", listener))
+        except OSError:
+            continue
+        return port
+    sys.exit("kafka.py: found no free ports")
+
+
 def run(args: argparse.Namespace) -> None:
     cp, home = classpath(), pathlib.Path(args.dir or tempfile.mkdtemp(prefix="kafka-peer-"))
     home.mkdir(parents=True, exist_ok=True)
-    ports = [args.port + 100 * i for i in range(args.brokers)]
+    first = args.port or free_ports(args.brokers)
+    ports = [first + 100 * i for i in range(args.brokers)]
     voters = ",".join(f"{i + 1}@127.0.0.1:{p + 1}" for i, p in enumerate(ports))
     rf = min(3, args.brokers)
     for port in ports:
@@ -199,7 +215,8 @@ def run(args: argparse.Namespace) -> None:
     signal.signal(signal.SIGINT, stop)
     while not all(map(answers, ports)):
         if time.monotonic() - began > 90 or any(c.poll() is not None for c in children):
-            print(f"kafka.py: broker did not start, see {home}", file=sys.stderr)
+            ended = [c.poll() for c in children]
+            print(f"kafka.py: broker did not start, ended with {ended}, see {home}", file=sys.stderr)
             stop()
         time.sleep(0.02)
     print(

@@ -5,7 +5,6 @@ ODRADEK_INTEROP_BOOTSTRAP=HOST:PORT runs these tests against a broker that is al
 
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import uuid
@@ -58,10 +57,7 @@ class JavaTools:
 @pytest.fixture(scope="session")
 def apache_kafka(java_tools: JavaTools, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """HOST:PORT of an Apache Kafka 4.3.0, for tests of our own clients."""
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        port = sock.getsockname()[1]
-    command = [sys.executable, str(KAFKA), "run", "--port", str(port), "--for", "3600"]
+    command = [sys.executable, str(KAFKA), "run", "--port", "0", "--for", "3600"]
     directory = str(tmp_path_factory.mktemp("apache-kafka"))
     with subprocess.Popen([*command, "--dir", directory], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
