@@ -12,7 +12,7 @@ from functools import cache
 
 from odradek.api.context import RequestContext
 from odradek.api.registry import api, served_apis
-from odradek.metadata.features import FEATURES, FINALIZED_EPOCH
+from odradek.metadata.features import FEATURES, finalized
 from odradek.wire.apis import ApiKey
 from odradek.wire.errors import ErrorCode
 from odradek.wire.messages.api_versions import (
@@ -45,6 +45,7 @@ def handle(request: ApiVersionsRequest, context: RequestContext) -> ApiVersionsR
         context.connection.client_software_version = version
     if context.version < 3:
         return ApiVersionsResponse(api_keys=_table())
+    epoch, levels = finalized(context.services.image())
     return ApiVersionsResponse(
         api_keys=_table(),
         supported_features=[
@@ -53,11 +54,8 @@ def handle(request: ApiVersionsRequest, context: RequestContext) -> ApiVersionsR
             # Clients up to version 3 cannot read a feature that begins at level 0 (KAFKA-17011).
             if feature.min_level > 0 or context.version >= 4
         ],
-        finalized_features_epoch=FINALIZED_EPOCH,
-        finalized_features=[
-            ApiVersionsResponseFinalizedFeature(feature.name, feature.finalized, feature.finalized)
-            for feature in FEATURES
-        ],
+        finalized_features_epoch=epoch,
+        finalized_features=[ApiVersionsResponseFinalizedFeature(name, level, level) for name, level in levels.items()],
     )
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from odradek.api.context import RequestContext
 from odradek.api.registry import api
+from odradek.controller.configs import ResourceType
 from odradek.metadata.config_definitions import SetValue
 from odradek.metadata.described import Described
 from odradek.wire.apis import ApiKey
@@ -31,13 +32,14 @@ def _described(
 ) -> DescribeConfigsResponseResult:
     kind, name = resource.resource_type, resource.resource_name
     try:
-        configs = context.services.controller.describe_configs(
-            # An empty list of keys means all of them, as in Kafka.
-            kind,
-            name,
-            resource.configuration_keys or None,
-            documentation=request.include_documentation,
-        )
+        # An empty list of keys means all of them, as in Kafka.
+        keys = resource.configuration_keys or None
+        if kind == ResourceType.BROKER_LOGGER:
+            configs = context.services.loggers.describe(name, keys)
+        else:
+            configs = context.services.controller.describe_configs(
+                kind, name, keys, documentation=request.include_documentation
+            )
     except KafkaError as error:
         return DescribeConfigsResponseResult(error.code, error.message, kind, name, [])
     return DescribeConfigsResponseResult(

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from odradek.api.context import RequestContext
 from odradek.api.registry import api
-from odradek.controller.configs import ConfigChange, ResourceChanges
+from odradek.controller.configs import AlteredResource, ConfigChange, ResourceChanges, ResourceType
+from odradek.controller.outcome import Failure
 from odradek.wire.apis import ApiKey
+from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
@@ -23,7 +27,11 @@ async def handle(request: IncrementalAlterConfigsRequest, context: RequestContex
         )
         for resource in request.resources
     ]
-    altered = await context.services.controller.alter_configs(resources, validate_only=request.validate_only)
+    loggers = [resource for resource in resources if resource.type == ResourceType.BROKER_LOGGER]
+    altered = _alter_loggers(loggers, request, context)
+    others = [resource for resource in resources if resource.type != ResourceType.BROKER_LOGGER]
+    if others:
+        altered += await context.services.controller.alter_configs(others, validate_only=request.validate_only)
     return IncrementalAlterConfigsResponse(
         responses=[
             IncrementalAlterConfigsResponseResource(
@@ -35,3 +43,21 @@ async def handle(request: IncrementalAlterConfigsRequest, context: RequestContex
             for resource in altered
         ]
     )
+
+
+def _alter_loggers(
+    resources: list[ResourceChanges], request: IncrementalAlterConfigsRequest, context: RequestContext
+) -> list[AlteredResource]:
+    """Levels of loggers belong to this process alone: no controller is asked."""
+    counts = Counter(resource.name for resource in resources)
+    altered = []
+    for resource in {resource.name: resource for resource in resources}.values():
+        failure = None
+        try:
+            if counts[resource.name] > 1:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
+            context.services.loggers.alter(resource.name, resource.changes, validate_only=request.validate_only)
+        except KafkaError as error:
+            failure = Failure(error.code, error.message)
+        altered.append(AlteredResource(resource.type, resource.name, failure))
+    return altered

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -16,7 +16,9 @@ from odradek.wire.produce import TopicKey
 
 if TYPE_CHECKING:
     from odradek.api.controller_service import ControllerService
+    from odradek.controller.configs import ConfigChange
     from odradek.groups.service import GroupService
+    from odradek.metadata.described import Described
     from odradek.transactions.service import TransactionService
 
 
@@ -42,6 +44,14 @@ class Configuration(Protocol):
     def flag(self, name: str) -> bool: ...
 
     def words(self, name: str) -> list[str]: ...
+
+
+class Loggers(Protocol):
+    """The loggers of this process; both raise KafkaError."""
+
+    def describe(self, broker: str, keys: Iterable[str] | None = None) -> list[Described]: ...
+
+    def alter(self, broker: str, changes: Sequence[ConfigChange], *, validate_only: bool = False) -> None: ...
 
 
 class PartitionLookup(Protocol):
@@ -72,6 +82,7 @@ class Services:
     controller: ControllerService
     groups: GroupService
     transactions: TransactionService
+    loggers: Loggers
     image: Callable[[], ClusterImage]
 
 

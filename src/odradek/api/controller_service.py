@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Protocol
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol, TypeVar
 
 from odradek.controller.configs import AlteredResource, ResourceChanges
+from odradek.controller.outcome import Decision
 from odradek.controller.topics import (
     CreatedTopic,
     DeletedTopic,
@@ -15,7 +16,10 @@ from odradek.controller.topics import (
     TopicReference,
 )
 from odradek.metadata.described import Described
+from odradek.metadata.image import ClusterImage
 from odradek.wire.errors import ErrorCode
+
+T = TypeVar("T")
 
 
 class ControllerService(Protocol):
@@ -37,6 +41,12 @@ class ControllerService(Protocol):
     async def alter_configs(
         self, resources: Sequence[ResourceChanges], *, validate_only: bool = False
     ) -> Sequence[AlteredResource]: ...
+
+    async def change(self, decide: Callable[[ClusterImage], Decision[T]]) -> Sequence[T]:
+        """Let a pure decision on the newest image take effect; its replies."""
+        ...
+
+    async def unregister_broker(self, broker_id: int) -> None: ...
 
     async def auto_create(self, names: Sequence[str]) -> dict[str, ErrorCode]:
         """Create those that are missing, internal ones with their settings; the names that could not be created."""

@@ -27,6 +27,7 @@ from odradek.controller.topics import (
     delete_topics,
 )
 from odradek.metadata.changes import deletion, load_image, read_subtree
+from odradek.metadata.client_metrics import describe_client_metrics
 from odradek.metadata.described import (
     Described,
     describe_broker,
@@ -151,6 +152,15 @@ class ControllerRuntime:
                 logger.info("cannot create topic %s: %s", topic.name, topic.failure.message or topic.failure.code.name)
         return failures
 
+    async def change(self, decide: Callable[[ClusterImage], Decision[T]]) -> Sequence[T]:
+        return await self._decide(decide)
+
+    async def unregister_broker(self, broker_id: int) -> None:
+        if broker_id not in self.image.brokers:
+            raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"Broker ID {broker_id} is not currently registered")
+        # A registration here is a live session, not a record that outlasts its broker as in KRaft.
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Broker {broker_id} is running; it is unregistered by its end")
+
     async def next_producer_id_block(self) -> range:
         return await self._in_turn(self._next_producer_id_block)
 
@@ -180,6 +190,10 @@ class ControllerRuntime:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
             configs = self.image.group_configs.get(name, {})
             return describe_group(configs, self._config, keys, documentation=documentation)
+        if resource_type == ResourceType.CLIENT_METRICS:
+            if not name:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "Client metrics subscription name must not be empty")
+            return describe_client_metrics(self.image.client_metrics.get(name, {}), keys, documentation=documentation)
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {resource_type}")
 
     def describe_new_topic(self, topic: CreatedTopic) -> list[Described]:

@@ -17,6 +17,7 @@ from odradek.broker.controller_runtime import ControllerRuntime
 from odradek.broker.coordinator_shard import ShardClock
 from odradek.broker.dispatch import Dispatcher
 from odradek.broker.group_runtime import GroupRuntime, group_settings
+from odradek.broker.loggers import BrokerLoggers
 from odradek.broker.partitions import Partitions
 from odradek.broker.server import Server
 from odradek.broker.transaction_runtime import TransactionRuntime
@@ -165,6 +166,7 @@ class Broker:
             controller=self._controller,
             groups=self._groups,
             transactions=self._transactions,
+            loggers=BrokerLoggers(config.node_id),
             image=lambda: self._controller.image,
         )
         self._dispatcher = Dispatcher(services, loop)

@@ -12,6 +12,8 @@ from typing import NamedTuple
 
 from odradek.controller.names import name_problem
 from odradek.controller.outcome import Decision, Failure, Settings
+from odradek.metadata.client_metrics import DEFINITIONS as CLIENT_METRICS
+from odradek.metadata.client_metrics import validate_client_metrics
 from odradek.metadata.config_definitions import ConfigDefinition, ConfigType, InvalidConfig, plain_text, split_list
 from odradek.metadata.configs import (
     GROUP,
@@ -120,6 +122,10 @@ def _current(image: ClusterImage, resource: ResourceChanges) -> Mapping[str, str
         if not name:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
         return image.group_configs.get(name, {})
+    if resource.type == ResourceType.CLIENT_METRICS:
+        if not name:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "Subscription name can't be empty")
+        return image.client_metrics.get(name, {})
     raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type {_type_name(resource.type)}")
 
 
@@ -178,6 +184,8 @@ def _definition(resource: ResourceChanges, name: str) -> ConfigDefinition | None
         return TOPIC.get(name)
     if resource.type == ResourceType.GROUP:
         return GROUP.get(name)
+    if resource.type == ResourceType.CLIENT_METRICS:
+        return CLIENT_METRICS.get(name)
     return broker_definition(name)
 
 
@@ -188,6 +196,8 @@ def _validate(
         validate_topic_configs(after, settings.value, existing=before)
     elif resource.type == ResourceType.GROUP:
         validate_group_configs(after, settings.value)
+    elif resource.type == ResourceType.CLIENT_METRICS:
+        validate_client_metrics(after)
     else:
         touched = {change.name: after.get(change.name, "") for change in resource.changes}
         fixed = sorted(_FIXED_HERE & touched.keys())
@@ -201,6 +211,8 @@ def _path(resource: ResourceChanges) -> str:
         return ConfigNode.topic_path(resource.name)
     if resource.type == ResourceType.GROUP:
         return ConfigNode.group_path(resource.name)
+    if resource.type == ResourceType.CLIENT_METRICS:
+        return ConfigNode.client_metrics_path(resource.name)
     return ConfigNode.broker_path(resource.name)
 
 
@@ -220,4 +232,6 @@ def _with_configs(image: ClusterImage, resource: ResourceChanges, configs: Mappi
         return image.with_topic_configs(resource.name, configs)
     if resource.type == ResourceType.GROUP:
         return image.with_group_configs(resource.name, configs)
+    if resource.type == ResourceType.CLIENT_METRICS:
+        return image.with_client_metrics(resource.name, configs)
     return image.with_broker_configs(resource.name, configs)

@@ -5,14 +5,23 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol, runtime_checkable
 
-from odradek.metadata.image import DEFAULT_BROKER, NO_LEADER, ClusterImage, PartitionState, Topic
+from odradek.metadata.image import (
+    DEFAULT_BROKER,
+    NO_LEADER,
+    ClientEntity,
+    ClusterImage,
+    PartitionState,
+    Topic,
+)
 from odradek.metadata.nodes import (
     BROKER_CONFIGS,
     BROKER_IDS,
+    CLIENT_METRICS,
     CLUSTER_ID,
     CONTROLLER,
     CONTROLLER_EPOCH,
     DEFAULT_ENTITY,
+    FEATURES,
     GROUP_CONFIGS,
     TOPIC_CONFIGS,
     TOPIC_DELETIONS,
@@ -22,6 +31,7 @@ from odradek.metadata.nodes import (
     ConfigNode,
     ControllerEpochNode,
     ControllerNode,
+    FeatureNode,
     PartitionNode,
     TopicNode,
     desanitized,
@@ -29,7 +39,7 @@ from odradek.metadata.nodes import (
 from odradek.metadata.paths import name_of
 from odradek.ports.store import Create, Delete, MetadataStore, Node, Operation
 
-_PARTS = ("/brokers", "/config", TOPIC_DELETIONS, CONTROLLER, CONTROLLER_EPOCH, "/cluster")
+_PARTS = ("/brokers", "/config", TOPIC_DELETIONS, CONTROLLER, CONTROLLER_EPOCH, "/cluster", FEATURES)
 
 
 @runtime_checkable
@@ -74,7 +84,10 @@ def image_of(nodes: Mapping[str, Node], version: int = 0) -> ClusterImage:
         image = image.with_controller(ControllerNode.decode(nodes[CONTROLLER].data), epoch)
     else:
         image = image.with_controller(image.controller_id, epoch)
+    if FEATURES in nodes:
+        image = image.with_features(FeatureNode.decode(nodes[FEATURES].data), nodes[FEATURES].version + 1)
     topics = []
+    clients: dict[ClientEntity, dict[str, str]] = {}
     for path, node in nodes.items():
         top = path[: path.rfind("/")]
         name = name_of(path)
@@ -87,7 +100,15 @@ def image_of(nodes: Mapping[str, Node], version: int = 0) -> ClusterImage:
             image = image.with_broker_configs(broker, ConfigNode.decode(path, node.data))
         elif top == GROUP_CONFIGS:
             image = image.with_group_configs(desanitized(name), ConfigNode.decode(path, node.data))
+        elif top == CLIENT_METRICS:
+            image = image.with_client_metrics(desanitized(name), ConfigNode.decode(path, node.data))
+        else:
+            entity = ConfigNode.client_entity(path)
+            if entity is not None:
+                clients[entity] = ConfigNode.decode(path, node.data)
     image = image.with_topics(topics)
+    if clients:
+        image = image.with_client_configs(clients)
     deletions = [name_of(path) for path in nodes if path.startswith(TOPIC_DELETIONS + "/")]
     if deletions:
         image = image.with_topics_in_deletion(deletions)

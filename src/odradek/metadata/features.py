@@ -4,20 +4,36 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+from odradek.metadata.image import ClusterImage
+
 
 class Feature(NamedTuple):
-    """Levels as in Kafka; `finalized` is the one in force."""
+    """Levels as in Kafka; `initial` is in force where nobody has chosen another, as in a new cluster of Kafka's."""
 
     name: str
     min_level: int
     max_level: int
-    finalized: int
+    initial: int
 
 
 TRANSACTION_VERSION: Final = "transaction.version"
 """1: flexible records of the transaction log; 2: epochs that grow with every transaction (KIP-890)."""
 
-FINALIZED_EPOCH: Final = 1
-"""Grows with every change of a finalized level; clients take over the features with the highest."""
+GROUP_VERSION: Final = "group.version"
+"""1: consumer groups of KIP-848."""
 
-FEATURES: Final = (Feature(TRANSACTION_VERSION, 0, 2, 2),)
+# Levels that say what KRaft's own log may hold (metadata.version, kraft.version) have no meaning here and are left out.
+FEATURES: Final = (Feature(GROUP_VERSION, 0, 1, 1), Feature(TRANSACTION_VERSION, 0, 2, 2))
+
+
+class Finalized(NamedTuple):
+    """The levels in force, those of level 0 left out as in Kafka; `epoch` grows with every change of one."""
+
+    epoch: int
+    levels: dict[str, int]
+
+
+def finalized(image: ClusterImage) -> Finalized:
+    chosen = image.features or {}
+    levels = {feature.name: chosen.get(feature.name, feature.initial) for feature in FEATURES}
+    return Finalized(image.features_epoch + 1, {name: level for name, level in levels.items() if level > 0})

@@ -71,15 +71,33 @@ class Topic(NamedTuple):
         return self.name in INTERNAL_TOPICS
 
 
+class ClientEntity(NamedTuple):
+    """Whom quotas and credentials are of (KIP-546): a user, a client id, both, or an IP address.
+
+    None is "not part of it"; ANY stands for everybody who has no entry of their own.
+    """
+
+    user: str | None = None
+    client_id: str | None = None
+    ip: str | None = None
+
+
+ANY = ""
+
+
 class ClusterImage:
     """The cluster at version `version`; every `with_...` answers a new image of the next version."""
 
     __slots__ = (
         "broker_configs",
         "brokers",
+        "client_configs",
+        "client_metrics",
         "cluster_id",
         "controller_epoch",
         "controller_id",
+        "features",
+        "features_epoch",
         "group_configs",
         "topic_names",
         "topics",
@@ -97,6 +115,10 @@ class ClusterImage:
     topics_in_deletion: frozenset[str]
     broker_configs: Mapping[str, Mapping[str, str]]  # by broker id as text, DEFAULT_BROKER for all
     group_configs: Mapping[str, Mapping[str, str]]  # by group id
+    client_configs: Mapping[ClientEntity, Mapping[str, str]]  # quotas and credentials; empty where only a node stands
+    client_metrics: Mapping[str, Mapping[str, str]]  # subscriptions of KIP-714 by name
+    features: Mapping[str, int] | None  # finalized levels; None until somebody has changed one
+    features_epoch: int
 
     def __init__(self, cluster_id: str = "") -> None:
         self.version = 0
@@ -109,6 +131,10 @@ class ClusterImage:
         self.topics_in_deletion = frozenset()
         self.broker_configs = {}
         self.group_configs = {}
+        self.client_configs = {}
+        self.client_metrics = {}
+        self.features = None
+        self.features_epoch = 0
 
     def topic_by_id(self, topic_id: bytes) -> Topic | None:
         name = self.topic_names.get(topic_id)
@@ -138,6 +164,10 @@ class ClusterImage:
         image.topics_in_deletion = self.topics_in_deletion
         image.broker_configs = self.broker_configs
         image.group_configs = self.group_configs
+        image.client_configs = self.client_configs
+        image.client_metrics = self.client_metrics
+        image.features = self.features
+        image.features_epoch = self.features_epoch
         return image
 
     def with_cluster_id(self, cluster_id: str) -> ClusterImage:
@@ -225,6 +255,23 @@ class ClusterImage:
     def with_group_configs(self, group_id: str, configs: Mapping[str, str]) -> ClusterImage:
         image = self._next()
         image.group_configs = _with_entry(self.group_configs, group_id, configs)
+        return image
+
+    def with_client_metrics(self, name: str, configs: Mapping[str, str]) -> ClusterImage:
+        image = self._next()
+        image.client_metrics = _with_entry(self.client_metrics, name, configs)
+        return image
+
+    def with_client_configs(self, changed: Mapping[ClientEntity, Mapping[str, str]]) -> ClusterImage:
+        """Put these in the place of what was set for each; an entry stays even if nothing is set any more."""
+        image = self._next()
+        image.client_configs = {**self.client_configs, **changed}
+        return image
+
+    def with_features(self, levels: Mapping[str, int], epoch: int) -> ClusterImage:
+        image = self._next()
+        image.features = levels
+        image.features_epoch = epoch
         return image
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from odradek.metadata.image import Broker, Endpoint, PartitionState
+from odradek.metadata.image import ANY, Broker, ClientEntity, Endpoint, PartitionState
 from odradek.ports.store import StoreError
 
 Assignments = Sequence[tuple[int, ...]]
@@ -23,6 +23,11 @@ TOPICS = "/brokers/topics"
 TOPIC_CONFIGS = "/config/topics"
 BROKER_CONFIGS = "/config/brokers"
 GROUP_CONFIGS = "/config/groups"
+CLIENT_METRICS = "/config/client-metrics"
+USER_CONFIGS = "/config/users"
+CLIENT_CONFIGS = "/config/clients"
+IP_CONFIGS = "/config/ips"
+FEATURES = "/feature"
 TOPIC_DELETIONS = "/admin/delete_topics"
 CONTROLLER = "/controller"
 CONTROLLER_EPOCH = "/controller_epoch"
@@ -204,6 +209,32 @@ class ConfigNode:
         return f"{GROUP_CONFIGS}/{sanitized(group_id)}"
 
     @staticmethod
+    def client_metrics_path(name: str) -> str:
+        return f"{CLIENT_METRICS}/{sanitized(name)}"
+
+    @staticmethod
+    def client_path(entity: ClientEntity) -> str:
+        """Of quotas and credentials; those of a user's client lie below the user's."""
+        if entity.ip is not None:
+            return f"{IP_CONFIGS}/{_entity(entity.ip)}"
+        if entity.user is None:
+            return f"{CLIENT_CONFIGS}/{_entity(entity.client_id or ANY)}"
+        user = f"{USER_CONFIGS}/{_entity(entity.user)}"
+        return user if entity.client_id is None else f"{user}/clients/{_entity(entity.client_id)}"
+
+    @staticmethod
+    def client_entity(path: str) -> ClientEntity | None:
+        """What `client_path` made the path of; None for other nodes."""
+        for top, kind in ((USER_CONFIGS, "user"), (CLIENT_CONFIGS, "client_id"), (IP_CONFIGS, "ip")):
+            if path.startswith(top + "/"):
+                parts = path[len(top) + 1 :].split("/")
+                if len(parts) == 1:
+                    return ClientEntity(**{kind: _named(parts[0])})
+                if kind == "user" and len(parts) == 3 and parts[1] == "clients":
+                    return ClientEntity(_named(parts[0]), _named(parts[2]))
+        return None
+
+    @staticmethod
     def encode(configs: Mapping[str, str]) -> bytes:
         return _json({"version": 1, "config": dict(configs)})
 
@@ -214,6 +245,14 @@ class ConfigNode:
         with _reading(path):
             configs: dict[str, Any] = json.loads(data)["config"]
             return {name: value for name, value in configs.items() if isinstance(value, str)}
+
+
+def _entity(name: str) -> str:
+    return DEFAULT_ENTITY if name == ANY else sanitized(name)
+
+
+def _named(part: str) -> str:
+    return ANY if part == DEFAULT_ENTITY else desanitized(part)
 
 
 def sanitized(name: str) -> str:
@@ -227,6 +266,24 @@ def desanitized(name: str) -> str:
     from urllib.parse import unquote
 
     return unquote(name)
+
+
+class FeatureNode:
+    """The finalized levels of features. The node's version, which grows with every change, is the epoch less one."""
+
+    @staticmethod
+    def encode(levels: Mapping[str, int]) -> bytes:
+        return _json({"version": 2, "status": 1, "features": dict(levels)})
+
+    @staticmethod
+    def decode(data: bytes) -> dict[str, int]:
+        """Also of version 1 (Kafka 2.7 to 3.2), which had ranges of levels."""
+        with _reading(FEATURES):
+            found: Mapping[str, Any] = json.loads(data)["features"]
+            return {
+                name: int(level["max_version_level"] if isinstance(level, dict) else level)
+                for name, level in found.items()
+            }
 
 
 class DeletionNode:

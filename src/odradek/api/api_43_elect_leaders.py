@@ -1,0 +1,39 @@
+"""ElectLeaders (KIP-460).
+
+Version notes: 0 elects preferred leaders only; 1 names the kind of election and has an error for the whole request.
+"""
+
+from __future__ import annotations
+
+from odradek.api.context import RequestContext
+from odradek.api.registry import api
+from odradek.controller.elections import Elected, elect_leaders
+from odradek.wire.apis import ApiKey
+from odradek.wire.messages.elect_leaders import (
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    ElectLeadersResponsePartition,
+    ElectLeadersResponseReplicaElection,
+)
+
+
+@api(ApiKey.ELECT_LEADERS)
+async def handle(request: ElectLeadersRequest, context: RequestContext) -> ElectLeadersResponse:
+    asked = None
+    if request.topic_partitions is not None:
+        asked = [(topic.topic, index) for topic in request.topic_partitions for index in topic.partitions]
+    elected = await context.services.controller.change(lambda image: elect_leaders(image, request.election_type, asked))
+    by_topic: dict[str, list[ElectLeadersResponsePartition]] = {}
+    for result in elected:
+        by_topic.setdefault(result.topic, []).append(_partition(result))
+    return ElectLeadersResponse(
+        replica_election_results=[
+            ElectLeadersResponseReplicaElection(topic, partitions) for topic, partitions in by_topic.items()
+        ]
+    )
+
+
+def _partition(result: Elected) -> ElectLeadersResponsePartition:
+    if result.failure is None:
+        return ElectLeadersResponsePartition(result.partition, 0, None)
+    return ElectLeadersResponsePartition(result.partition, result.failure.code, result.failure.message)

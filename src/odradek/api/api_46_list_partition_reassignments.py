@@ -1,0 +1,34 @@
+"""ListPartitionReassignments (KIP-455): the moves under way."""
+
+from __future__ import annotations
+
+from odradek.api.context import RequestContext
+from odradek.api.registry import api
+from odradek.controller.reassignments import list_reassignments
+from odradek.wire.apis import ApiKey
+from odradek.wire.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+    ListPartitionReassignmentsResponseOngoingPartitionReassignment,
+    ListPartitionReassignmentsResponseOngoingTopicReassignment,
+)
+
+
+@api(ApiKey.LIST_PARTITION_REASSIGNMENTS)
+def handle(request: ListPartitionReassignmentsRequest, context: RequestContext) -> ListPartitionReassignmentsResponse:
+    asked = None if request.topics is None else {topic.name: topic.partition_indexes for topic in request.topics}
+    return ListPartitionReassignmentsResponse(
+        error_message=None,
+        topics=[
+            ListPartitionReassignmentsResponseOngoingTopicReassignment(
+                name,
+                [
+                    ListPartitionReassignmentsResponseOngoingPartitionReassignment(
+                        index, list(state.replicas), list(state.adding_replicas), list(state.removing_replicas)
+                    )
+                    for index, state in partitions.items()
+                ],
+            )
+            for name, partitions in list_reassignments(context.services.image(), asked).items()
+        ],
+    )

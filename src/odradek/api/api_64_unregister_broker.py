@@ -1,0 +1,18 @@
+"""UnregisterBroker (KIP-500)."""
+
+from __future__ import annotations
+
+from odradek.api.context import RequestContext
+from odradek.api.registry import api
+from odradek.wire.apis import ApiKey
+from odradek.wire.errors import KafkaError
+from odradek.wire.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
+
+
+@api(ApiKey.UNREGISTER_BROKER)
+async def handle(request: UnregisterBrokerRequest, context: RequestContext) -> UnregisterBrokerResponse:
+    try:
+        await context.services.controller.unregister_broker(request.broker_id)
+    except KafkaError as error:
+        return UnregisterBrokerResponse(0, error.code, error.message)
+    return UnregisterBrokerResponse(error_message=None)

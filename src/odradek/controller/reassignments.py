@@ -1,0 +1,117 @@
+"""Moving partitions to other brokers (KIP-455): what is asked for, what is under way. Pure decisions over the image.
+
+A move is recorded as replicas that are being added and removed; those that merely change their order are done at once.
+Source: Kafka's `ReplicationControlManager.alterPartitionReassignments`, messages included.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from odradek.controller.outcome import Decision, Failure
+from odradek.metadata.image import ClusterImage, PartitionState
+from odradek.metadata.nodes import TopicNode
+from odradek.ports.store import Put
+from odradek.wire.errors import ErrorCode, KafkaError
+
+
+class Reassignment(NamedTuple):
+    """No replicas: give up the move that is under way."""
+
+    topic: str
+    partition: int
+    replicas: tuple[int, ...] | None
+
+
+class Reassigned(NamedTuple):
+    topic: str
+    partition: int
+    failure: Failure | None
+
+
+def alter_reassignments(
+    image: ClusterImage, moves: Sequence[Reassignment], *, allow_replication_factor_change: bool = True
+) -> Decision[Reassigned]:
+    """One reply for every partition."""
+    changed = image
+    touched: dict[str, None] = {}
+    replies = []
+    for move in moves:
+        try:
+            before, after = _moved(changed, move, allow_replication_factor_change)
+        except KafkaError as error:
+            replies.append(Reassigned(move.topic, move.partition, Failure(error.code, error.message)))
+            continue
+        replies.append(Reassigned(move.topic, move.partition, None))
+        if after != before:
+            changed = changed.with_partition(move.topic, move.partition, after)
+            touched[move.topic] = None
+    operations = [
+        Put(TopicNode.path(name), TopicNode.encode(changed.topics[name].id, changed.topics[name].partitions))
+        for name in touched
+    ]
+    return Decision(operations, changed, replies)
+
+
+def _moved(
+    image: ClusterImage, move: Reassignment, allow_replication_factor_change: bool
+) -> tuple[PartitionState, PartitionState]:
+    state = image.partition(move.topic, move.partition)
+    if move.topic not in image.topics or move.topic in image.topics_in_deletion:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find a topic named {move.topic}.")
+    if state is None:
+        raise KafkaError(
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find partition {move.topic}:{move.partition}."
+        )
+    under_way = bool(state.adding_replicas or state.removing_replicas)
+    settled = tuple(replica for replica in state.replicas if replica not in state.adding_replicas)
+    if move.replicas is None:
+        if not under_way:
+            raise KafkaError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
+        return state, state._replace(replicas=settled, adding_replicas=(), removing_replicas=())
+    target = move.replicas
+    _check_target(image, target)
+    if not allow_replication_factor_change:
+        wanted = len(settled)
+        if len(target) != wanted:
+            raise KafkaError(
+                ErrorCode.INVALID_REPLICATION_FACTOR,
+                f"The replication factor is changed from {wanted} to {len(target)}",
+            )
+    adding = tuple(replica for replica in target if replica not in settled)
+    removing = tuple(replica for replica in settled if replica not in target)
+    return state, state._replace(replicas=target + removing, adding_replicas=adding, removing_replicas=removing)
+
+
+def _check_target(image: ClusterImage, target: tuple[int, ...]) -> None:
+    if not target:
+        raise _bad("The manual partition assignment includes an empty replica list.")
+    previous = None
+    for broker in sorted(target):
+        if broker not in image.brokers:
+            raise _bad(f"The manual partition assignment includes broker {broker}, but no such broker is registered.")
+        if broker == previous:
+            raise _bad(f"The manual partition assignment includes the broker {broker} more than once.")
+        previous = broker
+
+
+def _bad(message: str) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
+
+
+def list_reassignments(
+    image: ClusterImage, asked: Mapping[str, Sequence[int]] | None
+) -> dict[str, dict[int, PartitionState]]:
+    """Moves under way, of these partitions or of all; what does not exist is left out."""
+    found: dict[str, dict[int, PartitionState]] = {}
+    for name in sorted(image.topics if asked is None else asked):
+        topic = image.topics.get(name)
+        if topic is None:
+            continue
+        wanted = range(len(topic.partitions)) if asked is None else asked[name]
+        for index in wanted:
+            state = image.partition(name, index)
+            if state is not None and (state.adding_replicas or state.removing_replicas):
+                found.setdefault(name, {})[index] = state
+    return found

@@ -1,0 +1,175 @@
+"""SCRAM credentials of users (KIP-554): stored as keys that only prove a password, described without them.
+
+Source: Kafka's `ScramControlManager` and `ScramCredentialUtils`, RFC 5802 for the keys.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from enum import IntEnum
+from typing import NamedTuple
+
+from odradek.controller.client_quotas import write_client_configs
+from odradek.controller.outcome import Decision, Failure
+from odradek.metadata.image import ClientEntity, ClusterImage
+from odradek.wire.errors import ErrorCode, KafkaError
+
+MIN_ITERATIONS = 4096
+MAX_ITERATIONS = 16384
+
+
+class Mechanism(IntEnum):
+    SCRAM_SHA_256 = 1
+    SCRAM_SHA_512 = 2
+
+    @property
+    def config_name(self) -> str:
+        return self.name.replace("_", "-")
+
+    @property
+    def hash_name(self) -> str:
+        return self.name.removeprefix("SCRAM_").replace("_", "").lower()
+
+
+class ScramCredential(NamedTuple):
+    salt: bytes
+    stored_key: bytes
+    server_key: bytes
+    iterations: int
+
+    def text(self) -> str:
+        """As Kafka stores it."""
+        parts = (("salt", self.salt), ("stored_key", self.stored_key), ("server_key", self.server_key))
+        encoded = [f"{name}={base64.b64encode(value).decode()}" for name, value in parts]
+        return ",".join((*encoded, f"iterations={self.iterations}"))
+
+    @classmethod
+    def parse(cls, text: str) -> ScramCredential:
+        """ValueError unless `text` made it."""
+        fields = dict(part.split("=", 1) for part in text.split(",") if "=" in part)
+        try:
+            salt, stored, server = (
+                base64.b64decode(fields[name], validate=True) for name in ("salt", "stored_key", "server_key")
+            )
+            return cls(salt, stored, server, int(fields["iterations"]))
+        except (KeyError, binascii.Error) as error:
+            raise ValueError(f"not a SCRAM credential: {error!r}") from error
+
+
+class Deletion(NamedTuple):
+    user: str
+    mechanism: int
+
+
+class Upsertion(NamedTuple):
+    """`salted_password` is what PBKDF2 made of the password on the client's side."""
+
+    user: str
+    mechanism: int
+    iterations: int
+    salt: bytes
+    salted_password: bytes
+
+
+class AlteredUser(NamedTuple):
+    user: str
+    failure: Failure | None
+
+
+class DescribedUser(NamedTuple):
+    """`credentials`: (mechanism, iterations)."""
+
+    user: str
+    failure: Failure | None
+    credentials: Sequence[tuple[int, int]] = ()
+
+
+def credential_of(mechanism: Mechanism, upsertion: Upsertion) -> ScramCredential:
+    name = mechanism.hash_name
+    client_key = hmac.digest(upsertion.salted_password, b"Client Key", name)
+    server_key = hmac.digest(upsertion.salted_password, b"Server Key", name)
+    return ScramCredential(upsertion.salt, hashlib.new(name, client_key).digest(), server_key, upsertion.iterations)
+
+
+def scram_credential(image: ClusterImage, user: str, mechanism: Mechanism) -> ScramCredential | None:
+    text = image.client_configs.get(ClientEntity(user), {}).get(mechanism.config_name)
+    return None if text is None else ScramCredential.parse(text)
+
+
+def alter_scram_credentials(
+    image: ClusterImage, deletions: Sequence[Deletion], upsertions: Sequence[Upsertion]
+) -> Decision[AlteredUser]:
+    """One reply for every user; a user is changed as a whole or not at all."""
+    alterations: list[Deletion | Upsertion] = [*deletions, *upsertions]
+    counts = Counter((alteration.user, alteration.mechanism) for alteration in alterations)
+    failures: dict[str, Failure | None] = {}
+    changed: dict[ClientEntity, dict[str, str]] = {}
+    for alteration in alterations:
+        user = alteration.user
+        if failures.setdefault(user, None) is not None:
+            continue
+        try:
+            mechanism = _checked(alteration, counts)
+            before = image.client_configs.get(ClientEntity(user), {})
+            after = changed.setdefault(ClientEntity(user), dict(before))
+            if isinstance(alteration, Upsertion):
+                after[mechanism.config_name] = credential_of(mechanism, alteration).text()
+            elif after.pop(mechanism.config_name, None) is None:
+                raise KafkaError(
+                    ErrorCode.RESOURCE_NOT_FOUND, "Attempt to delete a user credential that does not exist"
+                )
+        except KafkaError as error:
+            failures[user] = Failure(error.code, error.message)
+            changed.pop(ClientEntity(user), None)
+    operations, changed_image = write_client_configs(image, changed)
+    return Decision(operations, changed_image, [AlteredUser(user, failure) for user, failure in failures.items()])
+
+
+def _checked(alteration: Deletion | Upsertion, counts: Mapping[tuple[str, int], int]) -> Mechanism:
+    if not alteration.user:
+        raise KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Username must not be empty")
+    if alteration.mechanism not in Mechanism.__members__.values():
+        raise KafkaError(ErrorCode.UNSUPPORTED_SASL_MECHANISM, "Unknown SCRAM mechanism")
+    if counts[(alteration.user, alteration.mechanism)] > 1:
+        raise KafkaError(ErrorCode.DUPLICATE_RESOURCE, "A user credential cannot be altered twice in the same request")
+    if isinstance(alteration, Upsertion):
+        if alteration.iterations < MIN_ITERATIONS:
+            raise KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Too few iterations")
+        if alteration.iterations > MAX_ITERATIONS:
+            raise KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Too many iterations")
+        if not alteration.salted_password:
+            raise KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Salted password must not be empty")
+    return Mechanism(alteration.mechanism)
+
+
+def describe_scram_credentials(image: ClusterImage, users: Sequence[str] | None) -> list[DescribedUser]:
+    """Those users, or all that have credentials."""
+    by_user: dict[str, list[tuple[int, int]]] = {}
+    for entity, configs in image.client_configs.items():
+        if entity.user is None or entity.client_id is not None:
+            continue
+        found = [
+            (int(mechanism), ScramCredential.parse(configs[mechanism.config_name]).iterations)
+            for mechanism in Mechanism
+            if mechanism.config_name in configs
+        ]
+        if found:
+            by_user[entity.user] = found
+    if not users:
+        return [DescribedUser(user, None, found) for user, found in sorted(by_user.items())]
+    described = []
+    for user, count in Counter(users).items():
+        if count > 1:
+            message = f"Cannot describe SCRAM credentials for the same user twice in a single request: {user}"
+            described.append(DescribedUser(user, Failure(ErrorCode.DUPLICATE_RESOURCE, message)))
+        elif user not in by_user:
+            message = f"Attempt to describe a user credential that does not exist: {user}"
+            described.append(DescribedUser(user, Failure(ErrorCode.RESOURCE_NOT_FOUND, message)))
+        else:
+            described.append(DescribedUser(user, None, by_user[user]))
+    return described
