@@ -11,6 +11,8 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
+from odradek.log.background_recovery import INLINE_BYTES, recover, unchecked_bytes
+from odradek.log.background_recovery import LANE as RECOVERY_LANE
 from odradek.log.checkpoints import (
     CLEAN_SHUTDOWN,
     HIGH_WATERMARKS,
@@ -33,48 +35,17 @@ from odradek.log.config import LogConfig
 from odradek.log.environment import TRANSIENT, LogEnvironment
 from odradek.log.files import DELETE_DIRECTORY, PARTITION_METADATA
 from odradek.log.flushing import FlushPlan
+from odradek.log.log_directory import OFFSET_CHECKPOINTS, LogDirectory, LogDirectoryError
+from odradek.log.moves import TAKES_OVER, Move, future_name, parse_future_name
+from odradek.log.offset_checkpoint import TEMPORARY, OffsetCheckpoint
 from odradek.log.partition_log import PartitionLog
 from odradek.ports.clock import Clock
-from odradek.ports.disk import DirectoryLock, Disk
+from odradek.ports.disk import Disk
 from odradek.ports.randomness import Random
 from odradek.wire.errors import ErrorCode, KafkaError
 
 _PARTITION: Final = re.compile(r"^(.+)-(\d+)$")
 _MAX_NAME: Final = 255
-
-
-class LogDirectoryError(Exception):
-    """A log directory cannot be used as it is configured; says which and why."""
-
-
-class LogDirectory:
-    """One of `log.dirs`."""
-
-    __slots__ = (
-        "directory_id",
-        "known",
-        "lock",
-        "log_starts",
-        "offline",
-        "path",
-        "recovery_points",
-        "unrecovered",
-        "watermarks",
-    )
-
-    def __init__(self, path: str) -> None:
-        self.path = path
-        self.directory_id = b""
-        self.lock: DirectoryLock | None = None
-        self.offline: str | None = None
-        """Why it is not used any more."""
-        self.unrecovered: set[TopicPartition] = set()
-        """Partitions that an unclean stop left and nobody has opened since."""
-        self.known = 0
-        """Partitions that it holds."""
-        self.recovery_points: dict[TopicPartition, int] = {}
-        self.log_starts: dict[TopicPartition, int] = {}
-        self.watermarks: dict[TopicPartition, int] = {}
 
 
 class LogDirectories:
@@ -91,10 +62,14 @@ class LogDirectories:
         "_disk",
         "_environment",
         "_logs",
+        "_preferred",
         "_random",
+        "_recovering",
         "_sequence",
         "_to_flush",
         "_where",
+        "cordoned",
+        "moves",
         "on_offline",
         "on_work",
         "report",
@@ -112,6 +87,12 @@ class LogDirectories:
         self._deletions: list[tuple[int, int, tuple[str, ...]]] = []
         self._sequence = 0
         self._to_flush: dict[int, PartitionLog] = {}
+        self._preferred: dict[TopicPartition, LogDirectory] = {}
+        self._recovering: set[TopicPartition] = set()
+        self.moves: dict[TopicPartition, Move] = {}
+        """Replicas on their way to another directory."""
+        self.cordoned: Callable[[], Sequence[str]] = tuple
+        """Paths of the directories that get no new replicas; `*` is all of them."""
         self.on_work: Callable[[], None] = _nothing
         self.on_offline: Callable[[str], None] = _nothing_with
         self.report: Callable[[str], None] = _nothing_with
@@ -180,25 +161,63 @@ class LogDirectories:
         clean = CLEAN_SHUTDOWN in names
         if clean:
             disk.remove(f"{path}/{CLEAN_SHUTDOWN}")
-        directory.recovery_points = self._read_offsets(path, RECOVERY_POINTS, names)
-        directory.log_starts = self._read_offsets(path, LOG_START_OFFSETS, names)
-        directory.watermarks = self._read_offsets(path, HIGH_WATERMARKS, names)
+        for name in OFFSET_CHECKPOINTS:
+            directory.checkpoints[name] = OffsetCheckpoint(disk, path, f"{path}/{name}")
+            directory.offsets(name).update(self._read_offsets(path, name, names))
         now_ms = self._clock.now_ms()
         for name in names:
+            if name.endswith(TEMPORARY) and name.startswith(OFFSET_CHECKPOINTS):
+                disk.remove(f"{path}/{name}")
+                continue
             if name.endswith(DELETE_DIRECTORY):
                 self._delete_at(now_ms, (f"{path}/{name}",))
+                continue
+            future = parse_future_name(name)
+            if future is not None:
+                self.moves.setdefault(future, Move(directory, f"{path}/{name}"))
                 continue
             match = _PARTITION.match(name)
             if match is None:
                 continue
             key = (match[1], int(match[2]))
-            other = self._where.get(key)
-            if other is not None:
-                raise LogDirectoryError(f"{name} is in two log directories, {other.path} and {path}: remove one")
+            if key in self._where and not self._resolve(key, directory, name):
+                continue
             self._where[key] = directory
             directory.known += 1
             if not clean:
                 directory.unrecovered.add(key)
+
+    def _resolve(self, key: TopicPartition, directory: LogDirectory, name: str) -> bool:
+        """Two directories hold the partition, as an exchange cut short leaves it: whether the new one takes over."""
+        other = self._where[key]
+        for stays, goes in ((directory, other), (other, directory)):
+            if self._disk.exists(f"{stays.path}/{name}/{TAKES_OVER}"):
+                self._doom(f"{goes.path}/{name}", key, 0)
+                if goes is other:
+                    other.forget(key)
+                return stays is directory
+        raise LogDirectoryError(f"{name} is in two log directories, {other.path} and {directory.path}: remove one")
+
+    def _settle_moves(self) -> None:
+        """Finish the exchange of replicas that were complete; others go on if what they copy is there."""
+        for key, move in list(self.moves.items()):
+            source = self._where.get(key)
+            if self._disk.exists(f"{move.path}/{TAKES_OVER}"):
+                del self.moves[key]
+                path = f"{move.directory.path}/{key[0]}-{key[1]}"
+                if source is not None:
+                    start = source.log_starts.get(key)
+                    self._doom(f"{source.path}/{key[0]}-{key[1]}", key, 0)
+                    source.forget(key)
+                    if start is not None:
+                        move.directory.log_starts[key] = start
+                self._disk.rename(move.path, path)
+                self._where[key] = move.directory
+                move.directory.known += 1
+                move.directory.unrecovered.add(key)
+            elif source is None and not any(directory.offline for directory in self._directories):
+                del self.moves[key]
+                self._doom(move.path, key, 0)
 
     def _check_identity(self, directory: LogDirectory, exists: bool, cluster_id: str, node_id: int) -> None:
         path = f"{directory.path}/{META_PROPERTIES}"
@@ -286,10 +305,7 @@ class LogDirectories:
         key = (topic, partition)
         if key in self._where:
             return
-        online = [directory for directory in self._directories if directory.offline is None]
-        if not online:
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "all log directories are offline")
-        directory = min(online, key=_known)
+        directory = self._choose(key)
         path = f"{directory.path}/{topic}-{partition}"
         try:
             self._disk.make_directories(path)
@@ -300,10 +316,37 @@ class LogDirectories:
         directory.known += 1
         self._where[key] = directory
 
-    def open(self, topic: str, partition: int, topic_id: bytes, config: LogConfig) -> PartitionLog:
-        """The partition's log, created if there is none. KafkaError KAFKA_STORAGE_ERROR.
+    def _choose(self, key: TopicPartition) -> LogDirectory:
+        """Where a new replica goes: as it was asked for, else where the fewest are, cordoned ones only if all are."""
+        online = [directory for directory in self._directories if directory.offline is None]
+        if not online:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "all log directories are offline")
+        preferred = self._preferred.pop(key, None)
+        if preferred in online:
+            return preferred
+        return min([directory for directory in online if not self.is_cordoned(directory)] or online, key=_known)
 
-        What an earlier topic of the same name left behind is deleted.
+    def is_cordoned(self, directory: LogDirectory) -> bool:
+        cordoned = self.cordoned()
+        return "*" in cordoned or any(self._same(directory, path) for path in cordoned)
+
+    def _same(self, directory: LogDirectory, path: str) -> bool:
+        return path.rstrip("/") in (directory.path, self._disk.absolute(directory.path))
+
+    def named(self, path: str) -> LogDirectory:
+        """The log directory with that path. KafkaError LOG_DIR_NOT_FOUND or KAFKA_STORAGE_ERROR."""
+        for directory in self._directories:
+            if self._same(directory, path):
+                if directory.offline is not None:
+                    raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, directory.offline)
+                return directory
+        raise KafkaError(ErrorCode.LOG_DIR_NOT_FOUND, f"{path} is not among log.dirs")
+
+    def open(self, topic: str, partition: int, topic_id: bytes, config: LogConfig) -> PartitionLog:
+        """The partition's log, created if there is none.
+
+        What an earlier topic of the same name left behind is deleted. Raises KafkaError KAFKA_STORAGE_ERROR, or
+        NOT_LEADER_OR_FOLLOWER while the log is yet to be recovered by `recover`.
         """
         key = (topic, partition)
         log = self._logs.get(key)
@@ -320,6 +363,8 @@ class LogDirectories:
                 self.create(topic, partition, topic_id)
                 directory = self._where[key]
                 path = f"{directory.path}/{topic}-{partition}"
+            if key in directory.unrecovered:
+                self._check_recovery(key, path, directory.recovery_points.get(key, 0))
         except OSError as error:
             raise self._storage_error(path, error) from error
         log = PartitionLog.open(
@@ -337,6 +382,49 @@ class LogDirectories:
         if log.recovery_point < directory.recovery_points.get(key, 0):
             self.checkpoint_recovery_points()
         return log
+
+    def _check_recovery(self, key: TopicPartition, path: str, recovery_point: int) -> None:
+        if key in self._recovering or unchecked_bytes(self._disk, path, recovery_point) > INLINE_BYTES:
+            raise KafkaError(
+                ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{key[0]}-{key[1]} is checked after an unclean stop; try again"
+            )
+
+    def unrecovered(self) -> list[TopicPartition]:
+        """Partitions whose logs nobody has looked at since an unclean stop."""
+        return [key for directory in self._directories if directory.offline is None for key in directory.unrecovered]
+
+    async def recover(self, topic: str, partition: int, config: LogConfig, lane: int = 0) -> bool:
+        """Recover the log behind the Disk port, unless it is open or under way; whether that was done."""
+        key = (topic, partition)
+        directory = self._where.get(key)
+        if directory is None or directory.offline or key in self._recovering or key not in directory.unrecovered:
+            return False
+        self._recovering.add(key)
+        path = f"{directory.path}/{topic}-{partition}"
+        try:
+            recovered = await self._disk.run(
+                f"{RECOVERY_LANE} {directory.path} {lane}",
+                recover,
+                self._disk,
+                self._clock,
+                (topic, partition, path),
+                config,
+                directory.recovery_points.get(key, 0),
+                directory.log_starts.get(key, 0),
+                self._environment.producer_id_expiration_ms,
+            )
+        except (KafkaError, OSError) as error:
+            # If the disk is to blame, opening the log will find out and take the directory out of use.
+            self.report(f"{path}: recovery failed: {error}")
+            return False
+        finally:
+            self._recovering.discard(key)
+        if self._where.get(key) is directory:
+            for text in recovered.repairs:
+                self.report(text)
+            directory.unrecovered.discard(key)
+            directory.recovery_points[key] = recovered.end_offset
+        return True
 
     def _is_of_topic(self, path: str, topic_id: bytes) -> bool:
         """Whether the directory holds that topic's partition; one that does not say is taken over."""
@@ -358,22 +446,110 @@ class LogDirectories:
         log = self._logs.pop(key, None)
         if directory is None:
             return
-        directory.known -= 1
-        directory.unrecovered.discard(key)
-        for offsets in (directory.recovery_points, directory.log_starts, directory.watermarks):
-            offsets.pop(key, None)
+        directory.forget(key)
+        self.cancel_move(topic, partition)
         path = f"{directory.path}/{topic}-{partition}"
         if log is not None:
             self._to_flush.pop(id(log), None)
             log.fail(f"{topic}-{partition} is deleted")
-        self._environment.files.forget_directory(path)
-        suffix = f".{self._random.uuid().hex()}{DELETE_DIRECTORY}"
-        doomed = f"{directory.path}/{f'{topic}-{partition}'[: _MAX_NAME - len(suffix)]}{suffix}"
         try:
-            self._disk.rename(path, doomed)
+            self._doom(path, key, delay_ms)
         except OSError as error:
             raise self._storage_error(path, error) from error
+
+    def _doom(self, path: str, key: TopicPartition, delay_ms: int) -> None:
+        """Rename a partition's directory so that nobody takes it for one, and remove it later. Raises OSError."""
+        self._environment.files.forget_directory(path)
+        suffix = f".{self._random.uuid().hex()}{DELETE_DIRECTORY}"
+        doomed = f"{path.rpartition('/')[0]}/{f'{key[0]}-{key[1]}'[: _MAX_NAME - len(suffix)]}{suffix}"
+        self._disk.rename(path, doomed)
         self._delete_at(self._clock.now_ms() + delay_ms, (doomed,))
+
+    # --- moves between directories ---
+
+    def prefer(self, topic: str, partition: int, directory: LogDirectory) -> None:
+        """Create the partition there, when it comes to that."""
+        self._preferred[topic, partition] = directory
+
+    def move(self, log: PartitionLog, directory: LogDirectory, topic_id: bytes) -> None:
+        """Begin to copy the log to the directory; what was on its way elsewhere is dropped. KafkaError."""
+        key = (log.topic, log.partition)
+        under_way = self.moves.get(key)
+        if under_way is not None and under_way.directory is directory:
+            return
+        self.cancel_move(*key)
+        if self._where.get(key) is directory:
+            return
+        path = f"{directory.path}/{future_name(*key, self._random.uuid().hex())}"
+        try:
+            self._disk.make_directories(path)
+            self._disk.write_atomic(f"{path}/{PARTITION_METADATA}", format_partition_metadata(topic_id), sync=False)
+        except OSError as error:
+            raise self._storage_error(path, error) from error
+        self.moves[key] = Move(directory, path)
+        self.on_work()
+
+    def cancel_move(self, topic: str, partition: int) -> None:
+        move = self.moves.pop((topic, partition), None)
+        if move is None or move.directory.offline is not None:
+            return
+        if move.log is not None:
+            move.log.fail(f"{move.path} is given up")
+        try:
+            self._doom(move.path, (topic, partition), 0)
+        except OSError as error:
+            self._failed(move.path, error)
+
+    async def copy(self, source: PartitionLog) -> int:
+        """Copy the next chunk of a log that moves; the number of bytes. KafkaError if a disk fails."""
+        move = self.moves[source.topic, source.partition]
+        if move.log is None:
+            move.log = PartitionLog.open(
+                source.topic, source.partition, move.path, source.config, self._environment, clean=False
+            )
+        return await move.copy(source, self._disk, self._clock.now_ms())
+
+    async def exchange(self, source: PartitionLog) -> PartitionLog | None:
+        """Let the copied replica take over: the partition's log from now on; None if it has fallen behind again.
+
+        Raises KafkaError KAFKA_STORAGE_ERROR.
+        """
+        key = (source.topic, source.partition)
+        move = self.moves[key]
+        log = move.log
+        assert log is not None
+        await self._flush(log, log.end_offset)
+        if self.moves.get(key) is not move or source.is_offline or not move.finish(source, self._clock.now_ms()):
+            return None
+        directory = self._where[key]
+        path = f"{move.directory.path}/{key[0]}-{key[1]}"
+        recovery_point = log.recovery_point
+        try:
+            log.take_over(source)
+            log.park()
+            self._disk.remove(f"{source.directory}/{TAKES_OVER}")
+            self._disk.write_atomic(f"{move.path}/{TAKES_OVER}", b"")
+            self._doom(source.directory, key, source.config.file_delete_delay_ms)
+            self._disk.rename(move.path, path)
+        except OSError as error:
+            raise self._storage_error(move.path, error) from error
+        del self.moves[key]
+        self._to_flush.pop(id(source), None)
+        self._to_flush.pop(id(log), None)
+        source.fail(f"{source.directory} was moved to {path}")
+        log.fail(f"{move.path} is {path} now")
+        log_start_offset = source.log_start_offset
+        directory.forget(key)
+        move.directory.known += 1
+        self._where[key] = move.directory
+        moved = PartitionLog.open(
+            *key, path, source.config, self._environment, log_start_offset=log_start_offset, clean=True
+        )
+        moved.recovery_point = recovery_point
+        self._logs[key] = moved
+        await self.persist(RECOVERY_POINTS)
+        await self.persist(LOG_START_OFFSETS)
+        return moved
 
     # --- later work ---
 
@@ -476,36 +652,60 @@ class LogDirectories:
     # --- checkpoints and closing ---
 
     def checkpoint_recovery_points(self) -> None:
-        """Write `recovery-point-offset-checkpoint` of every directory."""
-        for key, log in self._logs.items():
-            self._where[key].recovery_points[key] = log.recovery_point
-        self._write_offsets(RECOVERY_POINTS, lambda directory: directory.recovery_points)
+        """Write `recovery-point-offset-checkpoint` of every directory, in this thread."""
+        self._write_now(RECOVERY_POINTS)
 
     def checkpoint_start_offsets(self) -> None:
-        """Write `log-start-offset-checkpoint`: of logs that start inside of their first segment, as Kafka does."""
-        for key, log in self._logs.items():
-            starts = self._where[key].log_starts
-            if log.log_start_offset > log.segments[0].base_offset:
-                starts[key] = log.log_start_offset
-            else:
-                starts.pop(key, None)
-        self._write_offsets(LOG_START_OFFSETS, lambda directory: directory.log_starts)
+        """Write `log-start-offset-checkpoint`, in this thread."""
+        self._write_now(LOG_START_OFFSETS)
 
     def checkpoint_high_watermarks(self, watermarks: Mapping[TopicPartition, int]) -> None:
         """Write `replication-offset-checkpoint`; partitions that are not named keep their last value."""
+        self._note_watermarks(watermarks)
+        self._write_now(HIGH_WATERMARKS)
+
+    async def checkpoint(self, watermarks: Mapping[TopicPartition, int]) -> None:
+        """Write recovery points, log starts and high watermarks behind the Disk port."""
+        self._note_watermarks(watermarks)
+        for name in (RECOVERY_POINTS, LOG_START_OFFSETS, HIGH_WATERMARKS):
+            await self.persist(name)
+
+    async def persist(self, name: str) -> None:
+        """Write one checkpoint of every directory behind the Disk port."""
+        self._collect(name)
+        for directory in self._directories:
+            if directory.offline is None:
+                try:
+                    await directory.checkpoints[name].write(format_offsets(directory.offsets(name)))
+                except OSError as error:
+                    self._failed(directory.path, error)
+
+    def _write_now(self, name: str) -> None:
+        self._collect(name)
+        for directory in self._directories:
+            if directory.offline is None:
+                try:
+                    directory.checkpoints[name].write_now(format_offsets(directory.offsets(name)))
+                except OSError as error:
+                    self._failed(directory.path, error)
+
+    def _note_watermarks(self, watermarks: Mapping[TopicPartition, int]) -> None:
         for key, offset in watermarks.items():
             directory = self._where.get(key)
             if directory is not None:
                 directory.watermarks[key] = offset
-        self._write_offsets(HIGH_WATERMARKS, lambda directory: directory.watermarks)
 
-    def _write_offsets(self, name: str, of: Callable[[LogDirectory], dict[TopicPartition, int]]) -> None:
-        for directory in self._directories:
-            if directory.offline is None:
-                try:
-                    self._disk.write_atomic(f"{directory.path}/{name}", format_offsets(of(directory)))
-                except OSError as error:
-                    self._failed(directory.path, error)
+    def _collect(self, name: str) -> None:
+        """Note what the open logs say. Of starts only those inside of the first segment are written, as Kafka does."""
+        for key, log in self._logs.items():
+            directory = self._where[key]
+            if name == RECOVERY_POINTS:
+                directory.recovery_points[key] = log.recovery_point
+            elif name == LOG_START_OFFSETS:
+                if log.log_start_offset > log.segments[0].base_offset:
+                    directory.log_starts[key] = log.log_start_offset
+                else:
+                    directory.log_starts.pop(key, None)
 
     async def close(
         self, *, clean: bool = True, high_watermarks: Mapping[TopicPartition, int] | None = None, broker_epoch: int = -1

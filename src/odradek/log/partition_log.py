@@ -449,6 +449,18 @@ class PartitionLog:
         except OSError as error:
             raise self._fail(error) from error
 
+    def batch_start(self, offset: int) -> int:
+        """The base offset of the batch that holds the offset, or of the next one; the offset itself at the end."""
+        self._check_online()
+        try:
+            for segment in self.segments[self._slot(offset) :]:
+                found = segment.locate(offset)
+                if found is not None:
+                    return min(offset, found.header.base_offset)
+        except OSError as error:
+            raise self._fail(error) from error
+        return offset
+
     def find_timestamp(self, timestamp_ms: int, upper_offset: int) -> FoundTimestamp | None:
         """The first record with this timestamp or a later one, if it is below the upper offset."""
         self._check_online()
@@ -703,6 +715,12 @@ class PartitionLog:
                     renamed.append(path + DELETED)
         environment.delete_later(renamed, self.config.file_delete_delay_ms)
 
+    def take_over(self, other: PartitionLog) -> None:
+        """Go on as the other log of the same partition, which has the same end: its producers, its leader epochs."""
+        self.producers = other.producers
+        self.leader_epochs = other.leader_epochs
+        self._write_epochs()
+
     def remove_expired_producers(self, now_ms: int) -> list[int]:
         return self.producers.remove_expired(now_ms)
 
@@ -718,6 +736,11 @@ class PartitionLog:
         except OSError as error:
             raise self._fail(error) from error
         return self.plan_flush()
+
+    def park(self) -> None:
+        """Write out everything, unsynced, so that another object may open the log as clean."""
+        self.prepare_close()
+        self._environment.files.forget_directory(self.directory)
 
     def close(self) -> None:
         """Write out and sync everything, in this thread; the log may be opened as clean after it."""
@@ -750,6 +773,11 @@ class PartitionLog:
     @property
     def is_offline(self) -> bool:
         return self._failed is not None
+
+    @property
+    def truncations(self) -> int:
+        """How often something was cut off since the log was opened."""
+        return self._truncations
 
     @property
     def is_dirty(self) -> bool:

@@ -101,6 +101,10 @@ class Disk(Protocol):
 
     def is_directory(self, path: str) -> bool: ...
 
+    def absolute(self, path: str) -> str:
+        """The path from the root."""
+        ...
+
     def size(self, path: str) -> int: ...
 
     def modified_ms(self, path: str) -> int: ...
@@ -295,6 +299,9 @@ class SystemDisk:
 
     def is_directory(self, path: str) -> bool:
         return os.path.isdir(path)
+
+    def absolute(self, path: str) -> str:
+        return os.path.abspath(path)
 
     def size(self, path: str) -> int:
         return os.stat(path).st_size

@@ -18,6 +18,7 @@ from odradek.wire.errors import ErrorCode, KafkaError
 READ_UNCOMMITTED = 0
 READ_COMMITTED = 1
 NO_EPOCH = -1
+NO_OFFSET = -1
 
 MANY_BYTES = 1 << 62
 """What a change other than an append counts for: whoever waits has to look again."""
@@ -167,6 +168,29 @@ class Partition:
         else:
             self._commit_order += 1
             heapq.heappush(self._commit_waiters, (last_offset, self._commit_order, callback))
+
+    def delete_records(self, offset: int) -> int:
+        """Forget the records below the offset (-1 for the high watermark) as the leader; the new log start offset.
+
+        Raises KafkaError NOT_LEADER_OR_FOLLOWER, POLICY_VIOLATION for a topic that is compacted only,
+        OFFSET_OUT_OF_RANGE past the high watermark.
+        """
+        self.check_leader()
+        log = self.log
+        if log.config.compact and not log.config.delete:
+            raise KafkaError(
+                ErrorCode.POLICY_VIOLATION,
+                f"records of {self.topic}-{self.index} cannot be deleted: its cleanup.policy is compact only",
+            )
+        if offset == NO_OFFSET:
+            offset = self.high_watermark
+        if not 0 <= offset <= self.high_watermark:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"{self.topic}-{self.index} has offsets up to {self.high_watermark}, not {offset}",
+            )
+        log.advance_log_start(offset)
+        return log.log_start_offset
 
     # --- read ---
 
