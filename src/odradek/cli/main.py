@@ -50,6 +50,18 @@ def overview() -> str:
     )
 
 
+def joined(words: Sequence[str]) -> list[str]:
+    """`--offset -10:end` as `--offset=-10:end`: argparse would take the value for an option."""
+    result: list[str] = []
+    for word in words:
+        negative = word[:1] == "-" and word[1:2].isdecimal()
+        if negative and result and result[-1].startswith("--") and "=" not in result[-1]:
+            result[-1] += f"={word}"
+        else:
+            result.append(word)
+    return result
+
+
 def tell_programs(error: CommandError, output: str | None) -> None:
     """Who asked for a document gets one, also when all failed."""
     from odradek.cli.output import DOCUMENTS, show_document
@@ -77,7 +89,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     command.configure(parser)
     chosen = argparse.Namespace()
     try:
-        parser.parse_args(words[1:], chosen)
+        parser.parse_args(joined(words[1:]), chosen)
         return command.run(chosen)
     except UsageError as error:
         print(f"odradek {name}: {error}", file=sys.stderr)

@@ -34,7 +34,7 @@ def show(rows: Sequence[Row], columns: Sequence[Column], output: str | None, *, 
         show_document(rows, output)
     elif output == "tsv":
         for row in rows:
-            print("\t".join(_tsv(cell(row.get(each.key))) for each in columns))
+            print("\t".join(tsv_escaped(cell(row.get(each.key))) for each in columns))
     else:
         shown = [each for each in columns if output == "wide" or not each.wide]
         for line in table(rows, shown, heading=heading, bold=is_terminal(sys.stdout)):
@@ -127,5 +127,5 @@ def _yaml_scalar(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _tsv(text: str) -> str:
+def tsv_escaped(text: str) -> str:
     return text.replace("\\", "\\\\").replace("\t", "\\t").replace("\n", "\\n").replace("\r", "\\r")
