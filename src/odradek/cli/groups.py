@@ -1,0 +1,224 @@
+"""`odradek groups`: Apache's kafka-consumer-groups (its ConsumerGroupCommand)."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import TYPE_CHECKING, Any, Final
+
+from odradek.cli.errors import CommandError, UsageError
+from odradek.cli.names import topic_partitions
+from odradek.cli.options import add_admin, exactly_one, is_given, only_with
+from odradek.cli.output import DOCUMENTS, Column, show
+from odradek.cli.session import run_admin
+
+if TYPE_CHECKING:
+    from odradek.client.admin import Admin
+    from odradek.client.groups import GroupListing
+    from odradek.client.model import TopicPartition
+    from odradek.wire.errors import KafkaError
+
+ACTIONS: Final = ("list", "describe", "delete", "delete-offsets", "reset-offsets")
+SCENARIOS: Final = (
+    "to-earliest", "to-latest", "to-current", "to-offset", "to-datetime", "by-duration", "shift-by", "from-file",
+)  # fmt: skip
+STATES: Final = (
+    "Empty", "Stable", "PreparingRebalance", "CompletingRebalance", "Dead", "Assigning", "Reconciling", "NotReady",
+)  # fmt: skip
+TYPES: Final = ("Classic", "Consumer", "Share", "Streams")
+
+LIST_COLUMNS: Final = (
+    Column("GROUP", "group", 25),
+    Column("STATE", "state", 20),
+    Column("TYPE", "type", 20),
+    Column("PROTOCOL", "protocol_type"),
+    Column("COORDINATOR", "coordinator_id"),
+)
+DELETED_COLUMNS: Final = (
+    Column("TOPIC", "topic", 15),
+    Column("PARTITION", "partition", 10),
+    Column("STATUS", "status"),
+)
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_argument_group("actions (one of them)")
+    actions.add_argument("--list", action="store_true", help="names of groups; with --state and --type, those too")
+    actions.add_argument("--describe", action="store_true", help="offsets and lag, --members or --state of groups")
+    actions.add_argument("--delete", action="store_true", help="delete groups without members, with their offsets")
+    actions.add_argument("--delete-offsets", action="store_true", help="forget offsets of topics")
+    actions.add_argument("--reset-offsets", action="store_true", help="set offsets of a group without members")
+    parser.add_argument("--group", action="append", default=[], metavar="ID", help="repeat it for several groups")
+    parser.add_argument("--all-groups", action="store_true")
+    parser.add_argument("--topic", action="append", default=[], metavar="NAME[:0,1]", help="topic, or some partitions")
+    parser.add_argument("--all-topics", action="store_true", help="all topics that the group has offsets of")
+    describe = parser.add_argument_group("with --describe")
+    describe.add_argument("--offsets", action="store_true", help="offsets and lag of each partition (the default)")
+    describe.add_argument("--members", action="store_true", help="who is in the group")
+    describe.add_argument("--verbose", action="store_true", help="more columns")
+    parser.add_argument(
+        "--state",
+        nargs="?",
+        const="",
+        metavar="STATE,…",
+        help="describe the state; with --list: groups in these states",
+    )
+    parser.add_argument("--type", nargs="?", const="", metavar="TYPE,…", help="with --list: groups of these types")
+    reset = parser.add_argument_group("with --reset-offsets")
+    reset.add_argument("--to-earliest", action="store_true")
+    reset.add_argument("--to-latest", action="store_true")
+    reset.add_argument("--to-current", action="store_true")
+    reset.add_argument("--to-offset", type=int, metavar="N")
+    reset.add_argument("--to-datetime", metavar="TIME", help="2026-01-31T12:00:00.000 (UTC, or with a zone)")
+    reset.add_argument("--by-duration", metavar="DURATION", help="so long ago: PT1H30M or 1h30m")
+    reset.add_argument("--shift-by", type=int, metavar="N", help="forward, or back if negative")
+    reset.add_argument("--from-file", metavar="CSV", help="what --export printed")
+    reset.add_argument("--dry-run", action="store_true", help="only show what would be set (the default)")
+    reset.add_argument("--execute", action="store_true", help="set them")
+    reset.add_argument("--export", action="store_true", help="print CSV")
+    add_admin(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    action = exactly_one(arguments, ACTIONS)
+    check(arguments, action)
+    if action == "list":
+        return list_groups(arguments)
+    if action == "describe":
+        from odradek.cli.group_details import describe
+
+        return describe(arguments)
+    if action == "reset-offsets":
+        from odradek.cli.reset_offsets import reset
+
+        return reset(arguments)
+    return delete(arguments) if action == "delete" else delete_offsets(arguments)
+
+
+def check(arguments: argparse.Namespace, action: str) -> None:
+    """What goes with what, as ConsumerGroupCommand has it. Raises UsageError."""
+    if action != "list" and not arguments.group and not arguments.all_groups:
+        raise UsageError(f"--{action} needs --group or --all-groups")
+    if arguments.group and arguments.all_groups:
+        raise UsageError("--group and --all-groups exclude each other")
+    if action == "delete-offsets" and (len(arguments.group) != 1 or not arguments.topic):
+        raise UsageError("--delete-offsets needs one --group, and --topic")
+    only_with(arguments, action, ("members", "offsets", "verbose"), ("describe",))
+    only_with(arguments, action, ("state",), ("list", "describe"))
+    only_with(arguments, action, ("type",), ("list",))
+    only_with(arguments, action, ("topic",), ("delete-offsets", "reset-offsets"))
+    only_with(arguments, action, (*SCENARIOS, "dry-run", "execute", "export", "all-topics"), ("reset-offsets",))
+    if action == "describe":
+        views = [each for each in ("members", "offsets", "state") if is_given(arguments, each)]
+        if len(views) > 1:
+            raise UsageError(f"only one of {', '.join('--' + each for each in views)} at a time")
+        if arguments.state:
+            raise UsageError("--state takes names of states with --list only")
+
+
+def one_of(text: str, known: tuple[str, ...], option: str) -> list[str]:
+    """Names from a list with commas, in Kafka's spelling whatever the case. Raises UsageError."""
+    spelling = {each.lower(): each for each in known}
+    found = []
+    for each in text.split(","):
+        name = spelling.get(each.strip().lower().replace("_", ""))
+        if name is None:
+            raise UsageError(f"--{option} {text}: {each!r} is none of {', '.join(known)}")
+        found.append(name)
+    return found
+
+
+def list_groups(arguments: argparse.Namespace) -> int:
+    states = one_of(arguments.state, STATES, "state") if arguments.state else []
+    types = one_of(arguments.type, TYPES, "type") if arguments.type else []
+
+    async def work(admin: Admin) -> list[GroupListing]:
+        return await admin.groups.list(states=states, types=types)
+
+    rows = [
+        {
+            "group": each.group_id,
+            "state": each.state,
+            "type": each.type,
+            "protocol_type": each.protocol_type,
+            "coordinator_id": each.coordinator_id,
+        }
+        for each in run_admin(arguments, work)
+        # Groups of other protocols (Connect's workers, ...) have no offsets; an empty name is that of offsets alone.
+        if each.protocol_type in ("", "consumer") or types
+    ]
+    wanted = {"group"}
+    if arguments.state is not None:
+        wanted.add("state")
+    if arguments.type is not None:
+        wanted.add("type")
+    if arguments.output in ("wide", "tsv", "table"):
+        wanted.update(each.key for each in LIST_COLUMNS)
+    columns = [each for each in LIST_COLUMNS if each.key in wanted]
+    show(rows, columns, arguments.output, heading=len(columns) > 1)
+    return 0
+
+
+async def chosen_groups(admin: Admin, arguments: argparse.Namespace) -> list[str]:
+    """The groups that `--group` or `--all-groups` name."""
+    if not arguments.all_groups:
+        return list(dict.fromkeys(arguments.group))
+    return [each.group_id for each in await admin.groups.list() if each.protocol_type in ("", "consumer")]
+
+
+def delete(arguments: argparse.Namespace) -> int:
+    async def work(admin: Admin) -> dict[str, KafkaError | None]:
+        return await admin.groups.delete(await chosen_groups(admin, arguments))
+
+    results = run_admin(arguments, work)
+    failures = {group: error for group, error in results.items() if error is not None}
+    if arguments.output is not None:
+        rows = [
+            {"group": group, "status": "Successful" if error is None else f"Error: {error}"}
+            for group, error in results.items()
+        ]
+        show(rows, (LIST_COLUMNS[0], DELETED_COLUMNS[2]), arguments.output)
+    else:
+        deleted = [f"'{group}'" for group in results if group not in failures]
+        if deleted:
+            print(f"Deletion of requested consumer groups ({', '.join(deleted)}) was successful.")
+    for group, error in failures.items():
+        print(f"odradek groups: group {group} could not be deleted: {error}", file=sys.stderr)
+    return 1 if failures else 0
+
+
+def delete_offsets(arguments: argparse.Namespace) -> int:
+    wanted = topic_partitions(arguments.topic)
+    group = arguments.group[0]
+
+    async def work(admin: Admin) -> dict[TopicPartition, KafkaError | None]:
+        return await admin.groups.delete_offsets(group, await partitions_of(admin, wanted))
+
+    results = run_admin(arguments, work)
+    rows: list[dict[str, Any]] = [
+        {"topic": key.topic, "partition": key.partition, "status": "Successful" if error is None else f"Error: {error}"}
+        for key, error in sorted(results.items())
+    ]
+    failed = [error for error in results.values() if error is not None]
+    show(rows, DELETED_COLUMNS, arguments.output)
+    if failed and arguments.output not in DOCUMENTS:
+        print(f"odradek groups: {len(failed)} offsets of group {group} were not deleted: {failed[0]}", file=sys.stderr)
+    return 1 if failed else 0
+
+
+async def partitions_of(admin: Admin, wanted: dict[str, list[int] | None]) -> list[TopicPartition]:
+    """Partitions by name; None stands for all of a topic. Raises CommandError for a topic that does not exist."""
+    from odradek.client.metadata import TopicInfo
+    from odradek.client.model import TopicPartition
+
+    unknown = [name for name, numbers in wanted.items() if numbers is None]
+    described = await admin.describe_topics(unknown) if unknown else {}
+    found: list[TopicPartition] = []
+    for name, numbers in wanted.items():
+        if numbers is None:
+            info = described[name]
+            if not isinstance(info, TopicInfo):
+                raise CommandError(str(info), info.code.name)
+            numbers = [each.partition for each in info.partitions]
+        found += [TopicPartition(name, each) for each in numbers]
+    return found
