@@ -12,6 +12,7 @@ from odradek.broker.producer_ids import ProducerIds
 from odradek.broker.transaction_markers import LocalMarkers, MarkerWriter, TransactionListener
 from odradek.broker.transaction_shard import Decide, TransactionShard
 from odradek.groups.placement import partition_for_group
+from odradek.metadata.features import TRANSACTION_VERSION, finalized
 from odradek.metadata.image import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, ClusterImage
 from odradek.replication.partition import Partition
 from odradek.transactions.connections import NewestConnections, StaleConnection
@@ -54,8 +55,8 @@ _COORDINATION_FAILURES = (
 )
 
 
-def transaction_settings(config: Configuration) -> TransactionSettings:
-    """The coordinator's settings as the broker is configured."""
+def transaction_settings(config: Configuration, transaction_version: Callable[[], int]) -> TransactionSettings:
+    """The coordinator's settings as the broker is configured; `transaction_version` is the level in force."""
     number = config.number
     return TransactionSettings(
         max_timeout_ms=number("transaction.max.timeout.ms"),
@@ -64,6 +65,7 @@ def transaction_settings(config: Configuration) -> TransactionSettings:
         abort_timed_out_interval_ms=number("transaction.abort.timed.out.transaction.cleanup.interval.ms"),
         append_timeout_ms=number("request.timeout.ms"),
         partition_verification=config.flag("transaction.partition.verification.enable"),
+        transaction_version=transaction_version,
     )
 
 
@@ -85,7 +87,7 @@ class TransactionRuntime:
         partitions: PartitionLookup,
         groups: TransactionListener,
     ) -> None:
-        self._settings = transaction_settings(config)
+        self._settings = transaction_settings(config, self._transaction_version)
         self._clock = clock
         self._loop = loop
         self._image = image
@@ -94,6 +96,9 @@ class TransactionRuntime:
         self._markers = LocalMarkers(self._writer, self._exists, loop)
         self._shards: dict[int, TransactionShard] = {}
         self._commits = NewestConnections(_REMEMBERED_COMMITTERS)
+
+    def _transaction_version(self) -> int:
+        return finalized(self._image()).levels.get(TRANSACTION_VERSION, TV_0)
 
     def _exists(self, topic: str, index: int) -> bool:
         return self._image().partition(topic, index) is not None

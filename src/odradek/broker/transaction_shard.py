@@ -134,7 +134,7 @@ class TransactionShard:
         if self._failure is not None:
             raise KafkaError(self._failure)
         now_ms = self._clock.now_ms()
-        version = self._settings.transaction_version
+        version = self._settings.transaction_version()
         records = []
         for record in outcome.records:
             key, value = encode_record(record, version)

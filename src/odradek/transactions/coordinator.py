@@ -252,7 +252,7 @@ class TransactionCoordinator:
     def _fence(self, transactional_id: str, transaction: Transaction, now_ms: int) -> Outcome:
         """Abort the ongoing transaction and fence its producer in one step (PrepareEpochFence, then PrepareAbort)."""
         assert may_follow(transaction.state, State.PREPARE_EPOCH_FENCE)
-        version = self._settings.transaction_version
+        version = self._settings.transaction_version()
         epoch = min(transaction.producer_epoch + 1, MAX_EPOCH)
         prepared = _advance(
             transaction,

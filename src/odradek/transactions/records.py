@@ -73,7 +73,8 @@ def encode_record(record: TransactionRecord, transaction_version: int = TV_2) ->
     found = record.value
     if found is None:
         return bytes(key), None
-    version = 1 if transaction_version > 0 else 0
+    # Below level 1 the older form is written, unless it has no room for what a client of level 2 has begun.
+    version = 1 if transaction_version > 0 or found.client_version or found.next_producer_id >= 0 else 0
     value = bytearray(_INT16.pack(version))
     TransactionLogValue(
         producer_id=found.producer_id,

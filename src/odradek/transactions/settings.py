@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from odradek.transactions.records import TV_2
+
+
+def _newest_version() -> int:
+    return TV_2
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,5 +31,5 @@ class TransactionSettings:
     """request.timeout.ms: how long an answer waits for the in-sync replicas."""
     partition_verification: bool = True
     """transaction.partition.verification.enable"""
-    transaction_version: int = TV_2
-    """The finalized level of the feature transaction.version."""
+    transaction_version: Callable[[], int] = _newest_version
+    """The level of the feature transaction.version that is in force now."""

@@ -39,7 +39,7 @@ class Shard:
 
     def obey(self, outcome: Outcome) -> Any:
         for record in outcome.records:
-            self.log.append(encode_record(record, self.settings.transaction_version))
+            self.log.append(encode_record(record, self.settings.transaction_version()))
             self.coordinator.replay(record)
         self.markers.extend(outcome.markers)
         return outcome.reply

@@ -382,7 +382,7 @@ def test_a_wall_clock_that_goes_back_does_not_reach_the_log(shard: Any) -> None:
 
 
 def test_fencing_below_transaction_version_2_keeps_the_old_records(shard: Any) -> None:
-    old = type(shard)(dataclasses.replace(TransactionSettings(), transaction_version=0))
+    old = type(shard)(dataclasses.replace(TransactionSettings(), transaction_version=lambda: 0))
     producer = producer_of(old.init())
     old.add(producer, 0)
     old.init()

@@ -52,13 +52,14 @@ def test_value_version_1_keeps_everything_but_the_last_epoch(transaction: Transa
 
 @given(transactions())
 def test_value_version_0_has_no_tagged_fields(transaction: Transaction) -> None:
+    transaction = transaction._replace(client_version=0, next_producer_id=NO_PRODUCER_ID)
     key, value = encode_record(TransactionRecord("id", transaction), transaction_version=0)
     assert value is not None
     assert value[:2] == b"\0\0"
     decoded = decode_record(key, value)
     assert decoded == TransactionRecord(
         "id",
-        transaction._replace(previous_producer_id=NO_PRODUCER_ID, next_producer_id=NO_PRODUCER_ID, client_version=0),
+        transaction._replace(previous_producer_id=NO_PRODUCER_ID),
     )
 
 
@@ -130,3 +131,9 @@ def test_every_state_but_the_fence_can_be_reached_and_left() -> None:
     assert not may_follow(State.PREPARE_ABORT, State.PREPARE_COMMIT)
     assert not may_follow(State.PREPARE_ABORT, State.COMPLETE_COMMIT)
     assert State.PREPARE_EPOCH_FENCE.title == "PrepareEpochFence"
+
+
+def test_what_the_older_form_has_no_room_for_is_written_in_the_newer_one() -> None:
+    transaction = Transaction(7, 0, 1, State.ONGOING, 5, client_version=2)
+    decoded = decode_record(*encode_record(TransactionRecord("tx", transaction), transaction_version=0))
+    assert decoded == TransactionRecord("tx", transaction)
