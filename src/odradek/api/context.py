@@ -16,6 +16,7 @@ from odradek.wire.produce import TopicKey
 
 if TYPE_CHECKING:
     from odradek.api.controller_service import ControllerService
+    from odradek.api.log_directory_service import LogDirectoryService
     from odradek.controller.configs import ConfigChange
     from odradek.groups.service import GroupService
     from odradek.metadata.described import Described
@@ -83,6 +84,7 @@ class Services:
     groups: GroupService
     transactions: TransactionService
     loggers: Loggers
+    log_directories: LogDirectoryService
     image: Callable[[], ClusterImage]
 
 

@@ -58,9 +58,7 @@ class BackgroundJobs:
 
     async def checkpoint(self) -> None:
         """Recovery points, log starts and high watermarks, so that a restart reads only what is new."""
-        self._directories.checkpoint_recovery_points()
-        self._directories.checkpoint_start_offsets()
-        self._directories.checkpoint_high_watermarks(self.high_watermarks())
+        await self._directories.checkpoint(self.high_watermarks())
 
     def high_watermarks(self) -> dict[tuple[str, int], int]:
         return {(p.topic, p.index): p.high_watermark for p in self._partitions.opened()}

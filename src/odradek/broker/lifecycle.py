@@ -17,12 +17,14 @@ from odradek.broker.controller_runtime import ControllerRuntime
 from odradek.broker.coordinator_shard import ShardClock
 from odradek.broker.dispatch import Dispatcher
 from odradek.broker.group_runtime import GroupRuntime, group_settings
+from odradek.broker.log_directory_runtime import LogDirectoryRuntime
 from odradek.broker.loggers import BrokerLoggers
 from odradek.broker.partitions import Partitions
 from odradek.broker.server import Server
 from odradek.broker.transaction_runtime import TransactionRuntime
 from odradek.log.config import LogConfig
-from odradek.log.directories import LogDirectories, LogDirectoryError
+from odradek.log.directories import LogDirectories
+from odradek.log.log_directory import LogDirectoryError
 from odradek.metadata.image import (
     GROUP_METADATA_TOPIC,
     TRANSACTION_STATE_TOPIC,
@@ -38,6 +40,7 @@ from odradek.ports.network import Network, TcpNetwork
 from odradek.ports.randomness import Random, SystemRandom
 from odradek.ports.store import MetadataStore, StoreError
 from odradek.replication.fetch_sessions import FetchSessions
+from odradek.wire.errors import KafkaError
 
 log = logging.getLogger("odradek.broker")
 
@@ -84,6 +87,7 @@ class Broker:
         "_dispatcher",
         "_groups",
         "_led",
+        "_log_directories",
         "_partitions",
         "_ports",
         "_server",
@@ -113,6 +117,7 @@ class Broker:
         except StoreError as error:
             raise StartError(f"metadata store: {error}", misconfigured=False) from error
         self._background.start()
+        self._log_directories.start()
         self._server.open()
         self.bootstrap = ",".join(f"{found.host or '127.0.0.1'}:{found.port}" for found in listeners[:1])
         log.info(
@@ -153,6 +158,10 @@ class Broker:
             self._partitions,
             self._groups,
         )
+        self._log_directories = LogDirectoryRuntime(
+            config, self._partitions, self._directories, ports.disk, lambda: self._controller.image
+        )
+        self._log_directories.on_recovered = lambda *_: self._lead(self._controller.image)
         slots = config.number("max.incremental.fetch.session.cache.slots")
         services = Services(
             node_id=config.node_id,
@@ -167,6 +176,7 @@ class Broker:
             groups=self._groups,
             transactions=self._transactions,
             loggers=BrokerLoggers(config.node_id),
+            log_directories=self._log_directories,
             image=lambda: self._controller.image,
         )
         self._dispatcher = Dispatcher(services, loop)
@@ -229,7 +239,13 @@ class Broker:
         for index in before - led:
             coordinator.resigned(index)
         for index in sorted(led - before):
-            partition = self._partitions.find(name, index)
+            try:
+                partition = self._partitions.find(name, index)
+            except KafkaError as error:
+                # Its log is checked after a crash, which ends in `on_recovered`, or its directory is offline.
+                log.info("%s-%d is not coordinated yet: %s", name, index, error.message)
+                led.discard(index)
+                continue
             if partition is not None:
                 coordinator.elected(partition)
         self._led[name] = led
@@ -239,6 +255,7 @@ class Broker:
         self._server.stop_listening()
         await self._dispatcher.drain(DRAIN_SECONDS)
         await self._background.stop()
+        await self._log_directories.stop()
         self._transactions.close()
         self._groups.close()
         self._server.close()

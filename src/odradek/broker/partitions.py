@@ -48,6 +48,11 @@ class Partitions:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         return found
 
+    def settings_of(self, topic: str) -> LogConfig | None:
+        """What the logs of the topic obey; None for a topic that does not exist."""
+        found = self._image.topics.get(topic)
+        return None if found is None else self._settings(found)
+
     def _touch(self, name: str, index: int) -> Partition | None:
         state = self._image.partition(name, index)
         if state is None or self._local_id not in state.replicas:

@@ -279,6 +279,10 @@ class LogDirectories:
     def directory_of(self, topic: str, partition: int) -> LogDirectory | None:
         return self._where.get((topic, partition))
 
+    def log(self, topic: str, partition: int) -> PartitionLog | None:
+        """The partition's log if it is open."""
+        return self._logs.get((topic, partition))
+
     def opened(self) -> list[PartitionLog]:
         return list(self._logs.values())
 

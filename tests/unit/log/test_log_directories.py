@@ -11,7 +11,8 @@ import pytest
 
 from odradek.log.checkpoints import MetaProperties, parse_offsets
 from odradek.log.config import LogConfig
-from odradek.log.directories import LogDirectories, LogDirectoryError
+from odradek.log.directories import LogDirectories
+from odradek.log.log_directory import LogDirectoryError
 from odradek.log.partition_log import PartitionLog
 from odradek.ports.disk import SystemDisk
 from odradek.ports.randomness import SeededRandom
