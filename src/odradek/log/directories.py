@@ -151,6 +151,11 @@ class LogDirectories:
                     directory.offline = f"{directory.path}: {error}"
             if directory.offline is not None:
                 self.report(f"log directory {directory.offline}")
+        for key, move in list(self.moves.items()):
+            try:
+                self._settle_move(key, move)
+            except OSError as error:
+                self._failed(move.path, error)
         self._check_any_online()
 
     def _load_directory(self, directory: LogDirectory, cluster_id: str, node_id: int) -> None:
@@ -198,26 +203,25 @@ class LogDirectories:
                 return stays is directory
         raise LogDirectoryError(f"{name} is in two log directories, {other.path} and {directory.path}: remove one")
 
-    def _settle_moves(self) -> None:
-        """Finish the exchange of replicas that were complete; others go on if what they copy is there."""
-        for key, move in list(self.moves.items()):
-            source = self._where.get(key)
-            if self._disk.exists(f"{move.path}/{TAKES_OVER}"):
-                del self.moves[key]
-                path = f"{move.directory.path}/{key[0]}-{key[1]}"
-                if source is not None:
-                    start = source.log_starts.get(key)
-                    self._doom(f"{source.path}/{key[0]}-{key[1]}", key, 0)
-                    source.forget(key)
-                    if start is not None:
-                        move.directory.log_starts[key] = start
-                self._disk.rename(move.path, path)
-                self._where[key] = move.directory
-                move.directory.known += 1
-                move.directory.unrecovered.add(key)
-            elif source is None and not any(directory.offline for directory in self._directories):
-                del self.moves[key]
-                self._doom(move.path, key, 0)
+    def _settle_move(self, key: TopicPartition, move: Move) -> None:
+        """Finish the exchange of a replica that was complete; any other goes on if what it copies is there."""
+        source = self._where.get(key)
+        if self._disk.exists(f"{move.path}/{TAKES_OVER}"):
+            del self.moves[key]
+            path = f"{move.directory.path}/{key[0]}-{key[1]}"
+            if source is not None:
+                start = source.log_starts.get(key)
+                self._doom(f"{source.path}/{key[0]}-{key[1]}", key, 0)
+                source.forget(key)
+                if start is not None:
+                    move.directory.log_starts[key] = start
+            self._disk.rename(move.path, path)
+            self._where[key] = move.directory
+            move.directory.known += 1
+            move.directory.unrecovered.add(key)
+        elif source is None and not any(directory.offline for directory in self._directories):
+            del self.moves[key]
+            self._doom(move.path, key, 0)
 
     def _check_identity(self, directory: LogDirectory, exists: bool, cluster_id: str, node_id: int) -> None:
         path = f"{directory.path}/{META_PROPERTIES}"

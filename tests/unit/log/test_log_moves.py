@@ -1,0 +1,240 @@
+"""Replicas that move between log directories: content, crashes at every step, what can come in between."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from odradek.log.config import LogConfig
+from odradek.log.directories import LogDirectories
+from odradek.log.moves import TAKES_OVER, future_name, parse_future_name
+from odradek.log.partition_log import PartitionLog
+from odradek.ports.disk import SystemDisk
+from odradek.ports.randomness import SeededRandom
+from odradek.wire.errors import ErrorCode, KafkaError
+from tests.unit.log.support import NOW, StandingClock, batch, produced, put
+
+TOPIC = b"t" * 16
+CONFIG = LogConfig(segment_bytes=1500, file_delete_delay_ms=0)
+
+
+class Crash(Exception):
+    """The process ends here."""
+
+
+class CrashingDisk(SystemDisk):
+    """Ends the process before its n-th change of names or files as a whole."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.left = -1
+        self.changes: list[str] = []
+
+    def _step(self, what: str) -> None:
+        self.changes.append(what)
+        if self.left == 0:
+            raise Crash(what)
+        self.left -= 1
+
+    def rename(self, source: str, target: str) -> None:
+        self._step(f"rename {source} {target}")
+        super().rename(source, target)
+
+    def write_atomic(self, path: str, data: Any, *, sync: bool = True) -> None:
+        self._step(f"write {path}")
+        super().write_atomic(path, data, sync=sync)
+
+    def remove(self, path: str) -> None:
+        self._step(f"remove {path}")
+        super().remove(path)
+
+
+def start(root: Path, disk: SystemDisk | None = None) -> LogDirectories:
+    made = LogDirectories(
+        disk or SystemDisk(), StandingClock(), SeededRandom(str(root)), [str(root / "a"), str(root / "b")]
+    )
+    made.load(cluster_id="c", node_id=1)
+    return made
+
+
+def open_partition(directories: LogDirectories) -> PartitionLog:
+    return directories.open("a-topic", 0, TOPIC, CONFIG)
+
+
+def content(log: PartitionLog) -> list[bytes]:
+    return [bytes(found) for found in log.read_batches(log.log_start_offset, log.end_offset)]
+
+
+def fill(log: PartitionLog, count: int = 40) -> None:
+    for sequence in range(count):
+        put(log, produced(7, sequence), epoch=sequence // 15)
+
+
+async def move(directories: LogDirectories, source: PartitionLog) -> PartitionLog:
+    while True:
+        while await directories.copy(source):
+            pass
+        moved = await directories.exchange(source)
+        if moved is not None:
+            return moved
+
+
+def other(directories: LogDirectories) -> Any:
+    held = directories.directory_of("a-topic", 0)
+    return next(directory for directory in directories.directories if directory is not held)
+
+
+def close(directories: LogDirectories, *, clean: bool = True) -> None:
+    asyncio.run(directories.close(clean=clean))
+
+
+def test_names() -> None:
+    name = future_name("t" * 249, 11, "0" * 32)
+    assert len(name) <= 255
+    assert parse_future_name(future_name("a-topic", 3, "0" * 32)) == ("a-topic", 3)
+    assert parse_future_name("a-topic-3") is None
+
+
+def test_a_move_keeps_everything(tmp_path: Path) -> None:
+    directories = start(tmp_path)
+    log = open_partition(directories)
+    fill(log)
+    log.advance_log_start(5)
+    before, target = content(log), other(directories)
+    directories.move(log, target, TOPIC)
+
+    async def with_appends() -> PartitionLog:
+        await directories.copy(log)
+        put(log, produced(7, 40), epoch=2)
+        return await move(directories, log)
+
+    moved = asyncio.run(with_appends())
+    assert content(moved)[: len(before)] == before
+    assert (moved.log_start_offset, moved.end_offset) == (5, 41)
+    assert directories.directory_of("a-topic", 0) is target
+    assert moved.leader_epochs.entries() == [(0, 5), (1, 15), (2, 30)]
+    assert put(moved, produced(7, 40)).duplicate, "the producers came along"
+    with pytest.raises(KafkaError):
+        put(log, batch())
+    assert directories.moves == {}
+    asyncio.run(directories.work(NOW + 1))
+    close(directories)
+    again = start(tmp_path)
+    assert content(open_partition(again)) == content(moved)
+    assert open_partition(again).log_start_offset == 5
+    close(again)
+
+
+def test_what_happens_to_the_source_meanwhile(tmp_path: Path) -> None:
+    directories = start(tmp_path)
+    log = open_partition(directories)
+    fill(log)
+    directories.move(log, other(directories), TOPIC)
+
+    async def scenario() -> PartitionLog:
+        await directories.copy(log)
+        log.truncate_to(20)
+        put(log, batch(3, value=b"other"), epoch=9)
+        await directories.copy(log)
+        log.advance_log_start(log.active_base_offset)
+        assert log.delete_old_segments(NOW, log.end_offset)
+        return await move(directories, log)
+
+    moved = asyncio.run(scenario())
+    assert moved.end_offset == 23
+    assert moved.log_start_offset == log.log_start_offset
+    assert b"other" in content(moved)[-1]
+    close(directories)
+
+
+def test_directories_that_cannot_be_moved_to(tmp_path: Path) -> None:
+    directories = start(tmp_path)
+    with pytest.raises(KafkaError) as caught:
+        directories.named("/nowhere")
+    assert caught.value.code == ErrorCode.LOG_DIR_NOT_FOUND
+    directories.directories[1].offline = "broken"
+    with pytest.raises(KafkaError) as caught:
+        directories.named(str(tmp_path / "b"))
+    assert caught.value.code == ErrorCode.KAFKA_STORAGE_ERROR
+    close(directories, clean=False)
+
+
+def test_cordoned_directories_get_no_new_replica(tmp_path: Path) -> None:
+    directories = start(tmp_path)
+    directories.cordoned = lambda: [str(tmp_path / "a")]
+    for partition in range(3):
+        directories.create("t", partition, TOPIC)
+        assert directories.directory_of("t", partition) is directories.directories[1]
+    directories.cordoned = lambda: ["*"]
+    directories.create("t", 3, TOPIC)
+    directories.prefer("t", 4, directories.directories[1])
+    directories.create("t", 4, TOPIC)
+    assert directories.directory_of("t", 4) is directories.directories[1]
+    close(directories)
+
+
+def test_a_deleted_topic_moves_nowhere(tmp_path: Path) -> None:
+    directories = start(tmp_path)
+    log = open_partition(directories)
+    fill(log)
+    directories.move(log, other(directories), TOPIC)
+    asyncio.run(directories.copy(log))
+    directories.delete("a-topic", 0, 0)
+    asyncio.run(directories.work(NOW + 1))
+    assert not list(tmp_path.glob("*/a-topic*"))
+    close(directories)
+
+
+def test_a_move_goes_on_after_a_restart(tmp_path: Path) -> None:
+    first = start(tmp_path)
+    log = open_partition(first)
+    fill(log)
+    before = content(log)
+    first.move(log, other(first), TOPIC)
+    asyncio.run(first.copy(log))
+    close(first, clean=False)
+    second = start(tmp_path)
+    assert list(second.moves) == [("a-topic", 0)]
+    moved = asyncio.run(move(second, open_partition(second)))
+    assert content(moved) == before
+    close(second)
+
+
+def test_a_crash_at_every_step_loses_nothing(tmp_path: Path) -> None:
+    step, crashes = 0, 0
+    while True:
+        root = tmp_path / str(step)
+        disk = CrashingDisk()
+        first = start(root, disk)
+        log = open_partition(first)
+        fill(log)
+        before = content(log)
+        target = other(first).path
+        first.move(log, other(first), TOPIC)
+        while asyncio.run(first.copy(log)):
+            pass
+        disk.left = step
+        try:
+            asyncio.run(first.exchange(log))
+        except Crash:
+            crashes += 1
+        else:
+            break
+        finally:
+            disk.left = -1
+            close(first, clean=False)
+        second = start(root)
+        found = open_partition(second)
+        assert content(found) == before, disk.changes[-1]
+        if second.moves:
+            assert content(asyncio.run(move(second, found))) == before
+        asyncio.run(second.work(NOW + 1))
+        assert (Path(target) / "a-topic-0").is_dir(), "the replica is where it was to go"
+        assert len(list(root.glob("*/a-topic-0"))) == 1
+        close(second)
+        step += 1
+    assert crashes >= 5
+    assert any(TAKES_OVER in change for change in disk.changes)
