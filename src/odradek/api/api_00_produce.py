@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable
 
-from odradek.api.context import RequestContext
+from odradek.api.context import ANONYMOUS, RequestContext
 from odradek.api.registry import api
 from odradek.api.transactional_produce import is_transactional, keep, refusals
 from odradek.log.append import RejectedRecords
@@ -97,6 +97,8 @@ def _produce(
         if failed:
             # The client asked for no answer; a closed connection is the only way to tell it, as in Kafka.
             context.connection.close("a produce request with acks=0 failed")
+        elif context.services.quotas.produce.active:
+            _throttle(context)
         return None
     if not waiting:
         return _encode(produced, context)
@@ -115,7 +117,18 @@ def _failed(index: int, error: KafkaError) -> ProducedPartition:
 
 
 def _encode(produced: Produced, context: RequestContext) -> list[Part]:
-    return [encode_response(context.version, context.correlation_id, produced)]
+    throttle_ms = _throttle(context) if context.services.quotas.produce.active else 0
+    return [encode_response(context.version, context.correlation_id, produced, throttle_ms)]
+
+
+def _throttle(context: RequestContext) -> int:
+    """Count the request against the client's quota, and make its connection pause if it is too much."""
+    services = context.services
+    now_ms = services.clock.monotonic() * 1000
+    throttle_ms = services.quotas.produce.record(ANONYMOUS, context.client_id or "", context.size, now_ms)
+    if throttle_ms:
+        context.connection.throttle(throttle_ms)
+    return throttle_ms
 
 
 def _when_committed(

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Iterable
 
-from odradek.api.context import RequestContext
+from odradek.api.context import ANONYMOUS, RequestContext
 from odradek.api.registry import api
 from odradek.log import cold_reads
 from odradek.ports.disk import FileRange
@@ -88,13 +88,24 @@ async def _warmed(reader: _Reader, cold: list[FileRange], context: RequestContex
 class _Reader:
     """One fetch: what it wants, and what was found at the last attempt."""
 
-    __slots__ = ("_context", "_found", "_incremental", "_request", "_session", "_size", "_wanted", "partitions")
+    __slots__ = (
+        "_context",
+        "_found",
+        "_incremental",
+        "_max_bytes",
+        "_request",
+        "_session",
+        "_size",
+        "_wanted",
+        "partitions",
+    )
 
     def __init__(self, request: FetchRequest, context: RequestContext) -> None:
         self._request = request
         self._context = context
         self._session: FetchSession | None = None
         self._incremental = False
+        self._max_bytes = self._most_bytes()
         self._wanted: Iterable[tuple[Place, FetchPartition]] = self._resolve()
         self._found: list[Found] = []
         self._size = 0
@@ -121,11 +132,18 @@ class _Reader:
         self._incremental = True
         return list(session.wanted.items())
 
+    def _most_bytes(self) -> int:
+        services = self._context.services
+        most = min(self._request.max_bytes, services.config.number("fetch.max.bytes"))
+        if services.quotas.fetch.active and self._request.replica_id < 0:
+            allowed = services.quotas.fetch.most_at_once(ANONYMOUS, self._context.client_id or "")
+            most = most if allowed is None else min(most, allowed)
+        return most
+
     def attempt(self, time_is_up: bool) -> int:
         """Read everything; 0 when the answer can go, else how many bytes it lacks."""
         request = self._request
-        config = self._context.services.config
-        left = min(request.max_bytes, config.number("fetch.max.bytes"))
+        left = self._max_bytes
         found: list[Found] = []
         partitions: list[Partition] = []
         size = 0
@@ -146,7 +164,7 @@ class _Reader:
         self._found = found
         self._size = size
         self.partitions = partitions
-        lacking = request.min_bytes - size
+        lacking = min(request.min_bytes, self._max_bytes) - size
         return 0 if lacking <= 0 or must_answer or not partitions else lacking
 
     def _partition(self, place: Place, current_leader_epoch: int) -> Partition:
@@ -174,6 +192,10 @@ class _Reader:
     def answer(self) -> list[Part]:
         """The frame for what the last attempt found."""
         session, context = self._session, self._context
+        if context.services.quotas.fetch.active and self._request.replica_id < 0:
+            throttle_ms = self._throttle()
+            if throttle_ms:
+                return self._throttled(throttle_ms)
         topics: dict[TopicKey, list[FetchedPartition]] = {}
         for place, code, read in self._found:
             if session is not None:
@@ -191,6 +213,27 @@ class _Reader:
             context.correlation_id,
             list(topics.items()),
             session_id=NO_SESSION if session is None else session.identifier,
+        )
+
+    def _throttle(self) -> int:
+        """Count the answer against the client's quota; milliseconds that it has to wait instead."""
+        context = self._context
+        services = context.services
+        now_ms = services.clock.monotonic() * 1000
+        return services.quotas.fetch.admit(ANONYMOUS, context.client_id or "", self._size, now_ms)
+
+    def _throttled(self, throttle_ms: int) -> list[Part]:
+        """An empty answer, after which the connection pauses; what was read comes with a later fetch."""
+        session, context = self._session, self._context
+        session_id = NO_SESSION
+        if session is not None and self._incremental:
+            session_id = session.identifier
+        elif session is not None:
+            # A session begins with an answer that names every partition.
+            context.services.fetch_sessions.end(session.identifier)
+        context.connection.throttle(throttle_ms)
+        return encode_response(
+            context.version, context.correlation_id, [], throttle_time_ms=throttle_ms, session_id=session_id
         )
 
 

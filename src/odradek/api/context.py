@@ -10,6 +10,7 @@ from odradek.metadata.image import ClusterImage
 from odradek.ports.clock import Clock
 from odradek.ports.disk import Disk
 from odradek.ports.randomness import Random
+from odradek.quotas.client_quotas import ClientQuotas
 from odradek.replication.fetch_sessions import FetchSessions
 from odradek.replication.partition import Partition
 from odradek.wire.produce import TopicKey
@@ -23,6 +24,10 @@ if TYPE_CHECKING:
     from odradek.transactions.service import TransactionService
 
 
+ANONYMOUS = "ANONYMOUS"
+"""The user of a connection without authentication, as Kafka's principal is called."""
+
+
 class Client(Protocol):
     """The connection that a request came on."""
 
@@ -31,6 +36,10 @@ class Client(Protocol):
     peer_host: str
     client_software_name: str
     client_software_version: str
+
+    def throttle(self, milliseconds: int) -> None:
+        """Serve nothing more that comes on it for that long; what is answered already goes out (KIP-219)."""
+        ...
 
     def close(self, reason: str) -> None: ...
 
@@ -84,6 +93,7 @@ class Services:
     groups: GroupService
     transactions: TransactionService
     loggers: Loggers
+    quotas: ClientQuotas
     log_directories: LogDirectoryService
     image: Callable[[], ClusterImage]
 
@@ -91,13 +101,21 @@ class Services:
 class RequestContext:
     """One request's circumstances."""
 
-    __slots__ = ("client_id", "connection", "correlation_id", "services", "version")
+    __slots__ = ("client_id", "connection", "correlation_id", "services", "size", "version")
 
     def __init__(
-        self, services: Services, version: int, correlation_id: int, client_id: str | None, connection: Client
+        self,
+        services: Services,
+        version: int,
+        correlation_id: int,
+        client_id: str | None,
+        connection: Client,
+        size: int = 0,
     ) -> None:
         self.services = services
         self.version = version
         self.correlation_id = correlation_id
         self.client_id = client_id
         self.connection = connection
+        self.size = size
+        """Bytes of the request."""

@@ -6,6 +6,7 @@ which file ranges leave through sendfile.
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from collections.abc import Callable
 from typing import Protocol
@@ -60,6 +61,7 @@ class Connection:
         "_frames",
         "_held",
         "_max_in_flight",
+        "_mutes",
         "_order",
         "_out",
         "_reading",
@@ -93,6 +95,7 @@ class Connection:
         self._order: deque[Pending] = deque()
         self._backlog: deque[bytearray] = deque()
         self._held: Pending | None = None
+        self._mutes = 0
         self._writing = False
         self._reading = True
         self.closed = False
@@ -115,9 +118,9 @@ class Connection:
                 self.close("closed by the peer")
                 return
             for frame in self._frames.received(received):
-                if self._held is not None or self._backlog:
-                    # A request that must not be overtaken is open; frames live in the receive buffer only until the
-                    # next read.
+                if self._held is not None or self._backlog or self._mutes:
+                    # A request that must not be overtaken is open, or the client has to pause; frames live in the
+                    # receive buffer only until the next read.
                     self._backlog.append(bytearray(frame))
                 else:
                     self._serve(frame)
@@ -169,7 +172,7 @@ class Connection:
         self._adjust_reading()
 
     def _serve_backlog(self) -> None:
-        while self._backlog and self._held is None:
+        while self._backlog and self._held is None and not self._mutes:
             self._serve(memoryview(self._backlog.popleft()))
 
     def _release(self) -> None:
@@ -179,10 +182,24 @@ class Connection:
             if parts:
                 self._out.extend(parts)
 
+    def throttle(self, milliseconds: int) -> None:
+        """Serve nothing more that comes here for that long; what is answered already goes out (KIP-219)."""
+        self._mutes += 1
+        asyncio.get_running_loop().call_later(milliseconds / 1000, self._unmute)
+
+    def _unmute(self) -> None:
+        self._mutes -= 1
+        if self._mutes or self.closed:
+            return
+        self._serve_backlog()
+        if self._out and not self._writing:
+            self._flush()
+        self._adjust_reading()
+
     def _adjust_reading(self) -> None:
         if self.closed:
             return
-        wanted = not self._writing and not self._backlog and len(self._order) < self._max_in_flight
+        wanted = not self._writing and not self._backlog and not self._mutes and len(self._order) < self._max_in_flight
         if wanted != self._reading:
             self._reading = wanted
             self._stream.watch_reads(self._readable if wanted else None)
@@ -246,7 +263,7 @@ class Connection:
     @property
     def idle(self) -> bool:
         """Whether nothing is being served or sent."""
-        return not self._order and not self._out and not self._backlog
+        return not self._order and not self._out and not self._backlog and not self._mutes
 
     def close(self, reason: str) -> None:
         """Drop the connection; answers that still wait are discarded when they come."""

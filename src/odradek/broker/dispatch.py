@@ -59,7 +59,7 @@ class Dispatcher:
             request, _end = found.decode(frame, position, version)
         except DecodeError as error:
             raise Disconnect(f"unreadable {found.key.name} request v{version}: {error}") from error
-        context = RequestContext(self._services, version, correlation_id, client_id, connection)
+        context = RequestContext(self._services, version, correlation_id, client_id, connection, len(frame))
         try:
             answer = found.handle(request, context)
         except Exception as error:  # noqa: BLE001 - whatever a handler raises costs this request only

@@ -39,6 +39,7 @@ from odradek.ports.disk import Disk, SystemDisk
 from odradek.ports.network import Network, TcpNetwork
 from odradek.ports.randomness import Random, SystemRandom
 from odradek.ports.store import MetadataStore, StoreError
+from odradek.quotas.client_quotas import ClientQuotas
 from odradek.replication.fetch_sessions import FetchSessions
 from odradek.wire.errors import KafkaError
 
@@ -90,6 +91,7 @@ class Broker:
         "_log_directories",
         "_partitions",
         "_ports",
+        "_quotas",
         "_server",
         "_transactions",
         "bootstrap",
@@ -162,6 +164,8 @@ class Broker:
             config, self._partitions, self._directories, ports.disk, lambda: self._controller.image
         )
         self._log_directories.on_recovered = lambda *_: self._lead(self._controller.image)
+        self._quotas = ClientQuotas(config.number("quota.window.num"), config.number("quota.window.size.seconds"))
+        self._quotas.update(self._controller.image.client_configs)
         slots = config.number("max.incremental.fetch.session.cache.slots")
         services = Services(
             node_id=config.node_id,
@@ -176,6 +180,7 @@ class Broker:
             groups=self._groups,
             transactions=self._transactions,
             loggers=BrokerLoggers(config.node_id),
+            quotas=self._quotas,
             log_directories=self._log_directories,
             image=lambda: self._controller.image,
         )
@@ -222,6 +227,8 @@ class Broker:
     def _on_image(self, old: ClusterImage, new: ClusterImage) -> None:
         self._partitions.apply(new)
         self._lead(new)
+        if new.client_configs is not old.client_configs:
+            self._quotas.update(new.client_configs)
         gone = [name for name, topic in old.topics.items() if name not in new.topics or new.topics[name].id != topic.id]
         if gone:
             self._groups.topics_deleted(gone)

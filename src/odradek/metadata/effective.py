@@ -67,6 +67,8 @@ EFFECTIVE_BROKER_CONFIGS = frozenset(
         "offsets.topic.segment.bytes",
         "port",
         "producer.id.expiration.ms",
+        "quota.window.num",
+        "quota.window.size.seconds",
         "request.timeout.ms",
         "security.inter.broker.protocol",
         "socket.request.max.bytes",

@@ -21,6 +21,7 @@ from odradek.api.context import RequestContext
 from odradek.api.transactional_produce import keep, refusals
 from odradek.log.append import AppendResult
 from odradek.metadata.image import ClusterImage, PartitionState, Topic
+from odradek.quotas.client_quotas import ClientQuotas
 from odradek.records.builder import BatchFields, encode_batch
 from odradek.transactions.connections import StaleConnection
 from odradek.transactions.events import ProducerResult
@@ -230,6 +231,7 @@ def produce_context(log: Log, verify_or_add: Any) -> Any:
         partitions=SimpleNamespace(require=require),
         transactions=SimpleNamespace(verify_or_add=verify_or_add),
         clock=SimpleNamespace(now_ms=lambda: 1),
+        quotas=ClientQuotas(11, 1),
     )
 
 
