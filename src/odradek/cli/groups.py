@@ -139,7 +139,7 @@ def list_groups(arguments: argparse.Namespace) -> int:
         {
             "group": each.group_id,
             "state": each.state,
-            "type": each.type,
+            "type": each.type.capitalize(),
             "protocol_type": each.protocol_type,
             "coordinator_id": each.coordinator_id,
         }

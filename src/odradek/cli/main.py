@@ -67,7 +67,8 @@ def tell_programs(error: CommandError, output: str | None) -> None:
     from odradek.cli.output import DOCUMENTS, show_document
 
     if output in DOCUMENTS:
-        show_document({"error": {"code": error.code, "message": str(error)}}, output)
+        message = str(error).removeprefix(f"{error.code}: ")
+        show_document({"error": {"code": error.code, "message": message}}, output)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
