@@ -1,7 +1,8 @@
-"""Transactions: Apache's tools against our broker, and what Apache's own broker does with a delayed EndTxn."""
+"""Transactions of Apache's tools and Python clients, and what Apache's own broker does with a delayed EndTxn."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 import uuid
@@ -9,7 +10,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka import TopicPartition as AioTopicPartition
 from confluent_kafka import Producer
+from kafka import KafkaProducer
 
 from odradek.wire.errors import ErrorCode
 from tests.integration.conftest import RawClient
@@ -134,3 +138,51 @@ def test_a_delayed_commit_commits_the_next_transaction_in_apache_kafka(apache_ka
     aborted, found = delayed_commit(apache_kafka)
     assert not aborted
     assert found == [b"first", b"second, aborted"]
+
+
+def test_aiokafka(bootstrap: str, unique_name: UniqueName) -> None:
+    topic, group = unique_name("tx"), unique_name("group")
+    client = RawClient(bootstrap)
+    create_topic(client, topic)
+
+    async def work() -> int:
+        producer = AIOKafkaProducer(bootstrap_servers=bootstrap, transactional_id=unique_name("id"))
+        await producer.start()
+        place = AioTopicPartition(topic, 0)
+        for turn in range(6):
+            await producer.begin_transaction()
+            await producer.send_and_wait(topic, b"%d" % turn)
+            await producer.send_offsets_to_transaction({place: turn + 1}, group)
+            if turn % 2:
+                await producer.abort_transaction()
+            else:
+                await producer.commit_transaction()
+        await producer.stop()
+        consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap, group_id=group)
+        await consumer.start()
+        found: int = await consumer.committed(place)
+        await consumer.stop()
+        return found
+
+    assert asyncio.run(work()) == 5
+    assert read_committed(client, topic) == [b"0", b"2", b"4"]
+    client.close()
+
+
+def test_kafka_python(bootstrap: str, unique_name: UniqueName) -> None:
+    topic = unique_name("tx")
+    client = RawClient(bootstrap)
+    create_topic(client, topic)
+    producer = KafkaProducer(bootstrap_servers=bootstrap, transactional_id=unique_name("id"))
+    producer.init_transactions()
+    for turn in range(6):
+        producer.begin_transaction()
+        producer.send(topic, b"%d" % turn)
+        if turn % 2:
+            producer.flush()
+            producer.abort_transaction()
+        else:
+            producer.commit_transaction()
+    producer.close()
+    assert read_committed(client, topic) == [b"0", b"2", b"4"]
+    client.close()

@@ -75,7 +75,18 @@ class TransactionRuntime:
     The broker tells it when it begins (`elected`) and ceases (`resigned`) to lead a partition of `__transaction_state`.
     """
 
-    __slots__ = ("_clock", "_commits", "_ids", "_image", "_loop", "_markers", "_settings", "_shards", "_writer")
+    __slots__ = (
+        "_clock",
+        "_commits",
+        "_config",
+        "_ids",
+        "_image",
+        "_loop",
+        "_markers",
+        "_settings",
+        "_shards",
+        "_writer",
+    )
 
     def __init__(
         self,
@@ -87,6 +98,7 @@ class TransactionRuntime:
         partitions: PartitionLookup,
         groups: TransactionListener,
     ) -> None:
+        self._config = config
         self._settings = transaction_settings(config, self._transaction_version)
         self._clock = clock
         self._loop = loop
@@ -207,9 +219,8 @@ class TransactionRuntime:
         return self.add_partitions(AddPartitions(transactional_id, *producer, frozenset((partition,))), connection)
 
     def _offsets_partition(self, group_id: str) -> int:
-        count = self._partition_count(GROUP_METADATA_TOPIC)
-        if not count:
-            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        """Also of a topic that is made only when somebody looks for the group's coordinator."""
+        count = self._partition_count(GROUP_METADATA_TOPIC) or self._config.number("offsets.topic.num.partitions")
         return partition_for_group(group_id, count)
 
     def verify_partitions(self, request: AddPartitions) -> Refusals:

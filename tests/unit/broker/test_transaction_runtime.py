@@ -411,3 +411,13 @@ async def test_a_partition_that_leaves_takes_its_waiting_markers_along(tmp_path:
         await written
     assert told.value.code is E.NOT_LEADER_OR_FOLLOWER
     broker.stop()
+
+
+@running
+async def test_offsets_can_be_added_before_their_topic_exists(tmp_path: Path) -> None:
+    broker = TransactionBroker(tmp_path, {"offsets.topic.num.partitions": "1"}).start()
+    producer = await broker.producer()
+    broker.image = broker.image.without_topics([OFFSETS])
+    assert broker.runtime.add_offsets("tx", producer, "g", 1).result() is E.NONE
+    assert broker.runtime.describe("tx").partitions == {(OFFSETS, 0)}
+    broker.stop()
