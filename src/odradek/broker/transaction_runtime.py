@@ -64,7 +64,6 @@ def transaction_settings(config: Configuration, transaction_version: Callable[[]
         remove_expired_interval_ms=number("transaction.remove.expired.transaction.cleanup.interval.ms"),
         abort_timed_out_interval_ms=number("transaction.abort.timed.out.transaction.cleanup.interval.ms"),
         append_timeout_ms=number("request.timeout.ms"),
-        partition_verification=config.flag("transaction.partition.verification.enable"),
         transaction_version=transaction_version,
     )
 
@@ -239,7 +238,7 @@ class TransactionRuntime:
         return self._verify(wanted, adds=adds, abortable=produce_version >= _ABORTABLE_PRODUCE_VERSION)
 
     def _verify(self, wanted: Verification, *, adds: bool, abortable: bool) -> Refusals | Awaitable[Refusals]:
-        if not adds and not self._settings.partition_verification:
+        if not adds and not self._config.flag("transaction.partition.verification.enable"):
             return {}
         request = AddPartitions(
             wanted.transactional_id,

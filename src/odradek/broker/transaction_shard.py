@@ -107,9 +107,13 @@ class TransactionShard:
         return found is not None and found.state in SETTLED
 
     def completion(self, transactional_id: str) -> asyncio.Future[None]:
-        """Done when the transaction that is being ended is complete, or the shard is gone."""
+        """Done when the transaction that is being ended, if one is, is complete, or the shard is gone."""
         future: asyncio.Future[None] = self._loop.create_future()
-        self._completions.setdefault(transactional_id, []).append(future)
+        found = self.check().transactions.get(transactional_id)
+        if found is not None and found.state in PREPARED:
+            self._completions.setdefault(transactional_id, []).append(future)
+        else:
+            future.set_result(None)
         return future
 
     # --- the way of a decision ---

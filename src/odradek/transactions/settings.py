@@ -29,7 +29,5 @@ class TransactionSettings:
     """
     append_timeout_ms: int = 30_000
     """request.timeout.ms: how long an answer waits for the in-sync replicas."""
-    partition_verification: bool = True
-    """transaction.partition.verification.enable"""
     transaction_version: Callable[[], int] = _newest_version
     """The level of the feature transaction.version that is in force now."""
