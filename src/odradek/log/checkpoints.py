@@ -10,8 +10,6 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
-import javaproperties
-
 RECOVERY_POINTS: Final = "recovery-point-offset-checkpoint"
 HIGH_WATERMARKS: Final = "replication-offset-checkpoint"
 LOG_START_OFFSETS: Final = "log-start-offset-checkpoint"
@@ -85,7 +83,7 @@ class MetaProperties(NamedTuple):
 def parse_meta_properties(data: bytes) -> MetaProperties:
     """Version 0 (broker.id, of ZooKeeper-based clusters) and version 1 (node.id)."""
     try:
-        found: dict[str, str] = javaproperties.loads(data.decode("latin-1"))
+        found = _properties(data.decode("latin-1"))
         version = found.get("version", "0")
         if version not in ("0", "1"):
             raise CorruptCheckpoint(f"unknown version {version}")
@@ -98,16 +96,41 @@ def parse_meta_properties(data: bytes) -> MetaProperties:
         raise CorruptCheckpoint(f"{META_PROPERTIES}: {error}") from error
 
 
+def _properties(text: str) -> dict[str, str]:
+    """Java's properties syntax. Raises ValueError."""
+    if "\\" in text:
+        import javaproperties  # a tenth of a start, and neither we nor Kafka write what needs it
+
+        escaped: dict[str, str] = javaproperties.loads(text)
+        return escaped
+    found = {}
+    for line in text.splitlines():
+        if line.strip() and line.lstrip()[0] not in "#!":
+            name, equals, value = line.partition("=")
+            if not equals:
+                name, _, value = line.partition(":")
+            found[name.strip()] = value.strip()
+    return found
+
+
 def format_meta_properties(properties: MetaProperties) -> bytes:
     fields = {"version": "1"}
     if properties.node_id is not None:
         fields["node.id"] = str(properties.node_id)
     if properties.cluster_id is not None:
-        fields["cluster.id"] = properties.cluster_id
+        fields["cluster.id"] = _escaped(properties.cluster_id)
     if properties.directory_id is not None:
         fields["directory.id"] = encode_uuid(properties.directory_id)
-    text: str = javaproperties.dumps(fields, timestamp=False)
-    return text.encode("latin-1")
+    return "".join(f"{name}={value}\n" for name, value in fields.items()).encode("latin-1")
+
+
+def _escaped(value: str) -> str:
+    if value.isascii() and value.isprintable() and not set(value) & set("\\ :=#!"):
+        return value
+    import javaproperties
+
+    text: str = javaproperties.escape(value)
+    return text
 
 
 def encode_uuid(uuid: bytes) -> str:

@@ -43,6 +43,10 @@ def test_meta_properties_of_both_versions() -> None:
         b"#\n#Sat Nov 21 08:00:00 UTC 2026\ncluster.id=abc\ndirectory.id=AAECAwQFBgcICQoLDA0ODw\nnode.id=1\nversion=1\n"
     )
     assert checkpoints.parse_meta_properties(kraft) == MetaProperties("abc", 1, UUID)
+    spaced = MetaProperties("a b:c=d\\e #!ü", 3, UUID)
+    assert checkpoints.parse_meta_properties(checkpoints.format_meta_properties(spaced)) == spaced
+    escaped = b"! by hand\n\n  cluster.id : a\\:b\nnode.id=1\nversion=1\n"
+    assert checkpoints.parse_meta_properties(escaped) == MetaProperties("a:b", 1, None)
     zookeeper = b"#\nversion=0\nbroker.id=2\ncluster.id=abc\n"
     assert checkpoints.parse_meta_properties(zookeeper) == MetaProperties("abc", 2, None)
     for broken in (b"version=7\n", b"version=1\nnode.id=x\n", b"version=1\ndirectory.id=short\n"):
