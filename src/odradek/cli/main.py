@@ -26,6 +26,9 @@ COMMANDS = {
     "groups": "list, describe and delete consumer groups, reset their offsets",
     "configs": "describe and alter configurations of topics, brokers and groups",
     "demo": "the main job on real flights: producer, broker, Spark query, consumer group, every total verified",
+    "offsets": "print the first, last or any offsets of topics by time",
+    "delete-records": "delete the oldest records of partitions",
+    "cluster": "tell the cluster's id, brokers and API versions",
     "completion": "print a shell completion script",
 }
 """Command -> what it does. `odradek.cli.COMMAND` has `configure(parser)` and `run(arguments) -> exit status`."""

@@ -1,0 +1,99 @@
+"""`odradek cluster`: id, brokers and API versions (Apache's kafka-cluster and kafka-broker-api-versions)."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Any, Final
+
+from odradek.cli.options import add_admin
+from odradek.cli.output import DOCUMENTS, Column, show, show_document
+from odradek.cli.session import run_admin
+
+if TYPE_CHECKING:
+    from odradek.client.admin import Admin
+
+ACTIONS: Final = ("describe", "cluster-id", "list-endpoints", "api-versions")
+BROKER_COLUMNS: Final = (
+    Column("ID", "id", 10),
+    Column("HOST", "host", 20),
+    Column("PORT", "port", 10),
+    Column("RACK", "rack", 10),
+    Column("CONTROLLER", "controller"),
+)
+API_COLUMNS: Final = (
+    Column("BROKER", "broker"),
+    Column("API", "api", 30),
+    Column("KEY", "key"),
+    Column("MIN", "min_version"),
+    Column("MAX", "max_version"),
+    Column("USABLE", "usable"),
+)
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "action", nargs="?", choices=ACTIONS, default="describe", help="describe (the default) tells id and brokers"
+    )
+    add_admin(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    return api_versions(arguments) if arguments.action == "api-versions" else describe(arguments)
+
+
+def describe(arguments: argparse.Namespace) -> int:
+    async def work(admin: Admin) -> dict[str, Any]:
+        found = await admin.describe_cluster()
+        brokers = [
+            {
+                "id": each.node_id,
+                "host": each.host,
+                "port": each.port,
+                "rack": each.rack,
+                "controller": each.node_id == found.controller_id,
+            }
+            for each in found.brokers
+        ]
+        return {"cluster_id": found.cluster_id, "controller_id": found.controller_id, "brokers": brokers}
+
+    found = run_admin(arguments, work)
+    if arguments.output in DOCUMENTS:
+        show_document(found, "json" if arguments.output == "jsonl" else arguments.output)
+        return 0
+    if arguments.action != "list-endpoints" and arguments.output != "tsv":
+        print(f"Cluster ID: {found['cluster_id']}")
+    if arguments.action != "cluster-id":
+        show(found["brokers"], BROKER_COLUMNS, arguments.output)
+    return 0
+
+
+def api_versions(arguments: argparse.Namespace) -> int:
+    """What each broker offers, and the version that this client would use."""
+
+    async def work(admin: Admin) -> list[dict[str, Any]]:
+        from odradek.wire.apis import APIS, request_class
+
+        rows: list[dict[str, Any]] = []
+        for broker in (await admin.describe_cluster()).brokers:
+            admin.cluster.connections.add_broker(broker)
+            connection = await admin.cluster.connections.get(broker.node_id)
+            for key, offered in sorted(connection.versions.items()):
+                usable = None
+                if key in APIS:
+                    ours = request_class(key)
+                    highest = min(offered.max_version, int(ours.MAX_VERSION))
+                    usable = highest if highest >= max(offered.min_version, int(ours.MIN_VERSION)) else None
+                rows.append(
+                    {
+                        "broker": broker.node_id,
+                        "api": APIS[key].name if key in APIS else "UNKNOWN",
+                        "key": key,
+                        "min_version": offered.min_version,
+                        "max_version": offered.max_version,
+                        "usable": usable,
+                    }
+                )
+        return rows
+
+    show(run_admin(arguments, work), API_COLUMNS, arguments.output)
+    return 0
