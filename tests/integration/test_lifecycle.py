@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from odradek.wire.messages import metadata
+from odradek.wire.messages import fetch, metadata
 
 MakeBroker = Callable[..., Any]
 Connect = Callable[[str], Any]
@@ -99,3 +99,17 @@ def test_the_log_can_be_json(tmp_path: Path) -> None:
     result = serve("--data-dir", str(tmp_path), "--listen", "256.0.0.1:0", "--log-format", "json")
     assert result.returncode == 2
     assert "cannot listen on 256.0.0.1:0" in result.stderr
+
+
+def test_a_stop_does_not_wait_for_consumers_that_wait_for_records(make_broker: MakeBroker, connect: Connect) -> None:
+    broker = make_broker().start()
+    client = connect(broker.bootstrap)
+    auto_create(client, "t")
+    wanted = fetch.FetchRequestTopic("t", partitions=[fetch.FetchRequestPartition(0, partition_max_bytes=1000)])
+    client.send(
+        fetch.FetchRequest(max_wait_ms=60_000, min_bytes=1, max_bytes=1000, session_epoch=-1, topics=[wanted]), 12
+    )
+    assert connect(broker.bootstrap).call(metadata.MetadataRequest(None), 12).brokers, "the fetch was served before"
+    broker.stop()
+    assert client.is_closed_by_peer()
+    assert (broker.data_dir / ".kafka_cleanshutdown").exists()

@@ -22,11 +22,13 @@ JOIN_BYTES = 16384
 class Pending:
     """The place in the queue of an answer that is not there yet."""
 
-    __slots__ = ("_connection", "overtaking", "parts", "ready")
+    __slots__ = ("_connection", "abandon", "overtaking", "parts", "ready")
 
-    def __init__(self, connection: Connection, overtaking: bool) -> None:
+    def __init__(self, connection: Connection, overtaking: bool, abandon: Callable[[], object] | None = None) -> None:
         self._connection = connection
         self.overtaking = overtaking
+        self.abandon = abandon
+        """Stops the waiting when nobody is left to be answered; None for what has to run to its end."""
         self.parts: list[Part] | None = None
         self.ready = False
 
@@ -271,6 +273,9 @@ class Connection:
             return
         self.closed = True
         self._out.clear()
+        for pending in self._order:
+            if not pending.ready and pending.abandon is not None:
+                pending.abandon()
         self._order.clear()
         self._backlog.clear()
         self._held = None

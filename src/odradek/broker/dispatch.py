@@ -42,7 +42,7 @@ class Dispatcher:
     def __init__(self, services: Services, loop: asyncio.AbstractEventLoop) -> None:
         self._services = services
         self._loop = loop
-        self._tasks: set[asyncio.Future[Any]] = set()
+        self._tasks: dict[asyncio.Future[Any], ApiKey] = {}
 
     def __call__(self, frame: memoryview, connection: Connection) -> list[Part] | Pending | None:
         try:
@@ -86,12 +86,12 @@ class Dispatcher:
         connection: Connection,
         answer: Awaitable[Any],
     ) -> Pending:
-        pending = Pending(connection, found.overtaking)
         future = asyncio.ensure_future(answer, loop=self._loop)
-        self._tasks.add(future)
+        pending = Pending(connection, found.overtaking, future.cancel if found.key == ApiKey.FETCH else None)
+        self._tasks[future] = found.key
 
         def done(finished: asyncio.Future[Any]) -> None:
-            self._tasks.discard(finished)
+            del self._tasks[finished]
             if finished.cancelled():
                 connection.close("the broker stops")
                 return
@@ -129,8 +129,14 @@ class Dispatcher:
         return [encode_response(response, found.key, context.version, context.correlation_id)]
 
     async def drain(self, timeout: float) -> None:
-        """Wait for the requests being served, then cancel what still waits."""
+        """Wait for the requests being served, then cancel what still waits. Nobody waits for fetches that wait
+        themselves.
+        """
+        for task, key in list(self._tasks.items()):
+            if key == ApiKey.FETCH:
+                task.cancel()
+        await asyncio.sleep(0)
         if self._tasks:
-            await asyncio.wait(self._tasks, timeout=timeout)
+            await asyncio.wait(list(self._tasks), timeout=timeout)
         for task in list(self._tasks):
             task.cancel()

@@ -78,7 +78,13 @@ class Server:
         self.reasons: list[str] = []
         self.extra: list[Part] = []
         self.connection = Connection(
-            self.stream, self.dispatch, 1, "PLAINTEXT", max_frame_bytes, max_in_flight, lambda _, why: self.reasons.append(why)
+            self.stream,
+            self.dispatch,
+            1,
+            "PLAINTEXT",
+            max_frame_bytes,
+            max_in_flight,
+            lambda _, why: self.reasons.append(why),
         )
 
     def dispatch(self, frame: memoryview, connection: Connection) -> list[Part] | Pending | None:
@@ -191,3 +197,14 @@ def test_any_window_of_the_socket_sends_the_same_bytes(
             server.stream.write_callback()
         server.stream.deliver()
     assert bytes(server.stream.sent) == b"".join(b"q%d" % i + one for i in range(answers))
+
+
+def test_a_closed_connection_gives_up_what_it_waited_for() -> None:
+    server = Server()
+    abandoned: list[str] = []
+    server.stream.deliver(b"wait1", b"wait2")
+    server.waiting[b"wait1"].abandon = lambda: abandoned.append("wait1")
+    server.waiting[b"wait2"].answer([b"2"])
+    server.waiting[b"wait2"].abandon = lambda: abandoned.append("wait2")
+    server.connection.close("gone")
+    assert abandoned == ["wait1"]
