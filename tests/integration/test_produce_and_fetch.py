@@ -137,6 +137,17 @@ def test_wrong_acks_and_unknown_partitions_are_refused(topic: Topic) -> None:
     assert topic.fetch(0, 13).error_code == ErrorCode.UNKNOWN_TOPIC_ID
 
 
+def test_clients_cannot_write_to_the_topics_of_coordinators(topic: Topic) -> None:
+    asked = metadata.MetadataRequest([metadata.MetadataRequestTopic(name="__consumer_offsets")])
+    (made,) = topic.client.call(asked, 4).topics
+    assert made.error_code == 0
+    request = topic.produce_request(9, b"a")
+    request.topic_data[0].name = "__consumer_offsets"
+    (answer,) = topic.client.call(request, 9).responses[0].partition_responses
+    assert answer.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert answer.base_offset == -1
+
+
 def test_a_damaged_batch_is_refused_and_nothing_of_it_is_kept(topic: Topic) -> None:
     request = topic.produce_request(9, b"damaged")
     records = request.topic_data[0].partition_data[0].records

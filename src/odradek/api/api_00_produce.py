@@ -15,6 +15,7 @@ from odradek.api.registry import api
 from odradek.api.transactional_produce import is_transactional, keep, refusals
 from odradek.log.append import RejectedRecords
 from odradek.log.partition_log import AppendResult
+from odradek.metadata.image import INTERNAL_TOPICS
 from odradek.ports.network import Part
 from odradek.replication.partition import Partition
 from odradek.transactions.service import Refusals
@@ -23,6 +24,8 @@ from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.produce import ProducedPartition, ProduceRequest, TopicKey, decode_request, encode_response
 
 ALL = -1
+_ADMIN_CLIENT = "__admin_client"
+"""The client id for which Kafka lets records into the topics that its coordinators live in."""
 _VALID_ACKS = (ALL, 0, 1)
 
 Produced = list[tuple[TopicKey, list[ProducedPartition]]]
@@ -79,6 +82,10 @@ def _produce(
                 partition = require(topic, index)
                 if records is None:
                     raise KafkaError(ErrorCode.CORRUPT_MESSAGE)
+                if partition.topic in INTERNAL_TOPICS and context.client_id != _ADMIN_CLIENT:
+                    raise KafkaError(
+                        ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot append to internal topic {partition.topic}"
+                    )
                 if refused is None:
                     if is_transactional(records):
                         raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
