@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
@@ -26,6 +25,7 @@ from odradek.transactions.events import (
     ProducerResult,
     TransactionDescription,
 )
+from odradek.transactions.id_patterns import id_matcher
 from odradek.transactions.records import TV_0, TV_2
 from odradek.transactions.service import (
     ListFilter,
@@ -300,12 +300,8 @@ class TransactionRuntime:
 
     def list_transactions(self, wanted: ListFilter) -> Listings:
         states, unknown = states_of(wanted.states)
-        matches = None
-        if wanted.transactional_id_pattern:
-            try:
-                matches = re.compile(wanted.transactional_id_pattern).fullmatch
-            except re.error as error:
-                raise KafkaError(ErrorCode.INVALID_REGULAR_EXPRESSION, str(error)) from error
+        pattern = wanted.transactional_id_pattern
+        matches = id_matcher(pattern) if pattern else None
         if any(shard.is_loading for shard in self._shards.values()):
             raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         now_ms = self._clock.now_ms()
