@@ -71,6 +71,7 @@ async def _commit(
         offsets,
         request.retention_time_ms,
         ErrorCode.GROUP_ID_NOT_FOUND if context.version >= 9 else ErrorCode.ILLEGAL_GENERATION,
+        context.version,
     )
     try:
         return await context.services.groups.commit_offsets(commit)

@@ -79,7 +79,9 @@ async def _group(
                 ids[name] = topic.topic_id
                 topics.append((name, topic.partition_indexes))
     try:
-        found = await context.services.groups.fetch_offsets(group.group_id, topics, require_stable)
+        found = await context.services.groups.fetch_offsets(
+            group.group_id, topics, require_stable, (group.member_id, group.member_epoch)
+        )
     except KafkaError as error:
         return OffsetFetchResponseGroup(group.group_id, error_code=error.code)
     if group.topics is None and by_id:

@@ -18,7 +18,7 @@ from odradek.wire.messages.describe_groups import (
 )
 
 _READ, _DELETE, _DESCRIBE, _DESCRIBE_CONFIGS, _ALTER_CONFIGS = 3, 6, 8, 10, 11
-_ALL_OPERATIONS = 1 << _READ | 1 << _DELETE | 1 << _DESCRIBE | 1 << _DESCRIBE_CONFIGS | 1 << _ALTER_CONFIGS
+ALL_GROUP_OPERATIONS = 1 << _READ | 1 << _DELETE | 1 << _DESCRIBE | 1 << _DESCRIBE_CONFIGS | 1 << _ALTER_CONFIGS
 
 
 @api(ApiKey.DESCRIBE_GROUPS)
@@ -27,7 +27,7 @@ def handle(request: DescribeGroupsRequest, context: RequestContext) -> DescribeG
     if request.include_authorized_operations:
         for group in groups:
             if group.error_code == ErrorCode.NONE:
-                group.authorized_operations = _ALL_OPERATIONS
+                group.authorized_operations = ALL_GROUP_OPERATIONS
     return DescribeGroupsResponse(groups=groups)
 
 

@@ -6,11 +6,16 @@ import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from odradek.broker.config import ConfigError
 from odradek.broker.coordinator_shard import ShardClock
 from odradek.broker.group_shard import GroupShard
+from odradek.groups.assignors import ASSIGNOR_CLASSES, ASSIGNORS
 from odradek.groups.coordinator import GroupCoordinator
 from odradek.groups.events import (
     CommitRequest,
+    ConsumerGroupDescription,
+    ConsumerHeartbeat,
+    ConsumerHeartbeatResult,
     GroupDescription,
     GroupListing,
     JoinRequest,
@@ -23,6 +28,7 @@ from odradek.groups.events import (
 from odradek.groups.placement import partition_for_group
 from odradek.groups.service import TopicOffsets
 from odradek.groups.settings import GroupSettings
+from odradek.metadata.image import ClusterImage, Topic
 from odradek.ports.clock import Clock
 from odradek.ports.randomness import Random
 from odradek.replication.partition import Partition
@@ -44,28 +50,49 @@ def group_settings(config: Configuration) -> GroupSettings:
         offsets_retention_ms=number("offsets.retention.minutes") * 60_000,
         offsets_retention_check_interval_ms=number("offsets.retention.check.interval.ms"),
         offset_commit_timeout_ms=number("offsets.commit.timeout.ms"),
+        consumer_session_timeout_ms=number("group.consumer.session.timeout.ms"),
+        consumer_heartbeat_interval_ms=number("group.consumer.heartbeat.interval.ms"),
+        consumer_assignment_interval_ms=number("group.consumer.assignment.interval.ms"),
+        consumer_max_size=number("group.consumer.max.size"),
+        consumer_assignors=_assignors(config.words("group.consumer.assignors")),
+        consumer_migration_policy=config.text("group.consumer.migration.policy"),
+        unsettled_heartbeat_interval_ms=number("odradek.group.unsettled.heartbeat.interval.ms"),
+        new_partitions_from_start=config.flag("odradek.group.new.partitions.from.start"),
     )
+
+
+def _assignors(names: Sequence[str]) -> tuple[str, ...]:
+    """By name or by Kafka's class name; others cannot be had here. Raises ConfigError."""
+    found = tuple(ASSIGNOR_CLASSES.get(name, name) for name in names)
+    unknown = [name for name in found if name not in ASSIGNORS]
+    if unknown or not found:
+        raise ConfigError(
+            f"group.consumer.assignors: {', '.join(unknown) or 'empty'}; there are {', '.join(ASSIGNORS)}"
+        )
+    return found
 
 
 class GroupRuntime:
     """Serves `groups.service.GroupService`.
 
     The broker tells it when it begins (`elected`) and ceases (`resigned`) to lead a partition of
-    `__consumer_offsets`, and when topics are deleted.
+    `__consumer_offsets`, and when topics come, go or grow.
     """
 
-    __slots__ = ("_clock", "_loop", "_partition_count", "_random", "_settings", "_shards")
+    __slots__ = ("_clock", "_image", "_loop", "_partition_count", "_random", "_settings", "_shards")
 
     def __init__(
         self,
         settings: GroupSettings,
         partition_count: Callable[[], int],
+        image: Callable[[], ClusterImage],
         clock: Clock,
         random: Random,
         loop: asyncio.AbstractEventLoop,
     ) -> None:
         self._settings = settings
         self._partition_count = partition_count
+        self._image = image
         self._clock = ShardClock(clock)
         self._random = random
         self._loop = loop
@@ -76,7 +103,7 @@ class GroupRuntime:
     def elected(self, partition: Partition) -> None:
         """Load the partition's groups and coordinate them; a shard that is there already stays."""
         if partition.index not in self._shards:
-            coordinator = GroupCoordinator(self._settings, self._random)
+            coordinator = GroupCoordinator(self._settings, self._random, self._image)
             shard = GroupShard(partition, coordinator, self._settings, self._clock, self._loop)
             self._shards[partition.index] = shard
             shard.load()
@@ -96,6 +123,12 @@ class GroupRuntime:
         for shard in self._shards.values():
             if not shard.is_loading:
                 shard.run(lambda coordinator, _now_ms, _token: coordinator.topics_deleted(names))
+
+    def topics_changed(self, topics: Sequence[str], grown: Sequence[tuple[Topic, int]]) -> None:
+        """`grown` are those that have more partitions now, with the number that they had."""
+        for shard in self._shards.values():
+            if not shard.is_loading:
+                shard.run(lambda coordinator, now_ms, _token: coordinator.topics_changed(now_ms, topics, grown))
 
     def transaction_ended(self, index: int, producer_id: int, last_offset: int, *, committed: bool) -> None:
         """A transaction's marker was appended to a partition at `last_offset`."""
@@ -119,7 +152,12 @@ class GroupRuntime:
     def sync(self, request: SyncRequest) -> asyncio.Future[SyncResult]:
         if not request.group_id:
             raise KafkaError(ErrorCode.INVALID_GROUP_ID)
-        return self._shard(request.group_id).run(lambda shard, _, token: shard.sync(token, request))
+        return self._shard(request.group_id).run(lambda shard, now_ms, token: shard.sync(now_ms, token, request))
+
+    def consumer_heartbeat(self, request: ConsumerHeartbeat) -> asyncio.Future[ConsumerHeartbeatResult]:
+        return self._shard(request.group_id).run(
+            lambda shard, now_ms, token: shard.consumer_heartbeat(now_ms, token, request)
+        )
 
     def heartbeat(self, group_id: str, member_id: str, group_instance_id: str | None, generation_id: int) -> ErrorCode:
         if not group_id:
@@ -152,11 +190,15 @@ class GroupRuntime:
         )
 
     def fetch_offsets(
-        self, group_id: str, topics: Sequence[tuple[str, Sequence[int]]] | None, require_stable: bool
+        self,
+        group_id: str,
+        topics: Sequence[tuple[str, Sequence[int]]] | None,
+        require_stable: bool,
+        member: tuple[str | None, int] = (None, -1),
     ) -> asyncio.Future[TopicOffsets]:
-        return self._shard(group_id).read(
-            lambda shard: shard.fetch_offsets(group_id, topics, require_stable=require_stable)
-        )
+        shard = self._shard(group_id)
+        shard.check().check_fetch(group_id, *member)
+        return shard.read(lambda found: found.fetch_offsets(group_id, topics, require_stable=require_stable))
 
     def delete_offsets(self, group_id: str, partitions: Sequence[tuple[str, int]]) -> asyncio.Future[list[ErrorCode]]:
         if not group_id:
@@ -180,6 +222,12 @@ class GroupRuntime:
         coordinator = shard.check()
         shard.flush()
         return coordinator.describe_groups([group_id])[0]
+
+    def describe_consumer_group(self, group_id: str) -> ConsumerGroupDescription:
+        shard = self._shard(group_id)
+        coordinator = shard.check()
+        shard.flush()
+        return coordinator.describe_consumer_group(group_id)
 
     def list_groups(self, states: Sequence[str], types: Sequence[str]) -> list[GroupListing]:
         found: list[GroupListing] = []

@@ -150,7 +150,14 @@ class Broker:
     def _start_services(self) -> None:
         config, ports = self._config, self._ports
         loop = asyncio.get_running_loop()
-        self._groups = GroupRuntime(group_settings(config), self._offsets_partitions, ports.clock, ports.random, loop)
+        self._groups = GroupRuntime(
+            group_settings(config),
+            self._offsets_partitions,
+            lambda: self._controller.image,
+            ports.clock,
+            ports.random,
+            loop,
+        )
         self._transactions = TransactionRuntime(
             config,
             ShardClock(ports.clock),
@@ -232,6 +239,24 @@ class Broker:
         gone = [name for name, topic in old.topics.items() if name not in new.topics or new.topics[name].id != topic.id]
         if gone:
             self._groups.topics_deleted(gone)
+        if new.topics is not old.topics:
+            self._tell_groups(old, new)
+
+    def _tell_groups(self, old: ClusterImage, new: ClusterImage) -> None:
+        """Which topics came, went or grew."""
+        changed = [name for name in old.topics if name not in new.topics]
+        grown: list[tuple[Topic, int]] = []
+        for name, topic in new.topics.items():
+            before = old.topics.get(name)
+            if before is topic:
+                continue
+            if before is None or before.id != topic.id:
+                changed.append(name)
+            elif len(before.partitions) != len(topic.partitions):
+                changed.append(name)
+                grown.append((topic, len(before.partitions)))
+        if changed:
+            self._groups.topics_changed(changed, grown)
 
     def _lead(self, image: ClusterImage) -> None:
         """Tell the coordinators which partitions of their topics are led here."""
@@ -260,11 +285,12 @@ class Broker:
     async def stop(self) -> None:
         """Finish what is being served, make everything durable, mark the logs as clean."""
         self._server.stop_listening()
+        # Members that wait for others to join would be waited for: they are told at once to look elsewhere.
+        self._groups.close()
         await self._dispatcher.drain(DRAIN_SECONDS)
         await self._background.stop()
         await self._log_directories.stop()
         self._transactions.close()
-        self._groups.close()
         self._server.close()
         await self._directories.close(clean=True, high_watermarks=self._background.high_watermarks())
         try:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeAlias
 
+from odradek.groups.consumer_records import TopicPartitions
 from odradek.groups.records import GroupRecord
 from odradek.wire.errors import ErrorCode
 
@@ -86,6 +87,35 @@ class LeftMember(NamedTuple):
     error: ErrorCode
 
 
+class ConsumerHeartbeat(NamedTuple):
+    """ConsumerGroupHeartbeat. What has not changed since the last one is None (the timeout: -1).
+
+    An epoch of 0 joins, -1 leaves, -2 leaves a static member's place to its successor.
+    """
+
+    group_id: str
+    member_id: str
+    member_epoch: int
+    instance_id: str | None
+    rack_id: str | None
+    client_id: str
+    client_host: str
+    rebalance_timeout_ms: int
+    topics: tuple[str, ...] | None
+    regex: str | None
+    server_assignor: str | None
+    owned: TopicPartitions | None
+
+
+class ConsumerHeartbeatResult(NamedTuple):
+    """`assignment` is None when the member knows it already."""
+
+    member_id: str
+    member_epoch: int
+    heartbeat_interval_ms: int = 0
+    assignment: TopicPartitions | None = None
+
+
 class OffsetToCommit(NamedTuple):
     """One partition of an OffsetCommit; `leader_epoch` is -1 when unknown."""
 
@@ -102,7 +132,7 @@ class CommitRequest(NamedTuple):
 
     `generation_id` is -1 for commits from outside of the group's membership. `retention_ms` is -1 unless the client
     sent one (versions 2 to 4). `unknown_group_error` is what an unknown group with a generation answers: it depends
-    on the version.
+    on the version. Members of consumer groups need version 9.
     """
 
     group_id: str
@@ -112,6 +142,7 @@ class CommitRequest(NamedTuple):
     offsets: Sequence[OffsetToCommit]
     retention_ms: int = -1
     unknown_group_error: ErrorCode = ErrorCode.ILLEGAL_GENERATION
+    api_version: int = 9
 
 
 class FetchedOffset(NamedTuple):
@@ -151,6 +182,33 @@ class GroupDescription(NamedTuple):
     members: Sequence[DescribedMember] = ()
 
 
+class ConsumerMemberDescription(NamedTuple):
+    member_id: str
+    instance_id: str | None
+    rack_id: str | None
+    epoch: int
+    client_id: str
+    client_host: str
+    topics: Sequence[str]
+    regex: str | None
+    assignment: TopicPartitions
+    target: TopicPartitions
+    is_classic: bool
+
+
+class ConsumerGroupDescription(NamedTuple):
+    """A KIP-848 group; `error` is GROUP_ID_NOT_FOUND when there is none of this id."""
+
+    error: ErrorCode
+    group_id: str
+    state: str = ""
+    epoch: int = 0
+    assignment_epoch: int = 0
+    assignor: str = ""
+    members: Sequence[ConsumerMemberDescription] = ()
+    message: str | None = None
+
+
 class AssignmentStored(NamedTuple):
     """The leader's assignment is in the log: the generation becomes stable."""
 
@@ -178,7 +236,18 @@ class GroupStored(NamedTuple):
     group_id: str
 
 
-Continuation: TypeAlias = AssignmentStored | StaticMemberStored | GroupStored
+class Downgraded(NamedTuple):
+    """A consumer group's last member with the new protocol has gone: its records are a classic group's now.
+
+    Members' protocols are not all in the record. Without `rebalance` the members' assignments stand.
+    """
+
+    group_id: str
+    protocols: dict[str, Protocols]
+    rebalance: bool
+
+
+Continuation: TypeAlias = AssignmentStored | StaticMemberStored | GroupStored | Downgraded
 
 
 class Outcome(NamedTuple):

@@ -17,6 +17,7 @@ from odradek.groups.classic import ClassicGroup, ClassicMember, GroupState, Repl
 from odradek.groups.events import (
     NOTHING,
     AssignmentStored,
+    Downgraded,
     GroupStored,
     JoinRequest,
     JoinResult,
@@ -98,7 +99,7 @@ class Rebalances:
     # --- JoinGroup ---
 
     def join(self, now_ms: int, token: Token, request: JoinRequest) -> Outcome:
-        refused = self._refusal(request)
+        refused = self.refusal(request)
         if refused is not None:
             return Outcome(now=[(token, JoinResult(refused, request.member_id))])
         group = self.groups.get(request.group_id)
@@ -123,7 +124,8 @@ class Rebalances:
             outcome = outcome._replace(records=[record], then=GroupStored(group.group_id))
         return self.take(outcome)
 
-    def _refusal(self, request: JoinRequest) -> ErrorCode | None:
+    def refusal(self, request: JoinRequest) -> ErrorCode | None:
+        """What is wrong with the request whatever the group is."""
         if not request.group_id:
             return ErrorCode.INVALID_GROUP_ID
         settings = self.settings
@@ -503,6 +505,19 @@ class Rebalances:
         if len(group.members) > self.settings.max_size:
             return self._prepare(now_ms, group)
         return NOTHING
+
+    def downgraded(self, now_ms: int, then: Downgraded) -> Outcome:
+        """A consumer group has become this classic one; its members have to agree on a generation of their own."""
+        group = self.groups.get(then.group_id)
+        if group is None or group.state is not _STABLE:
+            return NOTHING
+        for member in group.members.values():
+            known = then.protocols.get(member.member_id, member.protocols)
+            group.set_protocols(
+                member, known, session_ms=member.session_timeout_ms, rebalance_ms=member.rebalance_timeout_ms
+            )
+            self._schedule_session(now_ms, group, member.member_id, member.session_timeout_ms)
+        return self._prepare(now_ms, group) if then.rebalance else NOTHING
 
     def unload(self, now_ms: int, group: ClassicGroup) -> None:
         """This broker does not coordinate the group any more: whoever waits is sent to look for who does."""

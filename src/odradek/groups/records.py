@@ -2,8 +2,8 @@
 
 A key is the record's type as an int16 and then the key's fields; a value is its version as an int16 and then its
 fields; a null value is a tombstone. Types 0 and 1 are offset commits (the older format is read only), type 2 is a
-classic group; the others belong to KIP-848 and share groups. Source: Kafka's GroupCoordinatorRecordHelpers and its
-record schemas.
+classic group; those of KIP-848 are in `consumer_records`; the others belong to share and streams groups. Source:
+Kafka's GroupCoordinatorRecordHelpers and its record schemas.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 from struct import Struct
 from typing import NamedTuple, TypeAlias
 
+from odradek.groups.consumer_records import ConsumerRecord, decode_consumer_record, encode_consumer_record
 from odradek.wire.messages.consumer_offsets import (
     GroupMetadataKey,
     GroupMetadataValue,
@@ -86,13 +87,15 @@ class ClassicGroupRecord(NamedTuple):
     value: GroupValue | None
 
 
-GroupRecord: TypeAlias = OffsetRecord | ClassicGroupRecord
+GroupRecord: TypeAlias = OffsetRecord | ClassicGroupRecord | ConsumerRecord
 
 
 def encode_record(record: GroupRecord) -> tuple[bytes, bytes | None]:
     """(key, value) as they are in the log. Raises EncodeError when a string or number is out of range."""
     if isinstance(record, OffsetRecord):
         return _encode_offset(record)
+    if not isinstance(record, ClassicGroupRecord):
+        return encode_consumer_record(record)
     key = bytearray(_GROUP_TYPE)
     GroupMetadataKey(record.group_id).encode(key, 0)
     return bytes(key), None if record.value is None else _encode_group(record.value)
@@ -155,7 +158,7 @@ def decode_record(key: bytes | memoryview, value: bytes | memoryview | None) -> 
     if kind == 2:
         group_id = GroupMetadataKey.decode(key, 2, 0)[0].group
         return ClassicGroupRecord(group_id, None if body is None else _decode_group(body))
-    return None
+    return decode_consumer_record(kind, key, body)
 
 
 def _decode_offset(body: memoryview, kind: int) -> OffsetValue:

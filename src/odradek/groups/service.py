@@ -11,6 +11,9 @@ from typing import Protocol
 
 from odradek.groups.events import (
     CommitRequest,
+    ConsumerGroupDescription,
+    ConsumerHeartbeat,
+    ConsumerHeartbeatResult,
     FetchedOffset,
     GroupDescription,
     GroupListing,
@@ -39,6 +42,10 @@ class GroupService(Protocol):
         self, group_id: str, member_id: str, group_instance_id: str | None, generation_id: int
     ) -> ErrorCode: ...
 
+    def consumer_heartbeat(self, request: ConsumerHeartbeat) -> Awaitable[ConsumerHeartbeatResult]:
+        """Raises what the member is refused with."""
+        ...
+
     def leave(self, group_id: str, leaving: Sequence[LeavingMember]) -> Awaitable[list[LeftMember]]: ...
 
     def commit_offsets(self, request: CommitRequest) -> Awaitable[list[ErrorCode]]:
@@ -52,9 +59,16 @@ class GroupService(Protocol):
         ...
 
     def fetch_offsets(
-        self, group_id: str, topics: Sequence[tuple[str, Sequence[int]]] | None, require_stable: bool
+        self,
+        group_id: str,
+        topics: Sequence[tuple[str, Sequence[int]]] | None,
+        require_stable: bool,
+        member: tuple[str | None, int] = (None, -1),
     ) -> Awaitable[TopicOffsets]:
-        """Per topic; all that the group has committed when `topics` is None."""
+        """Per topic; all that the group has committed when `topics` is None. `member` is its id and its epoch.
+
+        Raises STALE_MEMBER_EPOCH or UNKNOWN_MEMBER_ID where the group knows better.
+        """
         ...
 
     def delete_offsets(self, group_id: str, partitions: Sequence[tuple[str, int]]) -> Awaitable[list[ErrorCode]]: ...
@@ -62,6 +76,8 @@ class GroupService(Protocol):
     def delete_groups(self, group_ids: Sequence[str]) -> Awaitable[list[ErrorCode]]: ...
 
     def describe_group(self, group_id: str) -> GroupDescription: ...
+
+    def describe_consumer_group(self, group_id: str) -> ConsumerGroupDescription: ...
 
     def list_groups(self, states: Sequence[str], types: Sequence[str]) -> list[GroupListing]:
         """Of all shards of this broker; raises COORDINATOR_LOAD_IN_PROGRESS while one of them loads."""

@@ -27,3 +27,19 @@ class GroupSettings:
     """offsets.retention.check.interval.ms"""
     offset_commit_timeout_ms: int = 5_000
     """offsets.commit.timeout.ms"""
+    consumer_session_timeout_ms: int = 45_000
+    """group.consumer.session.timeout.ms; a group's own is consumer.session.timeout.ms"""
+    consumer_heartbeat_interval_ms: int = 5_000
+    """group.consumer.heartbeat.interval.ms; a group's own is consumer.heartbeat.interval.ms"""
+    consumer_assignment_interval_ms: int = 1_000
+    """group.consumer.assignment.interval.ms; a group's own is consumer.assignment.interval.ms"""
+    consumer_max_size: int = 2_147_483_647
+    """group.consumer.max.size"""
+    consumer_assignors: tuple[str, ...] = ("uniform", "range")
+    """group.consumer.assignors; the first is the one for members that do not ask for any"""
+    consumer_migration_policy: str = "bidirectional"
+    """group.consumer.migration.policy: disabled, upgrade, downgrade or bidirectional"""
+    unsettled_heartbeat_interval_ms: int = 500
+    """odradek.group.unsettled.heartbeat.interval.ms; 0 keeps to the interval above at all times"""
+    new_partitions_from_start: bool = True
+    """odradek.group.new.partitions.from.start"""

@@ -433,4 +433,6 @@ DOCUMENTATION: dict[str, str] = {
     "delegation.token.expiry.check.interval.ms": "How often expired delegation tokens are looked for.",
     # Odradek's own
     "odradek.max.in.flight.requests": "Requests of one connection that may be open before it is no longer read.",
+    "odradek.group.unsettled.heartbeat.interval.ms": "How often members report while a consumer group rebalances.",
+    "odradek.group.new.partitions.from.start": "Whether groups that read a topic read added partitions from the start.",
 }

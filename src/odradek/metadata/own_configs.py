@@ -19,7 +19,13 @@ LOW = Importance.LOW
 READ_ONLY = Scope.READ_ONLY
 CLUSTER_WIDE = Scope.CLUSTER_WIDE
 
-ODRADEK_CONFIGS = (_c("odradek.max.in.flight.requests", INT, "1000", at_least(1)),)
+ODRADEK_CONFIGS = (
+    _c("odradek.max.in.flight.requests", INT, "1000", at_least(1)),
+    # While a consumer group (KIP-848) is being rebalanced its members report this often; 0: as always.
+    _c("odradek.group.unsettled.heartbeat.interval.ms", INT, "500", at_least(0)),
+    # A group that reads a topic has offset 0 in the partitions that are added to it.
+    _c("odradek.group.new.partitions.from.start", BOOLEAN, "true"),
+)
 
 _LEGACY = (
     # ZooKeeper, to 3.9

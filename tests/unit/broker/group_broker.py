@@ -13,7 +13,7 @@ from odradek.groups.settings import GroupSettings
 from odradek.log.config import LogConfig
 from odradek.log.environment import LogEnvironment
 from odradek.log.partition_log import PartitionLog
-from odradek.metadata.image import PartitionState
+from odradek.metadata.image import ClusterImage, PartitionState
 from odradek.ports.clock import SystemClock
 from odradek.ports.disk import SystemDisk
 from odradek.ports.randomness import SeededRandom
@@ -27,8 +27,9 @@ class GroupBroker:
     def __init__(self, directory: Path, settings: GroupSettings = QUICK, partitions: int = 1) -> None:
         self.directory = directory
         self.count = partitions
+        self.image = ClusterImage()
         self.runtime = GroupRuntime(
-            settings, lambda: self.count, SystemClock(), SeededRandom(1), asyncio.get_running_loop()
+            settings, lambda: self.count, lambda: self.image, SystemClock(), SeededRandom(1), asyncio.get_running_loop()
         )
         self.partitions = [self._partition(index) for index in range(partitions)]
 

@@ -77,7 +77,7 @@ def test_the_oldest_group_value_takes_the_session_timeout_for_rebalances() -> No
 
 
 def test_other_types_are_left_to_others() -> None:
-    assert decode_record(b"\x00\x03\x00\x01g", b"\x00\x00\x00\x00\x00\x01") is None
+    assert decode_record(b"\x00\x0b\x00\x01g", b"\x00\x00\x00\x00\x00\x01") is None
 
 
 @pytest.mark.parametrize(

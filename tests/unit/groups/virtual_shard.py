@@ -194,7 +194,7 @@ class VirtualShard:
             assignments or {},
         )
         token = self.token()
-        self.obey(self.coordinator.sync(token, request))
+        self.obey(self.coordinator.sync(self.now_ms, token, request))
         return token
 
     def heartbeat(self, group_id: str, member_id: str, generation: int, instance: str | None = None) -> ErrorCode:

@@ -1,0 +1,338 @@
+"""The steps that every request of a consumer group's member is made of, whichever protocol the member speaks.
+
+Join or find the member, note what it subscribes to, bump the group's epoch where members or topics have changed, make
+a new target assignment when it is time, and bring the member one step nearer to its target. Source: Kafka's
+GroupMetadataManager (its consumer half), TargetAssignmentBuilder; KIP-848.
+"""
+
+from __future__ import annotations
+
+from base64 import urlsafe_b64encode
+from collections.abc import Callable, Collection, Iterable
+from hashlib import blake2b
+from typing import NamedTuple, TypeAlias
+
+from odradek.groups.assignors import ASSIGNORS, MemberSpec
+from odradek.groups.consumer import (
+    JOINING_EPOCH,
+    STATIC_LEAVING_EPOCH,
+    ConsumerGroup,
+    ConsumerMember,
+    Draft,
+)
+from odradek.groups.consumer_records import (
+    CurrentAssignmentRecord,
+    MemberState,
+    OldMetadataRecord,
+    RegexRecord,
+    ResolvedRegex,
+    Subscription,
+    SubscriptionRecord,
+    TargetEpoch,
+    TargetEpochRecord,
+    TargetRecord,
+    TopicPartitions,
+)
+from odradek.groups.reconciliation import next_step
+from odradek.groups.settings import GroupSettings
+from odradek.groups.timers import Timers
+from odradek.groups.topic_patterns import compiled, matching_topics
+from odradek.metadata.image import ClusterImage
+from odradek.ports.randomness import Random
+from odradek.wire.errors import ErrorCode, KafkaError
+
+_UNSETTLED_MS = 5_000
+"""For how long after a new target members are asked to report often: so much a usual interval of theirs is."""
+_HEARTBEATS_PER_SECOND = 500
+"""What members that report often may amount to in one group."""
+
+
+class MemberExpired(NamedTuple):
+    """A member was not heard of in time, or did not join or sync in time."""
+
+    group_id: str
+    member_id: str
+
+
+class RevocationExpired(NamedTuple):
+    """A member has not given back in time what it was asked to at this epoch."""
+
+    group_id: str
+    member_id: str
+    member_epoch: int
+
+
+ConsumerDeadline: TypeAlias = MemberExpired | RevocationExpired
+
+
+class Memberships:
+    """Shares the dictionary of a shard's consumer groups, and its timers, with the coordinator.
+
+    `stale` holds the groups whose subscribed topics may have changed since their epoch's hash was made.
+    """
+
+    __slots__ = ("groups", "image", "random", "settings", "stale", "timers")
+
+    def __init__(
+        self,
+        groups: dict[str, ConsumerGroup],
+        timers: Timers,
+        settings: GroupSettings,
+        random: Random,
+        image: Callable[[], ClusterImage],
+    ) -> None:
+        self.groups = groups
+        self.timers = timers
+        self.settings = settings
+        self.random = random
+        self.image = image
+        self.stale: set[str] = set()
+
+    # --- configuration ---
+
+    def _own_number(self, group_id: str, name: str, default: int) -> int:
+        text = self.image().group_configs.get(group_id, {}).get(name)
+        return default if text is None else int(text)
+
+    def session_timeout_ms(self, group_id: str) -> int:
+        return self._own_number(group_id, "consumer.session.timeout.ms", self.settings.consumer_session_timeout_ms)
+
+    def assignment_interval_ms(self, group_id: str) -> int:
+        default = self.settings.consumer_assignment_interval_ms
+        return self._own_number(group_id, "consumer.assignment.interval.ms", default)
+
+    def heartbeat_interval_ms(self, now_ms: int, group: ConsumerGroup) -> int:
+        """When a member is to report again: soon while the group is on the way to a new assignment."""
+        settings = self.settings
+        usual_ms = self._own_number(
+            group.group_id, "consumer.heartbeat.interval.ms", settings.consumer_heartbeat_interval_ms
+        )
+        often_ms = settings.unsettled_heartbeat_interval_ms
+        if not often_ms:
+            return usual_ms
+        if group.epoch == group.target_epoch and now_ms - group.target_timestamp_ms >= _UNSETTLED_MS:
+            return usual_ms
+        return min(usual_ms, max(often_ms, len(group.members) * 1000 // _HEARTBEATS_PER_SECOND))
+
+    # --- members ---
+
+    def new_member_id(self) -> str:
+        """As Kafka's Uuid prints."""
+        return urlsafe_b64encode(self.random.uuid()).decode().rstrip("=")
+
+    def check_room(self, group: ConsumerGroup, member_id: str) -> None:
+        limit = self.settings.consumer_max_size
+        if len(group.members) >= limit and member_id not in group.members:
+            raise KafkaError(
+                ErrorCode.GROUP_MAX_SIZE_REACHED,
+                f"The consumer group has reached its maximum capacity of {limit} members.",
+            )
+
+    def enter(
+        self, draft: Draft, member_id: str, instance_id: str | None, *, joins: bool, classic: bool
+    ) -> ConsumerMember:
+        """The member as it is before the request; one that joins may be new, or follow another of its instance id.
+
+        Raises KafkaError UNKNOWN_MEMBER_ID, UNRELEASED_INSTANCE_ID or FENCED_INSTANCE_ID.
+        """
+        group = draft.group
+        if instance_id is None:
+            found = group.members.get(member_id)
+            return found or (ConsumerMember(member_id) if joins else group.member(member_id))
+        holder = group.static_member(instance_id)
+        if not joins:
+            return check_static(holder, member_id, instance_id)
+        if holder is None:
+            return group.members.get(member_id) or ConsumerMember(member_id)
+        if holder.member_id == member_id:
+            return holder
+        if not classic and not holder.is_classic and holder.epoch != STATIC_LEAVING_EPOCH:
+            raise KafkaError(
+                ErrorCode.UNRELEASED_INSTANCE_ID,
+                f"Static member {member_id} with instance id {instance_id} cannot join the group because the instance "
+                f"id is owned by {holder.member_id} member.",
+            )
+        self._replace(draft, holder, member_id)
+        return draft.group.members[member_id]
+
+    def _replace(self, draft: Draft, holder: ConsumerMember, member_id: str) -> None:
+        group_id = draft.group.group_id
+        target = draft.group.target_of(holder)
+        self.cancel_timers(group_id, holder.member_id)
+        draft.remove(holder.member_id)
+        draft.emit(SubscriptionRecord(group_id, member_id, holder.subscription))
+        draft.emit(TargetRecord(group_id, member_id, target))
+        current = holder.current._replace(epoch=JOINING_EPOCH, previous_epoch=JOINING_EPOCH)
+        draft.emit(CurrentAssignmentRecord(group_id, member_id, current))
+
+    def subscribe(self, now_ms: int, draft: Draft, before: ConsumerMember, wanted: Subscription) -> bool:
+        """Note what the member says of itself; True when what it subscribes to has changed.
+
+        Raises KafkaError INVALID_REGULAR_EXPRESSION.
+        """
+        member_id = before.member_id
+        known = before.subscription
+        is_new = member_id not in draft.group.members
+        changed = is_new or wanted.topics != known.topics or wanted.regex != known.regex
+        if wanted.regex and wanted.regex not in draft.group.regexes:
+            compiled(wanted.regex)
+        if is_new or wanted != known:
+            draft.emit(SubscriptionRecord(draft.group.group_id, member_id, wanted))
+        self._refresh(now_ms, draft, changed=changed)
+        return changed
+
+    def settle(
+        self, now_ms: int, draft: Draft, member_id: str, owned: TopicPartitions | None, *, changed: bool
+    ) -> ConsumerMember:
+        """A new target if there is to be one, and the member's next step. Raises KafkaError FENCED_MEMBER_EPOCH."""
+        self._retarget(now_ms, draft)
+        group = draft.group
+        member = group.members[member_id]
+        if not changed and member.is_reconciled_to(group.target_epoch):
+            return member
+        dropped: Collection[bytes] = ()
+        if changed:
+            names, wanted = self.image().topic_names, group.topics_of(member)
+            dropped = [topic_id for topic_id in member.current.assigned if names.get(topic_id) not in wanted]
+        step = next_step(member, group.target_epoch, group.target_of(member), group.owners, owned, dropped)
+        if step == member.current:
+            return member
+        draft.set_current(member_id, step)
+        member = draft.group.members[member_id]
+        if not member.is_classic:
+            key = ("revocation", group.group_id, member_id)
+            if step.state is MemberState.UNREVOKED_PARTITIONS:
+                event = RevocationExpired(group.group_id, member_id, step.epoch)
+                self.timers.schedule(key, now_ms + member.subscription.rebalance_timeout_ms, event)
+            else:
+                self.timers.cancel(key)
+        return member
+
+    def remove(self, now_ms: int, draft: Draft, member_ids: Iterable[str]) -> None:
+        """Members go, whether they leave or are put out; the rest gets a new epoch."""
+        for member_id in list(member_ids):
+            draft.remove(member_id)
+            self.cancel_timers(draft.group.group_id, member_id)
+        self._refresh(now_ms, draft, changed=True)
+
+    # --- topics ---
+
+    def _refresh(self, now_ms: int, draft: Draft, *, changed: bool) -> None:
+        """The next epoch, if members' subscriptions or the topics behind them are not what they were."""
+        group_id = draft.group.group_id
+        if not changed and group_id not in self.stale:
+            return
+        image = self.image()
+        changed = self._resolve_patterns(now_ms, draft, image) or changed
+        metadata_hash = hash_of_topics(image, draft.group.subscribed_topics())
+        if changed or metadata_hash != draft.group.metadata_hash:
+            draft.bump(metadata_hash)
+            if draft.group.has_old_metadata:
+                draft.emit(OldMetadataRecord(group_id, exists=False))
+        else:
+            self.stale.discard(group_id)
+
+    def _resolve_patterns(self, now_ms: int, draft: Draft, image: ClusterImage) -> bool:
+        """Which topics each pattern means now; True when that is news."""
+        group_id = draft.group.group_id
+        wanted = list(draft.group.subscribed_regexes())
+        news = False
+        for regex in wanted:
+            known = draft.group.regexes.get(regex)
+            if known is None or group_id in self.stale:
+                topics = matching_topics(regex, image.topics)
+                if known is None or known.topics != topics:
+                    news = True
+                    draft.emit(RegexRecord(group_id, regex, ResolvedRegex(topics, image.version, now_ms)))
+        for regex in [name for name in draft.group.regexes if name not in wanted]:
+            draft.emit(RegexRecord(group_id, regex, None))
+        return news
+
+    def _retarget(self, now_ms: int, draft: Draft) -> None:
+        group = draft.group
+        if group.epoch <= group.target_epoch:
+            return
+        interval_ms = self.assignment_interval_ms(group.group_id)
+        if group.target_timestamp_ms and now_ms < group.target_timestamp_ms + interval_ms:
+            return
+        targets = self._targets(group)
+        for member_id, target in targets.items():
+            if group.targets.get(member_id) != target:
+                draft.emit(TargetRecord(group.group_id, member_id, target))
+        draft.emit(TargetEpochRecord(group.group_id, TargetEpoch(group.epoch, now_ms)))
+
+    def _targets(self, group: ConsumerGroup) -> dict[str, TopicPartitions]:
+        image = self.image()
+        partitions: dict[bytes, int] = {}
+        specs: list[MemberSpec] = []
+        alike: dict[frozenset[str], frozenset[bytes]] = {}
+        for member in group.members.values():
+            names = group.topics_of(member)
+            ids = alike.get(names)
+            if ids is None:
+                topics = [image.topics[name] for name in names if name in image.topics]
+                partitions.update((topic.id, len(topic.partitions)) for topic in topics)
+                ids = alike[names] = frozenset(topic.id for topic in topics)
+            specs.append(MemberSpec(member.member_id, member.instance_id, ids, group.target_of(member)))
+        return ASSIGNORS[self.assignor_of(group)](specs, partitions)
+
+    def assignor_of(self, group: ConsumerGroup) -> str:
+        offered = self.settings.consumer_assignors
+        preferred = group.preferred_assignor()
+        return preferred if preferred in offered else offered[0]
+
+    # --- time ---
+
+    def touch(self, now_ms: int, group_id: str, member_id: str, timeout_ms: int | None = None) -> None:
+        """The member was heard of: its session begins anew."""
+        timeout_ms = self.session_timeout_ms(group_id) if timeout_ms is None else timeout_ms
+        self.timers.schedule(("member", group_id, member_id), now_ms + timeout_ms, MemberExpired(group_id, member_id))
+
+    def cancel_timers(self, group_id: str, member_id: str) -> None:
+        for kind in ("member", "revocation", "member-join", "member-sync"):
+            self.timers.cancel((kind, group_id, member_id))
+
+    def loaded(self, now_ms: int, group: ConsumerGroup) -> None:
+        """A group came out of the log: its members have one session to show that they live."""
+        self.stale.add(group.group_id)
+        for member in group.members.values():
+            classic = member.subscription.classic
+            timeout_ms = None if classic is None else classic.session_timeout_ms
+            self.touch(now_ms, group.group_id, member.member_id, timeout_ms)
+            if member.current.state is MemberState.UNREVOKED_PARTITIONS:
+                event = RevocationExpired(group.group_id, member.member_id, member.epoch)
+                deadline_ms = now_ms + member.subscription.rebalance_timeout_ms
+                self.timers.schedule(("revocation", group.group_id, member.member_id), deadline_ms, event)
+
+    def forget(self, group: ConsumerGroup) -> None:
+        """The group is gone: no deadline of it stands."""
+        self.stale.discard(group.group_id)
+        for member_id in group.members:
+            self.cancel_timers(group.group_id, member_id)
+
+
+def check_static(holder: ConsumerMember | None, member_id: str, instance_id: str) -> ConsumerMember:
+    """The holder of an instance id, if it is this member. Raises KafkaError UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID."""
+    if holder is None:
+        raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {instance_id} is unknown.")
+    if holder.member_id != member_id:
+        raise KafkaError(
+            ErrorCode.FENCED_INSTANCE_ID,
+            f"Static member {member_id} with instance id {instance_id} was fenced by member {holder.member_id}.",
+        )
+    return holder
+
+
+def hash_of_topics(image: ClusterImage, names: Iterable[str]) -> int:
+    """Differs when one of the topics comes, goes, grows or is made anew; 0 without any. A signed 64-bit number.
+
+    Kafka takes another hash function; a group that moves between the two makes one epoch more than it must.
+    """
+    digest = blake2b(digest_size=8)
+    found = False
+    for name in sorted(names):
+        topic = image.topics.get(name)
+        if topic is not None:
+            found = True
+            digest.update(b"%b%b%d\0" % (topic.id, name.encode(), len(topic.partitions)))
+    return int.from_bytes(digest.digest(), "big", signed=True) if found else 0
