@@ -8,7 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from odradek.wire.messages import fetch, metadata
+from odradek.wire.errors import ErrorCode
+from odradek.wire.messages import fetch, join_group, metadata
 
 MakeBroker = Callable[..., Any]
 Connect = Callable[[str], Any]
@@ -113,3 +114,17 @@ def test_a_stop_does_not_wait_for_consumers_that_wait_for_records(make_broker: M
     broker.stop()
     assert client.is_closed_by_peer()
     assert (broker.data_dir / ".kafka_cleanshutdown").exists()
+
+
+def test_members_that_wait_for_others_are_told_that_the_coordinator_goes(
+    make_broker: MakeBroker, connect: Connect
+) -> None:
+    broker = make_broker({"group.initial.rebalance.delay.ms": 60_000, "offsets.topic.num.partitions": 1}).start()
+    client = connect(broker.bootstrap)
+    auto_create(client, "__consumer_offsets")
+    protocol = join_group.JoinGroupRequestProtocol("range", b"")
+    joining = join_group.JoinGroupRequest("g", 30_000, 300_000, protocol_type="consumer", protocols=[protocol])
+    token = client.send(joining, 3)
+    assert connect(broker.bootstrap).call(metadata.MetadataRequest(None), 12).brokers, "the join was served before"
+    broker.stop()
+    assert client.receive(token).error_code == ErrorCode.NOT_COORDINATOR
