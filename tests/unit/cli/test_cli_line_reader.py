@@ -1,0 +1,114 @@
+import base64
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from odradek.cli.errors import CommandError, UsageError
+from odradek.cli.line_reader import Input, JsonReader, LineReader
+from odradek.cli.record_format import json_format
+from odradek.client.model import ConsumerRecord
+
+
+def reader(**properties: str) -> LineReader:
+    return LineReader({name.replace("_", "."): value for name, value in properties.items()})
+
+
+def test_a_line_is_a_value():
+    assert reader().read(b"a\tb", 1) == Input(None, b"a\tb", [])
+
+
+def test_the_first_separator_ends_the_key():
+    found = reader(parse_key="true", key_separator=":").read(b"k:v:w", 1)
+    assert (found.key, found.value) == (b"k", b"v:w")
+
+
+def test_headers_come_first():
+    found = reader(parse_key="true", parse_headers="TRUE").read(b"h1:v1,h2:a:b\tkey\tvalue", 1)
+    assert found == Input(b"key", b"value", [("h1", b"v1"), ("h2", b"a:b")])
+
+
+def test_a_missing_separator_is_an_error_that_names_the_line():
+    with pytest.raises(CommandError, match="line 7: no key separator found: 'kv'"):
+        reader(parse_key="true").read(b"kv", 7)
+    with pytest.raises(CommandError, match="line 2: no headers delimiter"):
+        reader(parse_headers="true").read(b"kv", 2)
+    with pytest.raises(CommandError, match="header key separator in 'h'"):
+        reader(parse_headers="true").read(b"h\tv", 3)
+
+
+def test_ignoring_errors_takes_the_whole_line_as_value():
+    lenient = reader(parse_key="true", parse_headers="true", ignore_error="true")
+    assert lenient.read(b"kv", 1) == Input(None, b"kv", [])
+    assert lenient.read(b"h\tk\tv", 1) == Input(b"k", b"v", [("h", None)])
+
+
+def test_the_null_marker_stands_for_null_in_every_field():
+    nulls = reader(parse_key="true", parse_headers="true", null_marker="NULL")
+    assert nulls.read(b"h:NULL\tNULL\tNULL", 1) == Input(None, None, [("h", None)])
+    assert nulls.read(b"NULL\tk\tv", 1) == Input(b"k", b"v", [])
+    with pytest.raises(CommandError, match="null marker"):
+        nulls.read(b"NULL:1\tk\tv", 1)
+
+
+def test_bytes_that_are_not_utf8_are_kept():
+    assert reader(parse_key="true").read(b"\xff\t\xfe", 1) == Input(b"\xff", b"\xfe", [])
+
+
+@pytest.mark.parametrize(
+    "properties",
+    [
+        {"parse.keys": "true"},
+        {"key.separator": ""},
+        {"null.marker": ",", "headers.separator": ","},
+        {"headers.separator": "\t"},
+        {"headers.key.separator": ","},
+        {"headers.delimiter": ":"},
+    ],
+)
+def test_properties_that_cannot_be(properties: dict[str, str]):
+    with pytest.raises(UsageError):
+        LineReader(properties)
+
+
+def test_json_lines():
+    line = json.dumps(
+        {"key": "k", "value": {"a": 1}, "headers": [{"key": "h", "value": None}], "timestamp": 5, "partition": 3}
+    )
+    assert JsonReader().read(line.encode(), 1) == Input(b"k", b'{"a":1}', [("h", None)], 5)
+    assert JsonReader().read(b"{}", 1) == Input(None, None, [])
+    encoded = base64.b64encode(b"\xff").decode()
+    assert JsonReader().read(json.dumps({"value_base64": encoded}).encode(), 1).value == b"\xff"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"",
+        b"[]",
+        b"nonsense",
+        b'{"timestamp": "now"}',
+        b'{"headers": ["h"]}',
+        b'{"value_base64": "?"}',
+        b'{"key_base64": 1}',
+    ],
+)
+def test_lines_that_are_no_records_are_errors(line: bytes):
+    with pytest.raises(CommandError, match="line 4"):
+        JsonReader().read(line, 4)
+
+
+@given(
+    key=st.none() | st.binary(),
+    value=st.none() | st.binary(),
+    headers=st.lists(st.tuples(st.text(), st.none() | st.binary())),
+    timestamp=st.integers(0, 2**62),
+)
+def test_what_consume_prints_as_json_produce_reads(
+    key: bytes | None, value: bytes | None, headers: list[tuple[str, bytes | None]], timestamp: int
+):
+    line = json_format()(ConsumerRecord("t", 0, 1, timestamp, 0, key, value, headers, 0))
+    assert line.endswith(b"\n")
+    assert line.count(b"\n") == 1
+    assert JsonReader().read(line[:-1], 1) == Input(key, value, headers, timestamp)

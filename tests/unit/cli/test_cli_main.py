@@ -1,0 +1,104 @@
+import argparse
+import json
+import types
+
+import pytest
+
+from odradek.cli import main as program
+from odradek.cli.errors import CommandError, UsageError
+from odradek.cli.main import COMMANDS, joined, load, main
+from odradek.cli.options import Parser
+from odradek.version import __version__
+
+
+def failing(error: Exception) -> types.SimpleNamespace:
+    def run(arguments: argparse.Namespace) -> int:
+        raise error
+
+    def configure(parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("-o", "--output")
+
+    return types.SimpleNamespace(configure=configure, run=run)
+
+
+@pytest.fixture
+def command(monkeypatch: pytest.MonkeyPatch):
+    def install(error: Exception) -> None:
+        monkeypatch.setattr(program, "load", lambda name: failing(error))
+
+    return install
+
+
+def test_no_command_is_a_mistake_that_shows_them(capsys: pytest.CaptureFixture[str]):
+    assert main([]) == 2
+    assert main(["--help"]) == 0
+    assert "topics" in capsys.readouterr().out
+
+
+def test_the_version(capsys: pytest.CaptureFixture[str]):
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"odradek {__version__}\n"
+
+
+def test_an_unknown_command(capsys: pytest.CaptureFixture[str]):
+    assert main(["topic"]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_a_mistake_is_one_line_and_status_2(command, capsys: pytest.CaptureFixture[str]):
+    command(UsageError("no such thing"))
+    assert main(["topics"]) == 2
+    assert capsys.readouterr().err == "odradek topics: no such thing\n"
+
+
+def test_an_unknown_option_is_one_line_and_status_2(capsys: pytest.CaptureFixture[str]):
+    assert main(["topics", "--nonsense"]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("odradek topics: unrecognized arguments: --nonsense")
+    assert captured.err.count("\n") == 1
+
+
+def test_a_failure_is_one_line_and_status_1(command, capsys: pytest.CaptureFixture[str]):
+    command(CommandError("CODE: it failed", "CODE"))
+    assert main(["topics"]) == 1
+    captured = capsys.readouterr()
+    assert (captured.out, captured.err) == ("", "odradek topics: CODE: it failed\n")
+
+
+@pytest.mark.parametrize("form", ["json", "jsonl"])
+def test_who_asks_for_json_gets_failures_as_json(form: str, command, capsys: pytest.CaptureFixture[str]):
+    command(CommandError("CODE: it failed", "CODE"))
+    assert main(["topics", "-o", form]) == 1
+    assert json.loads(capsys.readouterr().out) == {"error": {"code": "CODE", "message": "it failed"}}
+
+
+def test_an_interrupt_is_status_130(command):
+    command(KeyboardInterrupt())
+    assert main(["topics"]) == 130
+
+
+def test_negative_values_are_no_options():
+    assert joined(["--offset", "-10:end", "-n", "-1", "--shift-by", "-5"]) == [
+        "--offset=-10:end",
+        "-n",
+        "-1",
+        "--shift-by=-5",
+    ]
+    assert joined(["--offset=1", "-2", "--describe"]) == ["--offset=1", "-2", "--describe"]
+
+
+@pytest.mark.parametrize("name", [each for each in COMMANDS if each != "demo"])
+def test_every_command_has_help(name: str, capsys: pytest.CaptureFixture[str]):
+    with pytest.raises(SystemExit) as ended:
+        main([name, "--help"])
+    assert ended.value.code == 0
+    assert f"odradek {name}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", [each for each in COMMANDS if each not in ("demo", "serve", "completion")])
+def test_every_client_command_takes_the_connection_options(name: str):
+    parser = Parser()
+    load(name).configure(parser)
+    options = {each for action in parser._actions for each in action.option_strings}
+    assert {"--bootstrap-server", "--command-config", "--connect-timeout", "-o", "--version"} <= options
