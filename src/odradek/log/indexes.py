@@ -13,6 +13,7 @@ from bisect import bisect_right
 from struct import Struct
 from typing import Final
 
+from odradek.log.environment import TRANSIENT
 from odradek.log.files import FileCache
 
 OFFSET_ENTRY: Final = Struct(">ii")
@@ -55,7 +56,12 @@ class _Entries:
     def append(self, first: int, second: int) -> None:
         self.pending += self.record.pack(first, second)
         if len(self.pending) >= _PENDING_BYTES:
-            self.flush()
+            try:
+                self.flush()
+            except OSError as error:
+                if error.errno not in TRANSIENT:
+                    raise
+                # They stay in memory, and the next entry tries again.
 
     def upper_slot(self, target: int, column: int) -> int:
         """The number of entries whose column is at most the target."""

@@ -196,8 +196,9 @@ class PartitionLog:
         if self._failed is not None:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, self._failed)
 
-    def _fail(self, error: OSError) -> KafkaError:
-        if error.errno in TRANSIENT:
+    def _fail(self, error: OSError, *, after_write: bool = False) -> KafkaError:
+        # After a write there is a batch in the file that the log does not know of: nothing may be put behind it.
+        if error.errno in TRANSIENT and not after_write:
             return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.directory}: {error}")
         self._failed = f"{self.directory} is offline: {error}"
         self._environment.failed(self.directory, error)
@@ -249,7 +250,10 @@ class PartitionLog:
         segment = self._segment_for(size, base_offset, last_offset, timestamp, now_ms)
         position = segment.size
         self._write(segment, batches)
-        segment.note_batch(position, last_offset, timestamp, size)
+        try:
+            segment.note_batch(position, last_offset, timestamp, size)
+        except OSError as error:
+            raise self._fail(error, after_write=True) from error
         self._tail.add(base_offset, last_offset, position, size)
         if has_producer:
             self.producers.apply(header, base_offset)
@@ -261,6 +265,8 @@ class PartitionLog:
     def _write(self, segment: Segment, data: memoryview) -> None:
         position = segment.size
         try:
+            if segment.is_cold:
+                segment.warm()
             at = self._environment.files.get(segment.path).append((data,))
         except OSError as error:
             raise self._fail(error) from error
@@ -318,11 +324,14 @@ class PartitionLog:
                 self.assign_leader_epoch(header.partition_leader_epoch, header.base_offset)
         start = segment.size
         self._write(segment, data)
-        for position, header in placed:
-            self._tail.add(header.base_offset, header.last_offset, start + position, header.size)
-            segment.note_batch(start + position, header.last_offset, header.max_timestamp, header.size)
-            if header.has_producer_id:
-                self._replay_producer(segment, data, position, header)
+        try:
+            for position, header in placed:
+                self._tail.add(header.base_offset, header.last_offset, start + position, header.size)
+                segment.note_batch(start + position, header.last_offset, header.max_timestamp, header.size)
+                if header.has_producer_id:
+                    self._replay_producer(segment, data, position, header)
+        except OSError as error:
+            raise self._fail(error, after_write=True) from error
         self.end_offset = last.next_offset
         if self.end_offset - self.recovery_point > self._flush_after:
             self.flush(snapshot=bool(self.producers.producers))
@@ -361,10 +370,7 @@ class PartitionLog:
         if completed is not None:
             aborted = self.producers.complete(completed)
             if aborted is not None:
-                try:
-                    segment.add_aborted(aborted)
-                except OSError as error:
-                    raise self._fail(error) from error
+                segment.add_aborted(aborted)
 
     # --- read ---
 

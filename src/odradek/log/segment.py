@@ -138,6 +138,16 @@ class Segment:
             assert self._times is not None
         return self._times
 
+    @property
+    def is_cold(self) -> bool:
+        """Whether the next batch would find that something has to be opened."""
+        return self._offsets is None or self._max_timestamp is None
+
+    def warm(self) -> None:
+        """Open what `note_batch` needs: that must not fail once the batch is written. Raises OSError."""
+        self.load_max_timestamp()
+        self.offsets()
+
     def _open_indexes(self) -> None:
         try:
             offsets = OffsetIndex(self._files, self.file_path(OFFSET_INDEX), self.base_offset)

@@ -31,9 +31,10 @@ class FailingDisk(SystemDisk):
         super().__init__()
         self.broken: str | None = None
         self.errno = errno.EIO
+        self.suffix = ""
 
     def open(self, path: str, *, create: bool = False) -> Any:
-        if self.broken and path.startswith(self.broken):
+        if self.broken and path.startswith(self.broken) and path.endswith(self.suffix):
             raise OSError(self.errno, "failed", path)
         return super().open(path, create=create)
 
@@ -338,3 +339,22 @@ def test_running_out_of_descriptors_fails_the_call_and_not_the_directory(tmp_pat
     assert put(log, batch()).first_offset == 1
     assert topic(directories, 1).end_offset == 0
     stop(directories)
+
+
+@pytest.mark.parametrize("suffix", [".index", ".timeindex"])
+def test_no_offset_is_given_twice_when_only_an_index_cannot_be_opened(tmp_path: Path, suffix: str) -> None:
+    disk = FailingDisk()
+    disk.errno = errno.EMFILE
+    directories = start(tmp_path, disk=disk)
+    log = directories.open("a-topic", 0, TOPIC, LogConfig(index_interval_bytes=0))
+    for _ in range(3):
+        put(log, batch())
+    log.release()
+    disk.broken, disk.suffix = str(tmp_path), suffix
+    with pytest.raises(KafkaError) as caught:
+        put(log, batch())
+    assert caught.value.code == ErrorCode.KAFKA_STORAGE_ERROR
+    disk.broken = None
+    assert put(log, batch()).first_offset == 3
+    assert fetched(log, 0) == [0, 1, 2, 3]
+    stop(directories, clean=False)
