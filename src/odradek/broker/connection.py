@@ -67,6 +67,7 @@ class Connection:
         "_order",
         "_out",
         "_reading",
+        "_starved",
         "_stream",
         "_writing",
         "client_software_name",
@@ -84,13 +85,13 @@ class Connection:
         dispatch: Dispatch,
         identifier: int,
         listener_name: str,
-        max_frame_bytes: int,
+        frames: FrameReader,
         max_in_flight: int,
         closed: Callable[[Connection, str], None],
     ) -> None:
         self._stream = stream
         self._dispatch = dispatch
-        self._frames = FrameReader(max_frame_bytes)
+        self._frames = frames
         self._closed_callback = closed
         self._max_in_flight = max_in_flight
         self._out: deque[Part] = deque()
@@ -98,6 +99,7 @@ class Connection:
         self._backlog: deque[bytearray] = deque()
         self._held: Pending | None = None
         self._mutes = 0
+        self._starved = False
         self._writing = False
         self._reading = True
         self.closed = False
@@ -113,7 +115,11 @@ class Connection:
 
     def _readable(self) -> None:
         try:
-            received = self._stream.receive_into(self._frames.space())
+            space = self._frames.space()
+            if not space:
+                self._starve()
+                return
+            received = self._stream.receive_into(space)
             if received == WOULD_BLOCK:
                 return
             if not received:
@@ -124,6 +130,7 @@ class Connection:
                     # A request that must not be overtaken is open, or the client has to pause; frames live in the
                     # receive buffer only until the next read.
                     self._backlog.append(bytearray(frame))
+                    self._frames.buffers.charge(len(frame))
                 else:
                     self._serve(frame)
                 if self.closed:
@@ -175,7 +182,9 @@ class Connection:
 
     def _serve_backlog(self) -> None:
         while self._backlog and self._held is None and not self._mutes:
-            self._serve(memoryview(self._backlog.popleft()))
+            frame = self._backlog.popleft()
+            self._frames.buffers.release(len(frame))
+            self._serve(memoryview(frame))
 
     def _release(self) -> None:
         order = self._order
@@ -183,6 +192,16 @@ class Connection:
             parts = order.popleft().parts
             if parts:
                 self._out.extend(parts)
+
+    def _starve(self) -> None:
+        """Read no more until others have given up some of what all requests together may occupy."""
+        self._starved = True
+        self._adjust_reading()
+        self._frames.buffers.when_free(self._fed)
+
+    def _fed(self) -> None:
+        self._starved = False
+        self._adjust_reading()
 
     def throttle(self, milliseconds: int) -> None:
         """Serve nothing more that comes here for that long; what is answered already goes out (KIP-219)."""
@@ -201,7 +220,13 @@ class Connection:
     def _adjust_reading(self) -> None:
         if self.closed:
             return
-        wanted = not self._writing and not self._backlog and not self._mutes and len(self._order) < self._max_in_flight
+        wanted = (
+            not self._writing
+            and not self._backlog
+            and not self._mutes
+            and not self._starved
+            and len(self._order) < self._max_in_flight
+        )
         if wanted != self._reading:
             self._reading = wanted
             self._stream.watch_reads(self._readable if wanted else None)
@@ -277,6 +302,8 @@ class Connection:
             if not pending.ready and pending.abandon is not None:
                 pending.abandon()
         self._order.clear()
+        self._frames.close()
+        self._frames.buffers.release(sum(map(len, self._backlog)))
         self._backlog.clear()
         self._held = None
         self._stream.close()

@@ -10,6 +10,7 @@ from odradek.broker.config import BrokerConfig
 from odradek.broker.connection import Connection, Dispatch
 from odradek.ports.clock import Clock
 from odradek.ports.network import Listener, Network, Stream
+from odradek.wire.frames import FrameReader, ReceiveBuffers
 
 log = logging.getLogger("odradek.connections")
 
@@ -18,10 +19,12 @@ class Server:
     """All listeners of a broker and their connections.
 
     `max.connections`, `max.connections.per.ip` and `connections.max.idle.ms` are enforced here;
-    `socket.request.max.bytes` and `odradek.max.in.flight.requests` by each connection.
+    `socket.request.max.bytes` and `odradek.max.in.flight.requests` by each connection,
+    `queued.max.request.bytes` by all of them together.
     """
 
     __slots__ = (
+        "_buffers",
         "_clock",
         "_config",
         "_dispatch",
@@ -40,6 +43,8 @@ class Server:
         self._dispatch = dispatch
         self._config = config
         self._clock = clock
+        queued = config.number("queued.max.request.bytes")
+        self._buffers = ReceiveBuffers(queued if queued > 0 else None)
         self._listeners: list[Listener] = []
         self._next_identifier = 0
         self._per_ip: Counter[str] = Counter()
@@ -81,7 +86,7 @@ class Server:
             self._dispatch,
             self._next_identifier,
             listener_name,
-            config.number("socket.request.max.bytes"),
+            FrameReader(config.number("socket.request.max.bytes"), self._buffers),
             config.number("odradek.max.in.flight.requests"),
             self._closed,
         )

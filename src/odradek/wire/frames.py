@@ -5,22 +5,25 @@
         for frame in reader.received(n):
             ...
 
-A frame is a writable view of the receive buffer, without the four bytes of its size, and valid until the next call of
-`space` or `received`: who wants to keep bytes copies them.
+A frame is a writable view, without the four bytes of its size, and valid until the next call of `space` of any reader
+with the same buffers: who wants to keep bytes copies them.
+
+A connection that is between two frames owns no buffer: all of them receive into one (`ReceiveBuffers`), of which only
+the beginning of an unfinished frame is kept. A frame too large for it gets a buffer of its own until it is whole.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterator
 from typing import Final
 
-FLOOR_BYTES: Final = 65_536
-# A buffer is given back when it is this many times larger than what is needed: at once if it is large, else when that
-# has been so this many times in a row, because the next frame is often as long as the last one.
-_SHRINK_FACTOR: Final = 4
-_PATIENCE: Final = 32
+SHARED_BYTES: Final = 131_072
 # A large frame's buffer starts at this size and doubles as its bytes arrive: a size alone must not cost memory.
-_TRUST_BYTES: Final = (1 << 20) + 65_536  # a batch of Kafka's default limit fits
+TRUST_BYTES: Final = (1 << 20) + 65_536  # a batch of Kafka's default limit fits
+# Large buffers are handed from frame to frame, because a fresh one has to be zeroed; so much may lie idle.
+SPARE_BYTES: Final = 4 * TRUST_BYTES
+_NOTHING: Final = memoryview(b"")
 
 
 class FrameError(ValueError):
@@ -35,86 +38,167 @@ class FrameTooLarge(FrameError):
         super().__init__(f"frame of {size} bytes, the limit is {limit}")
 
 
+class ReceiveBuffers:
+    """What the readers of one event loop receive into: the shared buffer, and those of large frames within `limit`.
+
+    `limit` is Kafka's `queued.max.request.bytes`: when so much is in use, who needs a buffer has to wait. A single
+    buffer may exceed it, as in Kafka: else a frame above the limit could never come.
+    """
+
+    __slots__ = ("_spares", "_waiting", "in_use", "limit", "shared")
+
+    def __init__(self, limit: int | None = None) -> None:
+        self.shared = memoryview(bytearray(SHARED_BYTES))
+        self.limit = limit
+        self.in_use = 0
+        self._spares: list[memoryview] = []
+        self._waiting: deque[Callable[[], None]] = deque()
+
+    def take(self, size: int) -> memoryview | None:
+        """A buffer of at least this size for `give_back`; None when the limit is reached."""
+        if not self.has_room():
+            return None
+        size = max(size, TRUST_BYTES)
+        found = None
+        for index, spare in enumerate(self._spares):
+            if size <= len(spare) <= 2 * size:
+                found = self._spares.pop(index)
+                break
+        if found is None:
+            found = memoryview(bytearray(size))
+        self.in_use += len(found)
+        return found
+
+    def give_back(self, buffer: memoryview) -> None:
+        if sum(map(len, self._spares)) + len(buffer) <= SPARE_BYTES:
+            self._spares.append(buffer)
+        self.release(len(buffer))
+
+    def charge(self, size: int) -> None:
+        """Count bytes of requests that are kept elsewhere until `release`."""
+        self.in_use += size
+
+    def release(self, size: int) -> None:
+        self.in_use -= size
+        while self._waiting and self.has_room():
+            self._waiting.popleft()()
+
+    def has_room(self) -> bool:
+        return self.limit is None or self.in_use < self.limit
+
+    def when_free(self, callback: Callable[[], None]) -> None:
+        """Call back once when there is room again, those who have waited longest first."""
+        self._waiting.append(callback)
+
+
 class FrameReader:
-    """One growing receive buffer and the frames in it."""
+    """The frames of one stream."""
 
-    __slots__ = ("_buffer", "_fault", "_filled", "_loose", "_taken", "_view", "max_frame_bytes")
+    __slots__ = ("_fault", "_filled", "_large", "_rest", "_view", "buffers", "max_frame_bytes")
 
-    def __init__(self, max_frame_bytes: int) -> None:
+    def __init__(self, max_frame_bytes: int, buffers: ReceiveBuffers | None = None) -> None:
+        """`buffers` may be shared by all readers of an event loop."""
         self.max_frame_bytes = max_frame_bytes
+        self.buffers = ReceiveBuffers() if buffers is None else buffers
         self._fault: FrameError | None = None
-        self._buffer = bytearray(FLOOR_BYTES)
-        self._view = memoryview(self._buffer)
-        self._filled = 0  # bytes received
-        self._taken = 0  # bytes of frames already given out
-        self._loose = 0  # how often in a row the buffer was too large
+        self._rest = b""  # the beginning of an unfinished frame, unless `_large` has it
+        self._large: memoryview | None = None  # the buffer of an unfinished large frame
+        self._filled = 0  # bytes of that in `_large`, or after `space` what lies in the shared buffer
+        self._view: memoryview | None = None  # what the last `space` was of; None after `received`
 
     @property
     def pending(self) -> int:
         """Bytes received that do not make a whole frame yet."""
-        return self._filled - self._taken
+        return len(self._rest) if self._large is None else self._filled
 
     @property
     def capacity(self) -> int:
-        """Bytes that the receive buffer occupies."""
-        return len(self._buffer)
+        """Bytes that this reader alone occupies."""
+        return len(self._rest) if self._large is None else len(self._large)
 
     def space(self) -> memoryview:
-        """Where the next bytes go: never empty. Frames given out before are invalid from here on.
+        """Where the next bytes go. Frames given out before are invalid from here on.
 
-        Of a broken stream it raises the fault again.
+        Empty only when a large frame needs a buffer and the limit of the buffers is reached. Of a broken stream it
+        raises the fault again.
         """
         if self._fault is not None:
             raise self._fault
-        if self._taken or self._filled == len(self._buffer):
-            self._settle()
-        return self._view[self._filled :] if self._filled else self._view
+        if self._large is not None or len(self._rest) >= SHARED_BYTES:
+            return self._large_space()
+        rest = self._rest
+        view = self._view = self.buffers.shared
+        if not rest:
+            self._filled = 0
+            return view
+        size = self._filled = len(rest)
+        if size >= 4 and int.from_bytes(rest[:4], "big") + 4 > SHARED_BYTES:
+            return self._large_space()
+        view[:size] = rest
+        return view[size:]
 
     def received(self, count: int) -> Iterator[memoryview]:
         """The frames complete after `count` more bytes in the last `space()`; those not taken come with the next call.
 
         Raises FrameTooLarge, or FrameError for a negative size, in the place of the frame that is none.
         """
-        if self._taken:
+        view = self._view
+        if view is None:
             raise ValueError("received() needs a space() before it")
+        self._view = None
         self._filled += count
-        return self._complete(self._view, self._filled)
+        return self._complete(view, self._filled)
+
+    def close(self) -> None:
+        """Give up what is unfinished."""
+        self._rest = b""
+        if self._large is not None:
+            self.buffers.give_back(self._large)
+            self._large = None
 
     def _complete(self, view: memoryview, filled: int) -> Iterator[memoryview]:
         position = 0
-        while filled - position >= 4:
-            start = position + 4
-            size = int.from_bytes(view[position:start], "big")
-            if size > self.max_frame_bytes:
-                self._fault = self._refused(size)
-                raise self._fault
-            position = start + size
-            if position > filled:
-                break
-            self._taken = position
-            yield view[start:position]
+        try:
+            while filled - position >= 4:
+                start = position + 4
+                size = int.from_bytes(view[position:start], "big")
+                if size > self.max_frame_bytes:
+                    self._fault = self._refused(size)
+                    raise self._fault
+                end = start + size
+                if end > filled:
+                    break
+                position = end
+                yield view[start:end]
+        finally:
+            if self._large is not None:
+                if position:
+                    self.close()
+                    self._rest = bytes(view[position:filled])
+            elif position != filled:
+                self._rest = bytes(view[position:filled])
+            elif self._rest:
+                self._rest = b""
 
     def _refused(self, size: int) -> FrameError:
         if size > 0x7FFFFFFF:
             return FrameError(f"frame of size {size - (1 << 32)}")
         return FrameTooLarge(size, self.max_frame_bytes)
 
-    def _settle(self) -> None:
-        """Drop the frames given out; put the unfinished one first, in a buffer that suits it."""
-        taken, rest = self._taken, self._filled - self._taken
-        need = FLOOR_BYTES
-        if rest >= 4:
-            size = int.from_bytes(self._view[taken : taken + 4], "big") + 4
-            need = max(need, min(size, max(_TRUST_BYTES, 2 * rest)))
-        capacity = len(self._buffer)
-        self._loose = self._loose + 1 if capacity > _SHRINK_FACTOR * need else 0
-        if need > capacity or (self._loose and (capacity > _TRUST_BYTES + 4 or self._loose > _PATIENCE)):
-            fresh = bytearray(need)
-            fresh[:rest] = self._view[taken : self._filled]
-            self._buffer = fresh
-            self._view = memoryview(fresh)
-            self._loose = 0
-        elif taken and rest:
-            self._view[:rest] = self._view[taken : self._filled]
-        self._filled = rest
-        self._taken = 0
+    def _large_space(self) -> memoryview:
+        """The same for a frame that does not fit the shared buffer: to its end, or as far as it is trusted."""
+        filled = self._filled = self.pending
+        large = self._large
+        size = int.from_bytes(self._rest[:4] if large is None else large[:4], "big") + 4
+        if large is None or filled == len(large):
+            # Whole frames that nobody took may fill the space, too.
+            fresh = self.buffers.take(min(size, max(TRUST_BYTES, 2 * filled)) if size > filled else 2 * filled)
+            if fresh is None:
+                return _NOTHING
+            fresh[:filled] = self._rest if large is None else large
+            if large is not None:
+                self.buffers.give_back(large)
+            large = self._large = fresh
+            self._rest = b""
+        self._view = large
+        return large[filled : size if filled < size < len(large) else len(large)]

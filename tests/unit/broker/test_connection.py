@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from odradek.broker.connection import Connection, Disconnect, Pending
 from odradek.ports.disk import FileRange, SystemDisk
 from odradek.ports.network import WOULD_BLOCK, Part
+from odradek.wire.frames import FrameReader, ReceiveBuffers
 
 
 class ScriptedStream:
@@ -71,7 +72,9 @@ class ScriptedStream:
 class Server:
     """Answers a frame by itself; frames that begin with `wait` or `hold` are answered when told."""
 
-    def __init__(self, max_in_flight: int = 100, max_frame_bytes: int = 1 << 20) -> None:
+    def __init__(
+        self, max_in_flight: int = 100, max_frame_bytes: int = 1 << 20, buffers: ReceiveBuffers | None = None
+    ) -> None:
         self.stream = ScriptedStream()
         self.served: list[bytes] = []
         self.waiting: dict[bytes, Pending] = {}
@@ -82,7 +85,7 @@ class Server:
             self.dispatch,
             1,
             "PLAINTEXT",
-            max_frame_bytes,
+            FrameReader(max_frame_bytes, buffers),
             max_in_flight,
             lambda _, why: self.reasons.append(why),
         )

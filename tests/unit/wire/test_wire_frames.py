@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from odradek.wire.frames import FLOOR_BYTES, FrameError, FrameReader, FrameTooLarge
+from odradek.wire.frames import SHARED_BYTES, FrameError, FrameReader, FrameTooLarge, ReceiveBuffers
 
 LIMIT = 10_000_000
 
@@ -60,32 +60,79 @@ def test_a_frame_lies_in_the_buffer_and_is_writable() -> None:
     assert bytes(space[4:7]) == b"Xbc"
 
 
-def test_the_buffer_grows_to_the_frame_and_shrinks_back() -> None:
+def test_between_frames_a_reader_owns_nothing() -> None:
     reader = FrameReader(LIMIT)
-    assert reader.capacity == FLOOR_BYTES
-    assert feed(reader, framed(bytes(5_000_000)), [1 << 30]) == [bytes(5_000_000)]
-    assert 5_000_004 <= reader.capacity < 10_100_000
-    assert feed(reader, framed(b"a"), [5]) == [b"a"]
-    assert reader.capacity == FLOOR_BYTES
+    assert reader.capacity == 0
+    for size in (0, 10, SHARED_BYTES - 4, SHARED_BYTES, 1_000_000, 5_000_000):
+        assert feed(reader, framed(bytes(size)), [1 << 30]) == [bytes(size)]
+        assert reader.capacity == 0
+        assert reader.buffers.in_use == 0
 
 
-def test_a_buffer_of_a_usual_batch_is_kept_for_a_while() -> None:
+def test_an_unfinished_frame_costs_its_bytes() -> None:
     reader = FrameReader(LIMIT)
+    feed(reader, framed(b"a") + framed(bytes(50_000))[:40_000], [1 << 30])
+    assert reader.capacity == reader.pending == 40_000
+
+
+def test_large_buffers_go_from_frame_to_frame_and_reader_to_reader() -> None:
+    buffers = ReceiveBuffers()
+    first, second = FrameReader(LIMIT, buffers), FrameReader(LIMIT, buffers)
+    made = set()
     batch = framed(bytes(1_000_000))
-    feed(reader, batch, [1 << 30])
-    capacity = reader.capacity
-    for _ in range(50):
-        feed(reader, batch, [1 << 30])
-        assert reader.capacity == capacity
-    feed(reader, framed(b"") * 40, [4])
-    assert reader.capacity == FLOOR_BYTES
+    for reader in (first, second) * 20:
+        feed(reader, batch[:500_000], [1 << 30])
+        assert reader._large is not None
+        made.add(id(reader._large.obj))
+        feed(reader, batch[500_000:], [1 << 30])
+    assert len(made) == 1
+
+
+@settings(max_examples=100, deadline=None, database=None)
+@given(
+    sizes=st.lists(
+        st.lists(st.one_of(st.integers(0, 300), st.integers(0, 300_000)), max_size=5), min_size=2, max_size=4
+    ),
+    turns=st.lists(st.tuples(st.integers(0, 3), st.integers(1, 200_000)), min_size=5, max_size=60),
+)
+def test_readers_with_the_same_buffers_do_not_disturb_each_other(
+    sizes: list[list[int]], turns: list[tuple[int, int]]
+) -> None:
+    buffers = ReceiveBuffers()
+    readers = [FrameReader(LIMIT, buffers) for _ in sizes]
+    payloads = [[bytes([17 * who + n]) * size for n, size in enumerate(own)] for who, own in enumerate(sizes)]
+    streams = [b"".join(map(framed, own)) for own in payloads]
+    found: list[list[bytes]] = [[] for _ in sizes]
+    for turn, piece in [*turns, *((who, 1 << 30) for who in range(len(sizes)))]:
+        who = turn % len(sizes)
+        found[who] += feed(readers[who], streams[who][:piece], [1 << 30])
+        streams[who] = streams[who][piece:]
+    assert found == payloads
+    assert buffers.in_use == 0
+
+
+def test_when_the_limit_is_reached_large_frames_wait_for_a_buffer() -> None:
+    buffers = ReceiveBuffers(limit=1_500_000)
+    first, second, third = (FrameReader(LIMIT, buffers) for _ in range(3))
+    large = framed(bytes(1_000_000))
+    feed(first, large[:200_000], [1 << 30])
+    feed(second, large[:200_000], [1 << 30])
+    feed(third, large[: SHARED_BYTES - 1], [1 << 30])
+    assert len(third.space()) == 0
+    told: list[str] = []
+    buffers.when_free(lambda: told.append("third"))
+    assert feed(first, large[200_000:], [1 << 30]) == [large[4:]]
+    assert told == ["third"]
+    assert feed(third, large[SHARED_BYTES - 1 :], [1 << 30]) == [large[4:]]
+    second.close()
+    assert (buffers.in_use, second.pending) == (0, 0)
 
 
 def test_an_announced_size_alone_costs_no_memory() -> None:
     reader = FrameReader(1 << 30)
-    assert feed(reader, (1 << 30).to_bytes(4, "big") + bytes(70_000), [1 << 30]) == []
+    assert feed(reader, (1 << 30).to_bytes(4, "big") + bytes(200_000), [1 << 30]) == []
     assert reader.capacity < 1_200_000
-    assert reader.pending == 70_004
+    assert reader.pending == 200_004
 
 
 def test_too_large_and_negative_sizes_are_errors() -> None:
