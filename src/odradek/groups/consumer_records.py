@@ -22,6 +22,7 @@ from odradek.wire.messages.consumer_group_records import (
     ConsumerGroupMetadataKey,
     ConsumerGroupMetadataValue,
     ConsumerGroupPartitionMetadataKey,
+    ConsumerGroupPartitionMetadataValue,
     ConsumerGroupRegularExpressionKey,
     ConsumerGroupRegularExpressionValue,
     ConsumerGroupTargetAssignmentMemberKey,
@@ -183,9 +184,8 @@ def encode_consumer_record(record: ConsumerRecord) -> tuple[bytes, bytes | None]
         if found is not None:
             value = ConsumerGroupRegularExpressionValue(sorted(found.topics), found.version, found.timestamp_ms)
     else:
-        if record.exists:
-            raise ValueError("subscription metadata records are only removed, never written")
         key = ConsumerGroupPartitionMetadataKey(record.group_id)
+        value = ConsumerGroupPartitionMetadataValue() if record.exists else None
     out = bytearray(_INT16.pack(key.RECORD_TYPE))
     key.encode(out, 0)
     if value is None:

@@ -9,9 +9,11 @@ from __future__ import annotations
 from typing import Any
 
 from odradek.groups.classic import GroupState, restore
+from odradek.groups.consumer import ConsumerGroup
 from odradek.groups.coordinator import GroupCoordinator
 from odradek.groups.events import (
     CommitRequest,
+    ConsumerHeartbeat,
     JoinRequest,
     LeavingMember,
     OffsetToCommit,
@@ -22,11 +24,32 @@ from odradek.groups.events import (
 from odradek.groups.offsets import NO_PRODUCER_ID
 from odradek.groups.records import ClassicGroupRecord, decode_record, encode_record
 from odradek.groups.settings import GroupSettings
+from odradek.metadata.image import ClusterImage, PartitionState, Topic
 from odradek.ports.randomness import SeededRandom
 from odradek.wire.errors import ErrorCode, KafkaError
 
 START_MS = 1_700_000_000_000
 RANGE = (("range", b"\x00\x01\x00\x00\x00\x01\x00\x05topic\xff\xff\xff\xff"),)
+
+
+def check_consumer_group(group: ConsumerGroup) -> None:
+    """What must hold of every consumer group at every moment."""
+    held: dict[tuple[bytes, int], str] = {}
+    for member in group.members.values():
+        for owned in (member.current.assigned, member.current.revoking):
+            for topic_id, partitions in owned.items():
+                assert partitions
+                for partition in partitions:
+                    assert (topic_id, partition) not in held, "a partition has two members"
+                    held[topic_id, partition] = member.member_id
+        assert member.epoch <= group.epoch
+    assert held == group.owners
+    assert group.target_epoch <= group.epoch
+    assert group.targets.keys() <= group.members.keys()
+    targets = [(t, p) for target in group.targets.values() for t, ps in target.items() for p in ps]
+    assert len(targets) == len(set(targets)), "a partition is meant for two members"
+    statics = {m.instance_id: m.member_id for m in group.members.values() if m.instance_id is not None}
+    assert statics == group.static_members
 
 
 class VirtualShard:
@@ -39,7 +62,8 @@ class VirtualShard:
         """The next appends fail with this."""
         self.held: list[Outcome] | None = None
         """Appended and replayed, not committed yet; None when commits are immediate."""
-        self.coordinator = GroupCoordinator(self.settings, SeededRandom(7))
+        self.image = ClusterImage()
+        self.coordinator = GroupCoordinator(self.settings, SeededRandom(7), lambda: self.image)
         self._tokens = 0
         self.obey(self.coordinator.loaded(self.now_ms))
 
@@ -106,7 +130,7 @@ class VirtualShard:
         self.obey(self.coordinator.loaded(self.now_ms))
 
     def replayed(self) -> GroupCoordinator:
-        fresh = GroupCoordinator(self.settings, SeededRandom(8))
+        fresh = GroupCoordinator(self.settings, SeededRandom(8), lambda: self.image)
         for offset, (entry, detail) in enumerate(self.log):
             if isinstance(entry, int):
                 fresh.replay_marker(entry, committed=detail)
@@ -120,6 +144,10 @@ class VirtualShard:
         fresh = self.replayed()
         assert fresh.stored_groups == self.coordinator.stored_groups
         assert fresh.offsets == self.coordinator.offsets
+        assert fresh.consumer_groups == self.coordinator.consumer_groups
+        assert not self.coordinator.consumer_groups.keys() & self.coordinator.groups.keys()
+        for consumer_group in self.coordinator.consumer_groups.values():
+            check_consumer_group(consumer_group)
         for group_id, group in self.coordinator.groups.items():
             assert group.joining == sum(m.join_token is not None for m in group.members.values())
             assert (group.leader in group.members) if group.members else (group.leader is None)
@@ -145,6 +173,22 @@ class VirtualShard:
                 assert not group.members
             if group.state in (GroupState.EMPTY, GroupState.PREPARING_REBALANCE):
                 assert not group.pending_sync
+
+    def topic(self, name: str, partitions: int) -> bytes:
+        """Create a topic or let one grow, as the broker tells the coordinator; its id."""
+        old = self.image.topics.get(name)
+        state = PartitionState(1, 0, (1,), (1,))
+        topic_id = name.encode().ljust(16, b"#") if old is None else old.id
+        new = Topic(name, topic_id, (state,) * partitions)
+        self.image = self.image.with_topic(new)
+        grown = [] if old is None else [(new, len(old.partitions))]
+        self.obey(self.coordinator.topics_changed(self.now_ms, [name], grown))
+        return topic_id
+
+    def delete_topic(self, name: str) -> None:
+        self.image = self.image.without_topics([name])
+        self.obey(self.coordinator.topics_deleted([name]))
+        self.obey(self.coordinator.topics_changed(self.now_ms, [name], []))
 
     def sleep(self, milliseconds: int) -> None:
         """Let time pass; deadlines fire at their time."""
@@ -201,6 +245,31 @@ class VirtualShard:
         error = self.coordinator.heartbeat(self.now_ms, group_id, member_id, instance, generation)
         self.check()
         return error
+
+    def beat(self, group_id: str, member_id: str, epoch: int, **fields: Any) -> Any:
+        """A ConsumerGroupHeartbeat: its result, or the code that refused it."""
+        request = ConsumerHeartbeat(
+            group_id,
+            member_id,
+            epoch,
+            fields.pop("instance", None),
+            fields.pop("rack", None),
+            fields.pop("client_id", "client"),
+            "/127.0.0.1",
+            fields.pop("rebalance_timeout_ms", 60_000 if epoch == 0 else -1),
+            fields.pop("topics", None),
+            fields.pop("regex", None),
+            fields.pop("assignor", None),
+            fields.pop("owned", {} if epoch == 0 else None),
+        )
+        assert not fields
+        token = self.token()
+        try:
+            self.obey(self.coordinator.consumer_heartbeat(self.now_ms, token, request))
+        except KafkaError as error:
+            self.check()
+            return error.code
+        return self.answers[token]
 
     def leave(self, group_id: str, *leaving: LeavingMember | str) -> list[ErrorCode]:
         token = self.token()

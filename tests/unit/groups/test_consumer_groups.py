@@ -1,0 +1,514 @@
+"""KIP-848 groups under a virtual clock."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from odradek.groups.consumer_records import MemberState, OldMetadataRecord
+from odradek.groups.events import CommitRequest, ConsumerHeartbeat, OffsetToCommit, Outcome
+from odradek.groups.heartbeats import check_request
+from odradek.wire.errors import ErrorCode, KafkaError
+from tests.unit.groups.consumer_member import ConsumerMember, settle
+from tests.unit.groups.virtual_shard import VirtualShard
+
+
+@pytest.fixture
+def shard() -> VirtualShard:
+    made = VirtualShard()
+    made.topic("a", 6)
+    return made
+
+
+def state(shard: VirtualShard, group_id: str = "g") -> str:
+    return shard.coordinator.describe_consumer_group(group_id).state
+
+
+def test_the_first_member_gets_everything_at_once(shard: VirtualShard) -> None:
+    member = ConsumerMember(shard, "m", "a").join()
+    assert (member.epoch, member.has("a")) == (1, [0, 1, 2, 3, 4, 5])
+    assert state(shard) == "Stable"
+    group = shard.coordinator.describe_consumer_group("g")
+    assert (group.epoch, group.assignment_epoch, group.assignor) == (1, 1, "uniform")
+    assert [m.member_id for m in group.members] == ["m"]
+
+
+def test_what_does_not_change_is_not_told_again_and_not_stored(shard: VirtualShard) -> None:
+    member = ConsumerMember(shard, "m", "a").join()
+    before = len(shard.log)
+    answer = shard.beat("g", "m", member.epoch)
+    assert (answer.assignment, answer.member_epoch) == (None, 1)
+    assert len(shard.log) == before
+    whole = shard.beat("g", "m", 1, rebalance_timeout_ms=60_000, topics=("a",), owned=member.owned)
+    assert whole.assignment == member.owned
+
+
+def test_a_partition_goes_over_only_when_it_has_been_given_back(shard: VirtualShard) -> None:
+    first = ConsumerMember(shard, "m1", "a").join()
+    shard.sleep(1_000)
+    second = ConsumerMember(shard, "m2", "a").join()
+    assert (second.epoch, second.has("a")) == (2, [])
+    current = shard.coordinator.consumer_groups["g"].members["m2"].current
+    assert current.state is MemberState.UNRELEASED_PARTITIONS
+    assert state(shard) == "Reconciling"
+    answer = shard.beat("g", "m1", 1)
+    assert (answer.member_epoch, sum(map(len, answer.assignment.values()))) == (1, 3)
+    second.beat()
+    assert second.has("a") == []
+    # Without word of what it owns nothing moves on.
+    assert shard.beat("g", "m1", 1).member_epoch == 1
+    first.owned = dict(answer.assignment)
+    first.beat()
+    assert first.epoch == 2
+    second.beat()
+    assert sorted(first.has("a") + second.has("a")) == [0, 1, 2, 3, 4, 5]
+    assert len(second.has("a")) == 3
+    assert state(shard) == "Stable"
+
+
+def test_targets_are_not_made_more_often_than_the_interval(shard: VirtualShard) -> None:
+    first = ConsumerMember(shard, "m1", "a").join()
+    second = ConsumerMember(shard, "m2", "a").join()
+    assert (second.epoch, second.has("a")) == (1, [])
+    assert state(shard) == "Assigning"
+    shard.sleep(999)
+    assert second.beat().epoch == 1
+    shard.sleep(1)
+    assert second.beat().epoch == 2
+    settle(first, second, rounds=2)
+    assert state(shard) == "Stable"
+
+
+def test_an_interval_of_its_own(shard: VirtualShard) -> None:
+    configs = {
+        "consumer.assignment.interval.ms": "0",
+        "consumer.heartbeat.interval.ms": "7000",
+        "consumer.session.timeout.ms": "50000",
+    }
+    shard.image = shard.image.with_group_configs("g", configs)
+    ConsumerMember(shard, "m1", "a").join()
+    second = ConsumerMember(shard, "m2", "a").join()
+    assert second.epoch == 2
+    shard.sleep(6_000)
+    assert shard.beat("g", "m1", 1, owned={}).member_epoch == 2
+    shard.sleep(6_000)
+    assert second.beat().interval_ms == 7_000
+    shard.sleep(49_999)
+    assert set(shard.coordinator.consumer_groups["g"].members) == {"m2"}
+    shard.sleep(1)
+    assert state(shard) == "Empty"
+
+
+def test_members_report_often_while_the_group_is_on_the_move(shard: VirtualShard) -> None:
+    member = ConsumerMember(shard, "m", "a").join()
+    assert member.interval_ms == 500
+    shard.sleep(5_000)
+    assert member.beat().interval_ms == 5_000
+    ConsumerMember(shard, "m2", "a").join()
+    assert member.beat().interval_ms == 500
+    calm = VirtualShard(unsettled_heartbeat_interval_ms=0)
+    calm.topic("a", 1)
+    assert ConsumerMember(calm, "m", "a").join().interval_ms == 5_000
+
+
+def test_a_silent_member_goes_after_its_session(shard: VirtualShard) -> None:
+    first, second = ConsumerMember(shard, "m1", "a").join(), ConsumerMember(shard, "m2", "a").join()
+    settle(first, second)
+    shard.sleep(20_000)
+    first.beat()
+    shard.sleep(24_999)
+    assert len(shard.coordinator.consumer_groups["g"].members) == 2
+    shard.sleep(1)
+    assert list(shard.coordinator.consumer_groups["g"].members) == ["m1"]
+    assert first.beat().has("a") == [0, 1, 2, 3, 4, 5]
+    assert second.beat().error is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_who_does_not_give_back_in_time_is_put_out(shard: VirtualShard) -> None:
+    first = ConsumerMember(shard, "m1", "a", rebalance_timeout_ms=10_000).join()
+    shard.sleep(1_000)
+    second = ConsumerMember(shard, "m2", "a").join()
+    everything = first.owned
+    for _ in range(9):
+        shard.beat("g", "m1", 1, owned=everything)
+        shard.sleep(1_000)
+    assert "m1" in shard.coordinator.consumer_groups["g"].members
+    shard.beat("g", "m1", 1, owned=everything)
+    shard.sleep(2_000)
+    assert "m1" not in shard.coordinator.consumer_groups["g"].members
+    assert second.beat().has("a") == [0, 1, 2, 3, 4, 5]
+    assert shard.beat("g", "m1", 1, owned=everything) is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_wrong_epochs_are_fenced(shard: VirtualShard) -> None:
+    member = ConsumerMember(shard, "m", "a").join()
+    assert shard.beat("g", "m", 2) is ErrorCode.FENCED_MEMBER_EPOCH
+    shard.topic("a", 8)
+    shard.sleep(1_000)
+    member.beat()
+    assert member.epoch == 2
+    # Its answer may have got lost: the epoch before is good with what it had then, and only with that.
+    old = {topic_id: frozenset(range(6)) for topic_id in member.owned}
+    assert shard.beat("g", "m", 1, owned=old).member_epoch == 2
+    assert shard.beat("g", "m", 1) is ErrorCode.FENCED_MEMBER_EPOCH
+    assert shard.beat("g", "m", 1, owned={b"x" * 16: frozenset({1})}) is ErrorCode.FENCED_MEMBER_EPOCH
+    assert shard.beat("g", "stranger", 1) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert shard.beat("nowhere", "m", 1) is ErrorCode.GROUP_ID_NOT_FOUND
+
+
+def test_a_fenced_member_joins_again_under_its_id(shard: VirtualShard) -> None:
+    member = ConsumerMember(shard, "m", "a").join()
+    assert member.beat(owned=member.owned).error is None
+    member.join()
+    assert (member.epoch, member.has("a")) == (1, [0, 1, 2, 3, 4, 5])
+
+
+def test_leaving(shard: VirtualShard) -> None:
+    first, second = ConsumerMember(shard, "m1", "a").join(), ConsumerMember(shard, "m2", "a").join()
+    settle(first, second)
+    second.leave()
+    assert second.error is None
+    shard.sleep(1_000)
+    assert first.beat().has("a") == [0, 1, 2, 3, 4, 5]
+    first.leave()
+    assert state(shard) == "Empty"
+    first.leave()
+    assert first.error is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+# --- static members ---
+
+
+def test_a_static_member_comes_back_to_its_place(shard: VirtualShard) -> None:
+    first = ConsumerMember(shard, "m1", "a", instance="i").join()
+    other = ConsumerMember(shard, "m2", "a").join()
+    settle(first, other)
+    mine, epoch = first.has("a"), shard.coordinator.consumer_groups["g"].epoch
+    first.leave(-2)
+    shard.sleep(10_000)
+    assert other.beat().has("a") != [0, 1, 2, 3, 4, 5]
+    again = ConsumerMember(shard, "m3", "a", instance="i").join()
+    assert again.has("a") == mine
+    assert shard.coordinator.consumer_groups["g"].epoch == epoch
+    assert first.beat().error is ErrorCode.FENCED_INSTANCE_ID
+
+
+def test_a_static_member_that_stays_away_loses_its_place(shard: VirtualShard) -> None:
+    first = ConsumerMember(shard, "m1", "a", instance="i").join()
+    other = ConsumerMember(shard, "m2", "a").join()
+    settle(first, other)
+    first.leave(-2)
+    for _ in range(50):
+        shard.sleep(1_000)
+        other.beat()
+    assert other.has("a") == [0, 1, 2, 3, 4, 5]
+
+
+def test_an_instance_id_has_one_owner(shard: VirtualShard) -> None:
+    ConsumerMember(shard, "m1", "a", instance="i").join()
+    assert ConsumerMember(shard, "m2", "a", instance="i").join().error is ErrorCode.UNRELEASED_INSTANCE_ID
+    assert shard.beat("g", "m1", 1, instance="other") is ErrorCode.UNKNOWN_MEMBER_ID
+    assert shard.beat("g", "m2", -1, instance="i") is ErrorCode.FENCED_INSTANCE_ID
+
+
+# --- subscriptions and topics ---
+
+
+def test_a_changed_subscription(shard: VirtualShard) -> None:
+    shard.topic("b", 2)
+    member = ConsumerMember(shard, "m", "a").join()
+    shard.sleep(1_000)
+    member.subscribe("b")
+    settle(member, rounds=2)
+    assert (member.has("a"), member.has("b")) == ([], [0, 1])
+    member.subscribe("b", "not-there-yet")
+    settle(member, rounds=2)
+    shard.topic("not-there-yet", 1)
+    settle(member, rounds=2)
+    assert member.has("not-there-yet") == [0]
+
+
+def test_what_is_no_longer_subscribed_is_dropped_before_the_next_target(shard: VirtualShard) -> None:
+    shard.topic("b", 2)
+    member = ConsumerMember(shard, "m", "a", "b").join()
+    member.subscribe("b")
+    assert member.has("a") == []
+
+
+def test_a_topic_that_grows_or_goes(shard: VirtualShard) -> None:
+    member = ConsumerMember(shard, "m", "a").join()
+    settle(member, rounds=1)
+    shard.topic("a", 7)
+    settle(member, rounds=1)
+    assert member.has("a") == [0, 1, 2, 3, 4, 5, 6]
+    shard.delete_topic("a")
+    settle(member, rounds=2)
+    assert (member.owned, state(shard)) == ({}, "Stable")
+
+
+def test_topics_that_nobody_reads_change_no_epoch(shard: VirtualShard) -> None:
+    member = ConsumerMember(shard, "m", "a").join()
+    shard.topic("other", 3)
+    settle(member, rounds=2)
+    assert shard.coordinator.consumer_groups["g"].epoch == 1
+
+
+def test_patterns(shard: VirtualShard) -> None:
+    shard.topic("alpha", 1)
+    member = ConsumerMember(shard, "m", regex="a.+").join()
+    assert (member.has("alpha"), member.has("a")) == ([0], [])
+    shard.topic("abc", 2)
+    settle(member, rounds=2)
+    assert member.has("abc") == [0, 1]
+    shard.delete_topic("alpha")
+    settle(member, rounds=2)
+    assert (member.has("alpha"), member.has("abc")) == ([], [0, 1])
+    member.beat(regex="", topics=("a",))
+    settle(member, rounds=2)
+    assert (member.has("abc"), member.has("a")) == ([], [0, 1, 2, 3, 4, 5])
+    assert shard.coordinator.consumer_groups["g"].regexes == {}
+
+
+@pytest.mark.parametrize("pattern", ["(", "a(?=b)", "[z-a]", r"(a)\1"])
+def test_what_re2_does_not_take_is_refused(shard: VirtualShard, pattern: str) -> None:
+    answer = ConsumerMember(shard, "m", regex=pattern).join()
+    assert answer.error is ErrorCode.INVALID_REGULAR_EXPRESSION
+    assert "g" not in shard.coordinator.consumer_groups
+
+
+def test_a_pattern_that_would_take_for_ever_takes_no_time(shard: VirtualShard) -> None:
+    shard.topic("a" * 200, 1)
+    assert ConsumerMember(shard, "m", regex="(a*)*b").join().owned == {}
+
+
+# --- limits and choices ---
+
+
+def test_the_group_has_a_size() -> None:
+    shard = VirtualShard(consumer_max_size=2)
+    shard.topic("a", 2)
+    first = ConsumerMember(shard, "m1", "a").join()
+    ConsumerMember(shard, "m2", "a").join()
+    assert ConsumerMember(shard, "m3", "a").join().error is ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert first.beat().error is None
+    first.leave()
+    assert ConsumerMember(shard, "m3", "a").join().error is None
+
+
+def test_assignors_are_asked_for(shard: VirtualShard) -> None:
+    shard.topic("b", 6)
+    first = ConsumerMember(shard, "m1", "a", "b", assignor="range").join()
+    second = ConsumerMember(shard, "m2", "a", "b", assignor="range").join()
+    settle(first, second)
+    assert [first.has("a"), first.has("b")] == [[0, 1, 2], [0, 1, 2]]
+    assert [second.has("a"), second.has("b")] == [[3, 4, 5], [3, 4, 5]]
+    assert shard.coordinator.describe_consumer_group("g").assignor == "range"
+    assert ConsumerMember(shard, "m3", "a", assignor="mine").join().error is ErrorCode.UNSUPPORTED_ASSIGNOR
+
+
+def test_a_failed_append_changes_nothing(shard: VirtualShard) -> None:
+    shard.refuse = ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert ConsumerMember(shard, "m", "a").join().error is ErrorCode.NOT_COORDINATOR
+    assert shard.coordinator.consumer_groups == {}
+    shard.refuse = None
+    member = ConsumerMember(shard, "m", "a").join()
+    shard.topic("a", 7)
+    shard.refuse = ErrorCode.NOT_ENOUGH_REPLICAS
+    assert member.beat().error is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    shard.refuse = None
+    settle(member, rounds=2)
+    assert member.has("a") == [0, 1, 2, 3, 4, 5, 6]
+
+
+def test_a_restarted_coordinator_knows_everything(shard: VirtualShard) -> None:
+    first = ConsumerMember(shard, "m1", "a", instance="i").join()
+    second = ConsumerMember(shard, "m2", "a", regex="b.*").join()
+    settle(first, second)
+    before = first.owned, second.owned
+    shard.restart()
+    settle(first, second)
+    assert (first.owned, second.owned) == before
+    shard.restart()
+    shard.topic("bb", 2)
+    settle(first, second)
+    assert (len(first.has("a")), len(second.has("a")), second.has("bb")) == (4, 2, [0, 1])
+    shard.restart()
+    shard.sleep(45_000)
+    assert state(shard) == "Empty"
+
+
+def test_a_member_that_was_to_give_back_still_is_after_a_restart(shard: VirtualShard) -> None:
+    first = ConsumerMember(shard, "m1", "a", rebalance_timeout_ms=10_000).join()
+    shard.sleep(1_000)
+    ConsumerMember(shard, "m2", "a").join()
+    shard.beat("g", "m1", 1, owned=first.owned)
+    shard.restart()
+    for _ in range(5):
+        shard.beat("g", "m1", 1, owned=first.owned)
+        shard.sleep(2_000)
+    assert list(shard.coordinator.consumer_groups["g"].members) == ["m2"]
+
+
+# --- offsets ---
+
+
+def test_commits_have_to_know_the_epoch(shard: VirtualShard) -> None:
+    member = ConsumerMember(shard, "m", "a").join()
+    assert shard.commit("g", "m", 1, ("a", 0, 5)) == [ErrorCode.NONE]
+    assert shard.commit("g", "m", 2, ("a", 0, 5)) is ErrorCode.STALE_MEMBER_EPOCH
+    assert shard.commit("g", "x", 1, ("a", 0, 5)) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert shard.commit("g", "", -1, ("a", 0, 5)) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert shard.commit("g", "m", 1, ("a", 0, 5), api_version=8) is ErrorCode.UNSUPPORTED_VERSION
+    assert shard.committed("g", "a", 0) == 5
+    member.leave()
+    assert shard.commit("g", "", -1, ("a", 0, 6)) == [ErrorCode.NONE]
+
+
+def test_a_commit_of_an_earlier_epoch_stands_for_what_was_kept_since(shard: VirtualShard) -> None:
+    """KIP-1251: a rebalance that does not touch a partition does not lose its commits either."""
+    topic_id = shard.image.topics["a"].id
+    first = ConsumerMember(shard, "m1", "a").join()
+    shard.sleep(1_000)
+    second = ConsumerMember(shard, "m2", "a").join()
+    settle(first, second)
+    assert (first.epoch, second.epoch) == (2, 2)
+    kept, given = first.has("a")[0], second.has("a")[0]
+    offset: Any = lambda partition: _offset("a", partition, 9, topic_id)  # noqa: E731
+    assert shard.commit("g", "m1", 1, offset(kept)) == [ErrorCode.NONE]
+    assert shard.commit("g", "m1", 1, offset(given)) is ErrorCode.STALE_MEMBER_EPOCH
+    assert shard.commit("g", "m2", 1, offset(given)) is ErrorCode.STALE_MEMBER_EPOCH
+
+
+def _offset(topic: str, partition: int, offset: int, topic_id: bytes) -> Any:
+    return OffsetToCommit(topic, partition, offset, topic_id=topic_id)
+
+
+def test_fetches_have_to_know_the_epoch(shard: VirtualShard) -> None:
+    ConsumerMember(shard, "m", "a").join()
+    check = shard.coordinator.check_fetch
+    check("g", "m", 1)
+    check("g", None, -1)
+    check("nowhere", "m", 7)
+    for member, epoch, code in [
+        ("m", 2, ErrorCode.STALE_MEMBER_EPOCH),
+        ("m", 0, ErrorCode.STALE_MEMBER_EPOCH),
+        ("x", 1, ErrorCode.UNKNOWN_MEMBER_ID),
+    ]:
+        with pytest.raises(KafkaError) as refused:
+            check("g", member, epoch)
+        assert refused.value.code is code
+
+
+def test_deleting_groups_and_offsets(shard: VirtualShard) -> None:
+    member = ConsumerMember(shard, "m", "a").join()
+    shard.commit("g", "m", 1, ("a", 0, 5), ("gone", 0, 5))
+    assert _delete(shard, "g") is ErrorCode.NON_EMPTY_GROUP
+    token = shard.token()
+    shard.obey(shard.coordinator.delete_offsets(token, "g", [("a", 0), ("gone", 0)]))
+    assert shard.answers[token] == [ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC, ErrorCode.NONE]
+    member.leave()
+    assert _delete(shard, "g") is ErrorCode.NONE
+    assert shard.coordinator.consumer_groups == {}
+    assert shard.committed("g", "a", 0) == -1
+    assert _delete(shard, "g") is ErrorCode.GROUP_ID_NOT_FOUND
+
+
+def _delete(shard: VirtualShard, group_id: str) -> Any:
+    token = shard.token()
+    shard.obey(shard.coordinator.delete_groups(token, [group_id]))
+    return shard.answers[token][0]
+
+
+def test_listing(shard: VirtualShard) -> None:
+    ConsumerMember(shard, "m", "a").join()
+    shard.commit("simple", "", -1, ("a", 0, 1))
+    listed = {x.group_id: x for x in shard.coordinator.list_groups()}
+    assert (listed["g"].state, listed["g"].group_type, listed["g"].protocol_type) == ("Stable", "consumer", "consumer")
+    assert listed["simple"].group_type == "classic"
+    assert [x.group_id for x in shard.coordinator.list_groups(types=["Consumer"])] == ["g"]
+    assert [x.group_id for x in shard.coordinator.list_groups(["stable"], ["classic"])] == []
+    assert shard.coordinator.describe_groups(["g"])[0].error is ErrorCode.GROUP_ID_NOT_FOUND
+    assert shard.coordinator.describe_consumer_group("simple").error is ErrorCode.GROUP_ID_NOT_FOUND
+
+
+def test_offsets_expire_topic_by_topic_and_then_the_group() -> None:
+    shard = VirtualShard(offsets_retention_ms=60_000, offsets_retention_check_interval_ms=10_000)
+    shard.topic("a", 1)
+    member = ConsumerMember(shard, "m", "a").join()
+    shard.commit("g", "m", 1, ("a", 0, 5), ("old", 0, 5))
+    for _ in range(7):
+        shard.sleep(10_000)
+        member.beat()
+    assert (shard.committed("g", "a"), shard.committed("g", "old")) == (5, -1)
+    member.leave()
+    shard.sleep(10_000)
+    assert "g" not in shard.coordinator.consumer_groups
+    assert shard.committed("g", "a") == -1
+
+
+def test_expiry_looks_at_some_groups_at_a_time() -> None:
+    shard = VirtualShard(offsets_retention_ms=60_000, offsets_retention_check_interval_ms=10_000)
+    coordinator = shard.coordinator
+    token = 0
+    for n in range(1_200):
+        token -= 1
+        outcome = coordinator.commit_offsets(
+            shard.now_ms, token, CommitRequest(f"g{n}", "", None, -1, [OffsetToCommit("a", 0, 1)])
+        )
+        for record in outcome.records:
+            shard.log.append((record, -1))
+            coordinator.replay(record, len(shard.log) - 1)
+    shard.now_ms += 70_000
+    most = 0
+    while (deadline := coordinator.next_deadline_ms()) is not None and deadline <= shard.now_ms + 10:
+        outcome = coordinator.expire(max(deadline, shard.now_ms))
+        most = max(most, len(outcome.records))
+        shard.obey(outcome)
+        shard.now_ms += 1
+    assert most == 1_000  # an offset and its group
+    assert coordinator.groups == {}
+
+
+# --- requests that make no sense ---
+
+
+@pytest.mark.parametrize(
+    ("changes", "version"),
+    [
+        ({"group_id": ""}, 1),
+        ({"member_id": ""}, 1),
+        ({"member_id": "", "member_epoch": -1}, 0),
+        ({"instance_id": ""}, 1),
+        ({"rack_id": ""}, 1),
+        ({"rebalance_timeout_ms": -1}, 1),
+        ({"owned": {b"a" * 16: frozenset({1})}}, 1),
+        ({"owned": None}, 1),
+        ({"topics": None}, 1),
+        ({"member_epoch": -2}, 1),
+        ({"member_epoch": -3}, 1),
+    ],
+)
+def test_senseless_requests(changes: dict[str, Any], version: int) -> None:
+    good = ConsumerHeartbeat("g", "m", 0, None, None, "c", "/h", 1000, ("a",), None, None, {})
+    check_request(good, version)
+    with pytest.raises(KafkaError) as refused:
+        check_request(good._replace(**changes), version)
+    assert refused.value.code is ErrorCode.INVALID_REQUEST
+
+
+def test_old_clients_are_given_an_id(shard: VirtualShard) -> None:
+    answer = shard.beat("g", "", 0, topics=("a",))
+    assert len(answer.member_id) == 22
+    assert answer.member_epoch == 1
+
+
+def test_metadata_records_of_kafka_4_0_are_removed(shard: VirtualShard) -> None:
+    member = ConsumerMember(shard, "m", "a").join()
+    shard.obey(Outcome([OldMetadataRecord("g", exists=True)]))
+    shard.restart()
+    assert shard.coordinator.consumer_groups["g"].has_old_metadata
+    shard.topic("a", 7)
+    settle(member, rounds=1)
+    assert not shard.coordinator.consumer_groups["g"].has_old_metadata
+    assert OldMetadataRecord("g", exists=False) in shard.records()
