@@ -77,6 +77,12 @@ class Ports:
         self.store = store
 
 
+def _address(listener: Listener) -> str:
+    """HOST:PORT as clients write it, of this machine where the listener is bound to all interfaces."""
+    host = listener.host or "127.0.0.1"
+    return f"[{host}]:{listener.port}" if ":" in host else f"{host}:{listener.port}"
+
+
 class Broker:
     """One broker. `await start()`, serve until `await stop()`."""
 
@@ -121,7 +127,7 @@ class Broker:
         self._background.start()
         self._log_directories.start()
         self._server.open()
-        self.bootstrap = ",".join(f"{found.host or '127.0.0.1'}:{found.port}" for found in listeners[:1])
+        self.bootstrap = _address(listeners[0])
         log.info(
             "node %d of cluster %s serves on %s", config.node_id, self._controller.image.cluster_id, self.bootstrap
         )
