@@ -18,7 +18,7 @@ from odradek.ports.network import Part
 from odradek.wire.apis import APIS, ApiKey, response_header_version
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.headers import parse_request_header
-from odradek.wire.primitives import DecodeError, EncodeError
+from odradek.wire.primitives import DecodeError
 
 log = logging.getLogger("odradek.requests")
 
@@ -45,6 +45,16 @@ class Dispatcher:
         self._tasks: dict[asyncio.Future[Any], ApiKey] = {}
 
     def __call__(self, frame: memoryview, connection: Connection) -> list[Part] | Pending | None:
+        try:
+            return self._serve(frame, connection)
+        except Disconnect:
+            raise
+        except Exception as error:
+            # A mistake of ours outside of any handler. Without an answer or an end the client would wait for ever.
+            log.exception("a request from %s could not be served", connection.peer_host)
+            raise Disconnect("a request could not be served") from error
+
+    def _serve(self, frame: memoryview, connection: Connection) -> list[Part] | Pending | None:
         try:
             key, version, correlation_id, client_id, position = parse_request_header(frame)
         except DecodeError as error:
@@ -87,7 +97,9 @@ class Dispatcher:
         answer: Awaitable[Any],
     ) -> Pending:
         future = asyncio.ensure_future(answer, loop=self._loop)
-        pending = Pending(connection, found.overtaking, future.cancel if found.key == ApiKey.FETCH else None)
+        # A coroutine has only begun: a write that is not in the log yet must not be overtaken by the next one.
+        overtaking = found.overtaking and future is answer
+        pending = Pending(connection, overtaking, future.cancel if found.key == ApiKey.FETCH else None)
         self._tasks[future] = found.key
 
         def done(finished: asyncio.Future[Any]) -> None:
@@ -96,12 +108,18 @@ class Dispatcher:
                 connection.close("the broker stops")
                 return
             error = finished.exception()
-            if error is None:
-                pending.answer(self._encoded(found, finished.result(), request, context))
-            elif isinstance(error, Exception):
-                pending.answer(self._failed(found, request, context, error))
-            else:
+            if error is not None and not isinstance(error, Exception):
                 raise error
+            try:
+                if error is None:
+                    parts = self._encoded(found, finished.result(), request, context)
+                else:
+                    parts = self._failed(found, request, context, error)
+            except Exception:
+                log.exception("%s v%d from %s cannot be answered", found.key.name, context.version, context.client_id)
+                connection.close("a request could not be answered")
+                return
+            pending.answer(parts)
 
         future.add_done_callback(done)
         return pending
@@ -111,7 +129,7 @@ class Dispatcher:
             return answer  # type: ignore[no-any-return]
         try:
             return [encode_response(answer, found.key, context.version, context.correlation_id)]
-        except EncodeError as error:
+        except Exception as error:  # noqa: BLE001 - an answer that cannot be written costs this request only
             return self._failed(found, request, context, error)
 
     def _failed(self, found: Endpoint, request: Any, context: RequestContext, error: Exception) -> list[Part] | None:
