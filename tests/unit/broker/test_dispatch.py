@@ -1,0 +1,158 @@
+"""From a frame to an answer: what handlers return and raise, and whose mistakes cost what."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from odradek.api.registry import Endpoint
+from odradek.broker import dispatch
+from odradek.broker.connection import Disconnect, Pending
+from odradek.broker.dispatch import Dispatcher
+from odradek.wire.apis import ApiKey, request_class
+from odradek.wire.errors import ErrorCode, KafkaError
+from odradek.wire.headers import encode_request_header, parse_response_header
+from odradek.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+
+KEY = ApiKey.HEARTBEAT
+VERSION = 4
+
+
+class Peer:
+    """A connection as far as the dispatcher knows it."""
+
+    peer_host = "127.0.0.1"
+
+    def __init__(self) -> None:
+        self.closed: list[str] = []
+        self.answers: list[Any] = []
+
+    def close(self, reason: str) -> None:
+        self.closed.append(reason)
+
+    def answered(self, pending: Pending) -> None:
+        self.answers.append(pending.parts)
+
+
+def frame() -> memoryview:
+    out = bytearray()
+    encode_request_header(out, KEY, VERSION, 7, "test")
+    HeartbeatRequest("g", 1, "m").encode(out, VERSION)
+    return memoryview(out)
+
+
+def error_in(parts: Any) -> int:
+    (part,) = parts
+    view = memoryview(part)[4:]
+    correlation_id, position = parse_response_header(view, KEY, VERSION)
+    assert correlation_id == 7
+    answer, _ = HeartbeatResponse.decode(view, position, VERSION)
+    return answer.error_code
+
+
+def served(
+    monkeypatch: pytest.MonkeyPatch, handle: Callable[..., Any], peer: Peer, *, overtaking: bool = False, **more: Any
+) -> Any:
+    found = Endpoint(KEY, more.get("decode", request_class(KEY).decode), handle, overtaking, more.get("failed"))
+    monkeypatch.setattr(dispatch, "endpoint", lambda key: found)
+    services: Any = None
+    connection: Any = peer
+    return Dispatcher(services, asyncio.get_running_loop())(frame(), connection)
+
+
+def answers(monkeypatch: pytest.MonkeyPatch, handle: Callable[..., Any], peer: Peer | None = None, **more: Any) -> Any:
+    """The answer's error code, whether it came at once or later; None if the connection was closed instead."""
+    caller = peer or Peer()
+
+    async def scenario() -> Any:
+        got = served(monkeypatch, handle, caller, **more)
+        if isinstance(got, Pending):
+            while not caller.answers and not caller.closed:
+                await asyncio.sleep(0)
+            got = caller.answers[0] if caller.answers else None
+        return None if got is None else error_in(got)
+
+    return asyncio.run(scenario())
+
+
+async def _later(answer: Any) -> Any:
+    await asyncio.sleep(0)
+    if isinstance(answer, Exception):
+        raise answer
+    return answer
+
+
+def _now(answer: Any) -> Any:
+    if isinstance(answer, Exception):
+        raise answer
+    return answer
+
+
+@pytest.fixture(params=[_now, _later], ids=["at once", "later"])
+def give(request: pytest.FixtureRequest) -> Callable[[Any], Any]:
+    """How a handler answers: from its call, or from what it returned to wait for."""
+    how: Callable[[Any], Any] = request.param
+    return how
+
+
+def test_answers(monkeypatch: pytest.MonkeyPatch, give: Callable[[Any], Any]) -> None:
+    assert answers(monkeypatch, lambda *_: give(HeartbeatResponse(error_code=27))) == 27
+
+
+def test_a_kafka_error_is_told(monkeypatch: pytest.MonkeyPatch, give: Callable[[Any], Any]) -> None:
+    code = ErrorCode.NOT_COORDINATOR
+    assert answers(monkeypatch, lambda *_: give(KafkaError(code))) == code
+
+
+@pytest.mark.parametrize("mistake", [ZeroDivisionError("a mistake"), HeartbeatResponse(error_code=1 << 20), object()])
+def test_a_mistake_costs_the_request_and_leaves_a_traceback(
+    monkeypatch: pytest.MonkeyPatch, give: Callable[[Any], Any], mistake: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    peer = Peer()
+    with caplog.at_level(logging.ERROR, "odradek.requests"):
+        assert answers(monkeypatch, lambda *_: give(mistake), peer) == ErrorCode.UNKNOWN_SERVER_ERROR
+    assert not peer.closed
+    assert caplog.records[0].exc_info is not None
+
+
+def test_a_mistake_in_the_answer_to_a_mistake_closes_the_connection(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def failed(*_: Any) -> Any:
+        raise ZeroDivisionError
+
+    peer = Peer()
+    with caplog.at_level(logging.ERROR, "odradek.requests"):
+        assert answers(monkeypatch, lambda *_: _later(ValueError()), peer, failed=failed) is None
+        assert peer.closed
+        with pytest.raises(Disconnect):
+            answers(monkeypatch, lambda *_: _now(ValueError()), failed=failed)
+
+
+def test_a_decoder_that_fails_otherwise_than_it_should_closes_the_connection(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def decode(*_: Any) -> Any:
+        raise IndexError
+
+    with caplog.at_level(logging.ERROR, "odradek.requests"), pytest.raises(Disconnect):
+        answers(monkeypatch, lambda *_: HeartbeatResponse(), decode=decode)
+
+
+def test_only_what_is_dispatched_may_be_overtaken(monkeypatch: pytest.MonkeyPatch) -> None:
+    def overtaken(answer: Awaitable[Any], *, endpoint: bool) -> bool:
+        pending = served(monkeypatch, lambda *_: answer, Peer(), overtaking=endpoint)
+        return bool(pending.overtaking)
+
+    async def scenario() -> None:
+        loop = asyncio.get_running_loop()
+        assert overtaken(loop.create_future(), endpoint=True)
+        assert not overtaken(loop.create_future(), endpoint=False)
+        assert not overtaken(_later(HeartbeatResponse()), endpoint=True)
+        await asyncio.sleep(0)
+
+    asyncio.run(scenario())
