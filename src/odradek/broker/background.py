@@ -10,27 +10,53 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
+from odradek.broker.compaction import CompactionJob
 from odradek.broker.config import BrokerConfig
 from odradek.broker.partitions import Partitions
+from odradek.log.cleaner import Cleaner
 from odradek.log.directories import LogDirectories
+from odradek.log.flushing import FlushSchedule
+from odradek.log.survey import Survey, survey
 from odradek.ports.clock import Clock
+from odradek.ports.disk import Disk
 from odradek.wire.errors import KafkaError
 
 log = logging.getLogger("odradek.background")
 
 Job = Callable[[], Awaitable[None]]
 
+_LONGEST_MS = 24 * 60 * 60 * 1000
+"""Longer intervals mean never; a shorter one that is set meanwhile is noticed after this."""
+
+LANE = "retention"
+"""The lane of `Disk.run` that looks at the files of partitions that nobody has opened."""
+
 
 class BackgroundJobs:
     """The broker's periodic work on its logs."""
 
-    __slots__ = ("_clock", "_config", "_directories", "_partitions", "_tasks", "_work_wanted")
+    __slots__ = (
+        "_clock",
+        "_compaction",
+        "_config",
+        "_directories",
+        "_disk",
+        "_flushes",
+        "_partitions",
+        "_tasks",
+        "_work_wanted",
+    )
 
-    def __init__(self, config: BrokerConfig, partitions: Partitions, directories: LogDirectories, clock: Clock) -> None:
+    def __init__(
+        self, config: BrokerConfig, partitions: Partitions, directories: LogDirectories, disk: Disk, clock: Clock
+    ) -> None:
         self._config = config
         self._partitions = partitions
         self._directories = directories
+        self._disk = disk
+        self._flushes = FlushSchedule()
         self._clock = clock
+        self._compaction = CompactionJob(config, partitions, Cleaner(directories, disk), clock)
         self._tasks: list[asyncio.Task[None]] = []
         self._work_wanted = asyncio.Event()
 
@@ -39,14 +65,20 @@ class BackgroundJobs:
         jobs: tuple[tuple[str, Job], ...] = (
             ("log.flush.offset.checkpoint.interval.ms", self.checkpoint),
             ("log.retention.check.interval.ms", self.delete_old_segments),
+            ("log.flush.scheduler.interval.ms", self.flush_due),
+            ("odradek.idle.check.interval.ms", self.tidy_idle),
         )
         for name, job in jobs:
             self._tasks.append(asyncio.create_task(self._every(name, job), name=name))
         self._tasks.append(asyncio.create_task(self._work(), name="log work"))
+        self._compaction.start()
 
     async def _every(self, interval_config: str, job: Job) -> None:
         while True:
-            await asyncio.sleep(self._config.number(interval_config) / 1000)
+            interval_ms = self._config.number(interval_config)
+            await asyncio.sleep(min(interval_ms, _LONGEST_MS) / 1000)
+            if interval_ms > _LONGEST_MS:
+                continue
             await self._run(interval_config, job)
 
     async def _run(self, name: str, job: Job) -> None:
@@ -63,14 +95,50 @@ class BackgroundJobs:
     def high_watermarks(self) -> dict[tuple[str, int], int]:
         return {(p.topic, p.index): p.high_watermark for p in self._partitions.opened()}
 
+    async def flush_due(self) -> None:
+        """Sync logs that have had something new for `flush.ms`."""
+        now_ms = self._clock.now_ms()
+        for partition in self._partitions.opened():
+            opened = partition.log
+            dirty = opened.is_dirty and not opened.is_offline
+            key = (partition.topic, partition.index)
+            if self._flushes.is_due(key, is_dirty=dirty, flush_ms=opened.config.flush_ms, now_ms=now_ms):
+                await self._directories.flush_log(opened)
+
+    async def tidy_idle(self) -> None:
+        """Sync what has been written and is idle now, so that no restart reads it; then give back memory and files.
+
+        A log in use is left alone: syncing it would hold up who writes to it.
+        """
+        for opened in self._directories.opened():
+            if opened.release_if_idle() and opened.is_dirty and not opened.is_offline:
+                await self._directories.flush_log(opened)
+            await asyncio.sleep(0)
+
     async def delete_old_segments(self) -> None:
         """Retention by time and size, and producers that have been silent for `producer.id.expiration.ms`."""
+        await self._open_what_is_due()
         for partition in self._partitions.opened():
             if partition.log.is_offline:
                 continue
             now_ms = self._clock.now_ms()
             partition.log.delete_old_segments(now_ms, partition.high_watermark)
             partition.log.remove_expired_producers(now_ms)
+            await asyncio.sleep(0)
+
+    async def _open_what_is_due(self) -> None:
+        """Open those untouched partitions that retention or compaction has something to do for."""
+        wanted = [
+            Survey(topic, partition, path, settings, cleaned_to)
+            for topic, partition, path, cleaned_to in self._directories.unopened()
+            if (settings := self._partitions.settings_of(topic)) is not None
+        ]
+        due = await self._disk.run(LANE, survey, self._disk, wanted, self._clock.now_ms())
+        for topic, partition in due:
+            try:
+                self._partitions.find(topic, partition)
+            except KafkaError as error:
+                log.info("retention of %s-%d has to wait: %s", topic, partition, error.message)
             await asyncio.sleep(0)
 
     async def _work(self) -> None:
@@ -88,6 +156,7 @@ class BackgroundJobs:
                 continue
 
     async def stop(self) -> None:
+        await self._compaction.stop()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

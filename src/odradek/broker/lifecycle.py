@@ -83,6 +83,12 @@ def _address(listener: Listener) -> str:
     return f"[{host}]:{listener.port}" if ":" in host else f"{host}:{listener.port}"
 
 
+def _address(listener: Listener) -> str:
+    """HOST:PORT as clients write it, of this machine where the listener is bound to all interfaces."""
+    host = listener.host or "127.0.0.1"
+    return f"[{host}]:{listener.port}" if ":" in host else f"{host}:{listener.port}"
+
+
 class Broker:
     """One broker. `await start()`, serve until `await stop()`."""
 
@@ -199,7 +205,7 @@ class Broker:
         )
         self._dispatcher = Dispatcher(services, loop)
         self._server = Server(ports.network, self._dispatcher, config, ports.clock)
-        self._background = BackgroundJobs(config, self._partitions, self._directories, ports.clock)
+        self._background = BackgroundJobs(config, self._partitions, self._directories, ports.disk, ports.clock)
 
     def _offsets_partitions(self) -> int:
         topic = self._controller.image.topics.get(GROUP_METADATA_TOPIC)

@@ -18,6 +18,7 @@ from odradek.records.batch import (
     BatchHeader,
     check_batch,
     parse_header,
+    patch_placement,
     set_log_append_time,
     set_max_timestamp,
     split_batches,
@@ -208,3 +209,29 @@ def control_record(batches: memoryview, position: int, header: BatchHeader) -> C
         return decode_control_record(records[0])
     except CorruptRecords as error:
         refused(error)
+
+
+def check_replicated(
+    batches: list[tuple[int, BatchHeader]], expected: int, directory: str
+) -> list[tuple[int, BatchHeader]]:
+    """The batches of a leader, whose offsets have to begin at `expected` or later. INVALID_RECORD."""
+    for _, header in batches:
+        if header.base_offset < expected:
+            raise KafkaError(
+                ErrorCode.INVALID_RECORD,
+                f"{directory}: replicated batch at offset {header.base_offset} where {expected} is due",
+            )
+        expected = header.next_offset
+    return batches
+
+
+def place(
+    data: memoryview, batches: list[tuple[int, BatchHeader]], offset: int, leader_epoch: int
+) -> list[tuple[int, BatchHeader]]:
+    """Give the batches their offsets, beginning with this one, and their leader epoch, in place."""
+    placed = []
+    for position, header in batches:
+        patch_placement(data, position, header, offset, leader_epoch)
+        placed.append((position, header._replace(base_offset=offset, partition_leader_epoch=leader_epoch)))
+        offset += header.last_offset_delta + 1
+    return placed

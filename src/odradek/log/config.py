@@ -53,6 +53,8 @@ class LogConfig:
     preallocate: bool = False
     compact: bool = field(init=False, default=False)
     delete: bool = field(init=False, default=True)
+    roll_ms: int = field(init=False, default=0)
+    """The age of a full segment: segment.ms, or max.compaction.lag.ms where that is shorter."""
     log_append_time: bool = field(init=False, default=False)
     target_codec: Codec | None = field(init=False, default=None)
     """The codec that batches are brought to; None keeps the producer's."""
@@ -63,6 +65,7 @@ class LogConfig:
         put = object.__setattr__  # a frozen dataclass fills its derived fields this way
         put(self, "compact", "compact" in self.cleanup_policy)
         put(self, "delete", "delete" in self.cleanup_policy)
+        put(self, "roll_ms", min(self.segment_ms, self.max_compaction_lag_ms) if self.compact else self.segment_ms)
         put(self, "log_append_time", self.message_timestamp_type == LOG_APPEND_TIME)
         name = self.compression_type
         target = None if name == PRODUCER else Codec.NONE if name == UNCOMPRESSED else CODEC_NAMES[name]

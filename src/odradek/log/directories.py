@@ -15,6 +15,7 @@ from odradek.log.background_recovery import INLINE_BYTES, recover, unchecked_byt
 from odradek.log.background_recovery import LANE as RECOVERY_LANE
 from odradek.log.checkpoints import (
     CLEAN_SHUTDOWN,
+    CLEANER_OFFSETS,
     HIGH_WATERMARKS,
     LOCK,
     LOG_START_OFFSETS,
@@ -24,7 +25,6 @@ from odradek.log.checkpoints import (
     MetaProperties,
     TopicPartition,
     format_clean_shutdown,
-    format_meta_properties,
     format_offsets,
     format_partition_metadata,
     parse_meta_properties,
@@ -35,6 +35,7 @@ from odradek.log.config import LogConfig
 from odradek.log.environment import TRANSIENT, LogEnvironment
 from odradek.log.files import DELETE_DIRECTORY, PARTITION_METADATA
 from odradek.log.flushing import FlushPlan
+from odradek.log.identity import claim
 from odradek.log.log_directory import OFFSET_CHECKPOINTS, LogDirectory, LogDirectoryError
 from odradek.log.moves import TAKES_OVER, Move, future_name, parse_future_name
 from odradek.log.offset_checkpoint import TEMPORARY, OffsetCheckpoint
@@ -162,7 +163,8 @@ class LogDirectories:
         disk = self._disk
         path = directory.path
         names = disk.list(path)
-        self._check_identity(directory, META_PROPERTIES in names, cluster_id, node_id)
+        own = MetaProperties(cluster_id, node_id, None)
+        directory.directory_id = claim(disk, path, META_PROPERTIES in names, own, self._random)
         clean = CLEAN_SHUTDOWN in names
         if clean:
             disk.remove(f"{path}/{CLEAN_SHUTDOWN}")
@@ -223,28 +225,6 @@ class LogDirectories:
             del self.moves[key]
             self._doom(move.path, key, 0)
 
-    def _check_identity(self, directory: LogDirectory, exists: bool, cluster_id: str, node_id: int) -> None:
-        path = f"{directory.path}/{META_PROPERTIES}"
-        found = MetaProperties(None, None, None)
-        if exists:
-            try:
-                found = parse_meta_properties(self._disk.read_file(path))
-            except CorruptCheckpoint as error:
-                raise LogDirectoryError(f"{path}: {error}") from error
-        if found.cluster_id not in (None, cluster_id):
-            raise LogDirectoryError(
-                f"{path} belongs to cluster {found.cluster_id}, and this broker to {cluster_id}: "
-                "wrong directory or store?"
-            )
-        if found.node_id not in (None, node_id):
-            raise LogDirectoryError(
-                f"{path} belongs to node {found.node_id}, and this broker is configured as {node_id}"
-            )
-        directory.directory_id = found.directory_id or self._random.uuid()
-        complete = MetaProperties(cluster_id, node_id, directory.directory_id)
-        if found != complete:
-            self._disk.write_atomic(path, format_meta_properties(complete))
-
     def _read_offsets(self, path: str, name: str, names: list[str]) -> dict[TopicPartition, int]:
         if name not in names:
             return {}
@@ -290,6 +270,19 @@ class LogDirectories:
     def opened(self) -> list[PartitionLog]:
         return list(self._logs.values())
 
+    def unopened(self) -> list[tuple[str, int, str, int | None]]:
+        """(topic, partition, path, where its last compaction ended) of the logs that nobody has opened."""
+        return [
+            (
+                topic,
+                partition,
+                f"{directory.path}/{topic}-{partition}",
+                directory.cleaner_offsets.get((topic, partition)),
+            )
+            for (topic, partition), directory in self._where.items()
+            if (topic, partition) not in self._logs and directory.offline is None
+        ]
+
     def size_bytes(self, topic: str, partition: int) -> int:
         """Bytes of the log's segments, without opening it."""
         log = self._logs.get((topic, partition))
@@ -305,6 +298,18 @@ class LogDirectories:
         """As last checkpointed; None if it was not."""
         directory = self._where.get((topic, partition))
         return None if directory is None else directory.watermarks.get((topic, partition))
+
+    def cleaned_to(self, topic: str, partition: int) -> int | None:
+        """Where the last compaction of the partition ended."""
+        directory = self._where.get((topic, partition))
+        return None if directory is None else directory.cleaner_offsets.get((topic, partition))
+
+    async def note_cleaned(self, topic: str, partition: int, offset: int) -> None:
+        """A compaction ended at the offset."""
+        directory = self._where.get((topic, partition))
+        if directory is not None:
+            directory.cleaner_offsets[topic, partition] = offset
+            await self.persist(CLEANER_OFFSETS)
 
     # --- create, open, delete ---
 
@@ -591,6 +596,10 @@ class LogDirectories:
         for log in self.opened():
             if log.is_dirty:
                 await self._flush(log, log.end_offset)
+
+    async def flush_log(self, log: PartitionLog) -> None:
+        """Sync all of one log."""
+        await self._flush(log, log.end_offset)
 
     def release_idle(self) -> int:
         """Let logs that nobody appended to since the last call give back memory and files; how many are idle."""

@@ -23,3 +23,19 @@ class FlushPlan(NamedTuple):
             file.sync()
         for directory in self.directories:
             disk.sync_directory(directory)
+
+
+class FlushSchedule:
+    """Since when each log has had something that is not synced, for `flush.ms`."""
+
+    __slots__ = ("_dirty_since",)
+
+    def __init__(self) -> None:
+        self._dirty_since: dict[tuple[str, int], int] = {}
+
+    def is_due(self, key: tuple[str, int], *, is_dirty: bool, flush_ms: int, now_ms: int) -> bool:
+        """To be asked regularly: a log counts as dirty from the first time that it is found so."""
+        if not is_dirty:
+            self._dirty_since.pop(key, None)
+            return False
+        return now_ms - self._dirty_since.setdefault(key, now_ms) >= flush_ms

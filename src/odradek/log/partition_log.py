@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from odradek.log import queries
 from odradek.log.append import (
     AppendResult,
     Origin,
     Prepared,
+    check_replicated,
     check_size,
     check_timestamp,
     control_record,
+    place,
     prepare,
     refused,
 )
 from odradek.log.checkpoints import format_leader_epochs
 from odradek.log.config import LogConfig
 from odradek.log.environment import TRANSIENT, LogEnvironment
-from odradek.log.files import DELETED, LEADER_EPOCHS, SNAPSHOT, segment_path
+from odradek.log.files import CLEANED, DELETED, LEADER_EPOCHS, SNAPSHOT, SWAP, segment_path
 from odradek.log.flushing import FlushPlan
 from odradek.log.reading import LogRead, Tail, find_in_segment, plan_segment
 from odradek.log.recovery import LoadedLog, load, restore_producers
@@ -39,8 +41,12 @@ from odradek.records.batch import (
 from odradek.records.errors import CorruptRecords
 from odradek.wire.errors import ErrorCode, KafkaError
 
+if TYPE_CHECKING:
+    from odradek.log.cleaning import CleanedSegment
+
 __all__ = ["AppendResult", "FlushPlan", "LogRead", "Origin", "PartitionLog"]
 
+T = TypeVar("T")
 NO_TIMESTAMP: Final = -1
 _DEMANDING: Final = TIMESTAMP_TYPE_BIT | CONTROL_BIT
 _EMPTY: Final[list[FileRange]] = []
@@ -168,7 +174,7 @@ class PartitionLog:
 
     def _draw_jitter(self) -> None:
         random = self._environment.random
-        limit = min(self.config.segment_jitter_ms, self.config.segment_ms)
+        limit = min(self.config.segment_jitter_ms, self.config.roll_ms)
         self._jitter_ms = random.randrange(limit) if random is not None and limit > 0 else 0
 
     def assign_leader_epoch(self, epoch: int, start_offset: int | None = None) -> None:
@@ -283,7 +289,7 @@ class PartitionLog:
             age = timestamp - first if first >= 0 else now_ms - segment.created_ms
             if (
                 segment.size > config.segment_bytes - size
-                or age > config.segment_ms - self._jitter_ms
+                or age > config.roll_ms - self._jitter_ms
                 or segment.full
                 or last_offset - segment.base_offset > MAX_RELATIVE_OFFSET
             ):
@@ -301,7 +307,7 @@ class PartitionLog:
                 ErrorCode.RECORD_LIST_TOO_LARGE, f"{len(data)} bytes exceed segment.bytes={self.config.segment_bytes}"
             )
         if origin is Origin.REPLICATION:
-            placed = self._check_replicated(batches)
+            placed = check_replicated(batches, self.end_offset, self.directory)
         else:
             for position, header in batches:
                 if header.has_producer_id and not header.is_control:
@@ -314,7 +320,7 @@ class PartitionLog:
                     marker = control_record(data, position, header)
                     if marker is not None and marker.is_end_transaction:
                         self.producers.check_marker(header, marker)
-            placed = self._place(data, batches, leader_epoch)
+            placed = place(data, batches, self.end_offset, leader_epoch)
         first, last = placed[0][1], placed[-1][1]
         timestamp = max(header.max_timestamp for _, header in placed)
         now_ms = self._environment.clock.now_ms()
@@ -336,28 +342,6 @@ class PartitionLog:
         if self.end_offset - self.recovery_point > self._flush_after:
             self.flush(snapshot=bool(self.producers.producers))
         return AppendResult(first.base_offset, last.last_offset, log_append_time_ms, self.log_start_offset, False)
-
-    def _check_replicated(self, batches: list[tuple[int, BatchHeader]]) -> list[tuple[int, BatchHeader]]:
-        expected = self.end_offset
-        for _, header in batches:
-            if header.base_offset < expected:
-                raise KafkaError(
-                    ErrorCode.INVALID_RECORD,
-                    f"{self.directory}: replicated batch at offset {header.base_offset} where {expected} is due",
-                )
-            expected = header.next_offset
-        return batches
-
-    def _place(
-        self, data: memoryview, batches: list[tuple[int, BatchHeader]], leader_epoch: int
-    ) -> list[tuple[int, BatchHeader]]:
-        offset = self.end_offset
-        placed = []
-        for position, header in batches:
-            patch_placement(data, position, header, offset, leader_epoch)
-            placed.append((position, header._replace(base_offset=offset, partition_leader_epoch=leader_epoch)))
-            offset += header.last_offset_delta + 1
-        return placed
 
     def _replay_producer(self, segment: Segment, data: memoryview, position: int, header: BatchHeader) -> None:
         if not header.is_control:
@@ -455,46 +439,34 @@ class PartitionLog:
         except OSError as error:
             raise self._fail(error) from error
 
-    def batch_start(self, offset: int) -> int:
-        """The base offset of the batch that holds the offset, or of the next one; the offset itself at the end."""
+    def ask(self, question: Callable[[Sequence[Segment]], T], offset: int = 0) -> T:
+        """The answer of the segments from the one that holds the offset; KAFKA_STORAGE_ERROR if the disk fails."""
         self._check_online()
         try:
-            for segment in self.segments[self._slot(offset) :]:
-                found = segment.locate(offset)
-                if found is not None:
-                    return min(offset, found.header.base_offset)
+            return question(self.segments[self._slot(offset) :])
         except OSError as error:
             raise self._fail(error) from error
-        return offset
+
+    def batch_start(self, offset: int) -> int:
+        """The base offset of the batch that holds the offset; the offset itself where no batch does."""
+        found = self.ask(lambda segments: queries.locate(segments, offset), offset)
+        return offset if found is None else min(offset, found.header.base_offset)
 
     def find_timestamp(self, timestamp_ms: int, upper_offset: int) -> FoundTimestamp | None:
         """The first record with this timestamp or a later one, if it is below the upper offset."""
-        self._check_online()
         start = self.log_start_offset
-        try:
-            found = queries.find_timestamp(self.segments[self._slot(start) :], timestamp_ms, start)
-        except OSError as error:
-            raise self._fail(error) from error
+        found = self.ask(lambda segments: queries.find_timestamp(segments, timestamp_ms, start), start)
         return found if found is not None and found.offset < upper_offset else None
 
     def max_timestamp(self, upper_offset: int) -> FoundTimestamp | None:
         """The first record that has the largest timestamp below the upper offset."""
-        self._check_online()
-        start = self.log_start_offset
-        try:
-            return queries.max_timestamp(
-                self.segments[self._slot(start) :], start, min(upper_offset, self.end_offset), self.end_offset
-            )
-        except OSError as error:
-            raise self._fail(error) from error
+        start, end = self.log_start_offset, self.end_offset
+        upper = min(upper_offset, end)
+        return self.ask(lambda segments: queries.max_timestamp(segments, start, upper, end), start)
 
     def aborted_transactions(self, start_offset: int, upper_offset: int) -> list[tuple[int, int]]:
         """(producer id, first offset) of the aborted transactions that have records in [start, upper)."""
-        self._check_online()
-        try:
-            return queries.aborted(self.segments[self._slot(start_offset) :], start_offset, upper_offset)
-        except OSError as error:
-            raise self._fail(error) from error
+        return self.ask(lambda segments: queries.aborted(segments, start_offset, upper_offset), start_offset)
 
     # --- roll, flush, truncate, delete ---
 
@@ -509,8 +481,7 @@ class PartitionLog:
         try:
             if active.size:
                 active.finish_indexes()
-            segment = Segment(environment.files, self.directory, offset, 0, environment.clock.now_ms())
-            segment.configure(self.config.index_interval_bytes, self.config.segment_index_bytes)
+            segment = self._new_segment(offset)
             segment.create()
             self._take_snapshot(offset)
             if not active.size:
@@ -524,6 +495,12 @@ class PartitionLog:
             raise self._fail(error) from error
         self._draw_jitter()
         environment.flush_later(self)
+
+    def _new_segment(self, base_offset: int, size: int = 0) -> Segment:
+        environment = self._environment
+        segment = Segment(environment.files, self.directory, base_offset, size, environment.clock.now_ms())
+        segment.configure(self.config.index_interval_bytes, self.config.segment_index_bytes)
+        return segment
 
     def _take_snapshot(self, offset: int) -> None:
         """Write the producers' state as of the offset, unless that exists; drop an older stray one."""
@@ -539,9 +516,8 @@ class PartitionLog:
     def flush(self, offset: int | None = None, *, snapshot: bool = True) -> None:
         """Make all below the offset (the end of the log if None) durable, in this thread."""
         plan = self.plan_flush(offset, snapshot=snapshot)
-        if plan is None:
-            return
-        self.execute(plan)
+        if plan is not None:
+            self.execute(plan)
 
     def execute(self, plan: FlushPlan) -> None:
         try:
@@ -568,7 +544,9 @@ class PartitionLog:
                 self._take_snapshot(target)
             if self._epochs_dirty:
                 self._write_epochs()
-            for path in (f"{self.directory}/{LEADER_EPOCHS}", *self._snapshot_paths(self.recovery_point, target)):
+            new = [offset for offset in self._snapshots if self.recovery_point < offset <= target]
+            snapshots = [segment_path(self.directory, offset, SNAPSHOT) for offset in new]
+            for path in (f"{self.directory}/{LEADER_EPOCHS}", *snapshots):
                 if environment.disk.exists(path):
                     files.append(environment.disk.open(path))
         except OSError as error:
@@ -577,9 +555,6 @@ class PartitionLog:
         if not self.recovery_point:
             directories.append(self.directory.rpartition("/")[0])
         return FlushPlan(target, files, directories, self._truncations)
-
-    def _snapshot_paths(self, above: int, to: int) -> list[str]:
-        return [segment_path(self.directory, offset, SNAPSHOT) for offset in self._snapshots if above < offset <= to]
 
     def finish_flush(self, plan: FlushPlan) -> None:
         """The plan is synced: move the recovery point."""
@@ -609,7 +584,15 @@ class PartitionLog:
             self.log_start_offset = min(self.log_start_offset, self.end_offset)
             if self.leader_epochs.truncate_from_end(self.end_offset):
                 self._write_epochs()
-            self._restore_producers()
+            self._snapshots = restore_producers(
+                self.directory,
+                self.segments,
+                self.producers,
+                self._environment,
+                self._snapshots,
+                self.end_offset,
+                self.log_start_offset,
+            )
         except OSError as error:
             raise self._fail(error) from error
         return True
@@ -622,8 +605,7 @@ class PartitionLog:
         try:
             self._tail.clear()
             self._remove_segments(self.segments)
-            segment = Segment(environment.files, self.directory, offset, 0, environment.clock.now_ms())
-            segment.configure(self.config.index_interval_bytes, self.config.segment_index_bytes)
+            segment = self._new_segment(offset)
             segment.create()
             self.segments = [segment]
             self._active = segment
@@ -644,17 +626,6 @@ class PartitionLog:
         if self.recovery_point > offset:
             self.recovery_point = offset
             self._environment.recovery_point_lowered()
-
-    def _restore_producers(self) -> None:
-        self._snapshots = restore_producers(
-            self.directory,
-            self.segments,
-            self.producers,
-            self._environment,
-            self._snapshots,
-            self.end_offset,
-            self.log_start_offset,
-        )
 
     def advance_log_start(self, offset: int) -> bool:
         """Forget what lies below the offset, as DeleteRecords does; OFFSET_OUT_OF_RANGE past the end."""
@@ -704,14 +675,14 @@ class PartitionLog:
         largest = segment.largest_timestamp()
         return largest if largest >= 0 else self._environment.disk.modified_ms(segment.path)
 
-    def _remove_segments(self, segments: list[Segment]) -> None:
+    def _remove_segments(self, segments: list[Segment], *, keep_snapshot: int = -1) -> None:
         """Rename the segments' files to .deleted at once and remove them after file.delete.delay.ms."""
         environment = self._environment
         renamed = []
         for segment in segments:
             segment.release()
             paths = segment.file_paths()
-            if segment.base_offset in self._snapshots:
+            if segment.base_offset in self._snapshots and segment.base_offset != keep_snapshot:
                 self._snapshots.remove(segment.base_offset)
                 paths.append(segment_path(self.directory, segment.base_offset, SNAPSHOT))
             for path in paths:
@@ -720,6 +691,30 @@ class PartitionLog:
                     environment.disk.rename(path, path + DELETED)
                     renamed.append(path + DELETED)
         environment.delete_later(renamed, self.config.file_delete_delay_ms)
+
+    def replace_segments(self, cleaned: CleanedSegment) -> bool:
+        """Put a compacted segment in the place of its sources; False when they are not there any more."""
+        self._check_online()
+        disk = self._environment.disk
+        first = self._slot(cleaned.base_offset)
+        sources = self.segments[first : first + len(cleaned.sources)]
+        if [source.base_offset for source in sources] != cleaned.sources or self._active in sources:
+            return False
+        segment = self._new_segment(cleaned.base_offset, cleaned.size)
+        if not cleaned.has_aborted:
+            segment.set_no_aborted()
+        try:
+            present = [path for path in segment.file_paths() if disk.exists(path + CLEANED)]
+            for path in present:
+                disk.rename(path + CLEANED, path + SWAP)
+            self._remove_segments(sources, keep_snapshot=cleaned.base_offset)
+            for path in present:
+                disk.rename(path + SWAP, path)
+        except OSError as error:
+            raise self._fail(error) from error
+        self.segments[first : first + len(sources)] = [segment]
+        self._tail.hints.clear()
+        return True
 
     def take_over(self, other: PartitionLog) -> None:
         """Go on as the other log of the same partition, which has the same end: its producers, its leader epochs."""
@@ -757,11 +752,7 @@ class PartitionLog:
 
     def release(self) -> None:
         """Give back memory and files that an idle log does not need; it stays usable."""
-        try:
-            for segment in self.segments:
-                segment.release()
-        except OSError as error:
-            raise self._fail(error) from error
+        self.ask(queries.release)
         self._tail.clear()
         self._environment.files.forget_directory(self.directory)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from odradek.log.segment import FoundTimestamp, Segment
+from odradek.log.segment import FoundTimestamp, Located, Segment
 from odradek.log.transaction_index import AbortedTransaction, collect
 
 
@@ -21,6 +21,21 @@ def batches(segments: Sequence[Segment], offset: int, upper_offset: int) -> Iter
             if found.header.last_offset >= upper_offset:
                 return
             yield segment.read_batch(found)
+
+
+def release(segments: Sequence[Segment]) -> None:
+    """Let all of them give back what an idle log does not need."""
+    for segment in segments:
+        segment.release()
+
+
+def locate(segments: Sequence[Segment], offset: int) -> Located | None:
+    """The first batch that ends at the offset or later."""
+    for segment in segments:
+        found = segment.locate(offset)
+        if found is not None:
+            return found
+    return None
 
 
 def find_timestamp(segments: Sequence[Segment], timestamp_ms: int, start_offset: int) -> FoundTimestamp | None:

@@ -116,7 +116,7 @@ def _tidy(directory: str, environment: LogEnvironment) -> list[str]:
         # The swap of these segments had not begun for all: the originals are whole.
         first = min(base_offset_of(name) or 0 for name in cleaned)
         doomed += [name for name in swaps if (base_offset_of(name) or 0) >= first]
-    for name in set(doomed):
+    for name in dict.fromkeys(doomed):
         disk.remove(f"{directory}/{name}")
     swaps = [name for name in swaps if name not in doomed]
     if swaps:

@@ -50,6 +50,7 @@ class Segment:
     __slots__ = (
         "_aborted",
         "_directory",
+        "_ending",
         "_files",
         "_index_bytes",
         "_index_interval",
@@ -66,11 +67,15 @@ class Segment:
         "size",
     )
 
-    def __init__(self, files: FileCache, directory: str, base_offset: int, size: int, created_ms: int) -> None:
+    def __init__(
+        self, files: FileCache, directory: str, base_offset: int, size: int, created_ms: int, ending: str = ""
+    ) -> None:
+        """`ending` goes after the names of all its files, as in `.cleaned`."""
         self._files = files
         self._directory = directory
+        self._ending = ending
         self.base_offset = base_offset
-        self.path = segment_path(directory, base_offset, LOG)
+        self.path = segment_path(directory, base_offset, LOG + ending)
         self.size = size
         self.created_ms = created_ms
         self.first_timestamp = NO_TIMESTAMP
@@ -115,7 +120,7 @@ class Segment:
         self._aborted = []
 
     def file_path(self, suffix: str) -> str:
-        return segment_path(self._directory, self.base_offset, suffix)
+        return segment_path(self._directory, self.base_offset, suffix + self._ending)
 
     def file_paths(self) -> list[str]:
         return [self.file_path(suffix) for suffix in SEGMENT_SUFFIXES]

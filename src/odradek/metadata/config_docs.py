@@ -434,5 +434,6 @@ DOCUMENTATION: dict[str, str] = {
     # Odradek's own
     "odradek.max.in.flight.requests": "Requests of one connection that may be open before it is no longer read.",
     "odradek.group.unsettled.heartbeat.interval.ms": "How often members report while a consumer group rebalances.",
+    "odradek.idle.check.interval.ms": "After how long without a write a log is synced and gives back memory and files.",
     "odradek.group.new.partitions.from.start": "Whether groups that read a topic read added partitions from the start.",
 }

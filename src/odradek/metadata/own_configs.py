@@ -25,6 +25,8 @@ ODRADEK_CONFIGS = (
     _c("odradek.group.unsettled.heartbeat.interval.ms", INT, "500", at_least(0)),
     # A group that reads a topic has offset 0 in the partitions that are added to it.
     _c("odradek.group.new.partitions.from.start", BOOLEAN, "true"),
+    # Logs that nobody wrote to for as long are synced and give back memory and files.
+    _c("odradek.idle.check.interval.ms", LONG, "30000", at_least(1)),
 )
 
 _LEGACY = (

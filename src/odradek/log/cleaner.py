@@ -1,0 +1,163 @@
+"""The log cleaner: which log is dirtiest, and its compaction slice by slice (LogCleaner).
+
+Owned by the event loop. Only reading and writing happen behind the Disk port; segments change places on the loop,
+between two requests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Final, NamedTuple
+
+from odradek.log.checkpoints import TopicPartition
+from odradek.log.cleaning import CleanedSegment, Compaction, DamagedSegment, Outcome, Plan
+from odradek.log.compaction import Cleanable, SegmentFacts, cleanable
+from odradek.log.config import LONG_MAX, LogConfig
+from odradek.log.directories import LogDirectories
+from odradek.log.files import CLEANED, SEGMENT_SUFFIXES, segment_path
+from odradek.log.partition_log import PartitionLog
+from odradek.log.retained import LastRecord
+from odradek.log.segment import NO_TIMESTAMP, Segment
+from odradek.ports.disk import Disk
+from odradek.wire.errors import ErrorCode, KafkaError
+
+LANE: Final = "cleaner"
+"""Lanes of `Disk.run` that begin with this compact, one for each of `log.cleaner.threads`."""
+
+
+class Cleaned(NamedTuple):
+    """A finished compaction; sizes in bytes."""
+
+    log: PartitionLog
+    from_offset: int
+    outcome: Outcome
+
+
+Throttle = Callable[[int], Awaitable[None]]
+"""Waits, after so many bytes were read and written, for as long as the cleaner has to."""
+
+
+class Cleaner:
+    """Compacts the logs of a broker, one at a time in each lane."""
+
+    __slots__ = ("_busy", "_directories", "_disk", "_uncleanable")
+
+    def __init__(self, directories: LogDirectories, disk: Disk) -> None:
+        self._directories = directories
+        self._disk = disk
+        self._busy: set[TopicPartition] = set()
+        self._uncleanable: dict[TopicPartition, str] = {}
+
+    @property
+    def uncleanable(self) -> dict[TopicPartition, str]:
+        """Partitions that are not compacted any more because of damage, and what is wrong with them."""
+        return self._uncleanable
+
+    def dirtiest(
+        self, candidates: Iterable[tuple[PartitionLog, int]], now_ms: int
+    ) -> tuple[PartitionLog, Cleanable] | None:
+        """The log most in need of compaction, of those that are due; each comes with its last stable offset."""
+        best: tuple[PartitionLog, Cleanable] | None = None
+        for log, stable_offset in candidates:
+            key = (log.topic, log.partition)
+            if not log.config.compact or log.is_offline or key in self._busy or key in self._uncleanable:
+                continue
+            if len(log.segments) < 2:
+                continue
+            found = self._cleanable(log, stable_offset, now_ms)
+            if found.is_due(log.config) and (best is None or found.ratio > best[1].ratio):
+                best = log, found
+        return best
+
+    def _cleanable(self, log: PartitionLog, stable_offset: int, now_ms: int) -> Cleanable:
+        return cleanable(
+            facts(log),
+            log.config,
+            now_ms,
+            checkpoint=self._directories.cleaned_to(log.topic, log.partition),
+            log_start_offset=log.log_start_offset,
+            upper_offset=stable_offset,
+        )
+
+    async def clean(
+        self, log: PartitionLog, found: Cleanable, now_ms: int, map_bytes: int, throttle: Throttle, lane: int = 0
+    ) -> Cleaned | None:
+        """Compact the log; None when it was given up because the log changed, or is damaged or gone.
+
+        Raises KafkaError KAFKA_STORAGE_ERROR.
+        """
+        key = (log.topic, log.partition)
+        self._busy.add(key)
+        try:
+            outcome = await self._clean(log, plan(log, found, now_ms, map_bytes), throttle, f"{LANE} {lane}")
+        except DamagedSegment as error:
+            self._uncleanable[key] = str(error)
+            self._directories.report(f"not compacted any more: {error}")
+            return None
+        except OSError as error:
+            if log.is_offline:
+                return None
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{log.directory}: {error}") from error
+        finally:
+            self._busy.discard(key)
+        if outcome is None:
+            return None
+        await self._directories.note_cleaned(log.topic, log.partition, outcome.end_offset)
+        return Cleaned(log, found.first_dirty_offset, outcome)
+
+    async def _clean(self, log: PartitionLog, planned: Plan, throttle: Throttle, lane: str) -> Outcome | None:
+        compaction = Compaction(planned, self._disk)
+        truncations = log.truncations
+        while True:
+            done = await self._disk.run(lane, compaction.step)
+            if isinstance(done, Outcome):
+                return done
+            if log.is_offline:
+                return None
+            if isinstance(done, CleanedSegment):
+                if log.truncations != truncations or not log.replace_segments(done):
+                    # Retention or a truncation took the sources meanwhile; what is left is looked at anew.
+                    for suffix in SEGMENT_SUFFIXES:
+                        self._disk.remove(segment_path(log.directory, done.base_offset, suffix + CLEANED))
+                    return None
+                await self._disk.run(lane, self._disk.sync_directory, log.directory)
+            else:
+                await throttle(done.transferred)
+
+
+def facts(log: PartitionLog) -> list[SegmentFacts]:
+    """What compaction decides by; timestamps only where the topic's settings ask for them. Raises KafkaError."""
+    return log.ask(lambda segments: _facts(segments, log.config, log.end_offset))
+
+
+def _facts(segments: Sequence[Segment], config: LogConfig, log_end_offset: int) -> list[SegmentFacts]:
+    needs_largest = config.min_compaction_lag_ms > 0
+    needs_first = config.max_compaction_lag_ms < LONG_MAX
+    found = []
+    for index, segment in enumerate(segments):
+        end = segments[index + 1].base_offset if index + 1 < len(segments) else log_end_offset
+        largest = segment.largest_timestamp() if needs_largest else NO_TIMESTAMP
+        first = NO_TIMESTAMP
+        if needs_first:
+            first = next((batch.header.max_timestamp for batch in segment.scan(0)), NO_TIMESTAMP)
+        entries = segment.size // max(1, config.index_interval_bytes) + 1
+        found.append(SegmentFacts(segment.base_offset, segment.size, 8 * entries, largest, first, end))
+    return found
+
+
+def plan(log: PartitionLog, found: Cleanable, now_ms: int, map_bytes: int) -> Plan:
+    """Everything that the thread needs to know. Raises KafkaError."""
+    producers = {
+        producer_id: LastRecord(entry.batches[-1].last_offset if entry.batches else None, entry.epoch)
+        for producer_id, entry in log.producers.producers.items()
+    }
+    return Plan(
+        log.directory,
+        facts(log)[:-1],
+        found,
+        log.config,
+        now_ms,
+        log.ask(lambda segments: [aborted for segment in segments for aborted in segment.aborted()]),
+        producers,
+        map_bytes,
+    )

@@ -1,0 +1,487 @@
+"""Compaction: what is cleanable, what is kept of each batch, whole logs against a model, crashes at every step."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from odradek.log.checkpoints import parse_offsets
+from odradek.log.cleaner import Cleaned, Cleaner
+from odradek.log.compaction import SegmentFacts, cleanable, group
+from odradek.log.config import LogConfig
+from odradek.log.directories import LogDirectories
+from odradek.log.partition_log import Origin, PartitionLog
+from odradek.log.retained import walk
+from odradek.ports.disk import SystemDisk
+from odradek.ports.randomness import SeededRandom
+from odradek.records.batch import parse_header
+from odradek.records.builder import BatchFields, encode_batch
+from odradek.records.errors import CorruptRecords
+from odradek.records.record import decode_records, records_section
+from tests.unit.log.support import NOW, StandingClock, marker, put
+
+TOPIC = b"t" * 16
+HOUR = 3_600_000
+CONFIG = LogConfig(
+    segment_bytes=1200, cleanup_policy=frozenset({"compact"}), file_delete_delay_ms=0, delete_retention_ms=HOUR
+)
+
+
+def segment(base: int, end: int, size: int = 100, largest: int = NOW, first: int = NOW) -> SegmentFacts:
+    return SegmentFacts(base, size, 8, largest, first, end)
+
+
+def test_the_dirty_part() -> None:
+    segments = [segment(0, 10), segment(10, 20), segment(20, 30), segment(30, 40)]
+    found = cleanable(segments, CONFIG, NOW, checkpoint=None, log_start_offset=0, upper_offset=40)
+    assert found[:4] == (0, 30, 0, 300)
+    assert found.is_due(CONFIG)
+    found = cleanable(segments, CONFIG, NOW, checkpoint=20, log_start_offset=0, upper_offset=40)
+    assert (found.clean_bytes, found.dirty_bytes) == (200, 100)
+    assert not found.is_due(CONFIG)
+    found = cleanable(segments, CONFIG, NOW, checkpoint=30, log_start_offset=0, upper_offset=40)
+    assert not found.is_due(CONFIG)
+    found = cleanable(segments, CONFIG, NOW, checkpoint=None, log_start_offset=0, upper_offset=15)
+    assert found.first_uncleanable_offset == 15, "nothing from the last stable offset on"
+    for stray in (-5, 99):
+        found = cleanable(segments, CONFIG, NOW, checkpoint=stray, log_start_offset=5, upper_offset=40)
+        assert found.first_dirty_offset == 5, "a checkpoint outside of the log is not believed"
+
+
+def test_lags() -> None:
+    segments = [
+        segment(0, 10, largest=NOW - HOUR, first=NOW - 2 * HOUR),
+        segment(10, 20, largest=NOW - 10),
+        segment(20, 30),
+    ]
+    lag = LogConfig(cleanup_policy=frozenset({"compact"}), min_compaction_lag_ms=1000)
+    found = cleanable(segments, lag, NOW, checkpoint=None, log_start_offset=0, upper_offset=30)
+    assert found.first_uncleanable_offset == 10
+    overdue = LogConfig(
+        cleanup_policy=frozenset({"compact"}), max_compaction_lag_ms=HOUR, min_cleanable_dirty_ratio=1.0
+    )
+    found = cleanable(segments, overdue, NOW, checkpoint=None, log_start_offset=0, upper_offset=30)
+    assert found.overdue
+    assert found.is_due(overdue)
+    found = cleanable(segments, overdue, NOW, checkpoint=10, log_start_offset=0, upper_offset=30)
+    assert not found.is_due(overdue)
+
+
+def test_small_segments_become_one() -> None:
+    segments = [segment(0, 10, 100), segment(10, 20, 0), segment(20, 30, 60), segment(30, 2**31 + 10, 1)]
+    assert [[s.base_offset for s in g] for g in group(segments, 160, 100)] == [[0, 10, 20], [30]]
+    assert [len(g) for g in group(segments, 1000, 16)] == [2, 2]
+    assert [len(g) for g in group(segments, 1000, 1000)] == [3, 1], "offsets relative to the first must fit 32 bits"
+
+
+def keyed(*records: tuple[bytes | None, bytes | None], codec: int = 0, times: Sequence[int] = (), **fields: Any) -> Any:
+    rows = [
+        (times[i] if times else NOW, key, value, [("h", b"x")] if i % 2 else ())
+        for i, (key, value) in enumerate(records)
+    ]
+    return memoryview(encode_batch(rows, BatchFields(**fields), compression=codec))
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(NOW - 10**6, NOW + 10**6),
+            st.binary(max_size=200),
+            st.one_of(st.none(), st.binary(max_size=300)),
+        ),
+        min_size=1,
+        max_size=40,
+    )
+)
+def test_walking_sees_what_decoding_sees(rows: list[tuple[int, bytes, bytes | None]]) -> None:
+    data = memoryview(encode_batch([(time, key, value, ()) for time, key, value in rows]))
+    header = parse_header(data)
+    found = walk(bytes(records_section(data, header)), header)
+    assert [(header.base_timestamp + r[3], r[4], r[5], r[6]) for r in found] == [
+        (time, index, key, value is not None) for index, (time, key, value) in enumerate(rows)
+    ]
+    section = bytes(records_section(data, header))
+    with pytest.raises(CorruptRecords):
+        walk(section[:-1], header)
+    with pytest.raises(CorruptRecords):
+        walk(section + b"\0", header)
+
+
+class World:
+    """One compacted partition on a real directory."""
+
+    def __init__(self, root: Path, config: LogConfig = CONFIG, disk: SystemDisk | None = None) -> None:
+        self.clock = StandingClock()
+        self.disk = disk or SystemDisk()
+        self.root = root
+        self.config = config
+        self.directories = LogDirectories(self.disk, self.clock, SeededRandom(str(root)), [str(root)])
+        self.reports: list[str] = []
+        self.directories.report = self.reports.append
+        self.directories.load(cluster_id="c", node_id=1)
+        self.log: PartitionLog = self.directories.open("a-topic", 0, TOPIC, config)
+        self.cleaner = Cleaner(self.directories, self.disk)
+
+    def compact(self, map_bytes: int = 1 << 20) -> Cleaned | None:
+        """Compacts everything but the active segment, due or not."""
+        stable = self.log.last_stable_offset(self.log.end_offset)
+        found = self.cleaner._cleanable(self.log, stable, self.clock.now)
+        if not found.dirty_bytes:
+            return None
+
+        async def unthrottled(_: int) -> None:
+            return
+
+        return asyncio.run(self.cleaner.clean(self.log, found, self.clock.now, map_bytes, unthrottled))
+
+    def close(self) -> None:
+        asyncio.run(self.directories.close(clean=False))
+
+    def batches(self) -> list[memoryview]:
+        return list(self.log.read_batches(self.log.log_start_offset, self.log.end_offset))
+
+    def records(self) -> list[tuple[int, int, bytes, bytes | None]]:
+        """(offset, timestamp, key, value) of all data."""
+        return [
+            (r.offset, r.timestamp, bytes(r.key or b""), None if r.value is None else bytes(r.value))
+            for view in self.batches()
+            if not parse_header(view).is_control
+            for r in decode_records(view, parse_header(view), copy=True)
+        ]
+
+    def last_values(self) -> dict[bytes, tuple[int, int, bytes | None]]:
+        return {key: (offset, time, value) for offset, time, key, value in self.records()}
+
+
+def fill(world: World, rounds: int = 60, codec: int = 0) -> None:
+    for number in range(rounds):
+        key = b"key-%d" % (number % 7)
+        other = b"once-%d" % number if number % 10 == 0 else b"key-%d" % ((number + 3) % 7)
+        put(world.log, keyed((key, b"%d" % number * 10), (other, b"second"), codec=codec))
+
+
+@pytest.mark.parametrize("codec", range(5))
+def test_last_values_stay_where_they_are(tmp_path: Path, codec: int) -> None:
+    world = World(tmp_path)
+    fill(world, codec=codec)
+    before, all_before = world.last_values(), set(world.records())
+    size = world.log.size_bytes
+    active = world.log.active_base_offset
+    cleaned = world.compact()
+    assert cleaned is not None
+    assert cleaned.outcome.end_offset == active
+    assert world.last_values() == before
+    after = world.records()
+    assert set(after) <= all_before, "no record was changed"
+    assert [r[0] for r in after] == sorted(r[0] for r in after)
+    assert world.log.size_bytes < size / 2
+    clean_keys = [r[2] for r in after if r[0] < active]
+    assert len(clean_keys) == len(set(clean_keys))
+    for record in after:
+        found = world.log.read(record[0], 1, upper_offset=world.log.end_offset)
+        assert found.size, "every offset is found"
+    stored = parse_offsets((tmp_path / "cleaner-offset-checkpoint").read_bytes())
+    assert stored == {("a-topic", 0): active}
+    assert world.compact() is None
+    asyncio.run(world.directories.work(NOW))
+    assert not list(tmp_path.glob("a-topic-0/*.deleted"))
+    world.close()
+    again = World(tmp_path)
+    assert again.records() == after
+    assert again.compact() is None
+    again.close()
+
+
+def test_what_needs_no_change_stays_byte_for_byte(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    for number in range(40):
+        put(world.log, keyed((b"unique-%d" % number, b"x" * 50)))
+    before = [bytes(view) for view in world.batches()]
+    inodes = {path.name: path.stat().st_ino for path in tmp_path.glob("a-topic-0/*.log")}
+    assert len(inodes) > 3
+    assert world.compact() is not None
+    assert [bytes(view) for view in world.batches()] == before
+    assert {path.name: path.stat().st_ino for path in tmp_path.glob("a-topic-0/*.log")} == inodes
+    assert not list(tmp_path.glob("a-topic-0/*.cleaned"))
+    world.close()
+
+
+def test_tombstones_go_after_their_horizon(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    put(world.log, keyed((b"gone", b"value"), (b"stays", b"value")))
+    put(world.log, keyed((b"gone", None), times=[NOW - 5]))
+    fill(world, 20)
+    world.log.roll()
+    put(world.log, keyed((b"active", b"")))
+    world.compact()
+    assert world.last_values()[b"gone"] == (2, NOW - 5, None), "a first pass keeps it, timestamp and all"
+    (found,) = [parse_header(view) for view in world.batches() if parse_header(view).base_offset == 2]
+    assert found.has_delete_horizon
+    assert found.base_timestamp == NOW + HOUR
+
+    def another_pass() -> None:
+        world.log.roll()
+        put(world.log, keyed((b"active", b"")))
+        world.compact()
+
+    world.clock.now = NOW + HOUR - 1
+    another_pass()
+    assert b"gone" in world.last_values()
+    world.clock.now = NOW + HOUR
+    another_pass()
+    assert b"gone" not in world.last_values()
+    assert world.last_values()[b"stays"][0] == 1
+    world.close()
+
+
+def transaction(world: World, producer: int, sequence: int, key: bytes, *, commit: bool) -> None:
+    put(
+        world.log,
+        keyed((key, b"tx"), producer_id=producer, producer_epoch=0, base_sequence=sequence, is_transactional=True),
+    )
+    put(world.log, marker(producer, commit=commit), origin=Origin.COORDINATOR)
+
+
+def roll_and_compact(world: World) -> None:
+    world.log.roll()
+    put(world.log, keyed((b"active", b"")))
+    world.compact()
+
+
+def test_transactions(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    put(world.log, keyed((b"a", b"plain")))
+    transaction(world, 1, 0, b"a", commit=False)
+    transaction(world, 1, 1, b"b", commit=True)
+    transaction(world, 1, 2, b"b", commit=True)
+    put(world.log, keyed((b"c", b"open"), producer_id=2, producer_epoch=0, base_sequence=0, is_transactional=True))
+    roll_and_compact(world)
+    assert world.directories.cleaned_to("a-topic", 0) == 7, "an open transaction is not touched"
+    assert world.last_values()[b"a"][2] == b"plain", "what was aborted does not win over what was there"
+    assert [record[0] for record in world.records() if record[2] == b"b"] == [5]
+    offsets = {parse_header(view).base_offset for view in world.batches()}
+    assert {2, 6} <= offsets, "the marker of what an aborted batch of this pass belonged to stays, and the last one"
+    assert world.log.aborted_transactions(0, world.log.end_offset) == [(1, 1)]
+    put(world.log, marker(2, commit=True), origin=Origin.COORDINATOR)
+    put(world.log, keyed((b"x", b""), producer_id=1, producer_epoch=0, base_sequence=3))
+    world.clock.now += 1
+    roll_and_compact(world)
+    assert 2 in {parse_header(view).base_offset for view in world.batches()}, "consumers get time to read the marker"
+    world.clock.now += HOUR + 1
+    roll_and_compact(world)
+    left = {parse_header(view).base_offset for view in world.batches()}
+    assert not {1, 2} & left
+    assert world.log.aborted_transactions(0, world.log.end_offset) == []
+    world.close()
+
+
+def test_a_producers_last_sequence_stays(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    put(world.log, keyed((b"a", b"1"), producer_id=9, producer_epoch=4, base_sequence=0))
+    put(world.log, keyed((b"a", b"2"), producer_id=9, producer_epoch=4, base_sequence=1))
+    put(world.log, keyed((b"a", b"3")))
+    roll_and_compact(world)
+    headers = [parse_header(view) for view in world.batches()]
+    (kept,) = [header for header in headers if header.producer_id == 9]
+    assert (kept.base_offset, kept.records_count, kept.last_sequence, kept.producer_epoch) == (1, 0, 1, 4)
+    world.close()
+    for path in tmp_path.glob("a-topic-0/*.snapshot"):
+        path.unlink()
+    again = World(tmp_path)
+    again_put = put(again.log, keyed((b"a", b"2"), producer_id=9, producer_epoch=4, base_sequence=1))
+    assert again_put.duplicate
+    again.close()
+
+
+def test_little_memory_takes_more_passes(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    fill(world)
+    before, active = world.last_values(), world.log.active_base_offset
+    passes = 0
+    while world.compact(map_bytes=1500) is not None:
+        passes += 1
+    assert passes > 2
+    assert world.directories.cleaned_to("a-topic", 0) == active
+    assert world.last_values() == before
+    world.close()
+
+
+def test_retention_that_comes_in_between_wins(tmp_path: Path) -> None:
+    class MeddlingDisk(SystemDisk):
+        world: World
+
+        async def run(self, lane: str, function: Any, *args: Any, **kwargs: Any) -> Any:
+            result = await super().run(lane, function, *args, **kwargs)
+            if lane.startswith("cleaner") and self.world.log.log_start_offset == 0:
+                self.world.log.advance_log_start(self.world.log.segments[2].base_offset)
+                self.world.log.delete_old_segments(NOW, self.world.log.end_offset)
+            return result
+
+    disk = MeddlingDisk()
+    world = disk.world = World(tmp_path, disk=disk)
+    fill(world)
+    before = world.last_values()
+    assert world.compact() is None
+    start = world.log.log_start_offset
+    assert start > 0
+    assert {key: found for key, found in before.items() if found[0] >= start}.items() <= world.last_values().items()
+    assert not list(tmp_path.glob("a-topic-0/*.cleaned"))
+    assert world.compact() is not None
+    world.close()
+
+
+@pytest.mark.parametrize("position", [0, 5, 8, 11, 16, 18, 22, 30, 60, 70, 100, 500, 700])
+def test_damage_is_named_and_left_alone(tmp_path: Path, position: int) -> None:
+    world = World(tmp_path)
+    fill(world)
+    path = Path(world.log.segments[1].path)
+    data = bytearray(path.read_bytes())
+    data[position] ^= 1 if position > 7 else 0x40
+    path.write_bytes(data)
+    assert world.compact() is None
+    (problem,) = world.cleaner.uncleanable.values()
+    assert str(path) in problem
+    assert "at byte" in problem
+    assert problem in world.reports[-1]
+    assert world.cleaner.dirtiest([(world.log, world.log.end_offset)], NOW) is None
+    assert path.read_bytes() == bytes(data)
+    world.close()
+
+
+class Crash(Exception):
+    pass
+
+
+class CrashingDisk(SystemDisk):
+    """Ends the process before its n-th change of a name."""
+
+    left = -1
+    crashed_at = ""
+
+    def _step(self, what: str) -> None:
+        if self.left == 0:
+            self.crashed_at = what
+            raise Crash(what)
+        self.left -= 1
+
+    def rename(self, source: str, target: str) -> None:
+        self._step(f"rename {source} to {target}")
+        super().rename(source, target)
+
+    def remove(self, path: str) -> None:
+        self._step(f"remove {path}")
+        super().remove(path)
+
+    def sync_directory(self, path: str) -> None:
+        self._step(f"sync {path}")
+        super().sync_directory(path)
+
+
+def test_a_crash_at_every_step_loses_nothing(tmp_path: Path) -> None:
+    step, suffixes = 0, set()
+    while True:
+        root = tmp_path / str(step)
+        disk = CrashingDisk()
+        world = World(root, disk=disk)
+        fill(world, 30)
+        transaction(world, 1, 0, b"key-1", commit=False)
+        transaction(world, 1, 1, b"key-2", commit=True)
+        fill(world, 30)
+        before, aborted = world.last_values(), world.log.aborted_transactions(0, world.log.end_offset)
+        end = world.log.end_offset
+        world.log.flush()
+        disk.left = step
+        try:
+            world.compact()
+        except Crash:
+            suffixes.add(disk.crashed_at.rpartition(".")[2])
+        else:
+            break
+        finally:
+            disk.left = -1
+            world.close()
+        again = World(root)
+        # What was aborted may have been removed already, and then no longer is the last of its key.
+        assert {k: v for k, v in again.last_values().items() if k != b"key-1"} == {
+            k: v for k, v in before.items() if k != b"key-1"
+        }, disk.crashed_at
+        assert again.log.end_offset == end
+        assert set(again.log.aborted_transactions(0, end)) <= set(aborted)
+        assert not list(root.glob("a-topic-0/*.cleaned")) + list(root.glob("a-topic-0/*.swap")), disk.crashed_at
+        if again.directories.cleaned_to("a-topic", 0) is None:
+            assert again.compact() is not None
+        assert {k: v for k, v in again.last_values().items() if k != b"key-1"} == {
+            k: v for k, v in before.items() if k != b"key-1"
+        }
+        again.close()
+        step += 1
+    assert {"log", "swap", "deleted"} <= suffixes
+
+
+KEYS = st.sampled_from([b"a", b"b", b"c", b"d", b"e"])
+VALUES = st.one_of(st.none(), st.binary(max_size=20))
+ACTIONS = st.one_of(
+    st.tuples(st.just("put"), st.lists(st.tuples(KEYS, VALUES), min_size=1, max_size=4), st.integers(0, 4)),
+    st.tuples(st.just("transaction"), st.lists(st.tuples(KEYS, VALUES), min_size=1, max_size=3), st.booleans()),
+    st.tuples(st.just("roll"), st.none(), st.none()),
+    st.tuples(st.just("compact"), st.integers(200, 100_000), st.integers(0, 2 * HOUR)),
+    st.tuples(st.just("restart"), st.none(), st.none()),
+)
+
+
+@settings(max_examples=60)
+@given(actions=st.lists(ACTIONS, min_size=5, max_size=40))
+def test_any_history(tmp_path_factory: pytest.TempPathFactory, actions: list[tuple[str, Any, Any]]) -> None:
+    """The model: the last committed value of each key, where it was written; offsets never move."""
+    root = tmp_path_factory.mktemp("history")
+    world = World(root)
+    written: dict[int, tuple[int, bytes, bytes | None]] = {}
+    model: dict[bytes, int] = {}
+    sequence = 0
+    for what, first, second in [*actions, ("roll", None, None), ("compact", 1 << 20, 0)]:
+        if what == "put":
+            start = put(world.log, keyed(*first, codec=second)).first_offset
+            committed = True
+        elif what == "transaction":
+            fields = {"producer_id": 5, "producer_epoch": 0, "base_sequence": sequence, "is_transactional": True}
+            sequence += len(first)
+            start = put(world.log, keyed(*first, **fields)).first_offset
+            put(world.log, marker(5, commit=second), origin=Origin.COORDINATOR)
+            committed = second
+        elif what == "roll":
+            world.log.roll()
+            continue
+        elif what == "compact":
+            world.clock.now += second
+            world.compact(first)
+            continue
+        else:
+            now = world.clock.now
+            world.close()
+            world = World(root)
+            world.clock.now = now
+            continue
+        for index, (key, value) in enumerate(first):
+            written[start + index] = (NOW, key, value)
+            if committed:
+                model[key] = start + index
+    found = {offset: (time, key, value) for offset, time, key, value in world.records()}
+    assert found.items() <= written.items(), "nothing moved, nothing was invented"
+    for key, offset in model.items():
+        value = written[offset][2]
+        if value is not None:
+            assert found.get(offset) == (NOW, key, value), "the last value of a key is gone"
+        later = [other for other, entry in found.items() if entry[1] == key and other > offset]
+        assert all(written[other][1] == key for other in later)
+        if value is None and offset not in found:
+            assert not [o for o, e in found.items() if e[1] == key and o < offset and e[2] is not None], (
+                "an expired tombstone brought an older value back"
+            )
+    assert world.log.end_offset >= max(written, default=-1) + 1
+    world.close()
