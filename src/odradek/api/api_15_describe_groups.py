@@ -46,7 +46,7 @@ def _describe(group_id: str, context: RequestContext) -> DescribeGroupsResponseG
     )
     if found.error is ErrorCode.GROUP_ID_NOT_FOUND:
         if context.version >= 6:
-            group.error_message = f"Group {group_id} not found."
+            group.error_message = f"Group {group_id} {'is not a classic group' if found.is_other else 'not found'}."
         else:
             group.error_code = ErrorCode.NONE
     return group

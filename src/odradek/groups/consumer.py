@@ -40,8 +40,9 @@ STATIC_LEAVING_EPOCH: Final = -2
 NO_TOPICS: Final[TopicPartitions] = {}
 NOT_JOINED: Final = CurrentAssignment(0, -1, MemberState.STABLE, {}, {})
 NO_SUBSCRIPTION: Final = Subscription(None, None, "", "", (), None, -1, None)
-_NO_EPOCH = GroupEpoch(0, 0)
-_NO_TARGET = TargetEpoch(0, 0)
+_NEW_EPOCH = GroupEpoch(1, 0)
+"""What a group has before its first record of an epoch."""
+_NO_TARGET = TargetEpoch(1, 0)
 
 
 class ConsumerGroupState(Enum):
@@ -103,10 +104,8 @@ class ConsumerGroup:
 
     def __init__(self, group_id: str) -> None:
         self.group_id = group_id
-        self.epoch = 0
-        self.metadata_hash = 0
-        self.target_epoch = 0
-        self.target_timestamp_ms = 0
+        self.epoch, self.metadata_hash = _NEW_EPOCH
+        self.target_epoch, self.target_timestamp_ms = _NO_TARGET
         self.has_old_metadata = False
         self.members: dict[str, ConsumerMember] = {}
         self.static_members: dict[str, str] = {}
@@ -150,7 +149,7 @@ class ConsumerGroup:
         elif isinstance(record, SubscriptionRecord):
             self._set_subscription(record.member_id, record.value)
         elif isinstance(record, GroupEpochRecord):
-            self.epoch, self.metadata_hash = record.value or _NO_EPOCH
+            self.epoch, self.metadata_hash = record.value or _NEW_EPOCH
         elif isinstance(record, TargetEpochRecord):
             self.target_epoch, self.target_timestamp_ms = record.value or _NO_TARGET
         elif isinstance(record, RegexRecord):

@@ -474,7 +474,8 @@ class GroupCoordinator:
     def _describe(self, group_id: str) -> GroupDescription:
         group = self.groups.get(group_id)
         if group is None or group.state is GroupState.DEAD:
-            return GroupDescription(ErrorCode.GROUP_ID_NOT_FOUND, group_id, GroupState.DEAD.value)
+            other = group_id in self.consumer_groups
+            return GroupDescription(ErrorCode.GROUP_ID_NOT_FOUND, group_id, GroupState.DEAD.value, is_other=other)
         stable = group.state is GroupState.STABLE
         name = group.protocol_name
         return GroupDescription(

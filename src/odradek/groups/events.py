@@ -172,7 +172,10 @@ class DescribedMember(NamedTuple):
 
 
 class GroupDescription(NamedTuple):
-    """A classic group; `error` is GROUP_ID_NOT_FOUND (and the state Dead) when there is none of this id."""
+    """A classic group; `error` is GROUP_ID_NOT_FOUND (and the state Dead) when there is none of this id.
+
+    Also a consumer group is none, which `is_other` tells.
+    """
 
     error: ErrorCode
     group_id: str
@@ -180,6 +183,7 @@ class GroupDescription(NamedTuple):
     protocol_type: str = ""
     protocol_data: str = ""
     members: Sequence[DescribedMember] = ()
+    is_other: bool = False
 
 
 class ConsumerMemberDescription(NamedTuple):

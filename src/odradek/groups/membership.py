@@ -173,7 +173,7 @@ class Memberships:
         member_id = before.member_id
         known = before.subscription
         is_new = member_id not in draft.group.members
-        changed = is_new or wanted.topics != known.topics or wanted.regex != known.regex
+        changed = wanted.topics != known.topics or wanted.regex != known.regex
         if wanted.regex and wanted.regex not in draft.group.regexes:
             compiled(wanted.regex)
         if is_new or wanted != known:

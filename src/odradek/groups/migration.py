@@ -65,8 +65,10 @@ class Migrations:
             return Draft(group)
         classic = self._rebalances.groups.get(group_id)
         if not joins:
-            text = "not found" if classic is None else "is not a consumer group"
-            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} {text}.")
+            text = f"Consumer group {group_id} not found."
+            if classic is not None:
+                text = f"Group {group_id} is not a consumer group."
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, text)
         if classic is None or classic.is_empty:
             return Draft.of_new(group_id, replaces_classic=group_id in self._stored)
         self._check_upgrade(classic)

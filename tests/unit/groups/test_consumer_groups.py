@@ -27,10 +27,10 @@ def state(shard: VirtualShard, group_id: str = "g") -> str:
 
 def test_the_first_member_gets_everything_at_once(shard: VirtualShard) -> None:
     member = ConsumerMember(shard, "m", "a").join()
-    assert (member.epoch, member.has("a")) == (1, [0, 1, 2, 3, 4, 5])
+    assert (member.epoch, member.has("a")) == (2, [0, 1, 2, 3, 4, 5])
     assert state(shard) == "Stable"
     group = shard.coordinator.describe_consumer_group("g")
-    assert (group.epoch, group.assignment_epoch, group.assignor) == (1, 1, "uniform")
+    assert (group.epoch, group.assignment_epoch, group.assignor) == (2, 2, "uniform")
     assert [m.member_id for m in group.members] == ["m"]
 
 
@@ -38,9 +38,9 @@ def test_what_does_not_change_is_not_told_again_and_not_stored(shard: VirtualSha
     member = ConsumerMember(shard, "m", "a").join()
     before = len(shard.log)
     answer = shard.beat("g", "m", member.epoch)
-    assert (answer.assignment, answer.member_epoch) == (None, 1)
+    assert (answer.assignment, answer.member_epoch) == (None, 2)
     assert len(shard.log) == before
-    whole = shard.beat("g", "m", 1, rebalance_timeout_ms=60_000, topics=("a",), owned=member.owned)
+    whole = shard.beat("g", "m", 2, rebalance_timeout_ms=60_000, topics=("a",), owned=member.owned)
     assert whole.assignment == member.owned
 
 
@@ -48,19 +48,19 @@ def test_a_partition_goes_over_only_when_it_has_been_given_back(shard: VirtualSh
     first = ConsumerMember(shard, "m1", "a").join()
     shard.sleep(1_000)
     second = ConsumerMember(shard, "m2", "a").join()
-    assert (second.epoch, second.has("a")) == (2, [])
+    assert (second.epoch, second.has("a")) == (3, [])
     current = shard.coordinator.consumer_groups["g"].members["m2"].current
     assert current.state is MemberState.UNRELEASED_PARTITIONS
     assert state(shard) == "Reconciling"
-    answer = shard.beat("g", "m1", 1)
-    assert (answer.member_epoch, sum(map(len, answer.assignment.values()))) == (1, 3)
+    answer = shard.beat("g", "m1", 2)
+    assert (answer.member_epoch, sum(map(len, answer.assignment.values()))) == (2, 3)
     second.beat()
     assert second.has("a") == []
     # Without word of what it owns nothing moves on.
-    assert shard.beat("g", "m1", 1).member_epoch == 1
+    assert shard.beat("g", "m1", 2).member_epoch == 2
     first.owned = dict(answer.assignment)
     first.beat()
-    assert first.epoch == 2
+    assert first.epoch == 3
     second.beat()
     assert sorted(first.has("a") + second.has("a")) == [0, 1, 2, 3, 4, 5]
     assert len(second.has("a")) == 3
@@ -70,12 +70,12 @@ def test_a_partition_goes_over_only_when_it_has_been_given_back(shard: VirtualSh
 def test_targets_are_not_made_more_often_than_the_interval(shard: VirtualShard) -> None:
     first = ConsumerMember(shard, "m1", "a").join()
     second = ConsumerMember(shard, "m2", "a").join()
-    assert (second.epoch, second.has("a")) == (1, [])
+    assert (second.epoch, second.has("a")) == (2, [])
     assert state(shard) == "Assigning"
     shard.sleep(999)
-    assert second.beat().epoch == 1
-    shard.sleep(1)
     assert second.beat().epoch == 2
+    shard.sleep(1)
+    assert second.beat().epoch == 3
     settle(first, second, rounds=2)
     assert state(shard) == "Stable"
 
@@ -89,9 +89,9 @@ def test_an_interval_of_its_own(shard: VirtualShard) -> None:
     shard.image = shard.image.with_group_configs("g", configs)
     ConsumerMember(shard, "m1", "a").join()
     second = ConsumerMember(shard, "m2", "a").join()
-    assert second.epoch == 2
+    assert second.epoch == 3
     shard.sleep(6_000)
-    assert shard.beat("g", "m1", 1, owned={}).member_epoch == 2
+    assert shard.beat("g", "m1", 2, owned={}).member_epoch == 3
     shard.sleep(6_000)
     assert second.beat().interval_ms == 7_000
     shard.sleep(49_999)
@@ -131,37 +131,37 @@ def test_who_does_not_give_back_in_time_is_put_out(shard: VirtualShard) -> None:
     second = ConsumerMember(shard, "m2", "a").join()
     everything = first.owned
     for _ in range(9):
-        shard.beat("g", "m1", 1, owned=everything)
+        shard.beat("g", "m1", 2, owned=everything)
         shard.sleep(1_000)
     assert "m1" in shard.coordinator.consumer_groups["g"].members
-    shard.beat("g", "m1", 1, owned=everything)
+    shard.beat("g", "m1", 2, owned=everything)
     shard.sleep(2_000)
     assert "m1" not in shard.coordinator.consumer_groups["g"].members
     assert second.beat().has("a") == [0, 1, 2, 3, 4, 5]
-    assert shard.beat("g", "m1", 1, owned=everything) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert shard.beat("g", "m1", 2, owned=everything) is ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def test_wrong_epochs_are_fenced(shard: VirtualShard) -> None:
     member = ConsumerMember(shard, "m", "a").join()
-    assert shard.beat("g", "m", 2) is ErrorCode.FENCED_MEMBER_EPOCH
+    assert shard.beat("g", "m", 3) is ErrorCode.FENCED_MEMBER_EPOCH
     shard.topic("a", 8)
     shard.sleep(1_000)
     member.beat()
-    assert member.epoch == 2
+    assert member.epoch == 3
     # Its answer may have got lost: the epoch before is good with what it had then, and only with that.
     old = {topic_id: frozenset(range(6)) for topic_id in member.owned}
-    assert shard.beat("g", "m", 1, owned=old).member_epoch == 2
-    assert shard.beat("g", "m", 1) is ErrorCode.FENCED_MEMBER_EPOCH
-    assert shard.beat("g", "m", 1, owned={b"x" * 16: frozenset({1})}) is ErrorCode.FENCED_MEMBER_EPOCH
-    assert shard.beat("g", "stranger", 1) is ErrorCode.UNKNOWN_MEMBER_ID
-    assert shard.beat("nowhere", "m", 1) is ErrorCode.GROUP_ID_NOT_FOUND
+    assert shard.beat("g", "m", 2, owned=old).member_epoch == 3
+    assert shard.beat("g", "m", 2) is ErrorCode.FENCED_MEMBER_EPOCH
+    assert shard.beat("g", "m", 2, owned={b"x" * 16: frozenset({1})}) is ErrorCode.FENCED_MEMBER_EPOCH
+    assert shard.beat("g", "stranger", 2) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert shard.beat("nowhere", "m", 2) is ErrorCode.GROUP_ID_NOT_FOUND
 
 
 def test_a_fenced_member_joins_again_under_its_id(shard: VirtualShard) -> None:
     member = ConsumerMember(shard, "m", "a").join()
     assert member.beat(owned=member.owned).error is None
     member.join()
-    assert (member.epoch, member.has("a")) == (1, [0, 1, 2, 3, 4, 5])
+    assert (member.epoch, member.has("a")) == (2, [0, 1, 2, 3, 4, 5])
 
 
 def test_leaving(shard: VirtualShard) -> None:
@@ -208,7 +208,7 @@ def test_a_static_member_that_stays_away_loses_its_place(shard: VirtualShard) ->
 def test_an_instance_id_has_one_owner(shard: VirtualShard) -> None:
     ConsumerMember(shard, "m1", "a", instance="i").join()
     assert ConsumerMember(shard, "m2", "a", instance="i").join().error is ErrorCode.UNRELEASED_INSTANCE_ID
-    assert shard.beat("g", "m1", 1, instance="other") is ErrorCode.UNKNOWN_MEMBER_ID
+    assert shard.beat("g", "m1", 2, instance="other") is ErrorCode.UNKNOWN_MEMBER_ID
     assert shard.beat("g", "m2", -1, instance="i") is ErrorCode.FENCED_INSTANCE_ID
 
 
@@ -251,7 +251,7 @@ def test_topics_that_nobody_reads_change_no_epoch(shard: VirtualShard) -> None:
     member = ConsumerMember(shard, "m", "a").join()
     shard.topic("other", 3)
     settle(member, rounds=2)
-    assert shard.coordinator.consumer_groups["g"].epoch == 1
+    assert shard.coordinator.consumer_groups["g"].epoch == 2
 
 
 def test_patterns(shard: VirtualShard) -> None:
@@ -342,10 +342,10 @@ def test_a_member_that_was_to_give_back_still_is_after_a_restart(shard: VirtualS
     first = ConsumerMember(shard, "m1", "a", rebalance_timeout_ms=10_000).join()
     shard.sleep(1_000)
     ConsumerMember(shard, "m2", "a").join()
-    shard.beat("g", "m1", 1, owned=first.owned)
+    shard.beat("g", "m1", 2, owned=first.owned)
     shard.restart()
     for _ in range(5):
-        shard.beat("g", "m1", 1, owned=first.owned)
+        shard.beat("g", "m1", 2, owned=first.owned)
         shard.sleep(2_000)
     assert list(shard.coordinator.consumer_groups["g"].members) == ["m2"]
 
@@ -355,11 +355,11 @@ def test_a_member_that_was_to_give_back_still_is_after_a_restart(shard: VirtualS
 
 def test_commits_have_to_know_the_epoch(shard: VirtualShard) -> None:
     member = ConsumerMember(shard, "m", "a").join()
-    assert shard.commit("g", "m", 1, ("a", 0, 5)) == [ErrorCode.NONE]
-    assert shard.commit("g", "m", 2, ("a", 0, 5)) is ErrorCode.STALE_MEMBER_EPOCH
-    assert shard.commit("g", "x", 1, ("a", 0, 5)) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert shard.commit("g", "m", 2, ("a", 0, 5)) == [ErrorCode.NONE]
+    assert shard.commit("g", "m", 3, ("a", 0, 5)) is ErrorCode.STALE_MEMBER_EPOCH
+    assert shard.commit("g", "x", 2, ("a", 0, 5)) is ErrorCode.UNKNOWN_MEMBER_ID
     assert shard.commit("g", "", -1, ("a", 0, 5)) is ErrorCode.UNKNOWN_MEMBER_ID
-    assert shard.commit("g", "m", 1, ("a", 0, 5), api_version=8) is ErrorCode.UNSUPPORTED_VERSION
+    assert shard.commit("g", "m", 2, ("a", 0, 5), api_version=8) is ErrorCode.UNSUPPORTED_VERSION
     assert shard.committed("g", "a", 0) == 5
     member.leave()
     assert shard.commit("g", "", -1, ("a", 0, 6)) == [ErrorCode.NONE]
@@ -372,12 +372,12 @@ def test_a_commit_of_an_earlier_epoch_stands_for_what_was_kept_since(shard: Virt
     shard.sleep(1_000)
     second = ConsumerMember(shard, "m2", "a").join()
     settle(first, second)
-    assert (first.epoch, second.epoch) == (2, 2)
+    assert (first.epoch, second.epoch) == (3, 3)
     kept, given = first.has("a")[0], second.has("a")[0]
     offset: Any = lambda partition: _offset("a", partition, 9, topic_id)  # noqa: E731
-    assert shard.commit("g", "m1", 1, offset(kept)) == [ErrorCode.NONE]
-    assert shard.commit("g", "m1", 1, offset(given)) is ErrorCode.STALE_MEMBER_EPOCH
-    assert shard.commit("g", "m2", 1, offset(given)) is ErrorCode.STALE_MEMBER_EPOCH
+    assert shard.commit("g", "m1", 2, offset(kept)) == [ErrorCode.NONE]
+    assert shard.commit("g", "m1", 2, offset(given)) is ErrorCode.STALE_MEMBER_EPOCH
+    assert shard.commit("g", "m2", 2, offset(given)) is ErrorCode.STALE_MEMBER_EPOCH
 
 
 def _offset(topic: str, partition: int, offset: int, topic_id: bytes) -> Any:
@@ -387,11 +387,11 @@ def _offset(topic: str, partition: int, offset: int, topic_id: bytes) -> Any:
 def test_fetches_have_to_know_the_epoch(shard: VirtualShard) -> None:
     ConsumerMember(shard, "m", "a").join()
     check = shard.coordinator.check_fetch
-    check("g", "m", 1)
+    check("g", "m", 2)
     check("g", None, -1)
     check("nowhere", "m", 7)
     for member, epoch, code in [
-        ("m", 2, ErrorCode.STALE_MEMBER_EPOCH),
+        ("m", 3, ErrorCode.STALE_MEMBER_EPOCH),
         ("m", 0, ErrorCode.STALE_MEMBER_EPOCH),
         ("x", 1, ErrorCode.UNKNOWN_MEMBER_ID),
     ]:
@@ -402,7 +402,7 @@ def test_fetches_have_to_know_the_epoch(shard: VirtualShard) -> None:
 
 def test_deleting_groups_and_offsets(shard: VirtualShard) -> None:
     member = ConsumerMember(shard, "m", "a").join()
-    shard.commit("g", "m", 1, ("a", 0, 5), ("gone", 0, 5))
+    shard.commit("g", "m", 2, ("a", 0, 5), ("gone", 0, 5))
     assert _delete(shard, "g") is ErrorCode.NON_EMPTY_GROUP
     token = shard.token()
     shard.obey(shard.coordinator.delete_offsets(token, "g", [("a", 0), ("gone", 0)]))
@@ -436,7 +436,7 @@ def test_offsets_expire_topic_by_topic_and_then_the_group() -> None:
     shard = VirtualShard(offsets_retention_ms=60_000, offsets_retention_check_interval_ms=10_000)
     shard.topic("a", 1)
     member = ConsumerMember(shard, "m", "a").join()
-    shard.commit("g", "m", 1, ("a", 0, 5), ("old", 0, 5))
+    shard.commit("g", "m", 2, ("a", 0, 5), ("old", 0, 5))
     for _ in range(7):
         shard.sleep(10_000)
         member.beat()
@@ -500,7 +500,7 @@ def test_senseless_requests(changes: dict[str, Any], version: int) -> None:
 def test_old_clients_are_given_an_id(shard: VirtualShard) -> None:
     answer = shard.beat("g", "", 0, topics=("a",))
     assert len(answer.member_id) == 22
-    assert answer.member_epoch == 1
+    assert answer.member_epoch == 2
 
 
 def test_metadata_records_of_kafka_4_0_are_removed(shard: VirtualShard) -> None:
