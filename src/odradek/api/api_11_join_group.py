@@ -39,7 +39,7 @@ async def handle(request: JoinGroupRequest, context: RequestContext) -> JoinGrou
         error_code=result.error,
         generation_id=result.generation_id,
         protocol_type=result.protocol_type,
-        protocol_name=result.protocol_name or "",
+        protocol_name=result.protocol_name if version >= 7 else result.protocol_name or "",
         leader=result.leader,
         skip_assignment=version >= 9 and result.skip_assignment,
         member_id=result.member_id,

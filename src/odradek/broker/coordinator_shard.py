@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from odradek.ports.clock import Clock
 from odradek.records.batch import BatchHeader, parse_header
@@ -13,8 +13,8 @@ from odradek.replication.partition import Partition
 from odradek.wire.errors import KafkaError
 from odradek.wire.primitives import DecodeError
 
-_LOAD_SLICE_BYTES = 256 * 1024
-"""How much of the log is replayed before other work of the loop gets its turn."""
+_LOAD_SLICE_RECORDS = 500
+"""How many records are replayed before other work of the loop gets its turn: a few milliseconds' worth."""
 
 
 class ShardClock:
@@ -83,28 +83,37 @@ class LogReplay:
 
     def start(self, partition: Partition) -> None:
         log = partition.log
-        self._some(iter(log.read_batches(log.log_start_offset, log.end_offset)))
+        self._some(_parts(log.read_batches(log.log_start_offset, log.end_offset)))
 
     def cancel(self) -> None:
         self._cancelled = True
 
-    def _some(self, batches: Iterator[memoryview]) -> None:
+    def _some(self, parts: Iterator[tuple[BatchHeader, list[Record]]]) -> None:
         if self._cancelled:
             return
-        budget = _LOAD_SLICE_BYTES
+        budget = _LOAD_SLICE_RECORDS
         try:
             while budget > 0:
-                view = next(batches, None)
-                if view is None:
+                part = next(parts, None)
+                if part is None:
                     self._done(None)
                     return
-                budget -= len(view)
-                position = 0
-                while position < len(view):
-                    header = parse_header(view, position)
-                    self._replay(header, decode_records(view, header, position, copy=True))
-                    position += header.size
+                header, records = part
+                self._replay(header, records)
+                budget -= len(records) + 1
         except (DecodeError, CorruptRecords, KafkaError) as error:
             self._done(error)
             return
-        self._loop.call_soon(self._some, batches)
+        self._loop.call_soon(self._some, parts)
+
+
+def _parts(views: Iterable[memoryview]) -> Iterator[tuple[BatchHeader, list[Record]]]:
+    """The records of each batch, of a large one in several parts."""
+    for view in views:
+        position = 0
+        while position < len(view):
+            header = parse_header(view, position)
+            records = decode_records(view, header, position, copy=True)
+            for start in range(0, max(len(records), 1), _LOAD_SLICE_RECORDS):
+                yield header, records[start : start + _LOAD_SLICE_RECORDS]
+            position += header.size

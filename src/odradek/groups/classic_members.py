@@ -44,7 +44,7 @@ class ClassicMembers:
         try:
             return self._join(now_ms, token, group, request)
         except KafkaError as error:
-            return Outcome(now=[(token, JoinResult(error.code, request.member_id))])
+            return Outcome(now=[(token, JoinResult(error.code, ""))])
 
     def _join(self, now_ms: int, token: Token, group: ConsumerGroup, request: JoinRequest) -> Outcome:
         members, group_id = self._members, group.group_id
@@ -96,7 +96,7 @@ class ClassicMembers:
         try:
             member, classic = self._member(group, request.member_id, request.group_instance_id, request.generation_id)
             self._check_protocol(classic, request)
-            if group.epoch > member.epoch and member.current.state is not MemberState.UNREVOKED_PARTITIONS:
+            if group.target_epoch > member.epoch and member.current.state is not MemberState.UNREVOKED_PARTITIONS:
                 self._expect_join(now_ms, group, member)
                 raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
         except KafkaError as error:
@@ -128,7 +128,7 @@ class ClassicMembers:
         self._members.touch(now_ms, group.group_id, member.member_id, classic.session_timeout_ms)
         state = member.current.state
         if (
-            member.epoch < group.epoch
+            member.epoch < group.target_epoch
             or state is MemberState.UNREVOKED_PARTITIONS
             or (state is MemberState.UNRELEASED_PARTITIONS and not group.waits_for_others(member))
         ):
@@ -160,7 +160,7 @@ class ClassicMembers:
     # --- LeaveGroup ---
 
     def leave(self, now_ms: int, token: Token, group: ConsumerGroup, leaving: Sequence[LeavingMember]) -> Outcome:
-        """The reply is a list of LeftMember."""
+        """The reply is a list of LeftMember. Administrators remove members of both protocols so."""
         left: list[LeftMember] = []
         gone: list[str] = []
         for member_id, instance_id, _ in leaving:
@@ -182,6 +182,4 @@ class ClassicMembers:
             holder = group.static_member(instance_id)
             # An administrator removes a static member by its instance id alone.
             member = check_static(holder, member_id or (holder.member_id if holder else ""), instance_id)
-        if not member.is_classic:
-            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
         return member

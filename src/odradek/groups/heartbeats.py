@@ -9,7 +9,6 @@ from odradek.groups.consumer import (
     JOINING_EPOCH,
     LEAVING_EPOCH,
     STATIC_LEAVING_EPOCH,
-    ConsumerGroup,
     ConsumerMember,
     without_epochs,
 )
@@ -76,7 +75,7 @@ class Heartbeats:
     # --- going ---
 
     def _leave(self, now_ms: int, token: Token, request: ConsumerHeartbeat) -> Outcome:
-        group = self._group(request.group_id)
+        group = self._migrations.draft(request.group_id, joins=False).group
         result = ConsumerHeartbeatResult(request.member_id, request.member_epoch)
         if request.instance_id is None:
             member = group.member(request.member_id)
@@ -87,12 +86,6 @@ class Heartbeats:
         # Its place and partitions stay until the session ends; what it was to give back is free now.
         current = member.current._replace(epoch=STATIC_LEAVING_EPOCH, revoking={})
         return Outcome([CurrentAssignmentRecord(group.group_id, member.member_id, current)], [(token, result)])
-
-    def _group(self, group_id: str) -> ConsumerGroup:
-        group = self._members.groups.get(group_id)
-        if group is None:
-            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
-        return group
 
     def expire(self, now_ms: int, event: ConsumerDeadline) -> Outcome:
         group = self._members.groups.get(event.group_id)

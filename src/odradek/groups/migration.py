@@ -152,7 +152,9 @@ class Migrations:
             return None
         names = self._members.image().topic_names
         stored = tuple(_stored_member(member, name, draft.group.target_of(member), names) for member in members)
-        value = GroupValue(CONSUMER_PROTOCOL_TYPE, draft.group.epoch, name, members[0].member_id, now_ms, stored)
+        # Who agrees on a generation anew takes the next one; who goes on as it was has the draft's.
+        epoch = group.epoch if rebalance else draft.group.epoch
+        value = GroupValue(CONSUMER_PROTOCOL_TYPE, epoch, name, members[0].member_id, now_ms, stored)
         records = [*group.tombstones(), ClassicGroupRecord(group.group_id, value)]
         return Outcome(records, then=Downgraded(group.group_id, protocols, rebalance))
 
