@@ -49,7 +49,9 @@ def produce_request(topic: str, size: int, acks: int = 1) -> produce.ProduceRequ
 
 def fetch_request(topic: str, offset: int) -> fetch.FetchRequest:
     partition = fetch.FetchRequestPartition(0, fetch_offset=offset, partition_max_bytes=1 << 20)
-    return fetch.FetchRequest(max_wait_ms=0, min_bytes=1, topics=[fetch.FetchRequestTopic(topic=topic, partitions=[partition])])
+    return fetch.FetchRequest(
+        max_wait_ms=0, min_bytes=1, topics=[fetch.FetchRequestTopic(topic=topic, partitions=[partition])]
+    )
 
 
 METADATA = metadata.MetadataRequest(topics=[])
