@@ -260,6 +260,31 @@ class ProducerStates:
             self.producers[entry.producer_id] = entry
         self._ongoing = dict(sorted(opened))
 
+    def complete_windows(self, headers: Iterable[BatchHeader]) -> None:
+        """Remember the batches before each producer's last one again, from the log's tail in order of offsets.
+
+        A snapshot holds the last one only. Kafka leaves it at that: there, what a producer had in flight when the
+        broker stopped and sends once more is out of order unless it is the last.
+        """
+        if not self.producers:
+            return
+        found: dict[int, deque[AppendedBatch]] = {}
+        for header in headers:
+            entry = self.producers.get(header.producer_id)
+            if entry is None or not entry.batches or header.is_control or header.base_sequence < 0:
+                continue
+            if header.producer_epoch != entry.epoch:
+                continue
+            delta = header.last_offset_delta
+            last_offset = header.base_offset + delta
+            batches = found.setdefault(header.producer_id, deque(maxlen=BATCHES_TO_RETAIN))
+            batches.append(AppendedBatch(header.last_sequence, last_offset, delta, header.max_timestamp))
+        for producer_id, batches in found.items():
+            entry = self.producers[producer_id]
+            # Compaction may have taken batches out: then the snapshot knows more than the log.
+            if batches[-1].last_offset == entry.batches[-1].last_offset:
+                entry.batches = batches
+
     def snapshot(self) -> bytes:
         """The content of a `.snapshot` file."""
         return encode_snapshot(self.producers.values())

@@ -31,11 +31,13 @@ from odradek.log.files import (
 from odradek.log.leader_epochs import LeaderEpochs
 from odradek.log.producer_state import CorruptSnapshot, ProducerStates
 from odradek.log.segment import MAX_RELATIVE_OFFSET, Located, Segment
-from odradek.records.batch import HEADER_SIZE, LOG_OVERHEAD, check_batch, parse_header
+from odradek.records.batch import HEADER_SIZE, LOG_OVERHEAD, BatchHeader, check_batch, parse_header
 from odradek.records.errors import CorruptRecords
 from odradek.wire.errors import KafkaError
 
 _CHUNK: Final = 1024 * 1024
+_WINDOW_BYTES: Final = 1024 * 1024
+"""How far back the batches before a producer's last one are looked for: what was in flight when a broker stopped."""
 
 
 @dataclass(slots=True)
@@ -371,6 +373,7 @@ def restore_producers(
         try:
             producers.load(disk.read_file(path), environment.clock.now_ms())
             start_offset = max(kept[-1], log_start_offset)
+            producers.complete_windows(_tail(segments, start_offset))
             break
         except CorruptSnapshot as error:
             environment.recovered(f"{path}: {error}; an older one and the log take its place")
@@ -384,6 +387,24 @@ def restore_producers(
             disk.write_atomic(segment_path(directory, offset, SNAPSHOT), data, sync=False)
             kept.append(offset)
     return kept
+
+
+def _tail(segments: list[Segment], end_offset: int) -> Iterator[BatchHeader]:
+    """Headers of the last batches before an offset, in one segment; none where something else than batches lies."""
+    index = bisect_right(segments, end_offset - 1, key=lambda segment: segment.base_offset) - 1
+    if index < 0:
+        return
+    segment = segments[index]
+    position = 0
+    if segment.size > _WINDOW_BYTES:
+        position = segment.offsets().floor(segment.size - _WINDOW_BYTES, end_offset)
+    try:
+        for at in segment.scan(position):
+            if at.header.base_offset >= end_offset:
+                return
+            yield at.header
+    except KafkaError:
+        return
 
 
 def _replay(segments: list[Segment], producers: ProducerStates, start_offset: int) -> Iterator[tuple[int, bytes]]:

@@ -299,3 +299,25 @@ def test_recovery_after_recovery_changes_nothing(tmp_path: Path) -> None:
     second = reopen(tmp_path)
     second.release()
     assert {path.name: path.read_bytes() for path in Path(log.directory).iterdir()} == content
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_all_batches_in_flight_at_a_stop_are_known_afterwards(tmp_path: Path, *, clean: bool) -> None:
+    """Found by the simulator (txn-14): a snapshot holds one batch of a producer, and the recovered log is opened by it."""
+    log = open_log(tmp_path)
+    firsts = [put(log, produced(7, sequence, 2)).first_offset for sequence in (0, 2, 4, 6, 8, 10)]
+    if clean:
+        log.close()
+    else:
+        log.release()
+    again = open_log(tmp_path, clean=clean)
+    if not clean:
+        again.close()
+        again = open_log(tmp_path, clean=True)
+    for sequence, first in list(zip((0, 2, 4, 6, 8, 10), firsts, strict=True))[1:]:
+        repeated = put(again, produced(7, sequence, 2))
+        assert repeated.duplicate
+        assert repeated.first_offset == first
+    with pytest.raises(KafkaError) as refused:
+        put(again, produced(7, 0, 2))
+    assert refused.value.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
