@@ -194,7 +194,11 @@ class Sequences:
                 # An earlier batch of ours failed in a retriable way: this one is merely early.
                 return True
             if not self.transactional:
-                self._to_renumber.add(batch.key)
+                # A restarted Apache Kafka knows only the last batch of a producer, so one that was sent before may
+                # be in the log in spite of this answer: renumbered, it would be written again. It is tried until it
+                # expires, as in Java. What was sent for the first time, however, was surely refused.
+                if state.unresolved is not None or all(each.attempts <= 1 for each in state.in_flight):
+                    self._to_renumber.add(batch.key)
                 return True
         return False
 

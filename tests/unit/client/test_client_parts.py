@@ -163,6 +163,21 @@ def test_sequences_follow_on_and_only_the_oldest_is_sent_again() -> None:
     assert [(each.identity.epoch, each.base_sequence) for each in (second, third)] == [(1, 0), (1, 2)]
 
 
+def test_what_may_be_in_the_log_is_not_renumbered() -> None:
+    """Found by the simulator (txn-14): a restarted broker knew the later batch only, and got both again."""
+    sequences = Sequences()
+    sequences.adopt(ProducerIdentity(9, 0))
+    first, second = batch_of(3), batch_of(2)
+    for each in (first, second):
+        sequences.assign(each)
+        each.attempts = 2  # sent, never answered, sent again
+    assert sequences.can_retry(first, 45, -1)
+    assert not sequences.bump_wanted
+    sequences.failed(first, outcome_known=False)  # it expires
+    sequences.acknowledged(second, 100)  # a duplicate, as the broker says
+    assert sequences.bump_wanted
+
+
 def test_numbers_are_patched_into_encoded_batches() -> None:
     sequences = Sequences()
     sequences.adopt(ProducerIdentity(9, 0))
