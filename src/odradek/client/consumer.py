@@ -35,7 +35,7 @@ from odradek.client.model import (
     RawFetch,
     TopicPartition,
 )
-from odradek.client.offsets import fetch_committed, list_offsets
+from odradek.client.offsets import Member, fetch_committed, list_offsets
 from odradek.client.positions import Deserializer, PartitionState, RecordReader
 from odradek.client.validation import find_truncated
 from odradek.ports.network import Network
@@ -334,6 +334,13 @@ class Consumer:
         if offsets is not None:
             given = {k: OffsetAndMetadata(v) if isinstance(v, int) else v for k, v in offsets.items()}
         await self._group.commit(given)
+
+    def group_metadata(self) -> Member:
+        """Who this consumer is in its group, for TransactionalProducer.send_offsets (KIP-447). Raises IllegalState."""
+        self._group_id()
+        self._started()
+        assert self._group is not None
+        return self._group.member
 
     async def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """First offsets of partitions, assigned or not. Raises KafkaError, CallTimedOut."""

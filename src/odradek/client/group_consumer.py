@@ -20,7 +20,7 @@ from odradek.client.errors import ClientError, CommitFailed
 from odradek.client.fetcher import Fetcher
 from odradek.client.membership import GroupMember, Joined, Membership
 from odradek.client.model import OffsetAndMetadata, TopicPartition
-from odradek.client.offsets import commit_offsets
+from odradek.client.offsets import Member, commit_offsets
 from odradek.client.positions import PartitionState
 from odradek.client.subscriptions import decode_assignment, decode_subscription, encode_assignment, encode_subscription
 from odradek.wire.errors import ErrorCode, KafkaError
@@ -73,6 +73,11 @@ class GroupDriver:
         self._seen_version = -1
         self.active = False
         """Whether this consumer is or wants to be in the group."""
+
+    @property
+    def member(self) -> Member:
+        """How this member signs what it commits now."""
+        return self._membership.member
 
     def subscribe(self, topics: set[str], pattern: re.Pattern[str] | None, listener: RebalanceListener | None) -> None:
         self._subscribed = topics

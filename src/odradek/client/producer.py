@@ -10,7 +10,6 @@ async with Producer(bootstrap_servers="127.0.0.1:9092", compression_type="zstd")
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import TracebackType
@@ -25,6 +24,7 @@ from odradek.client.model import RecordMetadata
 from odradek.client.partitioners import DefaultPartitioner, Partitioner
 from odradek.client.sender import Sender
 from odradek.client.sequences import Sequences
+from odradek.ports.clock import Clock, SystemClock
 from odradek.ports.network import Network
 from odradek.ports.randomness import Random
 from odradek.records.batch import parse_header, verify_crc
@@ -59,8 +59,8 @@ class Producer:
     """A producer for many tasks of one event loop. Idempotent by default: no duplicates, no reordering on retries."""
 
     __slots__ = (
-        "_accumulator", "_appended", "_closed", "_cluster", "_config", "_interceptors", "_key_serializer", "_lost",
-        "_network", "_partitioner", "_random", "_sender", "_since_turn", "_transforms",
+        "_accumulator", "_appended", "_clock", "_closed", "_cluster", "_config", "_interceptors", "_key_serializer",
+        "_lost", "_network", "_partitioner", "_random", "_sender", "_since_turn", "_transforms",
         "_value_serializer",
     )  # fmt: skip
 
@@ -73,6 +73,7 @@ class Producer:
         interceptors: Sequence[ProducerInterceptor] = (),
         network: Network | None = None,
         random: Random | None = None,
+        clock: Clock | None = None,
         **options: Unpack[ProducerOptions],
     ) -> None:
         """Options as in Kafka, underscores for dots. Raises ConfigError."""
@@ -84,6 +85,7 @@ class Producer:
         self._transforms = bool(interceptors) or key_serializer is not None or value_serializer is not None
         self._network = network
         self._random = random
+        self._clock: Clock = clock or SystemClock()
         self._cluster: Cluster | None = None
         self._appended: Callable[[str, int, int, bool], None] | None = None
         self._accumulator: Accumulator | None = None
@@ -274,8 +276,8 @@ class Producer:
         if not 0 <= chosen < len(info.partitions):
             # The topic may have grown since: the slow path refreshes, and refuses in the end.
             return None
-        stamp = time.time_ns() // 1_000_000 if timestamp_ms is None else timestamp_ms
-        now = time.monotonic()
+        stamp = self._clock.now_ms() if timestamp_ms is None else timestamp_ms
+        now = self._clock.monotonic()
         appended = accumulator.append((topic, chosen), stamp, key, value, headers, now)
         if appended is None:
             return None
@@ -333,7 +335,7 @@ class Producer:
 
     def _encoded(self, topic: str, partition: int, data: bytearray, count: int) -> Batch | None:
         assert self._accumulator is not None
-        batch = self._accumulator.add_encoded((topic, partition), data, count, time.monotonic())
+        batch = self._accumulator.add_encoded((topic, partition), data, count, self._clock.monotonic())
         if batch is not None:
             self.sender.added(urgent=True)
         return batch
