@@ -1,4 +1,4 @@
-"""What a broker does with requests that no sane client sends: a clear answer or a closed connection, and nothing else."""
+"""What a broker does with requests that no sane client sends: a clear answer or an end, and nothing else."""
 
 from __future__ import annotations
 
@@ -109,3 +109,22 @@ def test_a_request_larger_than_allowed_is_refused_before_it_is_read(
     client = connect(broker.bootstrap)
     client.socket.sendall(request(18, 0, b"x" * 2000))
     assert client.is_closed_by_peer()
+
+
+def test_a_request_may_name_so_many_topics(make_broker: Callable[..., Any], connect: Connect) -> None:
+    client = connect(make_broker({"odradek.max.request.topics": 10}).start().bootstrap)
+    for count, code in ((10, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), (11, ErrorCode.INVALID_REQUEST)):
+        asked = [metadata.MetadataRequestTopic(name=f"topic-{number}") for number in range(count)]
+        for version in (4, 9, 12):
+            found = client.call(metadata.MetadataRequest(asked, False), version).topics
+            assert [topic.error_code for topic in found] == [code] * count
+
+
+def test_a_large_request_that_is_no_produce_ends_its_connection(
+    make_broker: Callable[..., Any], connect: Connect
+) -> None:
+    broker = make_broker({"odradek.max.control.request.bytes": 2000}).start()
+    client = connect(broker.bootstrap)
+    client.send(metadata.MetadataRequest([metadata.MetadataRequestTopic(name="x" * 200)] * 10, False), 9)
+    assert client.is_closed_by_peer()
+    assert connect(broker.bootstrap).call(metadata.MetadataRequest(topics=[]), 9).brokers

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable
-from typing import Any
+from typing import Any, NamedTuple
 
 from odradek.api.context import RequestContext, Services
 from odradek.api.failures import failure_response
@@ -34,12 +34,29 @@ def encode_response(message: Any, key: int, version: int, correlation_id: int) -
     return out
 
 
+def _topics(request: Any) -> int:
+    topics = getattr(request, "topics", None)
+    return len(topics) if isinstance(topics, list) else 0
+
+
+class RequestLimits(NamedTuple):
+    """What one request may ask for: bytes of any but Produce, which are dear to decode, and topics."""
+
+    control_bytes: int = 16 << 20
+    topics: int = 100_000
+
+
 class Dispatcher:
     """Serves the frames of all connections of a broker."""
 
-    __slots__ = ("_loop", "_services", "_tasks")
+    __slots__ = ("_limits", "_loop", "_services", "_small", "_tasks")
 
-    def __init__(self, services: Services, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, services: Services, loop: asyncio.AbstractEventLoop, limits: RequestLimits | None = None
+    ) -> None:
+        self._limits = limits or RequestLimits()
+        # A topic takes a byte at least: what is smaller exceeds no limit.
+        self._small = min(self._limits)
         self._services = services
         self._loop = loop
         self._tasks: dict[asyncio.Future[Any], ApiKey] = {}
@@ -65,11 +82,17 @@ class Dispatcher:
         spec = APIS[key]
         if not spec.min_version <= version <= spec.max_version:
             return self._unsupported(found, version, correlation_id)
+        size = len(frame)
+        if size > self._small and size > self._limits.control_bytes and key != ApiKey.PRODUCE:
+            raise Disconnect(f"{found.key.name} request of {size} bytes, above odradek.max.control.request.bytes")
         try:
             request, _end = found.decode(frame, position, version)
         except DecodeError as error:
             raise Disconnect(f"unreadable {found.key.name} request v{version}: {error}") from error
-        context = RequestContext(self._services, version, correlation_id, client_id, connection, len(frame))
+        context = RequestContext(self._services, version, correlation_id, client_id, connection, size)
+        if size > self._small and _topics(request) > self._limits.topics:
+            message = f"The request names more than {self._limits.topics} topics (odradek.max.request.topics)"
+            return self._failed(found, request, context, KafkaError(ErrorCode.INVALID_REQUEST, message))
         try:
             answer = found.handle(request, context)
         except Exception as error:  # noqa: BLE001 - whatever a handler raises costs this request only

@@ -15,7 +15,7 @@ from odradek.broker.background import BackgroundJobs
 from odradek.broker.config import BrokerConfig, ConfigError, Listener
 from odradek.broker.controller_runtime import ControllerRuntime
 from odradek.broker.coordinator_shard import ShardClock
-from odradek.broker.dispatch import Dispatcher
+from odradek.broker.dispatch import Dispatcher, RequestLimits
 from odradek.broker.group_runtime import GroupRuntime, group_settings
 from odradek.broker.log_directory_runtime import LogDirectoryRuntime
 from odradek.broker.loggers import BrokerLoggers
@@ -75,12 +75,6 @@ class Ports:
         self.network = network or TcpNetwork()
         self.random = random or SystemRandom()
         self.store = store
-
-
-def _address(listener: Listener) -> str:
-    """HOST:PORT as clients write it, of this machine where the listener is bound to all interfaces."""
-    host = listener.host or "127.0.0.1"
-    return f"[{host}]:{listener.port}" if ":" in host else f"{host}:{listener.port}"
 
 
 def _address(listener: Listener) -> str:
@@ -203,7 +197,10 @@ class Broker:
             log_directories=self._log_directories,
             image=lambda: self._controller.image,
         )
-        self._dispatcher = Dispatcher(services, loop)
+        limits = RequestLimits(
+            config.number("odradek.max.control.request.bytes"), config.number("odradek.max.request.topics")
+        )
+        self._dispatcher = Dispatcher(services, loop, limits)
         self._server = Server(ports.network, self._dispatcher, config, ports.clock)
         self._background = BackgroundJobs(config, self._partitions, self._directories, ports.disk, ports.clock)
 

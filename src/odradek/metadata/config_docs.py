@@ -432,6 +432,8 @@ DOCUMENTATION: dict[str, str] = {
     "delegation.token.expiry.time.ms": "Life of a delegation token until it is renewed.",
     "delegation.token.expiry.check.interval.ms": "How often expired delegation tokens are looked for.",
     # Odradek's own
+    "odradek.max.control.request.bytes": "Bytes of a request other than Produce; a larger one ends its connection.",
+    "odradek.max.request.topics": "Topics that one request may name; with more it is refused as a whole.",
     "odradek.max.in.flight.requests": "Requests of one connection that may be open before it is no longer read.",
     "odradek.group.unsettled.heartbeat.interval.ms": "How often members report while a consumer group rebalances.",
     "odradek.idle.check.interval.ms": "After how long without a write a log is synced and gives back memory and files.",
