@@ -110,6 +110,7 @@ class BackgroundJobs:
 
         A log in use is left alone: syncing it would hold up who writes to it.
         """
+        self._directories.sweep_files()
         for opened in self._directories.opened():
             if opened.release_if_idle() and opened.is_dirty and not opened.is_offline:
                 await self._directories.flush_log(opened)

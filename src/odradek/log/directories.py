@@ -597,12 +597,17 @@ class LogDirectories:
             if log.is_dirty:
                 await self._flush(log, log.end_offset)
 
+    def sweep_files(self) -> None:
+        """Close the files that nobody used since the last call."""
+        self._environment.files.sweep()
+
     async def flush_log(self, log: PartitionLog) -> None:
         """Sync all of one log."""
         await self._flush(log, log.end_offset)
 
     def release_idle(self) -> int:
         """Let logs that nobody appended to since the last call give back memory and files; how many are idle."""
+        self.sweep_files()
         return sum(log.release_if_idle() for log in self._logs.values())
 
     async def _flush(self, log: PartitionLog, offset: int) -> None:

@@ -29,6 +29,7 @@ LEADER_EPOCHS: Final = "leader-epoch-checkpoint"
 PARTITION_METADATA: Final = "partition.metadata"
 
 DEFAULT_OPEN_FILES: Final = 1024
+_MARK: Final = ""
 
 
 def segment_path(directory: str, base_offset: int, suffix: str) -> str:
@@ -50,10 +51,11 @@ class FileCache:
     def __init__(self, disk: Disk, limit: int = DEFAULT_OPEN_FILES) -> None:
         self._disk = disk
         self._limit = limit
-        self._files: OrderedDict[str, File] = OrderedDict()
+        # In the order of their last use; what stands before the mark was not used since the last sweep.
+        self._files: OrderedDict[str, File | None] = OrderedDict()
 
     def __len__(self) -> int:
-        return len(self._files)
+        return len(self._files) - (_MARK in self._files)
 
     def get(self, path: str, *, create: bool = False) -> File:
         """The open file; FileNotFoundError unless it exists or `create` is set."""
@@ -66,6 +68,14 @@ class FileCache:
         if len(self._files) > self._limit:
             self._files.popitem(last=False)
         return file
+
+    def sweep(self) -> None:
+        """Drop the files that nobody asked for since the last call: idle partitions hold none open."""
+        files = self._files
+        if _MARK in files:
+            while files.popitem(last=False)[0] != _MARK:
+                pass
+        files[_MARK] = None
 
     def forget(self, path: str) -> None:
         """Drop a file that is renamed, replaced or removed."""
