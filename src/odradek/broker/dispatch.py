@@ -42,7 +42,7 @@ def _topics(request: Any) -> int:
 class RequestLimits(NamedTuple):
     """What one request may ask for: bytes of any but Produce, which are dear to decode, and topics."""
 
-    control_bytes: int = 16 << 20
+    control_bytes: int = 4 << 20
     topics: int = 100_000
 
 

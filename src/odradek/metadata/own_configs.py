@@ -22,7 +22,7 @@ CLUSTER_WIDE = Scope.CLUSTER_WIDE
 ODRADEK_CONFIGS = (
     _c("odradek.max.in.flight.requests", INT, "1000", at_least(1)),
     # A request other than Produce costs many times its bytes while it is served.
-    _c("odradek.max.control.request.bytes", INT, str(16 << 20), at_least(1024)),
+    _c("odradek.max.control.request.bytes", INT, str(4 << 20), at_least(1024)),
     _c("odradek.max.request.topics", INT, "100000", at_least(1)),
     # While a consumer group (KIP-848) is being rebalanced its members report this often; 0: as always.
     _c("odradek.group.unsettled.heartbeat.interval.ms", INT, "500", at_least(0)),
