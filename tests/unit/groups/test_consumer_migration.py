@@ -1,0 +1,296 @@
+"""Groups with members of both protocols, and groups that change their kind. The epochs are Apache Kafka 4.3's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from odradek.groups.events import JoinResult, LeavingMember, SyncResult
+from odradek.groups.subscriptions import read_assignment, write_assignment
+from odradek.wire.errors import ErrorCode
+from odradek.wire.messages.consumer_protocol import (
+    ConsumerProtocolSubscription,
+    ConsumerProtocolSubscriptionTopicPartition,
+)
+from tests.unit.groups.consumer_member import ConsumerMember, settle
+from tests.unit.groups.virtual_shard import VirtualShard
+
+
+def metadata(*topics: str, owned: dict[str, list[int]] | None = None, version: int = 1) -> bytes:
+    out = bytearray(version.to_bytes(2, "big"))
+    partitions = [ConsumerProtocolSubscriptionTopicPartition(name, list(p)) for name, p in (owned or {}).items()]
+    ConsumerProtocolSubscription(list(topics), None, partitions).encode(out, version)
+    return bytes(out)
+
+
+class ClassicMember:
+    """A cooperative classic member: it gives back what it is not assigned any more, and joins again."""
+
+    def __init__(self, shard: VirtualShard, member_id: str = "", instance: str | None = None) -> None:
+        self.shard = shard
+        self.member_id = member_id
+        self.instance = instance
+        self.generation = -1
+        self.owned: list[int] = []
+
+    def join(self, *topics: str, protocols: tuple[str, ...] = ("range",)) -> JoinResult:
+        data = metadata(*(topics or ("a",)), owned={"a": self.owned})
+        found = tuple((name, data) for name in protocols)
+        token = self.shard.join("g", self.member_id, protocols=found, instance=self.instance)
+        answer = self.shard.answers.get(token)
+        if answer is not None and answer.error is ErrorCode.MEMBER_ID_REQUIRED:
+            self.member_id = answer.member_id
+            token = self.shard.join("g", self.member_id, protocols=found, instance=self.instance)
+        if token not in self.shard.answers:
+            self.shard.run_until("CompletingRebalance")
+        result: JoinResult = self.shard.answers[token]
+        if result.error is ErrorCode.NONE:
+            self.member_id, self.generation = result.member_id, result.generation_id
+        return result
+
+    def sync(self, assignments: dict[str, bytes] | None = None) -> SyncResult:
+        token = self.shard.sync("g", self.member_id, self.generation, assignments, instance=self.instance)
+        result: SyncResult = self.shard.answers[token]
+        if result.error is ErrorCode.NONE:
+            self.owned = sorted(read_assignment(result.assignment).get("a", ()))
+        return result
+
+    def heartbeat(self) -> ErrorCode:
+        return self.shard.heartbeat("g", self.member_id, self.generation, self.instance)
+
+    def follow(self) -> None:
+        """What a client does all the time."""
+        if self.heartbeat() is ErrorCode.REBALANCE_IN_PROGRESS:
+            assert self.join().error is ErrorCode.NONE
+            assert self.sync().error is ErrorCode.NONE
+
+
+@pytest.fixture
+def shard() -> VirtualShard:
+    made = VirtualShard()
+    made.topic("a", 6)
+    return made
+
+
+def classic_group(shard: VirtualShard, instance: str | None = None) -> ClassicMember:
+    member = ClassicMember(shard, instance=instance)
+    assert member.join().leader == member.member_id
+    member.sync({member.member_id: write_assignment({"a": range(6)}, 1)})
+    assert member.owned == [0, 1, 2, 3, 4, 5]
+    return member
+
+
+def describe(shard: VirtualShard) -> Any:
+    return shard.coordinator.describe_consumer_group("g")
+
+
+def converge(shard: VirtualShard, classic: list[ClassicMember], consumers: list[ConsumerMember]) -> None:
+    for _ in range(8):
+        shard.sleep(1_000)
+        for member in classic:
+            member.follow()
+        for consumer in consumers:
+            consumer.beat()
+            assert consumer.error is None
+    assert describe(shard).state == "Stable"
+
+
+def test_the_first_kip_848_member_upgrades_the_group(shard: VirtualShard) -> None:
+    old = classic_group(shard)
+    shard.commit("g", old.member_id, 1, ("a", 0, 5))
+    new = ConsumerMember(shard, "k", "a").join()
+    assert (new.epoch, new.has("a")) == (2, [])
+    assert shard.coordinator.groups == {}
+    assert shard.stored() is None
+    assert {m.member_id: m.is_classic for m in describe(shard).members} == {old.member_id: True, "k": False}
+    assert old.heartbeat() is ErrorCode.REBALANCE_IN_PROGRESS
+    assert shard.commit("g", old.member_id, 1, ("a", 0, 6)) == [ErrorCode.NONE]
+    assert shard.commit("g", old.member_id, 2, ("a", 0, 6)) is ErrorCode.ILLEGAL_GENERATION
+    joined = old.join()
+    assert (joined.generation_id, joined.leader, joined.members) == (1, "", ())
+    old.sync()
+    assert len(old.owned) == 3
+    assert new.beat().has("a") == []
+    converge(shard, [old], [new])
+    assert sorted(old.owned + new.has("a")) == [0, 1, 2, 3, 4, 5]
+    assert (old.generation, new.epoch) == (2, 2)
+
+
+def test_who_waits_in_a_rebalance_joins_again(shard: VirtualShard) -> None:
+    old = classic_group(shard)
+    waiting = shard.joined_with_id(protocols=(("range", metadata("a")),))
+    assert waiting[1] not in shard.answers
+    ConsumerMember(shard, "k", "a").join()
+    assert shard.answers[waiting[1]].error is ErrorCode.REBALANCE_IN_PROGRESS
+    assert {m.member_id for m in describe(shard).members} == {old.member_id, waiting[0], "k"}
+
+
+def test_classic_members_join_a_consumer_group(shard: VirtualShard) -> None:
+    new = ConsumerMember(shard, "k", "a").join()
+    shard.sleep(1_000)
+    old = ClassicMember(shard)
+    result = old.join()
+    assert (result.error, result.protocol_type, result.protocol_name) == (ErrorCode.NONE, "consumer", "range")
+    assert old.sync().assignment == write_assignment({}, 1)
+    converge(shard, [old], [new])
+    assert sorted(old.owned + new.has("a")) == [0, 1, 2, 3, 4, 5]
+    assert ClassicMember(shard).join(protocols=("other",)).error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert shard.answers[shard.join("g", protocol_type="connect")].error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+
+
+def test_the_last_kip_848_member_leaves_a_classic_group(shard: VirtualShard) -> None:
+    new = ConsumerMember(shard, "k", "a").join()
+    shard.sleep(1_000)
+    old = ClassicMember(shard)
+    old.join(protocols=("range", "roundrobin"))
+    old.sync()
+    converge(shard, [old], [new])
+    epoch, half = describe(shard).epoch, old.owned
+    new.leave()
+    assert shard.coordinator.consumer_groups == {}
+    group = shard.coordinator.groups["g"]
+    assert (group.state.value, group.generation_id, group.leader) == ("PreparingRebalance", epoch, old.member_id)
+    assert read_assignment(group.members[old.member_id].assignment) == {"a": frozenset(half)}
+    assert old.heartbeat() is ErrorCode.REBALANCE_IN_PROGRESS
+    result = old.join()
+    assert (result.generation_id, result.leader) == (epoch + 1, old.member_id)
+    old.sync({old.member_id: write_assignment({"a": range(6)}, 1)})
+    assert shard.state() == "Stable"
+    shard.restart()
+    assert (shard.state(), old.heartbeat()) == ("Stable", ErrorCode.NONE)
+
+
+def test_a_dead_kip_848_member_downgrades_the_group_too(shard: VirtualShard) -> None:
+    old = classic_group(shard)
+    ConsumerMember(shard, "k", "a").join()
+    for _ in range(46):
+        shard.sleep(1_000)
+        if "g" in shard.coordinator.consumer_groups:
+            old.follow()
+    assert shard.state() == "PreparingRebalance"
+    shard.sleep(60_000)
+    assert shard.state() == "Empty"
+
+
+def test_a_static_member_changes_its_protocol(shard: VirtualShard) -> None:
+    old = classic_group(shard, instance="i")
+    new = ConsumerMember(shard, "k", "a", instance="i").join()
+    assert new.has("a") == [0, 1, 2, 3, 4, 5]
+    assert [m.member_id for m in describe(shard).members] == ["k"]
+    assert old.heartbeat() is ErrorCode.FENCED_INSTANCE_ID
+    again = ClassicMember(shard, instance="i")
+    result = again.join()
+    assert result.generation_id == describe_generation(shard)
+    assert shard.state() == "Stable"
+    again.sync()
+    assert again.owned == [0, 1, 2, 3, 4, 5]
+    assert again.heartbeat() is ErrorCode.NONE
+
+
+def describe_generation(shard: VirtualShard) -> int:
+    return shard.coordinator.groups["g"].generation_id
+
+
+def test_an_empty_group_is_of_no_kind(shard: VirtualShard) -> None:
+    old = classic_group(shard)
+    shard.commit("g", old.member_id, 1, ("a", 0, 5))
+    shard.leave("g", old.member_id)
+    new = ConsumerMember(shard, "k", "a").join()
+    assert new.has("a") == [0, 1, 2, 3, 4, 5]
+    new.leave()
+    again = ClassicMember(shard)
+    assert again.join().leader == again.member_id
+    assert shard.coordinator.consumer_groups == {}
+    assert shard.committed("g", "a") == 5
+
+
+def test_classic_members_leave_and_are_removed(shard: VirtualShard) -> None:
+    new = ConsumerMember(shard, "k", "a").join()
+    first, second = ClassicMember(shard), ClassicMember(shard, instance="i")
+    first.join()
+    second.join()
+    answers = shard.leave("g", first.member_id, LeavingMember("", "i"), "stranger", LeavingMember("x", "i"))
+    assert answers == [
+        ErrorCode.NONE,
+        ErrorCode.NONE,
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.FENCED_INSTANCE_ID,
+    ]
+    settle(new)
+    assert [m.member_id for m in describe(shard).members] == ["k"]
+    assert shard.leave("g", "k") == [ErrorCode.NONE]
+    assert describe(shard).state == "Empty"
+
+
+def test_a_classic_member_that_does_not_come_back_is_put_out(shard: VirtualShard) -> None:
+    new = ConsumerMember(shard, "k", "a").join()
+    old = ClassicMember(shard)
+    old.join()
+    old.sync()
+    converge(shard, [old], [new])
+    shard.topic("a", 8)
+    for _ in range(40):
+        shard.sleep(1_000)
+        new.beat()
+        old.heartbeat()
+    assert [m.member_id for m in describe(shard).members] == ["k"]
+
+
+def test_members_that_do_not_sync_are_put_out(shard: VirtualShard) -> None:
+    new = ConsumerMember(shard, "k", "a").join()
+    old = ClassicMember(shard)
+    old.join()
+    for _ in range(31):
+        shard.sleep(1_000)
+        new.beat()
+        old.heartbeat()
+    assert [m.member_id for m in describe(shard).members] == ["k"]
+
+
+@pytest.mark.parametrize(("policy", "works"), [("bidirectional", True), ("upgrade", True), ("DOWNGRADE", False)])
+def test_the_policy_of_upgrades(policy: str, works: bool) -> None:
+    shard = VirtualShard(consumer_migration_policy=policy)
+    shard.topic("a", 6)
+    classic_group(shard)
+    new = ConsumerMember(shard, "k", "a").join()
+    assert new.error is (None if works else ErrorCode.GROUP_ID_NOT_FOUND)
+
+
+@pytest.mark.parametrize(("policy", "works"), [("downgrade", True), ("upgrade", False), ("disabled", False)])
+def test_the_policy_of_downgrades(policy: str, works: bool) -> None:
+    shard = VirtualShard(consumer_migration_policy=policy)
+    shard.topic("a", 6)
+    new = ConsumerMember(shard, "k", "a").join()
+    ClassicMember(shard).join()
+    new.leave()
+    assert ("g" in shard.coordinator.groups) is works
+
+
+def test_other_kinds_of_groups_are_not_upgraded(shard: VirtualShard) -> None:
+    member_id, token = shard.joined_with_id(protocol_type="connect", protocols=(("default", b"\x00\x01"),))
+    shard.run_until("CompletingRebalance")
+    assert shard.answers[token].member_id == member_id
+    assert ConsumerMember(shard, "k", "a").join().error is ErrorCode.GROUP_ID_NOT_FOUND
+    assert shard.state() == "CompletingRebalance"
+
+
+def test_what_cannot_be_read_is_not_upgraded(shard: VirtualShard) -> None:
+    shard.joined_with_id(protocols=(("range", b"\x00\x01\xff"),))
+    shard.run_until("CompletingRebalance")
+    assert ConsumerMember(shard, "k", "a").join().error is ErrorCode.GROUP_ID_NOT_FOUND
+    assert (
+        shard.answers[shard.join("g2", protocols=(("range", b"\x00\x01\xff"),))].error is ErrorCode.MEMBER_ID_REQUIRED
+    )
+    ConsumerMember(shard, "k", "a", group_id="g3").join()
+    token = shard.join("g3", "x", protocols=(("range", b"\x00\x01\xff"),))
+    assert shard.answers[token].error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+
+
+def test_a_failed_append_leaves_the_group_as_it_is(shard: VirtualShard) -> None:
+    old = classic_group(shard)
+    shard.refuse = ErrorCode.NOT_ENOUGH_REPLICAS
+    assert ConsumerMember(shard, "k", "a").join().error is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    shard.refuse = None
+    assert (shard.state(), old.heartbeat()) == ("Stable", ErrorCode.NONE)
+    assert shard.coordinator.consumer_groups == {}
