@@ -1,0 +1,158 @@
+"""`python -m odradek.sim`: search for violations, seed by seed, on all the processors that are asked for."""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import multiprocessing
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+
+from odradek.sim.nemesis import PROFILES
+from odradek.sim.run import SAFETY_SECONDS, Outcome, run_seed
+
+_RECYCLE = 50
+"""Seeds per worker process, so that no run is the victim of what an earlier one left behind."""
+
+
+class Totals:
+    """What all seeds came to."""
+
+    def __init__(self) -> None:
+        self.started = time.monotonic()
+        self.seeds = 0
+        self.simulated = 0.0
+        self.cpu = 0.0
+        self.failed: list[Outcome] = []
+        self.faults: Counter[str] = Counter()
+        self.marks: Counter[str] = Counter()
+        self.counts: Counter[str] = Counter()
+
+    def add(self, outcome: Outcome) -> None:
+        self.seeds += 1
+        self.simulated += outcome.simulated_seconds
+        self.cpu += outcome.real_seconds
+        self.faults.update(outcome.faults)
+        self.marks.update(outcome.marks)
+        self.counts.update(acked=outcome.acked, transactions=outcome.transactions, read=outcome.read)
+        if outcome.violation:
+            self.failed.append(outcome)
+
+    def report(self) -> None:
+        real = max(1e-9, time.monotonic() - self.started)
+        print(f"\n{self.seeds} seeds, {len(self.failed)} failed, in {real:.0f} s: {self.seeds / real:.2f} seeds/s,", end=" ")
+        print(f"{self.simulated / 3600 / (real / 60):.2f} simulated hours per minute")
+        print(f"processor: {self.simulated / max(1e-9, self.cpu):.0f} simulated seconds per second of CPU")
+        print("records acked {acked}, records read {read}, transactions ended {transactions}".format_map(self.counts))
+        _table("faults injected", self.faults)
+        _table("coverage marks", self.marks)
+        by_invariant = Counter(f"{o.profile}: {o.violation}" for o in self.failed)
+        _table("violations", by_invariant)
+
+
+def _table(title: str, counts: Counter[str]) -> None:
+    if counts:
+        print(f"{title}:")
+        for name, count in sorted(counts.items(), key=lambda each: (-each[1], each[0])):
+            print(f"  {count:8d}  {name}")
+
+
+def _show(outcome: Outcome, lines: int) -> None:
+    print(f"\nFAILED seed {outcome.seed}: {outcome.violation}: {outcome.story}")
+    for line in outcome.trace[-lines:]:
+        print("   ", line)
+    profile, _, seed = outcome.seed.rpartition("-")
+    print(f"    again: ./dev sim --profile {profile} --seed {seed}", flush=True)
+
+
+def _jobs(arguments: argparse.Namespace) -> Iterator[tuple[int, str]]:
+    profiles = sorted(PROFILES) if arguments.profile == "every" else [arguments.profile]
+    if arguments.seed is not None:
+        for profile in profiles:
+            yield arguments.seed, profile
+        return
+    seed = arguments.first
+    while arguments.minutes is not None or seed < arguments.first + arguments.seeds:
+        for profile in profiles:
+            yield seed, profile
+        seed += 1
+
+
+def _prepare() -> None:
+    # What is loaded stays; the collections after each seed need not look at it.
+    gc.freeze()
+
+
+def _search(arguments: argparse.Namespace) -> Totals:
+    totals = Totals()
+    deadline = None if arguments.minutes is None else time.monotonic() + arguments.minutes * 60
+    jobs = _jobs(arguments)
+    if arguments.jobs <= 1:
+        _prepare()
+        for seed, profile in jobs:
+            if _over(totals, arguments, deadline):
+                break
+            _note(totals, run_seed(seed, profile, safety_seconds=arguments.seconds), arguments)
+        return totals
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(arguments.jobs, context, _prepare, max_tasks_per_child=_RECYCLE) as pool:
+        running: set[Future[Outcome]] = set()
+        exhausted = False
+        while running or not exhausted:
+            while not exhausted and len(running) < arguments.jobs * 2:
+                job = None if _over(totals, arguments, deadline) else next(jobs, None)
+                if job is None:
+                    exhausted = True
+                else:
+                    running.add(pool.submit(run_seed, *job, safety_seconds=arguments.seconds))
+            if running:
+                done, running = wait(running, return_when=FIRST_COMPLETED)
+                for each in done:
+                    _note(totals, each.result(), arguments)
+    return totals
+
+
+def _over(totals: Totals, arguments: argparse.Namespace, deadline: float | None) -> bool:
+    if deadline is not None and time.monotonic() >= deadline:
+        return True
+    return bool(totals.failed) and len(totals.failed) >= arguments.max_failures
+
+
+def _note(totals: Totals, outcome: Outcome, arguments: argparse.Namespace) -> None:
+    totals.add(outcome)
+    if outcome.violation:
+        _show(outcome, arguments.lines)
+    elif arguments.verbose:
+        print(f"{outcome.seed}: ok, trace {outcome.digest}, {outcome.simulated_seconds:.1f} s simulated", flush=True)
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="./dev sim", description="Search for violations in simulated worlds.")
+    parser.add_argument("--seeds", type=int, default=20, help="how many seeds per profile (20)")
+    parser.add_argument("--first", type=int, default=1, help="the first of them (1)")
+    parser.add_argument("--seed", type=int, help="only this seed, with its whole trace")
+    parser.add_argument("--profile", default="every", choices=[*sorted(PROFILES), "every"], help="which faults (every)")
+    parser.add_argument("--minutes", type=float, help="go on for so long, however many seeds that is")
+    parser.add_argument("--seconds", type=float, default=SAFETY_SECONDS, help="simulated seconds with faults (40)")
+    parser.add_argument("-j", "--jobs", type=int, default=1, help="processes (1)")
+    parser.add_argument("--max-failures", type=int, default=5, help="stop after so many failed seeds (5)")
+    parser.add_argument("--lines", type=int, default=25, help="lines of trace for a failed seed (25)")
+    parser.add_argument("--planted", action="store_true", help="plant known bugs, one by one, and see them found")
+    parser.add_argument("-v", "--verbose", action="store_true", help="a line per seed")
+    arguments = parser.parse_args(argv)
+    if arguments.planted:
+        from odradek.sim.planted import hunt
+
+        return hunt(arguments)
+    if arguments.seed is not None:
+        arguments.lines, arguments.verbose = 400, True
+    totals = _search(arguments)
+    totals.report()
+    return 1 if totals.failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

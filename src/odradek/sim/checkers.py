@@ -1,0 +1,370 @@
+"""What must hold of a history, after jepsen/tests/kafka.clj. Each checker knows which configuration promises what.
+
+A checker raises Violation with the shortest story that shows it: the records concerned, what was said of them and when.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from itertools import pairwise
+from typing import NamedTuple
+
+from odradek.sim.history import (
+    ABORTED,
+    COMMITTED,
+    OK,
+    OPEN,
+    READ_COMMITTED,
+    FinalLog,
+    History,
+    Seen,
+    Send,
+    TopicPartition,
+    Transaction,
+    Violation,
+)
+
+
+class Promises(NamedTuple):
+    """What the configuration of a run promises."""
+
+    survives_power_loss: frozenset[str]
+    """Topics whose acknowledged records survive a power loss (flush.messages=1)."""
+    loses_power: bool
+    compacted: frozenset[str] = frozenset()
+    corrupted: frozenset[str] = frozenset()
+    """Topics in whose files bits were flipped: reads of them may fail, never lie."""
+
+    def is_durable(self, topic: str) -> bool:
+        return not self.loses_power or topic in self.survives_power_loss
+
+
+Checker = Callable[[History, Promises], None]
+
+
+def _at(key: TopicPartition) -> str:
+    return f"{key[0]}-{key[1]}"
+
+
+def _all_seen(history: History) -> Iterable[tuple[str, Seen]]:
+    for reader in history.readers:
+        for at, seen in reader.seen:
+            yield f"{reader.name} at {at:.3f}", seen
+    for log in history.final.values():
+        for seen in log.everything:
+            yield "the final reader", seen
+        for seen in log.committed:
+            yield "the final committed reader", seen
+
+
+def check_invented(history: History, promises: Promises) -> None:
+    """Nobody reads what nobody wrote, or finds it elsewhere."""
+    for who, seen in _all_seen(history):
+        send = history.sends.get(seen.value)
+        if send is None:
+            raise Violation("invented record", f"{who} read {seen}, which nobody sent")
+        if send.partition != seen.partition:
+            raise Violation("misplaced record", f"{who} read {seen}, which was sent to {_at(send.partition)}: {send}")
+
+
+def check_agreement(history: History, promises: Promises) -> None:
+    """An offset means one record, for the one who wrote it and for all who read it."""
+    if promises.loses_power:
+        return
+    known: dict[tuple[TopicPartition, int], tuple[bytes, str]] = {}
+    for send in history.sends.values():
+        if send.state == OK and send.offset >= 0:
+            key = (send.partition, send.offset)
+            if key in known:
+                raise Violation("one offset, two records", f"{send} and {known[key][0].decode()}")
+            known[key] = (send.value, f"ack at {send.acked_at:.3f}")
+    for who, seen in _all_seen(history):
+        before = known.setdefault((seen.partition, seen.offset), (seen.value, who))
+        if before[0] != seen.value:
+            raise Violation("one offset, two records", f"{seen}: {who}; {before[0].decode()}: {before[1]}")
+
+
+def check_lost(history: History, promises: Promises) -> None:
+    """What was acknowledged is in the log, unless retention took it."""
+    for key, log in history.final.items():
+        if key[0] in promises.compacted or key[0] in promises.corrupted:
+            continue
+        present = {seen.value for seen in log.everything}
+        missing = [
+            send
+            for send in history.acked()
+            if send.partition == key and send.value not in present and send.offset >= log.start
+        ]
+        if missing and promises.is_durable(key[0]):
+            missing.sort(key=lambda send: send.offset)
+            raise Violation(
+                "lost acknowledged write",
+                f"{_at(key)} [{log.start}, {log.end}) lacks {len(missing)}, first {missing[0]}",
+            )
+        if missing:
+            _check_prefix(key, history, present, missing)
+
+
+def _check_prefix(key: TopicPartition, history: History, present: set[bytes], missing: list[Send]) -> None:
+    """A power loss may cost the end of a log, not its middle."""
+    losses = [loss.at for loss in history.power_losses]
+    sends = [send for send in history.acked() if send.partition == key]
+    for since, at in pairwise((0.0, *losses)):
+        era = [send for send in sends if since <= send.sent_at and (send.acked_at or 0.0) < at]
+        first = min((send.offset for send in era if send.value not in present), default=-1)
+        after = next((send for send in era if send.value in present and send.offset > first >= 0), None)
+        if after is not None:
+            raise Violation("hole after power loss", f"{_at(key)} lost offset {first} but kept {after}")
+    last = losses[-1] if losses else 0.0
+    for send in missing:
+        if send.sent_at > last:
+            raise Violation("lost acknowledged write", f"{send}, and no power was lost after {last:.3f}")
+
+
+def check_duplicates(history: History, promises: Promises) -> None:
+    """An idempotent producer writes each record once."""
+    for key, log in history.final.items():
+        where: dict[bytes, int] = {}
+        for seen in log.everything:
+            if seen.value in where:
+                raise Violation(
+                    "duplicate", f"{_at(key)} has {history.sends[seen.value]} at {where[seen.value]} and {seen.offset}"
+                )
+            where[seen.value] = seen.offset
+
+
+def check_send_order(history: History, promises: Promises) -> None:
+    """Records of one producer lie in the order in which it sent them."""
+    for key, log in history.final.items():
+        last: dict[str, Send] = {}
+        for seen in log.everything:
+            send = history.sends[seen.value]
+            before = last.get(send.producer)
+            if before is not None and before.number > send.number:
+                raise Violation("non-monotonic send", f"{_at(key)}: {before} lies before {send} @{seen.offset}")
+            last[send.producer] = send
+
+
+def check_poll_order(history: History, promises: Promises) -> None:
+    """A consumer moves forward, within a poll and from one to the next, and leaves nothing out."""
+    readable = {
+        isolation: {
+            key: [seen.offset for seen in (log.committed if isolation == READ_COMMITTED else log.everything)]
+            for key, log in history.final.items()
+        }
+        for isolation in ("read_uncommitted", READ_COMMITTED)
+    }
+    values = {(key, seen.offset): seen for key, log in history.final.items() for seen in log.everything}
+    first_loss = min((loss.at for loss in history.power_losses), default=float("inf"))
+    for reader in history.readers:
+        jumps = set(reader.jumped)
+        last: dict[TopicPartition, int] = {}
+        for index, (at, seen) in enumerate(reader.seen):
+            if at > first_loss and not promises.is_durable(seen.partition[0]):
+                # The log may have become shorter, and positions with it.
+                continue
+            if index in jumps:
+                last = {}
+            before = last.get(seen.partition)
+            last[seen.partition] = seen.offset
+            if before is None:
+                continue
+            if seen.offset <= before:
+                raise Violation(
+                    "non-monotonic poll",
+                    f"{reader.name} at {at:.3f} read {_at(seen.partition)} {seen.offset} after {before}",
+                )
+            if promises.loses_power or seen.partition not in history.final:
+                continue
+            offsets = readable[reader.isolation][seen.partition]
+            found = bisect_left(offsets, before + 1)
+            if found < len(offsets) and offsets[found] < seen.offset:
+                skipped = history.sends[values[seen.partition, offsets[found]].value]
+                raise Violation(
+                    "unseen",
+                    f"{reader.name} ({reader.isolation}) went from {before} to {seen.offset} at {at:.3f} "
+                    f"over {skipped} @{offsets[found]}",
+                )
+
+
+def check_aborted_reads(history: History, promises: Promises) -> None:
+    """read_committed shows nothing of a transaction that was aborted, is open, or was not yet to be committed."""
+    for reader in history.readers:
+        if reader.isolation == READ_COMMITTED:
+            for at, seen in reader.seen:
+                _check_committed_read(reader.name, at, history.sends[seen.value], seen)
+    for log in history.final.values():
+        for seen in log.committed:
+            _check_committed_read("the final reader", float("inf"), history.sends[seen.value], seen)
+
+
+def _check_committed_read(who: str, at: float, send: Send, seen: Seen) -> None:
+    transaction = send.transaction
+    if transaction is None:
+        return
+    if transaction.state == ABORTED:
+        raise Violation("aborted read", f"{who} at {at:.3f} read {send} @{seen.offset}")
+    if transaction.commit_asked_at is None:
+        raise Violation("uncommitted read", f"{who} at {at:.3f} read {send} @{seen.offset}")
+    if at < transaction.commit_asked_at:
+        raise Violation(
+            "pre-committed read",
+            f"{who} at {at:.3f} read {send} @{seen.offset}, commit was asked at {transaction.commit_asked_at:.3f}",
+        )
+
+
+def check_torn(history: History, promises: Promises) -> None:
+    """Of a transaction there is everything or nothing."""
+    if promises.loses_power:
+        return
+    visible = {seen.value for log in history.final.values() for seen in log.committed}
+    for transaction in history.transactions:
+        sends = [s for s in transaction.sends if s.partition in history.final and _still_there(s, history.final)]
+        if transaction.state == COMMITTED or transaction.commit_asked_at is not None:
+            acked = [s for s in sends if s.state == OK]
+            shown = [s for s in acked if s.value in visible]
+            if transaction.state == COMMITTED and len(shown) < len(acked):
+                missing = next(s for s in acked if s.value not in visible)
+                raise Violation("lost committed write", f"{missing}")
+            if shown and len(shown) < len(acked):
+                missing = next(s for s in acked if s.value not in visible)
+                raise Violation("torn transaction", f"{shown[0]} is visible, {missing} is not")
+
+
+def _still_there(send: Send, final: dict[TopicPartition, FinalLog]) -> bool:
+    return send.offset < 0 or send.offset >= final[send.partition].start
+
+
+def check_exactly_once(history: History, promises: Promises) -> None:
+    """Read-process-write: every input has one committed output."""
+    if promises.loses_power:
+        return
+    outputs: dict[bytes, list[Send]] = defaultdict(list)
+    for log in history.final.values():
+        for seen in log.committed:
+            send = history.sends[seen.value]
+            if send.source is not None:
+                outputs[send.source].append(send)
+    for source, made in outputs.items():
+        if len(made) > 1:
+            raise Violation("processed twice", f"{history.sends[source]}: {made[0]} and {made[1]}")
+    for (group, key), offset in history.group_offsets.items():
+        if not group.startswith("rpw") or key not in history.final:
+            continue
+        for seen in history.final[key].committed:
+            if seen.offset < offset and not outputs.get(seen.value):
+                raise Violation(
+                    "never processed", f"{group} committed {offset} of {_at(key)}, nothing came of {seen}"
+                )
+
+
+def check_group_offsets(history: History, promises: Promises) -> None:
+    """Committed offsets of a group that moves forward only do not go back, and are what was committed."""
+    if promises.loses_power:
+        return
+    highest: dict[tuple[str, TopicPartition], list[tuple[float, int]]] = defaultdict(list)
+    for commit in sorted(history.commits, key=lambda c: c.done_at):
+        if commit.state == OK:
+            key = (commit.group, commit.partition)
+            top = max(commit.offset, highest[key][-1][1] if highest[key] else -1)
+            highest[key].append((commit.done_at, top))
+    for look in history.looks:
+        if not look.what.startswith("committed:"):
+            continue
+        floor = _latest_before(highest.get((look.what[10:], look.partition), []), look.asked_at)
+        if look.offset < floor:
+            raise Violation(
+                "offset regress",
+                f"{look.what[10:]} was told {look.offset} for {_at(look.partition)} at {look.done_at:.3f}; "
+                f"{floor} had been committed before {look.asked_at:.3f}",
+            )
+    for commit in history.commits:
+        floor = _latest_before(highest[commit.group, commit.partition], commit.asked_at)
+        if commit.state == OK and commit.offset < floor:
+            raise Violation("offset regress", f"{commit} was accepted when {floor} had been committed")
+
+
+def _latest_before(steps: list[tuple[float, int]], at: float) -> int:
+    index = bisect_left(steps, (at, -1))
+    return steps[index - 1][1] if index else -1
+
+
+def check_offsets_move_forward(history: History, promises: Promises) -> None:
+    """Log start, last stable offset and high watermark never go back, and reach what was acknowledged."""
+    if promises.loses_power:
+        return
+    highest: dict[tuple[str, TopicPartition], list[tuple[float, int]]] = defaultdict(list)
+    for send in sorted(history.acked(), key=lambda s: s.acked_at or 0.0):
+        if send.acked_at is not None and send.offset >= 0:
+            steps = highest["latest", send.partition]
+            steps.append((send.acked_at, max(send.offset + 1, steps[-1][1] if steps else 0)))
+    for look in sorted(history.looks, key=lambda each: each.done_at):
+        if look.what.startswith("committed:"):
+            continue
+        steps = highest[look.what, look.partition]
+        floor = _latest_before(sorted(steps), look.asked_at)
+        if look.offset < floor:
+            raise Violation(
+                f"{look.what} offset goes back",
+                f"{_at(look.partition)}: {look.offset} at {look.done_at:.3f}, {floor} before {look.asked_at:.3f}",
+            )
+        steps.append((look.done_at, max(look.offset, floor)))
+        steps.sort()
+        for i in range(1, len(steps)):
+            if steps[i][1] < steps[i - 1][1]:
+                steps[i] = (steps[i][0], steps[i - 1][1])
+
+
+def check_ownership(history: History, promises: Promises) -> None:
+    """In one generation of a group a partition has one owner."""
+    owners: dict[tuple[str, int, TopicPartition], tuple[str, float]] = {}
+    for owned in history.owned:
+        for key in sorted(owned.partitions):
+            before = owners.setdefault((owned.group, owned.generation, key), (owned.member, owned.at))
+            if before[0] != owned.member:
+                raise Violation(
+                    "partition owned twice",
+                    f"{_at(key)} in generation {owned.generation} of {owned.group}: {before} and "
+                    f"{(owned.member, owned.at)}",
+                )
+
+
+def check_ended(history: History, promises: Promises) -> None:
+    """At the end no transaction hangs."""
+    for key, log in history.final.items():
+        if promises.loses_power:
+            # The coordinator's log and the partitions' may have lost different ends: nothing brings them together.
+            continue
+        if log.last_stable >= 0 and log.last_stable < log.end:
+            raise Violation("hanging transaction", f"{_at(key)}: last stable {log.last_stable}, end {log.end}")
+    for transaction in history.transactions:
+        if transaction.state == OPEN and transaction.ended_at is not None:
+            raise Violation("open transaction", f"{transaction} ended without an outcome")
+
+
+CHECKERS: tuple[Checker, ...] = (
+    check_invented,
+    check_agreement,
+    check_lost,
+    check_duplicates,
+    check_send_order,
+    check_poll_order,
+    check_aborted_reads,
+    check_torn,
+    check_exactly_once,
+    check_group_offsets,
+    check_offsets_move_forward,
+    check_ownership,
+    check_ended,
+)
+
+
+def check(history: History, promises: Promises) -> None:
+    """All of them. Raises the first Violation."""
+    for checker in CHECKERS:
+        checker(history, promises)
+
+
+__all__ = ["CHECKERS", "Promises", "Transaction", "check"]

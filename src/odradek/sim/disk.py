@@ -1,0 +1,463 @@
+"""A file system in memory that knows what would be left after a crash.
+
+A `Volume` outlives processes. What a process wrote is in the page cache: it survives the process, and is lost in part
+when the machine loses power. `sync` makes a file's content durable and `sync_directory` the names in a directory, no
+more than POSIX promises. A `SimulatedDisk` is the Disk port of one process on a volume.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import posixpath
+import random
+import zlib
+from collections.abc import Callable, Sequence
+from typing import ParamSpec, TypeVar
+
+from odradek.ports.clock import Clock
+from odradek.ports.disk import Bytes, DiskError
+from odradek.sim.loop import Process, SimulatedLoop
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+SECTOR = 512
+_Write = tuple[int, bytes | None]
+"""Position and data; None truncates to the position."""
+
+
+class Inode:
+    """A file's content in the cache, and what leads from its durable content to that."""
+
+    __slots__ = ("data", "durable", "modified_ms", "unsynced")
+
+    def __init__(self) -> None:
+        self.data = bytearray()
+        self.durable = b""
+        self.unsynced: list[_Write] = []
+        self.modified_ms = 0
+
+    def write(self, position: int, data: bytes) -> None:
+        _apply(self.data, (position, data))
+        self.unsynced.append((position, data))
+
+    def truncate(self, size: int) -> None:
+        _apply(self.data, (size, None))
+        self.unsynced.append((size, None))
+
+    def sync(self) -> None:
+        if self.unsynced:
+            self.durable = bytes(self.data)
+            self.unsynced.clear()
+
+    def lose_cache(self, rng: random.Random) -> bool:
+        """Power loss: the durable content and some of what was written since. Whether anything was lost."""
+        if not self.unsynced:
+            return False
+        before = bytes(self.data)
+        how = rng.random()
+        left = bytearray(self.durable)
+        if how < 0.25:
+            left = self.data
+        elif how < 0.85:
+            kept = rng.randrange(len(self.unsynced) + 1)
+            for write in self.unsynced[:kept]:
+                _apply(left, write)
+            if kept < len(self.unsynced) and rng.random() < 0.6:
+                _tear(left, self.unsynced[kept], rng, in_order=True)
+        else:
+            # Written back in any order, as a device with a cache may do between two flushes.
+            for write in self.unsynced:
+                _tear(left, write, rng, in_order=False)
+        self.data = bytearray(left)
+        self.durable = bytes(left)
+        self.unsynced.clear()
+        return before != self.durable
+
+
+def _apply(content: bytearray, write: _Write) -> None:
+    position, data = write
+    if data is None:
+        if len(content) > position:
+            del content[position:]
+        else:
+            content.extend(bytes(position - len(content)))
+        return
+    if position > len(content):
+        content.extend(bytes(position - len(content)))
+    content[position : position + len(data)] = data
+
+
+def _tear(content: bytearray, write: _Write, rng: random.Random, *, in_order: bool) -> None:
+    """Some of a write's sectors: the first ones, or any."""
+    position, data = write
+    if data is None:
+        if rng.random() < 0.5:
+            _apply(content, write)
+        return
+    first = position // SECTOR
+    last = (position + max(0, len(data) - 1)) // SECTOR
+    keep = rng.randrange(last - first + 2)
+    for sector in range(first, last + 1):
+        if (sector - first < keep) if in_order else (rng.random() < 0.6):
+            start = max(position, sector * SECTOR)
+            end = min(position + len(data), (sector + 1) * SECTOR)
+            _apply(content, (start, data[start - position : end - position]))
+
+
+class Volume:
+    """One machine's file system."""
+
+    __slots__ = ("_namespace_log", "capacity", "corrupted", "directories", "durable_names", "faults", "files", "locks")
+
+    def __init__(self) -> None:
+        self.files: dict[str, Inode] = {}
+        self.directories: dict[str, None] = {"/": None}
+        self.durable_names: dict[str, Inode | None] = {"/": None}
+        """What the names would be after a power loss; None stands for a directory."""
+        self._namespace_log: list[tuple[str, dict[str, Inode | None], tuple[str, ...]]] = []
+        self.locks: dict[str, Process] = {}
+        self.capacity = 1 << 40
+        self.faults = DiskFaults()
+        self.corrupted: set[str] = set()
+
+    def used(self) -> int:
+        return sum(len(inode.data) for inode in self.files.values())
+
+    # --- names ---
+
+    def changed(self, directory: str, appeared: dict[str, Inode | None], gone: tuple[str, ...] = ()) -> None:
+        """Note a change of names, durable only once the directory is synced."""
+        self._namespace_log.append((directory, appeared, gone))
+
+    def sync_directory(self, path: str) -> None:
+        rest = []
+        for entry in self._namespace_log:
+            if entry[0] == path:
+                self._settle(entry)
+            else:
+                rest.append(entry)
+        self._namespace_log = rest
+
+    def _settle(self, entry: tuple[str, dict[str, Inode | None], tuple[str, ...]]) -> None:
+        _, appeared, gone = entry
+        for path in gone:
+            for name in [n for n in self.durable_names if n == path or n.startswith(path + "/")]:
+                del self.durable_names[name]
+        self.durable_names.update(appeared)
+
+    def power_loss(self, rng: random.Random) -> int:
+        """Lose what was not synced, in part; how many files lost something."""
+        kept: dict[str, bool] = {}
+        for entry in self._namespace_log:
+            # Names of one directory are journaled in order; how far the journal got is chance.
+            going_on = kept.get(entry[0], True) and rng.random() < 0.85
+            kept[entry[0]] = going_on
+            if going_on:
+                self._settle(entry)
+        self._namespace_log.clear()
+        self.directories = {"/": None}
+        self.files = {}
+        for path in sorted(self.durable_names):
+            inode = self.durable_names[path]
+            if posixpath.dirname(path) not in self.directories:
+                continue
+            if inode is None:
+                self.directories[path] = None
+            else:
+                self.files[path] = inode
+        self.durable_names = {**self.directories, **self.files}
+        lost = sum(self.files[path].lose_cache(rng) for path in sorted(self.files))
+        self.locks.clear()
+        return lost
+
+
+class DiskFaults:
+    """What goes wrong from now on; chances are per call."""
+
+    __slots__ = ("injected", "read_error", "slow", "sync_error", "write_error")
+
+    def __init__(self) -> None:
+        self.write_error = 0.0
+        self.sync_error = 0.0
+        self.read_error = 0.0
+        self.slow = 0.0
+        self.injected = 0
+
+
+class SimulatedFile:
+    """An open file; closing it changes nothing."""
+
+    __slots__ = ("_disk", "inode", "path")
+
+    def __init__(self, disk: SimulatedDisk, path: str, inode: Inode) -> None:
+        self._disk = disk
+        self.path = path
+        self.inode = inode
+
+    def fileno(self) -> int:
+        raise OSError(errno.EBADF, "a simulated file has no descriptor")
+
+    def size(self) -> int:
+        return len(self.inode.data)
+
+    def append(self, parts: Sequence[Bytes]) -> int:
+        start = len(self.inode.data)
+        self._disk.write(self.path, self.inode, start, b"".join(parts))
+        return start
+
+    def write_at(self, position: int, data: Bytes) -> None:
+        self._disk.write(self.path, self.inode, position, bytes(data))
+
+    def read(self, position: int, size: int) -> bytes:
+        self._disk.check(self.path, "read")
+        return bytes(self.inode.data[position : position + size])
+
+    def is_cached(self, position: int, size: int) -> bool:
+        return self._disk.rng.random() < 0.7
+
+    def truncate(self, size: int) -> None:
+        self._disk.check(self.path, "write")
+        self._disk.touch(self.inode)
+        self.inode.truncate(size)
+
+    def sync(self) -> None:
+        self._disk.check(self.path, "sync")
+        self.inode.sync()
+
+    def close(self) -> None:
+        return
+
+
+class _Lock:
+    __slots__ = ("_path", "_process", "_volume")
+
+    def __init__(self, volume: Volume, path: str, process: Process) -> None:
+        self._volume = volume
+        self._path = path
+        self._process = process
+
+    def release(self) -> None:
+        if self._volume.locks.get(self._path) is self._process:
+            del self._volume.locks[self._path]
+
+
+class SimulatedDisk:
+    """The Disk port of one process."""
+
+    __slots__ = ("_clock", "_lanes", "_loop", "_process", "rng", "volume")
+
+    def __init__(self, volume: Volume, process: Process, loop: SimulatedLoop, clock: Clock, rng: random.Random) -> None:
+        self.volume = volume
+        self.rng = rng
+        self._process = process
+        self._loop = loop
+        self._clock = clock
+        self._lanes: dict[str, asyncio.Lock] = {}
+
+    # --- faults ---
+
+    def check(self, path: str, kind: str) -> None:
+        """Raise what the world wants this call to fail with."""
+        if not self._process.alive:
+            raise DiskError(errno.EIO, "the process is dead", path)
+        faults = self.volume.faults
+        chance = getattr(faults, f"{kind}_error")
+        if chance and self.rng.random() < chance:
+            faults.injected += 1
+            raise DiskError(errno.EIO, "simulated I/O error", path)
+
+    def write(self, path: str, inode: Inode, position: int, data: bytes) -> None:
+        self.check(path, "write")
+        if position + len(data) > len(inode.data) and self.volume.used() + len(data) > self.volume.capacity:
+            self.volume.faults.injected += 1
+            raise DiskError(errno.ENOSPC, "no space left on device", path)
+        self._loop.trace.mix(b"disk%d" % zlib.crc32(data))
+        self.touch(inode)
+        inode.write(position, data)
+
+    def touch(self, inode: Inode) -> None:
+        inode.modified_ms = self._clock.now_ms()
+
+    # --- the Disk port ---
+
+    def open(self, path: str, *, create: bool = False) -> SimulatedFile:
+        path = self.absolute(path)
+        self.check(path, "read")
+        inode = self.volume.files.get(path)
+        if inode is None:
+            if not create:
+                raise FileNotFoundError(errno.ENOENT, "no such file", path)
+            inode = self._create(path)
+        return SimulatedFile(self, path, inode)
+
+    def _create(self, path: str) -> Inode:
+        parent = posixpath.dirname(path)
+        if parent not in self.volume.directories:
+            raise FileNotFoundError(errno.ENOENT, "no such directory", parent)
+        if path in self.volume.directories:
+            raise IsADirectoryError(errno.EISDIR, "is a directory", path)
+        self.check(path, "write")
+        inode = self.volume.files[path] = Inode()
+        self.touch(inode)
+        self.volume.changed(parent, {path: inode})
+        return inode
+
+    def read_file(self, path: str) -> bytes:
+        file = self.open(path)
+        return file.read(0, file.size())
+
+    def write_atomic(self, path: str, data: Bytes, *, sync: bool = True) -> None:
+        temporary = path + ".tmp"
+        try:
+            file = self.open(temporary, create=True)
+            file.truncate(0)
+            file.append((data,))
+            if sync:
+                file.sync()
+            self.rename(temporary, path)
+            if sync:
+                self.sync_directory(posixpath.dirname(path) or ".")
+        except DiskError:
+            raise
+        except OSError as error:
+            raise DiskError(error.errno, error.strerror, path) from error
+
+    def rename(self, source: str, target: str) -> None:
+        source, target = self.absolute(source), self.absolute(target)
+        self.check(source, "write")
+        files, directories = self.volume.files, self.volume.directories
+        if posixpath.dirname(target) not in directories:
+            raise FileNotFoundError(errno.ENOENT, "no such directory", target)
+        if source in files:
+            if target in directories:
+                raise IsADirectoryError(errno.EISDIR, "is a directory", target)
+            inode = files.pop(source)
+            files[target] = inode
+            self._moved(source, target, {target: inode})
+            return
+        if source not in directories:
+            raise FileNotFoundError(errno.ENOENT, "no such file or directory", source)
+        if any(name.startswith(target + "/") for name in (*files, *directories)) or target in files:
+            raise OSError(errno.ENOTEMPTY, "directory not empty", target)
+        self._rename_directory(source, target)
+
+    def _rename_directory(self, source: str, target: str) -> None:
+        volume = self.volume
+        for path in [p for p in volume.files if p.startswith(source + "/")]:
+            volume.files[target + path[len(source) :]] = volume.files.pop(path)
+        for path in [p for p in volume.directories if p == source or p.startswith(source + "/")]:
+            del volume.directories[path]
+            volume.directories[target + path[len(source) :]] = None
+        # What is inside moves with its durable state; names in it that were not synced count as synced by the rename.
+        volume.sync_directory(source)
+        names = {n: i for n, i in volume.durable_names.items() if n.startswith(source + "/")}
+        moved: dict[str, Inode | None] = {target: None}
+        moved.update({target + name[len(source) :]: inode for name, inode in names.items()})
+        self._moved(source, target, moved)
+
+    def _moved(self, source: str, target: str, appeared: dict[str, Inode | None]) -> None:
+        parent = posixpath.dirname(target)
+        # One entry: a rename is atomic, after a crash there is the old name or the new one.
+        self.volume.changed(parent, appeared, (source,))
+
+    def remove(self, path: str) -> None:
+        path = self.absolute(path)
+        self.check(path, "write")
+        if self.volume.files.pop(path, None) is not None:
+            self.volume.changed(posixpath.dirname(path), {}, (path,))
+
+    def remove_tree(self, path: str) -> None:
+        path = self.absolute(path)
+        self.check(path, "write")
+        volume = self.volume
+        if path not in volume.directories:
+            return
+        for name in [p for p in volume.files if p.startswith(path + "/")]:
+            del volume.files[name]
+        for name in [p for p in volume.directories if p == path or p.startswith(path + "/")]:
+            del volume.directories[name]
+        volume.changed(posixpath.dirname(path), {}, (path,))
+
+    def make_directories(self, path: str) -> None:
+        path = self.absolute(path)
+        self.check(path, "write")
+        missing = []
+        while path not in self.volume.directories:
+            if path in self.volume.files:
+                raise FileExistsError(errno.EEXIST, "is a file", path)
+            missing.append(path)
+            path = posixpath.dirname(path)
+        for each in reversed(missing):
+            self.volume.directories[each] = None
+            self.volume.changed(posixpath.dirname(each), {each: None})
+
+    def list(self, path: str) -> list[str]:
+        path = self.absolute(path)
+        self.check(path, "read")
+        if path not in self.volume.directories:
+            raise FileNotFoundError(errno.ENOENT, "no such directory", path)
+        prefix = path.rstrip("/") + "/"
+        names = {p[len(prefix) :] for p in (*self.volume.files, *self.volume.directories) if p.startswith(prefix)}
+        return sorted(name for name in names if name and "/" not in name)
+
+    def exists(self, path: str) -> bool:
+        path = self.absolute(path)
+        return path in self.volume.files or path in self.volume.directories
+
+    def is_directory(self, path: str) -> bool:
+        return self.absolute(path) in self.volume.directories
+
+    def absolute(self, path: str) -> str:
+        return posixpath.normpath(posixpath.join("/", path))
+
+    def size(self, path: str) -> int:
+        return len(self._inode(path).data)
+
+    def modified_ms(self, path: str) -> int:
+        return self._inode(path).modified_ms
+
+    def _inode(self, path: str) -> Inode:
+        inode = self.volume.files.get(self.absolute(path))
+        if inode is None:
+            raise FileNotFoundError(errno.ENOENT, "no such file", path)
+        return inode
+
+    def sync_directory(self, path: str) -> None:
+        path = self.absolute(path)
+        self.check(path, "sync")
+        if path not in self.volume.directories:
+            raise FileNotFoundError(errno.ENOENT, "no such directory", path)
+        self.volume.sync_directory(path)
+
+    def free_bytes(self, path: str) -> tuple[int, int]:
+        return max(0, self.volume.capacity - self.volume.used()), self.volume.capacity
+
+    def lock(self, path: str) -> _Lock:
+        path = self.absolute(path)
+        holder = self.volume.locks.get(path)
+        if holder is not None and holder.alive:
+            raise BlockingIOError(errno.EAGAIN, "the lock is held", path)
+        if path not in self.volume.files:
+            self._create(path)
+        self.volume.locks[path] = self._process
+        return _Lock(self.volume, path, self._process)
+
+    async def run(self, lane: str, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """In the lane's order, at some moment between the call and its return, as a thread would."""
+        lock = self._lanes.get(lane)
+        if lock is None:
+            lock = self._lanes[lane] = asyncio.Lock()
+
+        async def job() -> T:
+            async with lock:
+                slow = self.volume.faults.slow
+                await asyncio.sleep(self.rng.uniform(0, 0.003) + (self.rng.uniform(0, slow) if slow else 0))
+                try:
+                    return function(*args, **kwargs)
+                finally:
+                    await asyncio.sleep(self.rng.uniform(0, 0.003))
+
+        # A thread goes on when the one who waits for it is cancelled.
+        return await asyncio.shield(asyncio.get_running_loop().create_task(job()))

@@ -1,0 +1,169 @@
+"""What every client asked and was told, in the order of the simulated time: what the checkers judge."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+TopicPartition = tuple[str, int]
+
+OPEN = "open"
+OK = "ok"
+UNKNOWN = "unknown"
+COMMITTED = "committed"
+ABORTED = "aborted"
+
+READ_UNCOMMITTED = "read_uncommitted"
+READ_COMMITTED = "read_committed"
+
+
+@dataclass(slots=True, eq=False)
+class Transaction:
+    """One transaction of one producer. Its state is what the producer was told: `unknown` may be either."""
+
+    producer: str
+    number: int
+    began_at: float
+    state: str = OPEN
+    commit_asked_at: float | None = None
+    ended_at: float | None = None
+    sends: list[Send] = field(default_factory=list)
+    consumed: dict[TopicPartition, tuple[int, int]] = field(default_factory=dict)
+    """Input partitions: offsets [from, to) that it consumed."""
+
+    def __str__(self) -> str:
+        return f"transaction {self.producer}#{self.number} ({self.state})"
+
+
+@dataclass(slots=True, eq=False)
+class Send:
+    """One record; its value is unique in the world."""
+
+    value: bytes
+    producer: str
+    partition: TopicPartition
+    number: int
+    sent_at: float
+    transaction: Transaction | None = None
+    state: str = OPEN
+    offset: int = -1
+    acked_at: float | None = None
+    error: str = ""
+    source: bytes | None = None
+    """The input record that it stands for, in read-process-write."""
+    key: bytes | None = None
+
+    def __str__(self) -> str:
+        where = f"{self.partition[0]}-{self.partition[1]}"
+        at = f"@{self.offset}" if self.offset >= 0 else ""
+        inside = f" in {self.transaction}" if self.transaction else ""
+        acked = f", acked {self.acked_at:.3f}" if self.acked_at is not None else ""
+        return f"{self.value.decode()} ({self.producer} -> {where}{at} {self.state}, sent {self.sent_at:.3f}{acked}{inside})"
+
+
+class Seen(NamedTuple):
+    """A record as a consumer got it."""
+
+    partition: TopicPartition
+    offset: int
+    value: bytes
+
+
+@dataclass(slots=True, eq=False)
+class Reader:
+    """One uninterrupted run of a consumer: positions only move forward in it, but for what `jumps` says."""
+
+    name: str
+    isolation: str
+    seen: list[tuple[float, Seen]] = field(default_factory=list)
+    starts: dict[TopicPartition, int] = field(default_factory=dict)
+    jumped: list[int] = field(default_factory=list)
+    """Indexes into `seen` from which on positions may be anywhere: assignment changes, seeks, resets."""
+
+
+class Committed(NamedTuple):
+    """A commit that was acknowledged (or whose outcome is open)."""
+
+    asked_at: float
+    done_at: float
+    group: str
+    partition: TopicPartition
+    offset: int
+    member: str
+    generation: int
+    state: str
+
+
+class Looked(NamedTuple):
+    """What somebody was told of a partition's offsets."""
+
+    asked_at: float
+    done_at: float
+    what: str
+    partition: TopicPartition
+    offset: int
+
+
+class Owned(NamedTuple):
+    """A member's assignment in a generation."""
+
+    at: float
+    group: str
+    generation: int
+    member: str
+    partitions: frozenset[TopicPartition]
+
+
+class PowerLoss(NamedTuple):
+    at: float
+    files: int
+
+
+@dataclass(slots=True)
+class FinalLog:
+    """A partition at the end, read by a consumer that began at its start."""
+
+    start: int
+    end: int
+    everything: list[Seen]
+    committed: list[Seen]
+    last_stable: int = -1
+
+
+class Violation(Exception):
+    """An invariant does not hold; the story says why."""
+
+    def __init__(self, invariant: str, story: str) -> None:
+        self.invariant = invariant
+        self.story = story
+        super().__init__(f"{invariant}: {story}")
+
+
+class History:
+    """Filled by the workloads, read by the checkers."""
+
+    __slots__ = (
+        "commits", "final", "group_offsets", "looks", "owned", "power_losses", "readers", "sends",
+        "transactions",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self.sends: dict[bytes, Send] = {}
+        self.transactions: list[Transaction] = []
+        self.readers: list[Reader] = []
+        self.commits: list[Committed] = []
+        self.looks: list[Looked] = []
+        self.owned: list[Owned] = []
+        self.power_losses: list[PowerLoss] = []
+        self.final: dict[TopicPartition, FinalLog] = {}
+        self.group_offsets: dict[tuple[str, TopicPartition], int] = {}
+
+    def send(self, send: Send) -> Send:
+        self.sends[send.value] = send
+        if send.transaction is not None:
+            send.transaction.sends.append(send)
+        return send
+
+    def acked(self, sends: Iterable[Send] | None = None) -> list[Send]:
+        return [send for send in (self.sends.values() if sends is None else sends) if send.state == OK]

@@ -1,0 +1,254 @@
+"""An asyncio event loop whose time is virtual and whose choices come from a seed.
+
+Ready tasks are drawn at random; plain callbacks keep the order in which they were given to `call_soon`, as asyncio
+documents it. Every callback belongs to a process (found in its context), and processes can be paused and killed: what
+belongs to a killed one never runs again, just as after a kill -9.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import hashlib
+import heapq
+import random
+from asyncio import events
+from collections import deque
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+STEP_SECONDS = 4e-6
+"""What a step costs in simulated time: a loop that never waits must not stop the clock."""
+
+
+class SimulationDeadlock(Exception):
+    """Nothing can ever run again, although somebody still waits."""
+
+
+class Process:
+    """What is paused and killed as one: a broker or a client, from its start to its end."""
+
+    __slots__ = ("alive", "context", "doomed", "held", "host", "name", "paused_until")
+
+    def __init__(self, name: str, host: str) -> None:
+        self.name = name
+        self.host = host
+        self.alive = True
+        self.paused_until = 0.0
+        self.held: list[asyncio.Handle] = []
+        self.doomed: list[Callable[[], None]] = []
+        """Called when the process dies: what the kernel does for it."""
+        self.context = contextvars.copy_context()
+        self.context.run(PROCESS.set, self)
+
+
+PROCESS: contextvars.ContextVar[Process | None] = contextvars.ContextVar("process", default=None)
+
+
+class Trace:
+    """What happened, as a hash of everything and the last notable events in words."""
+
+    __slots__ = ("_hash", "lines", "verbose")
+
+    def __init__(self, *, keep: int = 400) -> None:
+        self._hash = hashlib.blake2b(digest_size=16)
+        self.lines: deque[str] = deque(maxlen=keep)
+        self.verbose = False
+
+    def mix(self, data: bytes) -> None:
+        self._hash.update(data)
+
+    def note(self, now: float, text: str) -> None:
+        self.lines.append(f"{now:10.6f} {text}")
+        self._hash.update(text.encode())
+
+    def digest(self) -> str:
+        return self._hash.hexdigest()
+
+
+class SimulatedLoop(asyncio.AbstractEventLoop):
+    """One thread, one seed, one run."""
+
+    def __init__(self, seed: str) -> None:
+        self.seed = seed
+        self._sched = random.Random(f"{seed}:sched")
+        self._disk_delays = random.Random(f"{seed}:executor")
+        self._now = 0.0
+        self._sequence = 0
+        self._callbacks: deque[tuple[int, asyncio.Handle]] = deque()
+        self._tasks: list[tuple[int, asyncio.Handle]] = []
+        self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
+        self._running = False
+        self._closed = False
+        self._graveyard: list[asyncio.Task[Any]] = []
+        self.trace = Trace()
+        self.steps = 0
+        self.failures: list[str] = []
+        """What asyncio reported as gone wrong: exceptions in callbacks, exceptions that nobody asked for."""
+
+    # --- what callers see ---
+
+    def time(self) -> float:
+        return self._now
+
+    def call_soon(self, callback: Any, *args: Any, context: contextvars.Context | None = None) -> asyncio.Handle:
+        handle = asyncio.Handle(callback, args, self, context)
+        self._enqueue(handle)
+        return handle
+
+    def call_soon_threadsafe(
+        self, callback: Any, *args: Any, context: contextvars.Context | None = None
+    ) -> asyncio.Handle:
+        return self.call_soon(callback, *args, context=context)
+
+    def call_later(
+        self, delay: float, callback: Any, *args: Any, context: contextvars.Context | None = None
+    ) -> asyncio.TimerHandle:
+        return self.call_at(self._now + max(0.0, delay), callback, *args, context=context)
+
+    def call_at(
+        self, when: float, callback: Any, *args: Any, context: contextvars.Context | None = None
+    ) -> asyncio.TimerHandle:
+        timer = asyncio.TimerHandle(when, callback, args, self, context)
+        self._sequence += 1
+        heapq.heappush(self._timers, (when, self._sequence, timer))
+        return timer
+
+    def create_future(self) -> asyncio.Future[Any]:
+        return asyncio.Future(loop=self)
+
+    def create_task(  # type: ignore[override]
+        self, coro: Coroutine[Any, Any, T], *, name: object = None, context: contextvars.Context | None = None
+    ) -> asyncio.Task[T]:
+        owner = PROCESS.get() if context is None else context.get(PROCESS)
+        self._sequence += 1
+        label = f"{owner.name if owner is not None else 'world'}|{name or self._sequence}"
+        return asyncio.Task(coro, loop=self, name=label, context=context)
+
+    async def run_in_executor(self, executor: Any, func: Callable[..., T], *args: Any) -> T:  # type: ignore[override]
+        """Inline, after a while: there are no threads in here."""
+        await asyncio.sleep(self._disk_delays.uniform(0, 0.002))
+        return func(*args)
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        self.failures.append(f"{context.get('message')}: {error!r}")
+
+    def default_exception_handler(self, context: dict[str, Any]) -> None:
+        self.call_exception_handler(context)
+
+    def get_debug(self) -> bool:
+        return False
+
+    def set_debug(self, enabled: bool) -> None:
+        if enabled:
+            raise NotImplementedError("the simulated loop has no debug mode")
+
+    def is_running(self) -> bool:
+        return self._running
+
+    def is_closed(self) -> bool:
+        return self._closed
+
+    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
+        """Cancelled timers are dropped when their time comes."""
+
+    # --- running ---
+
+    def _enqueue(self, handle: asyncio.Handle) -> None:
+        self._sequence += 1
+        owner = getattr(handle._callback, "__self__", None)  # type: ignore[attr-defined]
+        if isinstance(owner, asyncio.Task):
+            self._tasks.append((self._sequence, handle))
+        else:
+            self._callbacks.append((self._sequence, handle))
+
+    def _next(self) -> tuple[int, asyncio.Handle]:
+        timers = self._timers
+        while timers and (timers[0][0] <= self._now or not (self._callbacks or self._tasks)):
+            when, sequence, timer = heapq.heappop(timers)
+            if timer.cancelled():
+                continue
+            self._now = max(self._now, when)
+            self._callbacks.append((sequence, timer))
+        tasks, callbacks = self._tasks, self._callbacks
+        if not tasks:
+            if not callbacks:
+                raise SimulationDeadlock(f"nothing can ever run again at {self._now:.6f}")
+            return callbacks.popleft()
+        choices = len(tasks) + (1 if callbacks else 0)
+        chosen = int(self._sched.random() * choices) if choices > 1 else 0
+        if chosen == len(tasks):
+            return callbacks.popleft()
+        tasks[chosen], tasks[-1] = tasks[-1], tasks[chosen]
+        return tasks.pop()
+
+    def step(self) -> None:
+        sequence, handle = self._next()
+        if handle._cancelled:  # type: ignore[attr-defined]
+            return
+        process = handle._context.get(PROCESS)  # type: ignore[attr-defined]
+        if process is not None:
+            if not process.alive:
+                return
+            if process.paused_until > self._now:
+                process.held.append(handle)
+                return
+        self.steps += 1
+        self._now += STEP_SECONDS
+        self.trace.mix(b"%d %d;" % (sequence, int(self._now * 1e9)))
+        handle._run()
+
+    def pause(self, process: Process, seconds: float) -> None:
+        """The process does nothing for a while, as in a long garbage collection or after SIGSTOP."""
+        process.paused_until = max(process.paused_until, self._now + seconds)
+        self.call_later(seconds, self._resume, process, context=contextvars.Context())
+
+    def _resume(self, process: Process) -> None:
+        if process.paused_until > self._now:
+            return
+        held, process.held = process.held, []
+        for handle in held:
+            self._enqueue(handle)
+
+    def kill(self, process: Process) -> None:
+        """Nothing of the process runs any more; the kernel's part (`doomed`) is done at once."""
+        process.alive = False
+        process.held.clear()
+        # A task that nobody refers to any more would run its `finally` blocks: the dead do not.
+        mine = f"{process.name}|"
+        self._graveyard.extend(task for task in asyncio.all_tasks(self) if task.get_name().startswith(mine))
+        for each in process.doomed:
+            each()
+        process.doomed.clear()
+
+    def run_until_complete(self, future: Any) -> Any:
+        task = asyncio.ensure_future(future, loop=self)
+        self._running = True
+        events._set_running_loop(self)
+        try:
+            while not task.done():
+                self.step()
+        finally:
+            events._set_running_loop(None)
+            self._running = False
+        return task.result()
+
+    def close(self) -> None:
+        """End whatever still waits, without running the loop: coroutines are closed, their complaints are ignored."""
+        self._closed = True
+        events._set_running_loop(self)
+        try:
+            for task in asyncio.all_tasks(self):
+                task._log_destroy_pending = False  # type: ignore[attr-defined]
+                try:
+                    task.get_coro().close()  # type: ignore[union-attr]
+                except (Exception, asyncio.CancelledError):  # noqa: BLE001 - a dead process may say what it likes
+                    continue
+        finally:
+            events._set_running_loop(None)
+        self._callbacks.clear()
+        self._tasks.clear()
+        self._timers.clear()

@@ -1,0 +1,259 @@
+"""Faults as data: what may go wrong in a profile, how often, and how it is done."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from typing import NamedTuple
+
+from odradek.sim.world import BrokerHost, World
+
+Fault = Callable[[World, BrokerHost, random.Random], Awaitable[None]]
+
+
+async def _restart(world: World, host: BrokerHost, rng: random.Random, down: tuple[float, float]) -> None:
+    await asyncio.sleep(rng.uniform(*down))
+    while not world.stopping and not await host.start():
+        await asyncio.sleep(0.5)
+
+
+async def crash(world: World, host: BrokerHost, rng: random.Random) -> None:
+    """kill -9 of the broker, started again; sometimes killed again while it starts."""
+    host.kill()
+    if rng.random() < 0.25:
+        await asyncio.sleep(rng.uniform(0, 0.5))
+        again = asyncio.get_running_loop().create_task(host.start())
+        await asyncio.sleep(rng.uniform(0, 0.03))
+        world.faults["crash while starting"] += 1
+        host.kill()
+        await again
+    await _restart(world, host, rng, (0, 3.0))
+
+
+async def power_loss(world: World, host: BrokerHost, rng: random.Random) -> None:
+    host.lose_power(rng)
+    await _restart(world, host, rng, (0.1, 4.0))
+
+
+async def restart(world: World, host: BrokerHost, rng: random.Random) -> None:
+    """A clean stop (sometimes killed in the middle of it) and a start."""
+    task = asyncio.get_running_loop().create_task(host.stop())
+    if rng.random() < 0.25:
+        await asyncio.sleep(rng.uniform(0, 0.05))
+        world.faults["crash while stopping"] += 1
+        host.kill()
+    await task
+    if rng.random() < 0.3 and any(kind.fault is power_loss for kind in world.profile.faults):
+        world.faults["power loss while stopped"] += 1
+        host.lose_power(rng)
+    await _restart(world, host, rng, (0, 2.0))
+
+
+async def pause_broker(world: World, host: BrokerHost, rng: random.Random) -> None:
+    seconds = rng.choice((0.2, 1.0, 3.0, 8.0)) * rng.uniform(0.5, 1.5)
+    assert host.process is not None
+    world.loop.pause(host.process, seconds)
+    await asyncio.sleep(seconds)
+
+
+async def pause_client(world: World, host: BrokerHost, rng: random.Random) -> None:
+    client = rng.choice(world.clients)
+    world.note(f"{client.name} is paused")
+    world.loop.pause(client.process, rng.choice((0.5, 3.0, 9.0)) * rng.uniform(0.5, 1.5))
+
+
+async def crash_client(world: World, host: BrokerHost, rng: random.Random) -> None:
+    rng.choice(world.clients).crash()
+
+
+async def jump_clock(world: World, host: BrokerHost, rng: random.Random) -> None:
+    host.clock.skew_ms += rng.randrange(-3_000, 3_000)
+
+
+async def cut(world: World, host: BrokerHost, rng: random.Random) -> None:
+    """Nothing gets through between a client and the broker, in both directions or one."""
+    client = rng.choice(world.clients).name
+    until = world.now() + rng.choice((0.3, 2.0, 6.0, 10.0)) * rng.uniform(0.5, 1.5)
+    ways = [(client, host.host), (host.host, client)]
+    if rng.random() < 0.4:
+        ways = [rng.choice(ways)]
+        world.faults["one-way cut"] += 1
+    world.note(f"cut {' '.join(f'{a}>{b}' for a, b in ways)} until {until:.3f}")
+    for way in ways:
+        world.network.link(*way).cut_until = until
+
+
+async def slow_link(world: World, host: BrokerHost, rng: random.Random) -> None:
+    client = rng.choice(world.clients).name
+    for way in ((client, host.host), (host.host, client)):
+        world.network.link(*way).slow_until = world.now() + rng.uniform(1, 8)
+
+
+async def reset(world: World, host: BrokerHost, rng: random.Random) -> None:
+    """One connection is reset, what was under way on it lost in part."""
+    streams = [s for s in world.network.streams if s.process.host != host.host]
+    if streams:
+        rng.choice(streams).reset()
+
+
+async def stall(world: World, host: BrokerHost, rng: random.Random) -> None:
+    """One connection stands still while others go on: what was sent on it comes late."""
+    streams = [s for s in world.network.streams if s.process.host != host.host]
+    if streams:
+        stream = rng.choice(streams)
+        until = world.now() + rng.choice((1.0, 5.0, 12.0)) * rng.uniform(0.5, 1.5)
+        world.note(f"a connection of {stream.process.name} stalls until {until:.3f}")
+        (stream.outgoing if rng.random() < 0.7 else stream.incoming).stalled_until = until
+
+
+async def half_open(world: World, host: BrokerHost, rng: random.Random) -> None:
+    """A client vanishes without a word; the broker keeps its connection."""
+    client = rng.choice(world.clients)
+    for stream in [s for s in world.network.streams if s.process is client.process]:
+        stream.vanish()
+    client.crash()
+
+
+async def slow_disk(world: World, host: BrokerHost, rng: random.Random) -> None:
+    host.volume.faults.slow = rng.uniform(0.05, 2.0)
+    await asyncio.sleep(rng.uniform(0.5, 4))
+    host.volume.faults.slow = 0.0
+
+
+async def disk_full(world: World, host: BrokerHost, rng: random.Random) -> None:
+    volume = host.volume
+    volume.capacity = volume.used() + rng.randrange(2_000)
+    await asyncio.sleep(rng.uniform(0.2, 4))
+    volume.capacity = 1 << 40
+
+
+async def disk_error(world: World, host: BrokerHost, rng: random.Random) -> None:
+    """Writes, reads or syncs fail for a while; then the disk is replaced by a healthy one and the broker restarted."""
+    faults = host.volume.faults
+    kind = rng.choice(("write_error", "sync_error", "read_error"))
+    setattr(faults, kind, rng.choice((0.02, 0.2, 1.0)))
+    world.note(f"{kind} on {host.host}")
+    await asyncio.sleep(rng.uniform(0.05, 2))
+    setattr(faults, kind, 0.0)
+    host.kill()
+    await _restart(world, host, rng, (0, 1.0))
+
+
+async def lose_store(world: World, host: BrokerHost, rng: random.Random) -> None:
+    world.store_faults.lost = rng.choice((0.1, 0.5, 1.0))
+    world.store_faults.slow = rng.choice((0.0, 0.5))
+    await asyncio.sleep(rng.uniform(0.2, 4))
+    world.store_faults.lost = world.store_faults.slow = 0.0
+
+
+class Kind(NamedTuple):
+    fault: Fault
+    weight: float
+
+
+class Profile(NamedTuple):
+    """What happens in a run: faults by weight, the mean time between two of them, which workloads run."""
+
+    name: str
+    faults: tuple[Kind, ...]
+    between_seconds: float
+    workloads: tuple[str, ...]
+    flushes: bool = False
+    """Every log is synced before anything is acknowledged (log.flush.interval.messages=1)."""
+
+
+_NETWORK = (Kind(cut, 3), Kind(slow_link, 1), Kind(reset, 5), Kind(stall, 4), Kind(half_open, 1))
+_CLIENTS = (Kind(pause_client, 2), Kind(crash_client, 2))
+
+PROFILES: dict[str, Profile] = {
+    each.name: each
+    for each in (
+        Profile(
+            "crash",
+            (Kind(crash, 6), Kind(restart, 2), Kind(pause_broker, 1), Kind(reset, 1), Kind(jump_clock, 1), *_CLIENTS),
+            3.0,
+            ("producers", "groups", "transactions", "observer", "retention"),
+        ),
+        Profile(
+            "network",
+            (*_NETWORK, *_CLIENTS, Kind(pause_broker, 2)),
+            1.5,
+            ("producers", "groups", "transactions", "observer"),
+        ),
+        Profile(
+            "disk",
+            (Kind(slow_disk, 2), Kind(disk_full, 3), Kind(disk_error, 3), Kind(crash, 2), Kind(restart, 1)),
+            4.0,
+            ("producers", "groups", "transactions", "retention"),
+        ),
+        Profile(
+            "power",
+            (Kind(power_loss, 5), Kind(slow_disk, 1), Kind(restart, 2), Kind(crash, 1), Kind(crash_client, 1)),
+            4.0,
+            ("producers", "flushed", "retention"),
+        ),
+        Profile(
+            "flush",
+            (Kind(power_loss, 5), Kind(slow_disk, 1), Kind(restart, 2), Kind(crash, 1), Kind(crash_client, 1)),
+            4.0,
+            ("producers", "transactions", "groups", "rpw", "observer", "retention"),
+            flushes=True,
+        ),
+        Profile(
+            "store",
+            (Kind(lose_store, 3), Kind(crash, 1), Kind(restart, 1), Kind(reset, 1)),
+            3.0,
+            ("producers", "admin", "groups", "observer"),
+        ),
+        Profile(
+            "txn",
+            (*_NETWORK, *_CLIENTS, Kind(crash, 3), Kind(restart, 1), Kind(pause_broker, 1), Kind(jump_clock, 1)),
+            2.0,
+            ("transactions", "more transactions", "rpw", "observer"),
+        ),
+        Profile(
+            "all",
+            (*_NETWORK, *_CLIENTS, Kind(crash, 4), Kind(restart, 2), Kind(pause_broker, 1), Kind(jump_clock, 1),
+             Kind(slow_disk, 1), Kind(disk_full, 1)),
+            2.5,
+            ("producers", "groups", "transactions", "rpw", "observer", "admin", "retention"),
+        ),
+    )
+}  # fmt: skip
+
+
+async def torment(world: World, profile: Profile, seconds: float) -> None:
+    """Faults of the profile until the time is over; each comes to its own end."""
+    rng = random.Random(f"{world.seed}:nemesis")
+    kinds = [kind.fault for kind in profile.faults]
+    weights = [kind.weight for kind in profile.faults]
+    end = world.now() + seconds
+    while True:
+        await asyncio.sleep(rng.expovariate(1 / profile.between_seconds))
+        if world.now() >= end:
+            return
+        host = rng.choice(world.brokers)
+        fault = rng.choices(kinds, weights)[0]
+        if not host.is_up:
+            continue
+        name = fault.__name__.replace("_", " ")
+        world.faults[name] += 1
+        world.note(f"fault: {name}")
+        await fault(world, host, rng)
+
+
+async def heal(world: World) -> None:
+    """The end of all faults: everything that is down comes up, everything that is cut is joined."""
+    world.network.heal()
+    world.store_faults.lost = world.store_faults.slow = 0.0
+    for host in world.brokers:
+        faults = host.volume.faults
+        faults.write_error = faults.sync_error = faults.read_error = faults.slow = 0.0
+        host.volume.capacity = 1 << 40
+        if host.volume.faults.injected and host.is_up:
+            # A log directory that went offline comes back with a restart.
+            host.kill()
+        while not host.is_up:
+            await host.start()
+    world.note("all is healed")

@@ -1,0 +1,396 @@
+"""One seed from its first event to its verdict: safety with faults, then liveness without, then the checkers."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import logging
+import random
+import sys
+import time
+import traceback
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass, field
+
+from odradek.client.admin import Admin, NewTopic
+from odradek.client.consumer import Consumer
+from odradek.client.model import TopicPartition
+from odradek.client.producer import Producer
+from odradek.sim import workloads
+from odradek.sim.checkers import Promises, check
+from odradek.sim.history import READ_COMMITTED, READ_UNCOMMITTED, FinalLog, Reader, Send, Violation
+from odradek.sim.loop import PROCESS, SimulatedLoop, SimulationDeadlock
+from odradek.sim.nemesis import PROFILES, Profile, heal, power_loss, torment
+from odradek.sim.world import PORT, BrokerHost, ClientHost, World
+from odradek.wire.messages.update_features import (
+    UpdateFeaturesRequest,
+    UpdateFeaturesRequestFeatureUpdate,
+    UpdateFeaturesResponse,
+)
+
+SAFETY_SECONDS = 40.0
+LIVENESS_SECONDS = 90.0
+TOPICS = {"plain": 2, "flushed": 1, "short": 1, "ledger": 2, "accounts": 1, "in": 2, "out": 2}
+
+Program = Callable[[ClientHost], Awaitable[None]]
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What a seed came to."""
+
+    seed: str
+    profile: str
+    simulated_seconds: float = 0.0
+    real_seconds: float = 0.0
+    steps: int = 0
+    digest: str = ""
+    violation: str = ""
+    story: str = ""
+    trace: list[str] = field(default_factory=list)
+    faults: Counter[str] = field(default_factory=Counter)
+    marks: Counter[str] = field(default_factory=Counter)
+    acked: int = 0
+    transactions: int = 0
+    read: int = 0
+
+
+class _Watcher(logging.Handler):
+    """What the broker logs: exceptions are findings, repairs are coverage marks."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(logging.INFO)
+        self._world = world
+        self.complaints: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        text = record.getMessage()
+        process = PROCESS.get()
+        if process is not None and not process.alive:
+            return
+        self._world.note(f"[{process.name if process else '-'}] {text}"[:240])
+        if record.levelno >= logging.WARNING:
+            self._world.mark("log " + _shape(text))
+        if record.exc_info and record.exc_info[1] is not None and not isinstance(record.exc_info[1], OSError):
+            error = record.exc_info[1]
+            frames = []
+            trace = error.__traceback__
+            while trace is not None:
+                frames.append(f"{trace.tb_frame.f_code.co_filename.rpartition('odradek/')[2]}:{trace.tb_lineno}")
+                trace = trace.tb_next
+            self.complaints.append(f"{text}: {error!r} at {' < '.join(reversed(frames[-6:]))}")
+
+
+@contextlib.contextmanager
+def _unraised() -> Iterator[None]:
+    """What coroutines of dead processes say when they are thrown away is nobody's concern."""
+    before = sys.unraisablehook
+    sys.unraisablehook = lambda _: None
+    try:
+        yield
+    finally:
+        sys.unraisablehook = before
+
+
+def _shape(text: str) -> str:
+    """A message without its numbers and names, so that equal situations count as one."""
+    words = [w for w in text.split() if not any(c.isdigit() or c == "/" for c in w)]
+    return " ".join(words)[:80]
+
+
+@contextlib.contextmanager
+def _watched(world: World) -> Iterator[_Watcher]:
+    watcher = _Watcher(world)
+    logger = logging.getLogger("odradek")
+    before = (logger.level, logger.propagate, logger.disabled)
+    logger.addHandler(watcher)
+    logger.setLevel(logging.INFO)
+    logger.propagate = False
+    try:
+        yield watcher
+    finally:
+        logger.removeHandler(watcher)
+        logger.setLevel(before[0])
+        logger.propagate = before[1]
+
+
+def run_seed(seed: int, profile_name: str, *, safety_seconds: float = SAFETY_SECONDS) -> Outcome:
+    """Run one seed. Never raises for what the product does wrong: the outcome names the violation."""
+    name = f"{profile_name}-{seed}"
+    profile = PROFILES[profile_name]
+    loop = SimulatedLoop(name)
+    world = World(loop, name, profile)
+    outcome = Outcome(name, profile_name)
+    started = time.process_time()
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        with _watched(world) as watcher:
+            try:
+                loop.run_until_complete(_live(world, profile, safety_seconds))
+                check(world.history, _promises(profile))
+                complaints = watcher.complaints + loop.failures
+                if complaints:
+                    outcome.violation, outcome.story = "no unexpected exceptions", complaints[0]
+            except Violation as violation:
+                outcome.violation, outcome.story = violation.invariant, violation.story
+                if watcher.complaints or loop.failures:
+                    outcome.story += "\n    logged: " + "\n    ".join((watcher.complaints + loop.failures)[:3])
+            except SimulationDeadlock as deadlock:
+                outcome.violation, outcome.story = "no deadlock", str(deadlock)
+            except Exception as error:  # noqa: BLE001 - whatever escapes from a client's call is a finding
+                outcome.violation = "no unexpected exceptions"
+                outcome.story = "".join(traceback.format_exception(error)[-12:])
+            outcome.digest = loop.trace.digest()
+            outcome.trace = list(loop.trace.lines)
+            with _unraised():
+                loop.close()
+    finally:
+        if collecting:
+            gc.enable()
+    history = world.history
+    outcome.simulated_seconds = loop.time()
+    outcome.steps = loop.steps
+    outcome.faults, outcome.marks = world.faults, world.marks
+    outcome.acked = len(history.acked())
+    outcome.transactions = sum(t.state in ("committed", "aborted") for t in history.transactions)
+    outcome.read = sum(len(reader.seen) for reader in history.readers)
+    with _unraised():
+        del world, loop, history
+        gc.collect()
+    outcome.real_seconds = time.process_time() - started
+    return outcome
+
+
+def _promises(profile: Profile) -> Promises:
+    loses = not profile.flushes and any(kind.fault is power_loss for kind in profile.faults)
+    return Promises(frozenset({"flushed"}), loses)
+
+
+def settings_of(rng: random.Random, *, flushes: bool) -> dict[str, str]:
+    """A broker's configuration: small and quick, so that much happens in a minute, and varied."""
+    return {
+        "node.id": "1",
+        "log.dirs": rng.choice(("/data/a", "/data/a,/data/b")),
+        "listeners": f"PLAINTEXT://b1:{PORT}",
+        "offsets.topic.num.partitions": "2",
+        "offsets.topic.replication.factor": "1",
+        "transaction.state.log.num.partitions": "2",
+        "transaction.state.log.replication.factor": "1",
+        "transaction.state.log.min.isr": "1",
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
+        "log.retention.check.interval.ms": "3000",
+        "log.flush.interval.messages": "1" if flushes else "9223372036854775807",
+        "log.flush.offset.checkpoint.interval.ms": rng.choice(("1000", "5000")),
+        "log.segment.delete.delay.ms": "1000",
+        "log.index.interval.bytes": rng.choice(("0", "512", "4096")),
+        "log.roll.ms": rng.choice(("2000", "10000", "100000")),
+        "group.initial.rebalance.delay.ms": "300",
+        "auto.create.topics.enable": "false",
+        "connections.max.idle.ms": rng.choice(("600000", "8000")),
+    }
+
+
+async def _live(world: World, profile: Profile, safety_seconds: float) -> None:
+    host = BrokerHost(world, 1, settings_of(world.rng, flushes=profile.flushes))
+    world.brokers.append(host)
+    for path in ("/data", "/data/a", "/data/b"):
+        host.volume.directories[path] = None
+        host.volume.durable_names[path] = None
+    await host.start()
+    setup = world.client("setup")
+    await setup.run(lambda client: _make_topics(client, tv1=world.rng.random() < 0.4))
+    world.clients.remove(setup)
+    running = [
+        (client, asyncio.create_task(client.run(program), name=client.name))
+        for client, program in _programs(world, profile)
+    ]
+    await torment(world, profile, safety_seconds)
+    world.stopping = True
+    await heal(world)
+    healed_at = world.now()
+    await _finish(world, running, healed_at)
+    await _probe(world)
+    await _final_reading(world)
+    await host.stop()
+    await host.start()
+    await _compare_after_restart(world)
+    await host.stop()
+
+
+async def _finish(world: World, running: list[tuple[ClientHost, asyncio.Task[None]]], healed_at: float) -> None:
+    tasks = {task for _, task in running}
+    done, _ = await asyncio.wait(tasks, timeout=LIVENESS_SECONDS, return_when=asyncio.FIRST_EXCEPTION)
+    for client, task in running:
+        if task in done:
+            task.result()
+    for client, task in running:
+        if not task.done():
+            raise Violation("liveness", f"{client.name} is not done {LIVENESS_SECONDS} s after all faults ended")
+    world.note(f"all clients are done {world.now() - healed_at:.1f} s after the end of the faults")
+
+
+def _programs(world: World, profile: Profile) -> list[tuple[ClientHost, Program]]:
+    made: list[tuple[ClientHost, Program]] = []
+
+    def add(name: str, program: Program) -> None:
+        made.append((world.client(name), program))
+
+    for name in profile.workloads:
+        for each, program in _WORKLOADS[name]:
+            add(each, program)
+    return made
+
+
+_WORKLOADS: dict[str, tuple[tuple[str, Program], ...]] = {
+    "producers": (
+        ("producer-1", lambda h: workloads.produce(h, "plain", 2)),
+        ("producer-2", lambda h: workloads.produce(h, "plain", 2)),
+        ("reader-1", lambda h: workloads.consume(h, "plain", 2, READ_UNCOMMITTED)),
+    ),
+    "flushed": (
+        ("producer-3", lambda h: workloads.produce(h, "flushed", 1)),
+        ("reader-2", lambda h: workloads.consume(h, "flushed", 1, READ_UNCOMMITTED)),
+    ),
+    "groups": tuple(
+        (f"member-{index}", lambda h: workloads.group_member(h, "workers", "plain", 2)) for index in range(3)
+    ),
+    "transactions": (
+        ("bank-1", lambda h: workloads.transact(h, {"ledger": 2, "accounts": 1}, "bank-1")),
+        ("reader-3", lambda h: workloads.consume(h, "ledger", 2, READ_COMMITTED)),
+    ),
+    "more transactions": (
+        ("bank-2", lambda h: workloads.transact(h, {"ledger": 2, "accounts": 1}, "bank-2")),
+        ("bank-3", lambda h: workloads.transact(h, {"ledger": 2}, "bank-2")),
+        ("reader-4", lambda h: workloads.consume(h, "accounts", 1, READ_COMMITTED)),
+    ),
+    "rpw": (
+        ("source", lambda h: workloads.produce(h, "in", 2, 0.8)),
+        ("processor-1", lambda h: workloads.read_process_write(h, "rpw", "in", "out", 2)),
+        ("processor-2", lambda h: workloads.read_process_write(h, "rpw", "in", "out", 2)),
+    ),
+    "observer": (("observer", lambda h: workloads.observe(h, {"plain": 2, "ledger": 2}, "workers")),),
+    "admin": (("admin", lambda h: workloads.administrate(h, "fleeting")),),
+    "retention": (
+        ("producer-4", lambda h: workloads.produce(h, "short", 1, 0.3)),
+        ("reader-5", lambda h: workloads.consume(h, "short", 1, READ_UNCOMMITTED)),
+    ),
+}
+
+
+async def _make_topics(client: ClientHost, *, tv1: bool) -> None:
+    configs = {"flushed": {"flush.messages": "1"}, "short": {"retention.ms": "6000", "segment.ms": "2500"}}
+    async with Admin(**client.options()) as admin:
+        made = await admin.create_topics([NewTopic(n, c, 1, configs=configs.get(n, {})) for n, c in TOPICS.items()])
+        for name, failure in made.items():
+            if isinstance(failure, Exception):
+                raise Violation("topics can be created", f"{name}: {failure!r}")
+        if tv1:
+            client.world.mark("transaction.version 1")
+            connection = await admin.cluster.connections.get(await admin.cluster.controller())
+            update = UpdateFeaturesRequestFeatureUpdate("transaction.version", upgrade_type=2, max_version_level=1)
+            request = UpdateFeaturesRequest(feature_updates=[update])
+            answer = await admin.cluster.ask(connection, request, UpdateFeaturesResponse)
+            if answer.error_code:
+                raise Violation("features can be downgraded", f"{answer!r}")
+
+
+async def _probe(world: World) -> None:
+    """After all faults every partition takes and gives back a record within a bound."""
+
+    async def program(client: ClientHost) -> None:
+        numbered = workloads.Numbered(client, workloads.app_random(client))
+        options = client.options(delivery_timeout_ms=30_000, max_block_ms=30_000)
+        async with Producer(clock=client.clock, **options) as producer:
+            waiting: list[tuple[Send, object]] = []
+            for topic, count in TOPICS.items():
+                for index in range(count):
+                    send = numbered.next(topic, index)
+                    waiting.append((send, await producer.send(topic, send.value, partition=index)))
+            await workloads.settle(client, waiting)
+        for send, _ in waiting:
+            if send.state != workloads.OK:
+                raise Violation("liveness", f"a healthy broker refuses {send}: {send.error}")
+
+    await _with_bound(world, "probe", program)
+
+
+async def _with_bound(world: World, name: str, program: Program) -> None:
+    client = world.client(name)
+    task = asyncio.create_task(client.run(program))
+    await asyncio.wait({task}, timeout=LIVENESS_SECONDS)
+    if not task.done():
+        raise Violation("liveness", f"{name} is not done within {LIVENESS_SECONDS} s on a healthy broker")
+    task.result()
+
+
+async def _final_reading(world: World) -> None:
+    """Read every partition from its start to its end, as one isolation level and as the other."""
+    await _with_bound(world, "final", _read_everything)
+    for name in ("workers", "rpw"):
+        await _with_bound(world, f"offsets of {name}", lambda c, name=name: _read_offsets(c, name))  # type: ignore[misc]
+
+
+def _keys() -> list[TopicPartition]:
+    return [TopicPartition(topic, index) for topic, count in TOPICS.items() for index in range(count)]
+
+
+async def _read_everything(client: ClientHost) -> None:
+    keys = _keys()
+    logs: dict[str, Reader] = {}
+    stable: dict[TopicPartition, int] = {}
+    starts: dict[TopicPartition, int] = {}
+    ends: dict[TopicPartition, int] = {}
+    for isolation in (READ_UNCOMMITTED, READ_COMMITTED):
+        reader = logs[isolation] = Reader(f"final {isolation}", isolation)
+        options = client.options(**workloads.CONSUMER_OPTIONS, isolation_level=isolation)
+        async with Consumer(**options) as consumer:
+            found = await consumer.end_offsets(keys)
+            if isolation == READ_COMMITTED:
+                stable = found
+                for _ in range(100):
+                    if all(stable[key] >= ends[key] for key in keys):
+                        break
+                    await asyncio.sleep(0.2)
+                    stable = await consumer.end_offsets(keys)
+            else:
+                ends = found
+                starts = await consumer.beginning_offsets(keys)
+            consumer.assign(keys)
+            waiting = dict.fromkeys(keys)
+            while waiting:
+                workloads.note_seen(client, reader, await consumer.poll(1000))
+                for key in list(waiting):
+                    if await consumer.position(key) >= found[key]:
+                        del waiting[key]
+    for key in keys:
+        client.world.history.final[key.topic, key.partition] = FinalLog(
+            starts[key],
+            ends[key],
+            [seen for _, seen in logs[READ_UNCOMMITTED].seen if seen.partition == key],
+            [seen for _, seen in logs[READ_COMMITTED].seen if seen.partition == key],
+            stable[key],
+        )
+
+
+async def _read_offsets(client: ClientHost, group: str) -> None:
+    async with Consumer(**client.options(group_id=group)) as consumer:
+        found = await workloads.look_committed(client, consumer, group, _keys())
+    for key, offset in found.items():
+        client.world.history.group_offsets[group, (key.topic, key.partition)] = offset
+
+
+async def _compare_after_restart(world: World) -> None:
+    """A clean stop and a start change nothing."""
+    before = dict(world.history.final)
+    await _with_bound(world, "after restart", _read_everything)
+    for key, log in before.items():
+        after = world.history.final[key]
+        expired = {seen.offset for seen in log.everything if seen.offset < after.start}
+        if after.end != log.end or [s for s in log.everything if s.offset not in expired] != after.everything:
+            raise Violation(
+                "a restart changes nothing", f"{key}: [{log.start}, {log.end}) became [{after.start}, {after.end})"
+            )
+    world.history.final = before

@@ -1,0 +1,554 @@
+"""What the clients do: programs of our real client that note everything they ask and are told in the history."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from odradek.client.admin import Admin, NewTopic
+from odradek.client.consumer import Consumer
+from odradek.client.errors import ClientError, CommitFailed, ProducerFenced
+from odradek.client.model import EARLIEST, LATEST, READ_COMMITTED, READ_UNCOMMITTED, ConsumerRecord, TopicPartition
+from odradek.client.producer import Producer
+from odradek.client.transactions import State, TransactionalProducer
+from odradek.records.errors import CorruptRecords
+from odradek.sim.history import (
+    ABORTED,
+    COMMITTED,
+    OK,
+    UNKNOWN,
+    Committed,
+    Looked,
+    Owned,
+    Reader,
+    Seen,
+    Send,
+    Transaction,
+    Violation,
+)
+from odradek.sim.world import ClientHost
+from odradek.wire.errors import ErrorCode, KafkaError
+
+FAILURES = (KafkaError, ClientError, CorruptRecords)
+"""What a program must expect while there are faults; it begins anew then."""
+
+PRODUCER_OPTIONS: dict[str, Any] = {"delivery_timeout_ms": 12_000, "max_block_ms": 8_000}
+CONSUMER_OPTIONS: dict[str, Any] = {
+    "auto_offset_reset": "earliest", "fetch_max_wait_ms": 1_000, "session_timeout_ms": 6_000,
+    "heartbeat_interval_ms": 1_500, "max_poll_interval_ms": 15_000, "allow_auto_create_topics": False,
+}  # fmt: skip
+
+CODECS = ("none", "none", "gzip", "snappy", "lz4", "zstd")
+
+
+def app_random(host: ClientHost) -> random.Random:
+    return random.Random(f"{host.world.seed}:app:{host.name}.{host.restarts}")
+
+
+def note_failure(host: ClientHost, what: str, error: BaseException) -> None:
+    text = f"{type(error).__name__} {error}"
+    host.world.note(f"{host.name}: {what}: {text[:160]}")
+    if isinstance(error, KafkaError):
+        host.world.mark(f"error {error.code.name}")
+        if error.code is ErrorCode.UNKNOWN_SERVER_ERROR:
+            raise Violation("no unknown server errors", f"{host.name}: {what}: {text}")
+    elif isinstance(error, ClientError):
+        host.world.mark(f"client {type(error).__name__}")
+
+
+class Numbered:
+    """Makes the values of one producer instance: unique, telling who, where and in which order."""
+
+    __slots__ = ("_count", "host", "name", "rng")
+
+    def __init__(self, host: ClientHost, rng: random.Random) -> None:
+        self.host = host
+        self.rng = rng
+        self._count = 0
+        self.renew()
+
+    def renew(self) -> None:
+        """A new producer instance: order is promised within one only."""
+        number = self.host.world.marks["producers made"]
+        self.host.world.mark("producers made")
+        self.name = f"{self.host.name}.{self.host.restarts}/{number}"
+
+    def next(self, topic: str, partition: int, transaction: Transaction | None = None) -> Send:
+        self._count += 1
+        padding = "x" * self.rng.choice((0, 0, 10, 100, 700))
+        value = f"{self.name}:{self._count}:{padding}".encode()
+        world = self.host.world
+        send = Send(value, self.name, (topic, partition), self._count, world.now(), transaction)
+        return world.history.send(send)
+
+
+async def settle(host: ClientHost, pending: Iterable[tuple[Send, Any]]) -> None:
+    """Wait for deliveries and note what became of them."""
+    for send, delivery in pending:
+        try:
+            done = await delivery
+        except FAILURES as error:
+            send.state = UNKNOWN
+            send.error = repr(error)
+            host.world.note(f"not acked: {send.value[:40].decode()}: {error}"[:160])
+        else:
+            send.state = OK
+            send.offset = done.offset
+            send.acked_at = host.world.now()
+
+
+async def produce(host: ClientHost, topic: str, partitions: int, pace_seconds: float = 0.4) -> None:
+    """An idempotent producer that sends bursts until the end, then waits for all of it."""
+    world, rng = host.world, app_random(host)
+    numbered = Numbered(host, rng)
+    while not world.stopping:
+        options = host.options(
+            **PRODUCER_OPTIONS,
+            linger_ms=rng.choice((0, 5, 50)),
+            compression_type=rng.choice(CODECS),
+            max_in_flight_requests_per_connection=rng.choice((1, 5)),
+        )
+        numbered.renew()
+        waiting: list[asyncio.Task[None]] = []
+        try:
+            async with Producer(clock=host.clock, **options) as producer:
+                until = world.now() + rng.uniform(4, 40)
+                while not world.stopping and world.now() < until:
+                    burst = []
+                    for _ in range(rng.choice((1, 2, 3, 8))):
+                        send = numbered.next(topic, rng.randrange(partitions))
+                        burst.append((send, await producer.send(topic, send.value, partition=send.partition[1])))
+                    waiting.append(asyncio.create_task(settle(host, burst)))
+                    await asyncio.sleep(rng.expovariate(1 / pace_seconds))
+                await asyncio.gather(*waiting)
+        except FAILURES as error:
+            note_failure(host, "produce", error)
+            await asyncio.gather(*waiting)
+            await asyncio.sleep(0.2)
+
+
+async def consume(host: ClientHost, topic: str, partitions: int, isolation: str) -> None:
+    """A consumer without a group, begun anew now and then, at the end caught up with the log."""
+    world, rng = host.world, app_random(host)
+    keys = [TopicPartition(topic, index) for index in range(partitions)]
+    caught_up = False
+    while not caught_up:
+        reader = Reader(f"{host.name}.{host.restarts}", isolation)
+        world.history.readers.append(reader)
+        try:
+            async with Consumer(**host.options(**CONSUMER_OPTIONS, isolation_level=isolation)) as consumer:
+                consumer.assign(keys)
+                until = world.now() + rng.uniform(5, 40)
+                while world.now() < until and not caught_up:
+                    note_seen(host, reader, await consumer.poll(rng.choice((100, 1000)), rng.choice((1, 50, 500))))
+                    if world.stopping:
+                        caught_up = await is_caught_up(consumer, keys)
+                    if rng.random() < 0.2:
+                        await asyncio.sleep(rng.uniform(0, 1.5))
+        except FAILURES as error:
+            note_failure(host, "consume", error)
+            await asyncio.sleep(0.2)
+
+
+def note_seen(host: ClientHost, reader: Reader, records: Sequence[ConsumerRecord]) -> None:
+    now = host.world.now()
+    for record in records:
+        assert isinstance(record.value, bytes)
+        reader.seen.append((now, Seen((record.topic, record.partition), record.offset, record.value)))
+
+
+async def is_caught_up(consumer: Consumer, keys: Sequence[TopicPartition]) -> bool:
+    ends = await consumer.end_offsets(keys)
+    for key in keys:
+        if await consumer.position(key) < ends[key]:
+            return False
+    return True
+
+
+class Assignments:
+    """Hears of what a group member is given and loses."""
+
+    __slots__ = ("_host", "_reader")
+
+    def __init__(self, host: ClientHost, reader: Reader) -> None:
+        self._host = host
+        self._reader = reader
+
+    def _changed(self, partitions: set[TopicPartition]) -> None:
+        self._reader.jumped.append(len(self._reader.seen))
+
+    def on_partitions_assigned(self, partitions: set[TopicPartition]) -> None:
+        self._changed(partitions)
+
+    def on_partitions_revoked(self, partitions: set[TopicPartition]) -> None:
+        self._changed(partitions)
+
+    def on_partitions_lost(self, partitions: set[TopicPartition]) -> None:
+        self._host.world.mark("partitions lost")
+        self._changed(partitions)
+
+
+def note_owned(host: ClientHost, consumer: Consumer, group: str) -> None:
+    member = consumer.group_metadata()
+    if member.generation >= 0:
+        partitions = frozenset((key.topic, key.partition) for key in consumer.assignment())
+        host.world.history.owned.append(
+            Owned(host.world.now(), group, member.generation, member.member_id, partitions)
+        )
+
+
+async def group_member(host: ClientHost, group: str, topic: str, partitions: int) -> None:
+    """A member of a group that commits what it has read, leaves and comes back."""
+    world, rng = host.world, app_random(host)
+    keys = [TopicPartition(topic, index) for index in range(partitions)]
+    finished = False
+    strategy = random.Random(f"{world.seed}:strategy").choice(
+        ("range", "roundrobin", "sticky", "cooperative-sticky", "range,cooperative-sticky")
+    )
+    while not finished:
+        reader = Reader(f"{host.name}.{host.restarts}", "read_uncommitted")
+        world.history.readers.append(reader)
+        options = host.options(
+            **CONSUMER_OPTIONS, group_id=group, enable_auto_commit=False,
+            partition_assignment_strategy=tuple(strategy.split(",")),
+        )  # fmt: skip
+        try:
+            async with Consumer(**options) as consumer:
+                consumer.subscribe([topic], listener=Assignments(host, reader))
+                until = world.now() + rng.uniform(6, 40)
+                while not finished and (world.now() < until or world.stopping):
+                    records = await consumer.poll(rng.choice((200, 1000)), rng.choice((5, 500)))
+                    note_seen(host, reader, records)
+                    note_owned(host, consumer, group)
+                    if records and rng.random() < 0.8:
+                        await commit(host, consumer, group)
+                    if world.stopping:
+                        finished = await is_consumed(host, consumer, group, keys)
+        except FAILURES as error:
+            note_failure(host, f"member of {group}", error)
+            await asyncio.sleep(0.2)
+
+
+async def commit(host: ClientHost, consumer: Consumer, group: str) -> None:
+    """Commit the positions of what is assigned; note what was acknowledged."""
+    world = host.world
+    offsets = {key: await consumer.position(key, timeout_ms=5000) for key in sorted(consumer.assignment())}
+    member = consumer.group_metadata()
+    asked, state = world.now(), OK
+    try:
+        await consumer.commit(offsets)
+    except CommitFailed:
+        world.mark("commit refused")
+        return
+    except FAILURES as error:
+        note_failure(host, "commit", error)
+        state = UNKNOWN
+    for key, offset in offsets.items():
+        world.history.commits.append(
+            Committed(
+                asked, world.now(), group, (key.topic, key.partition), offset, member.member_id, member.generation, state
+            )
+        )
+
+
+async def is_consumed(host: ClientHost, consumer: Consumer, group: str, keys: Sequence[TopicPartition]) -> bool:
+    """Whether the group has committed the end of every partition."""
+    committed = await look_committed(host, consumer, group, keys)
+    ends = await consumer.end_offsets(keys)
+    for key in keys:
+        if committed.get(key, 0) < ends[key]:
+            if key in consumer.assignment() and await consumer.position(key, timeout_ms=5000) >= ends[key]:
+                await commit(host, consumer, group)
+            return False
+    return True
+
+
+async def look_committed(
+    host: ClientHost, consumer: Consumer, group: str, keys: Sequence[TopicPartition]
+) -> dict[TopicPartition, int]:
+    asked = host.world.now()
+    found = await consumer.committed(keys)
+    done = host.world.now()
+    for key in keys:
+        offset = found[key].offset if key in found else -1
+        host.world.history.looks.append(Looked(asked, done, f"committed:{group}", (key.topic, key.partition), offset))
+    return {key: each.offset for key, each in found.items()}
+
+
+async def transact(host: ClientHost, topics: dict[str, int], transactional_id: str) -> None:
+    """Transactions over several partitions: committed, aborted, left open."""
+    world, rng = host.world, app_random(host)
+    numbered = Numbered(host, rng)
+    while not world.stopping:
+        numbered.renew()
+        options = host.options(
+            **PRODUCER_OPTIONS, transactional_id=transactional_id, linger_ms=rng.choice((0, 20)),
+            transaction_timeout_ms=rng.choice((3_000, 8_000)), compression_type=rng.choice(CODECS),
+        )  # fmt: skip
+        producer = TransactionalProducer(clock=host.clock, **options)
+        try:
+            await producer.start()
+            await producer.initialize()
+            until = world.now() + rng.uniform(5, 40)
+            while not world.stopping and world.now() < until:
+                await one_transaction(host, producer, numbered, topics, rng)
+                await asyncio.sleep(rng.expovariate(4.0))
+        except FAILURES as error:
+            note_failure(host, transactional_id, error)
+        finally:
+            await close_quietly(host, producer, abandon=rng.random() < 0.3)
+        await asyncio.sleep(0.2)
+
+
+async def close_quietly(host: ClientHost, producer: TransactionalProducer, *, abandon: bool) -> None:
+    try:
+        if abandon:
+            # As a crash would: the transaction stays open until it times out or is fenced.
+            await producer.producer.close(flush=False)
+        else:
+            await producer.close()
+    except FAILURES as error:
+        note_failure(host, "close", error)
+
+
+async def one_transaction(
+    host: ClientHost, producer: TransactionalProducer, numbered: Numbered, topics: dict[str, int], rng: random.Random
+) -> None:
+    world = host.world
+    transaction = begin(host, producer, numbered.name)
+    pending = []
+    for _ in range(rng.choice((1, 1, 2, 5))):
+        topic = rng.choice(sorted(topics))
+        send = numbered.next(topic, rng.randrange(topics[topic]), transaction)
+        pending.append((send, await producer.send(topic, send.value, partition=send.partition[1])))
+        if rng.random() < 0.1:
+            await asyncio.sleep(rng.expovariate(2.0))
+    waiting = asyncio.create_task(settle(host, pending))
+    try:
+        if rng.random() < 0.02:
+            world.mark("transaction left open for long")
+            await asyncio.sleep(12)
+        await end(host, producer, transaction, committed=rng.random() < 0.65)
+    finally:
+        if producer.state is not State.ENDING:
+            await waiting
+
+
+def begin(host: ClientHost, producer: TransactionalProducer, name: str) -> Transaction:
+    producer.begin()
+    history = host.world.history
+    transaction = Transaction(name, len(history.transactions), host.world.now())
+    history.transactions.append(transaction)
+    return transaction
+
+
+async def end(
+    host: ClientHost, producer: TransactionalProducer, transaction: Transaction, *, committed: bool
+) -> None:
+    """Commit or abort, again while the outcome is open; a refused commit is aborted."""
+    world = host.world
+    if committed:
+        transaction.commit_asked_at = world.now()
+        try:
+            await ask_again(host, producer.commit)
+        except (ProducerFenced, *FAILURES) as error:
+            note_failure(host, "commit of a transaction", error)
+            if producer.state not in (State.ABORTABLE, State.IN_TRANSACTION):
+                transaction.state = UNKNOWN
+                raise
+        else:
+            transaction.state, transaction.ended_at = COMMITTED, world.now()
+            return
+        # Refused before EndTxn went out: it was never asked to commit.
+        transaction.commit_asked_at = None
+    await ask_again(host, producer.abort)
+    transaction.state, transaction.ended_at = ABORTED, world.now()
+
+
+async def ask_again(host: ClientHost, call: Any) -> None:
+    for attempt in range(6):
+        try:
+            await call()
+        except ClientError as error:
+            if attempt == 5 or not isinstance(error, TimeoutError) or isinstance(error, ProducerFenced):
+                raise
+            host.world.mark("end of a transaction asked again")
+        else:
+            return
+
+
+async def read_process_write(host: ClientHost, group: str, source: str, target: str, partitions: int) -> None:
+    """Exactly once: what is read from one topic is written to another, offsets in the same transaction."""
+    world, rng = host.world, app_random(host)
+    keys = [TopicPartition(source, index) for index in range(partitions)]
+    numbered = Numbered(host, rng)
+    finished = False
+    while not finished:
+        numbered.renew()
+        reader = Reader(f"{host.name}.{host.restarts}", "read_committed")
+        world.history.readers.append(reader)
+        consumer = Consumer(
+            **host.options(
+                **CONSUMER_OPTIONS, group_id=group, enable_auto_commit=False, isolation_level="read_committed"
+            )
+        )
+        producer = TransactionalProducer(
+            clock=host.clock,
+            **host.options(**PRODUCER_OPTIONS, transactional_id=host.name, transaction_timeout_ms=8_000),
+        )
+        try:
+            await consumer.start()
+            await producer.start()
+            await producer.initialize()
+            consumer.subscribe([source], listener=Assignments(host, reader))
+            until = world.now() + rng.uniform(8, 40)
+            while not finished and (world.now() < until or world.stopping):
+                records = await consumer.poll(500, rng.choice((3, 50)))
+                note_seen(host, reader, records)
+                note_owned(host, consumer, group)
+                if records:
+                    if not await process(host, consumer, producer, records, (group, target, partitions), numbered):
+                        reader.jumped.append(len(reader.seen))
+                elif world.stopping:
+                    committed = await look_committed(host, consumer, group, keys)
+                    ends = await consumer.end_offsets(keys)
+                    finished = all(committed.get(key, 0) >= last_record(host, key) for key in keys)
+                    for key in keys:
+                        finished = finished and await at_end(consumer, key, ends[key])
+        except FAILURES as error:
+            note_failure(host, group, error)
+        finally:
+            await close_quietly(host, producer, abandon=rng.random() < 0.3)
+            try:
+                await consumer.close()
+            except FAILURES as error:
+                note_failure(host, "close", error)
+        await asyncio.sleep(0.2)
+
+
+async def at_end(consumer: Consumer, key: TopicPartition, end_offset: int) -> bool:
+    return key not in consumer.assignment() or await consumer.position(key, timeout_ms=5000) >= end_offset
+
+
+def last_record(host: ClientHost, key: TopicPartition) -> int:
+    """One past the last record that is known to lie in the partition."""
+    sends = host.world.history.sends.values()
+    return max((s.offset + 1 for s in sends if s.partition == (key.topic, key.partition) and s.state == OK), default=0)
+
+
+async def process(
+    host: ClientHost,
+    consumer: Consumer,
+    producer: TransactionalProducer,
+    records: Sequence[ConsumerRecord],
+    where: tuple[str, str, int],
+    numbered: Numbered,
+) -> bool:
+    """One transaction for what was read; whether it was committed. If not, the consumer is set back."""
+    group, target, partitions = where
+    transaction = begin(host, producer, numbered.name)
+    first: dict[TopicPartition, int] = {}
+    last: dict[TopicPartition, int] = {}
+    pending = []
+    member = consumer.group_metadata()
+    try:
+        for record in records:
+            key = record.topic_partition
+            first.setdefault(key, record.offset)
+            last[key] = record.offset + 1
+            send = numbered.next(target, record.partition % partitions, transaction)
+            assert isinstance(record.value, bytes)
+            send.source = record.value
+            pending.append((send, await producer.send(target, send.value, partition=send.partition[1])))
+        await producer.send_offsets(group, last, member)
+        await end(host, producer, transaction, committed=numbered.rng.random() < 0.9)
+    except FAILURES as error:
+        note_failure(host, "process", error)
+        if producer.state in (State.IN_TRANSACTION, State.ABORTABLE) and not isinstance(error, ProducerFenced):
+            await end(host, producer, transaction, committed=False)
+        else:
+            raise
+    finally:
+        if producer.state is not State.ENDING:
+            await settle(host, pending)
+    if transaction.state != COMMITTED:
+        for key, offset in first.items():
+            if key in consumer.assignment():
+                consumer.seek(key, offset)
+    return transaction.state == COMMITTED
+
+
+async def observe(host: ClientHost, topics: dict[str, int], group: str | None) -> None:
+    """Looks at offsets again and again."""
+    world, rng = host.world, app_random(host)
+    keys = [TopicPartition(topic, index) for topic, count in topics.items() for index in range(count)]
+    while not world.stopping:
+        try:
+            async with (
+                Admin(**host.options()) as admin,
+                Consumer(**host.options(group_id=group or "nobody")) as consumer,
+            ):
+                while not world.stopping:
+                    for what, at, isolation in (
+                        ("stable", LATEST, READ_COMMITTED),
+                        ("latest", LATEST, READ_UNCOMMITTED),
+                        ("earliest", EARLIEST, READ_UNCOMMITTED),
+                    ):
+                        asked = world.now()
+                        found = await admin.list_offsets(dict.fromkeys(keys, at), isolation_level=isolation)
+                        for key, answer in found.items():
+                            world.history.looks.append(
+                                Looked(asked, world.now(), what, (key.topic, key.partition), answer.offset)
+                            )
+                    if group is not None:
+                        await look_committed(host, consumer, group, keys)
+                    await asyncio.sleep(rng.expovariate(0.5))
+        except FAILURES as error:
+            note_failure(host, "observe", error)
+            await asyncio.sleep(0.2)
+
+
+async def administrate(host: ClientHost, topic: str) -> None:
+    """A topic is created, grown, altered, written to, deleted, and created anew under the same name."""
+    world, rng = host.world, app_random(host)
+    while not world.stopping:
+        try:
+            async with Admin(**host.options()) as admin:
+                while not world.stopping:
+                    await _one_life(host, admin, topic, rng)
+                    await asyncio.sleep(rng.expovariate(0.5))
+        except FAILURES as error:
+            note_failure(host, "administrate", error)
+            await asyncio.sleep(0.2)
+
+
+_MAY_BE = (ErrorCode.TOPIC_ALREADY_EXISTS, ErrorCode.REQUEST_TIMED_OUT, ErrorCode.KAFKA_STORAGE_ERROR)
+"""What a change may end with: an earlier attempt had succeeded, the store or the disk is in trouble."""
+
+
+async def _one_life(host: ClientHost, admin: Admin, topic: str, rng: random.Random) -> None:
+    await must(host, admin.delete_topics([topic]), {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, *_MAY_BE})
+    created = await admin.create_topics([NewTopic(topic, 1, 1, configs={"retention.ms": "60000"})])
+    fresh = created[topic]
+    if isinstance(fresh, KafkaError):
+        if fresh.code not in _MAY_BE:
+            raise Violation("topic can be created", f"{topic}: {fresh!r}")
+        return
+    await must(host, admin.create_partitions({topic: 2}), {ErrorCode.INVALID_PARTITIONS, *_MAY_BE})
+    for isolation in (READ_UNCOMMITTED, READ_COMMITTED):
+        found = await admin.list_offsets({TopicPartition(topic, 0): LATEST}, isolation_level=isolation)
+        if found[TopicPartition(topic, 0)].offset != 0:
+            raise Violation("new topic is empty", f"{topic}: {found}")
+    async with Producer(clock=host.clock, **host.options(**PRODUCER_OPTIONS)) as producer:
+        for _ in range(rng.randrange(4)):
+            await (await producer.send(topic, b"of a short life", partition=0))
+
+
+async def must(host: ClientHost, call: Any, allowed: set[ErrorCode]) -> None:
+    for name, error in (await call).items():
+        if error is not None:
+            host.world.mark(f"error {error.code.name}")
+            if error.code not in allowed:
+                raise Violation("topics can be changed", f"{name}: {error!r}")

@@ -1,0 +1,253 @@
+"""A simulated cluster with its clients: hosts that start, crash and come back, and what they are handed as ports.
+
+Everything that runs here is the product's own code; only the ports are the world's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from odradek.broker.config import BrokerConfig
+from odradek.broker.lifecycle import Broker, Ports, StartError
+from odradek.metadata.memory_store import MemoryTree
+from odradek.ports.randomness import SeededRandom
+from odradek.sim.disk import SimulatedDisk, Volume
+from odradek.sim.history import History, PowerLoss, Violation
+from odradek.sim.loop import Process, SimulatedLoop
+from odradek.sim.network import ProcessNetwork, SimulatedNetwork
+from odradek.sim.store import SimulatedStore, StoreFaults
+
+if TYPE_CHECKING:
+    from odradek.sim.nemesis import Profile
+
+EPOCH_MS = 1_700_000_000_000
+PORT = 9092
+START_SECONDS = 30.0
+
+
+class SimulatedClock:
+    """A host's clock: wall time may be off and jump, monotonic time does not."""
+
+    __slots__ = ("_loop", "skew_ms")
+
+    def __init__(self, loop: SimulatedLoop, skew_ms: int = 0) -> None:
+        self._loop = loop
+        self.skew_ms = skew_ms
+
+    def now_ms(self) -> int:
+        return EPOCH_MS + int(self._loop.time() * 1000) + self.skew_ms
+
+    def monotonic(self) -> float:
+        return self._loop.time()
+
+
+class ClientHost:
+    """A machine that runs one client program, again and again if it crashes."""
+
+    __slots__ = ("clock", "ended", "name", "network", "process", "random", "restarts", "world")
+
+    process: Process
+    network: ProcessNetwork
+    random: SeededRandom
+    ended: asyncio.Future[None]
+
+    def __init__(self, world: World, name: str) -> None:
+        self.world = world
+        self.name = name
+        self.clock = SimulatedClock(world.loop, world.rng.randrange(-300, 300))
+        self.restarts = 0
+
+    def options(self, **more: Any) -> dict[str, Any]:
+        """What every client on this host is made with."""
+        return {
+            "bootstrap_servers": ",".join(f"{host.host}:{PORT}" for host in self.world.brokers),
+            "client_id": f"{self.name}.{self.restarts}",
+            "network": self.network,
+            "random": self.random,
+            **CLIENT_OPTIONS,
+            **more,
+        }
+
+    async def run(self, program: Callable[[ClientHost], Awaitable[None]]) -> None:
+        """Run the program to its end, restarted after each crash."""
+        world = self.world
+        while True:
+            self.restarts += 1
+            name = f"{self.name}.{self.restarts}"
+            process = self.process = Process(name, self.name)
+            self.network = world.network.port_of(process)
+            self.random = SeededRandom(f"{world.seed}:{name}")
+            ended = self.ended = world.loop.create_future()
+            task = world.loop.create_task(_main(program, self), name="main", context=process.context)
+            process.doomed.append(partial(_set, ended))
+            await asyncio.wait({task, ended}, return_when=asyncio.FIRST_COMPLETED)
+            if process.alive:
+                ended.cancel()
+                task.result()
+                world.loop.kill(process)
+                return
+            await asyncio.sleep(world.rng.uniform(0.05, 2.0))
+
+    def crash(self) -> None:
+        """kill -9; `run` starts it again."""
+        if self.process.alive and not self.ended.done():
+            self.world.note(f"{self.name} is killed")
+            self.world.loop.kill(self.process)
+
+
+def _set(ended: asyncio.Future[None]) -> None:
+    if not ended.done():
+        ended.set_result(None)
+
+
+async def _main(program: Callable[[ClientHost], Awaitable[None]], host: ClientHost) -> None:
+    await program(host)
+
+
+CLIENT_OPTIONS: dict[str, Any] = {
+    "request_timeout_ms": 4_000,
+    "retry_backoff_ms": 50,
+    "retry_backoff_max_ms": 500,
+    "reconnect_backoff_ms": 50,
+    "reconnect_backoff_max_ms": 400,
+    "socket_connection_setup_timeout_ms": 3_000,
+    "metadata_max_age_ms": 20_000,
+    "default_api_timeout_ms": 15_000,
+}
+
+
+class BrokerHost:
+    """A machine with a disk and, most of the time, a broker."""
+
+    __slots__ = ("broker", "clock", "host", "incarnation", "node_id", "process", "settings", "volume", "world")
+
+    def __init__(self, world: World, node_id: int, settings: Mapping[str, str]) -> None:
+        self.world = world
+        self.node_id = node_id
+        self.host = f"b{node_id}"
+        self.settings = settings
+        self.volume = Volume()
+        self.clock = SimulatedClock(world.loop)
+        self.incarnation = 0
+        self.process: Process | None = None
+        self.broker: Broker | None = None
+
+    @property
+    def is_up(self) -> bool:
+        return self.process is not None and self.process.alive
+
+    async def start(self) -> bool:
+        """Start the broker; whether it serves. A refusal without an injected fault is a violation."""
+        world = self.world
+        self.incarnation += 1
+        name = f"{self.host}.{self.incarnation}"
+        process = self.process = Process(name, self.host)
+        world.network.powered_off.discard(self.host)
+        faults_before = self.volume.faults.injected + world.store_faults.injected
+        disk = SimulatedDisk(self.volume, process, world.loop, self.clock, random.Random(f"{world.seed}:disk:{name}"))
+        store = SimulatedStore(
+            world.tree, process, world.loop, world.store_faults, random.Random(f"{world.seed}:store:{name}")
+        )
+        ports = Ports(
+            self.clock, disk, world.network.port_of(process), SeededRandom(f"{world.seed}:{name}"), store
+        )
+        broker = self.broker = Broker(BrokerConfig(self.settings), ports)
+        ended: asyncio.Future[None] = world.loop.create_future()
+        process.doomed.append(partial(_set, ended))
+        task = world.loop.create_task(broker.start(), name="start", context=process.context)
+        await asyncio.wait({task, ended}, return_when=asyncio.FIRST_COMPLETED, timeout=START_SECONDS)
+        if not process.alive:
+            return False
+        if not task.done():
+            raise Violation("broker starts", f"{name} does not serve {START_SECONDS} s after its start")
+        error = task.exception()
+        if error is not None:
+            faulty = self.volume.faults.injected + world.store_faults.injected > faults_before
+            if not (faulty and isinstance(error, StartError | OSError)):
+                raise Violation("broker starts", f"{name} refuses to start: {error!r}") from error
+            world.note(f"{name} does not start: {error}")
+            world.loop.kill(process)
+            return False
+        world.note(f"{name} serves")
+        return True
+
+    async def stop(self) -> bool:
+        """As after SIGTERM. Whether it came to its end before somebody killed it."""
+        process, broker = self.process, self.broker
+        assert process is not None
+        assert broker is not None
+        self.world.note(f"{process.name} stops")
+        ended: asyncio.Future[None] = self.world.loop.create_future()
+        process.doomed.append(partial(_set, ended))
+        task = self.world.loop.create_task(broker.stop(), name="stop", context=process.context)
+        await asyncio.wait({task, ended}, return_when=asyncio.FIRST_COMPLETED, timeout=START_SECONDS)
+        if not process.alive:
+            return False
+        if not task.done():
+            raise Violation("broker stops", f"{process.name} still runs {START_SECONDS} s after SIGTERM")
+        task.result()
+        self.world.loop.kill(process)
+        return True
+
+    def kill(self) -> None:
+        """kill -9: the page cache stays."""
+        if self.process is not None and self.process.alive:
+            self.world.note(f"{self.process.name} is killed")
+            self.world.loop.kill(self.process)
+
+    def lose_power(self, rng: random.Random) -> None:
+        """The machine goes dark: its page cache is lost, its peers hear nothing."""
+        process = self.process
+        if process is not None and process.alive:
+            for stream in [s for s in self.world.network.streams if s.process is process]:
+                stream.vanish()
+            self.world.loop.kill(process)
+        self.world.network.powered_off.add(self.host)
+        lost = self.volume.power_loss(rng)
+        self.world.history.power_losses.append(PowerLoss(self.world.now(), lost))
+        self.world.note(f"{self.host} loses power, {lost} files lose something")
+
+
+class World:
+    """Hosts, network, metadata store, history: all of one seed."""
+
+    __slots__ = (
+        "brokers", "clients", "faults", "history", "loop", "marks", "network", "profile", "rng", "seed",
+        "stopping", "store_faults", "tree",
+    )  # fmt: skip
+
+    def __init__(self, loop: SimulatedLoop, seed: str, profile: Profile) -> None:
+        self.loop = loop
+        self.seed = seed
+        self.profile = profile
+        self.rng = random.Random(f"{seed}:world")
+        self.network = SimulatedNetwork(loop)
+        self.tree = MemoryTree()
+        self.store_faults = StoreFaults()
+        self.history = History()
+        self.brokers: list[BrokerHost] = []
+        self.clients: list[ClientHost] = []
+        self.faults: Counter[str] = Counter()
+        self.marks: Counter[str] = Counter()
+        self.stopping = False
+        """The liveness phase has begun: no new work, what is under way comes to its end."""
+
+    def now(self) -> float:
+        return self.loop.time()
+
+    def note(self, text: str) -> None:
+        self.loop.trace.note(self.loop.time(), text)
+
+    def mark(self, name: str) -> None:
+        """A rare situation was reached."""
+        self.marks[name] += 1
+
+    def client(self, name: str) -> ClientHost:
+        host = ClientHost(self, name)
+        self.clients.append(host)
+        return host
