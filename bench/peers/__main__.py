@@ -5,6 +5,7 @@ need it (README.md in this folder), and stops it at the end.
 """
 
 import argparse
+import socket
 import subprocess
 import sys
 import tempfile
@@ -24,15 +25,22 @@ SETTINGS = {
 SUITES = ("librdkafka", "kafka-python", "spark")
 
 
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
 def command(suite: str, bootstrap: str, args: argparse.Namespace) -> list[str]:
     if suite == "librdkafka":
         script = [str(HERE / "librdkafka_tests.py"), "run", "--list", args.list, "--jobs", str(args.jobs)]
         script += ["--retry"] if args.retry else []
     elif suite == "kafka-python":
         script = [str(HERE / "kafka_python_tests.py"), "run"]
+        script += ["--without", *args.without] if args.without else []
     else:
         script = [str(HERE / "spark_connector.py"), "bench", "--rows", str(args.rows), "--repeat", "1"]
-    return [sys.executable, *script, "--bootstrap", bootstrap]
+    return [sys.executable, script[0], script[1], "--bootstrap", bootstrap, *script[2:]]
 
 
 def run(bootstrap: str, args: argparse.Namespace) -> bool:
@@ -62,6 +70,7 @@ def main() -> int:
     )
     parser.add_argument("--jobs", type=int, default=2, help="librdkafka tests at a time")
     parser.add_argument("--retry", action="store_true", help="run failed librdkafka tests again, alone")
+    parser.add_argument("--without", nargs="+", metavar="TEST", help="tests of kafka-python to leave out")
     parser.add_argument("--rows", type=int, default=200_000, help="for the suite spark")
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="for the broker started here")
     args = parser.parse_args()
@@ -70,8 +79,11 @@ def main() -> int:
     if args.bootstrap:
         return 0 if run(args.bootstrap, args) else 1
     home = Path(tempfile.mkdtemp(prefix="odradek-interop-"))
-    settings = SETTINGS | dict(item.split("=", 1) for item in args.set)
-    with BrokerProcess(home / "data", settings) as broker:
+    port = free_port()
+    # A test of kafka-python wants to see the setting.
+    settings: dict[str, object] = {**SETTINGS, "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}"}
+    settings |= dict(item.split("=", 1) for item in args.set)
+    with BrokerProcess(home / "data", settings, port) as broker:
         good = run(broker.bootstrap, args)
     print(f"broker's log: {broker.log_path}")
     return 0 if good else 1

@@ -134,6 +134,7 @@ def run(args: argparse.Namespace) -> int:
             "signal",
             f"--junitxml={report}",
             *(f"--ignore=test/integration/{f}" for f in IGNORED),
+            *(["-k", " and ".join(f"not {name}" for name in args.without)] if args.without else []),
             *args.pytest_args,
         ]
         child = subprocess.Popen(command, cwd=SOURCE, env=env, stdin=subprocess.DEVNULL, start_new_session=True)
@@ -165,6 +166,7 @@ def main() -> None:
     r.add_argument("--limit", type=float, default=900, metavar="SECONDS", help="for the whole run")
     r.add_argument("--kafka-version", default="4.3.0", help="release whose ApiVersions table the broker shows")
     r.add_argument("--json", metavar="FILE")
+    r.add_argument("--without", nargs="+", metavar="TEST", help="names of tests to leave out")
     r.add_argument("pytest_args", nargs="*", metavar="PYTEST_ARGS")
     args = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
