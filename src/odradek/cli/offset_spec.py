@@ -28,7 +28,7 @@ class Point(NamedTuple):
 
 
 class OffsetRange(NamedTuple):
-    """From a point up to (without) another; without an end reading goes on for ever."""
+    """From a point up to (without) another, at most to the end of what is there now; without an end for ever."""
 
     start: Point
     end: Point | None
@@ -71,19 +71,21 @@ def _point(text: str, now_ms: int) -> Point | None:
 
 
 async def resolve(consumer: Consumer, partitions: Iterable[TopicPartition], point: Point) -> dict[TopicPartition, int]:
-    """The offsets of a point. Raises KafkaError, CallTimedOut."""
+    """The offsets of a point, none outside of its partition's log. Raises KafkaError, CallTimedOut."""
     wanted = list(partitions)
-    if point.kind == "at":
-        return dict.fromkeys(wanted, point.number)
     if point.kind == "start":
         return await consumer.beginning_offsets(wanted)
-    if point.kind == "after_start":
-        return {key: at + point.number for key, at in (await consumer.beginning_offsets(wanted)).items()}
     ends = await consumer.end_offsets(wanted)
     if point.kind == "end":
         return ends
+    if point.kind == "time":
+        times = await consumer.offsets_for_times(dict.fromkeys(wanted, point.number))
+        return {key: ends[key] if found is None else found.offset for key, found in times.items()}
+    starts = await consumer.beginning_offsets(wanted)
     if point.kind == "before_end":
-        starts = await consumer.beginning_offsets(wanted)
-        return {key: max(starts[key], end - point.number) for key, end in ends.items()}
-    times = await consumer.offsets_for_times(dict.fromkeys(wanted, point.number))
-    return {key: ends[key] if found is None else found.offset for key, found in times.items()}
+        found = {key: end - point.number for key, end in ends.items()}
+    elif point.kind == "after_start":
+        found = {key: start + point.number for key, start in starts.items()}
+    else:
+        found = dict.fromkeys(wanted, point.number)
+    return {key: min(max(offset, starts[key]), ends[key]) for key, offset in found.items()}

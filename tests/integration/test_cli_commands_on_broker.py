@@ -1,0 +1,482 @@
+"""The command line on a running broker: `main` in this process, and the real program where processes matter."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+from uuid import uuid4
+
+import pytest
+
+from bench.peers.broker import BrokerProcess
+from odradek.cli.main import main
+from odradek.client.consumer import Consumer
+
+PROGRAM = [sys.executable, "-m", "odradek.cli.main"]
+
+
+class Outcome(NamedTuple):
+    status: int
+    out: str
+    err: str
+
+    @property
+    def lines(self) -> list[str]:
+        return self.out.splitlines()
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+Run = Callable[..., Outcome]
+
+
+@pytest.fixture
+def run(
+    odradek_broker: BrokerProcess, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Run]:
+    """Runs a command line in this process, against the broker; `stdin` is what it reads."""
+    monkeypatch.setenv("ODRADEK_BOOTSTRAP_SERVER", odradek_broker.bootstrap)
+
+    def call(line: str, *more: str, stdin: str | bytes | None = None) -> Outcome:
+        reader = None
+        if stdin is not None:
+            read, write = os.pipe()
+            os.write(write, stdin.encode() if isinstance(stdin, str) else stdin)
+            os.close(write)
+            reader = os.fdopen(read)
+            monkeypatch.setattr(sys, "stdin", reader)
+        try:
+            status = main([*line.split(), *more])
+        finally:
+            if reader is not None:
+                reader.close()
+        return Outcome(status, *capsys.readouterr())
+
+    yield call
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+@pytest.fixture
+def topic(run: Run) -> str:
+    """A topic of two partitions with a name of its own."""
+    name = f"cli-{uuid4().hex[:12]}"
+    assert run(f"topics --create --topic {name} --partitions 2").status == 0
+    return name
+
+
+@pytest.fixture
+def filled(run: Run, topic: str) -> str:
+    """Partition 0 has the values 0 to 9, partition 1 nothing."""
+    lines = "".join(f"k{number}:{number}\n" for number in range(10))
+    keyed = "--reader-property parse.key=true --reader-property key.separator=:"
+    assert run(f"produce --topic {topic} --partition 0 {keyed}", stdin=lines).status == 0
+    return topic
+
+
+# --- topics ---
+
+
+def test_a_topic_from_its_creation_to_its_deletion(run: Run):
+    name = f"cli-{uuid4().hex[:12]}"
+    created = run(f"topics --create --topic {name} --partitions 3 --config retention.ms=60000")
+    assert (created.status, created.out) == (0, f"Created topic {name}.\n")
+    assert name in run("topics --list").lines
+    assert {"topic": name} in run("topics --list -o json").json
+    described = run(f"topics --describe --topic {name}").lines
+    assert described[0].startswith(f"Topic: {name}\tTopicId: ")
+    assert "\tPartitionCount: 3\tReplicationFactor: 1\tConfigs: retention.ms=60000" in described[0]
+    assert [line.split("\t")[2] for line in described[1:]] == ["Partition: 0", "Partition: 1", "Partition: 2"]
+    assert run(f"topics --alter --topic {name} --partitions 4").status == 0
+    found = run(f"topics --describe --topic {name} -o json").json
+    assert [each["partition"] for each in found[0]["partitions"]] == [0, 1, 2, 3]
+    assert run(f"topics --delete --topic {name}").out == f"Deleted topic {name}.\n"
+    assert run(f"topics --list --topic {name}").out == ""
+
+
+def test_a_topic_that_exists_or_does_not(run: Run, topic: str):
+    again = run(f"topics --create --topic {topic}")
+    assert again.status == 1
+    assert again.err.startswith("odradek topics: TOPIC_ALREADY_EXISTS: ")
+    assert run(f"topics --create --topic {topic} --if-not-exists").status == 0
+    for action in ("--describe", "--delete", "--alter --partitions 3"):
+        gone = run(f"topics {action} --topic no-{topic}")
+        assert (gone.status, gone.err) == (1, f"odradek topics: topic no-{topic} does not exist\n")
+        assert run(f"topics {action} --topic no-{topic} --if-exists").status == 0
+
+
+def test_patterns_choose_topics(run: Run, topic: str):
+    run(f"topics --create --topic {topic}-b --partitions 1")
+    assert run(f"topics --list --topic {topic}.*").lines == [topic, f"{topic}-b"]
+    assert run(f"topics --describe --topic {topic}-b,nothing -o tsv").lines[0].split("\t")[:2] == [f"{topic}-b", "0"]
+
+
+def test_healthy_topics_have_nothing_to_report(run: Run, topic: str):
+    for report in ("under-replicated", "unavailable", "under-min-isr"):
+        assert run(f"topics --describe --topic {topic} --{report}-partitions").out == ""
+    assert len(run(f"topics --describe --topic {topic} --at-min-isr-partitions").lines) == 2
+    assert run(f"topics --describe --topic {topic} --topics-with-overrides").out == ""
+
+
+def test_fewer_partitions_are_refused(run: Run, topic: str):
+    refused = run(f"topics --alter --topic {topic} --partitions 1")
+    assert refused.status == 1
+    assert "INVALID_PARTITIONS" in refused.err
+
+
+# --- produce and consume ---
+
+
+def test_keys_values_and_headers_arrive(run: Run, topic: str):
+    properties = (
+        "--reader-property parse.key=true --reader-property parse.headers=true --reader-property null.marker=NULL"
+    )
+    sent = run(f"produce --topic {topic} {properties} -o json", stdin="h:1\tk\tv\nNULL\tk\tNULL\r\n")
+    assert [json.loads(line)["offset"] for line in sent.lines] == [0, 1]
+    found = [json.loads(line) for line in run(f"consume --topic {topic} --offset start -e -o json").lines]
+    assert [(each["key"], each["value"], each["headers"]) for each in found] == [
+        ("k", "v", [{"key": "h", "value": "1"}]),
+        ("k", None, []),
+    ]
+
+
+def test_old_names_of_options_work_with_a_warning(run: Run, topic: str):
+    sent = run(f"produce --topic {topic} --property parse.key=true --producer-property acks=1", stdin="k\tv\n")
+    assert sent.status == 0
+    assert "Use --reader-property instead" in sent.err
+    assert "Use --command-property instead" in sent.err
+    read = run(f"consume --topic {topic} --from-beginning -n 1 --property print.key=true")
+    assert read.out == "k\tv\n"
+    assert "Use --formatter-property instead" in read.err
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
+def test_compressed_records(codec: str, run: Run, topic: str):
+    assert run(f"produce --topic {topic} -z {codec} --sync", stdin="one\ntwo\n").status == 0
+    assert sorted(run(f"consume --topic {topic} --offset start -e").lines) == ["one", "two"]
+
+
+def test_a_line_without_its_key_ends_with_an_error(run: Run, topic: str):
+    failed = run(f"produce --topic {topic} --reader-property parse.key=true", stdin="k\tv\nonly\n")
+    assert failed.status == 1
+    assert failed.err == "odradek produce: line 2: no key separator found: 'only'\n"
+
+
+def test_a_partition_that_is_not_there(run: Run, topic: str):
+    failed = run(f"produce --topic {topic} --partition 9", stdin="x\n")
+    assert failed.status == 1
+    assert "UNKNOWN_TOPIC_OR_PARTITION" in failed.err
+    failed = run(f"consume --topic {topic} --partition 9")
+    assert (failed.status, failed.out) == (1, "")
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ("--from-beginning --partition 0 -e", range(10)),
+        ("--offset 7 -e", [7, 8, 9]),
+        ("--offset -2 -e", [8, 9]),
+        ("--offset +8 -e", [8, 9]),
+        ("--offset 3:6", [3, 4, 5]),
+        ("--offset 8:99", [8, 9]),
+        ("--offset 99:", []),
+        ("--offset :end", range(10)),
+        ("--offset -3:8", [7]),
+        ("--offset @-1h:end", range(10)),
+        ("--offset latest -e", []),
+        ("--offset @2000-01-01 -n 2", [0, 1]),
+        ("--from-beginning --max-messages 3", [0, 1, 2]),
+        ("--offset earliest -n 0", []),
+        ("--from-beginning --timeout-ms 700", range(10)),
+    ],
+)
+def test_where_reading_begins_and_ends(options: str, expected: list[int], run: Run, filled: str):
+    read = run(f"consume --topic {filled} {options}")
+    assert read.status == 0
+    assert read.lines == [str(each) for each in expected]
+    assert read.err == f"Processed a total of {len(expected)} messages\n"
+
+
+def test_formats_of_records(run: Run, filled: str):
+    assert run(f"consume --topic {filled} --offset 4:5", "-f", r"%t/%p/%o %k=%v{hex}\n").out == f"{filled}/0/4 k4=34\n"
+    assert run(f"consume --topic {filled} --offset 4:5 -o tsv").out.split("\t")[4:] == ["k4", "4\n"]
+    parts = "--formatter-property print.offset=true --formatter-property print.key=true"
+    assert run(f"consume --topic {filled} --offset 4:5 {parts}").out == "Offset:4\tk4\t4\n"
+    nothing = run(
+        f"consume --topic {filled} --offset 4:5 --formatter org.apache.kafka.tools.consumer.NoOpMessageFormatter"
+    )
+    assert (nothing.out, nothing.err) == ("", "Processed a total of 1 messages\n")
+
+
+def test_what_cannot_be_printed_ends_reading_or_is_skipped(run: Run, topic: str):
+    run(f"produce --topic {topic} --partition 0", stdin=b"12345678\nshort\n87654321\n")
+    line = f"consume --topic {topic} --offset start -e --value-deserializer LongDeserializer"
+    failed = run(line)
+    assert failed.status == 1
+    assert f"{topic}-0 offset 1: 5 bytes are no long" in failed.err
+    skipped = run(f"{line} --skip-message-on-error")
+    assert skipped.status == 0
+    assert len(skipped.lines) == 2
+
+
+def test_topics_by_pattern(run: Run, filled: str):
+    run(f"topics --create --topic {filled}-too --partitions 1")
+    run(f"produce --topic {filled}-too", stdin="more\n")
+    read = run(f"consume --include {filled}.* --from-beginning -e")
+    assert sorted(read.lines) == sorted([*map(str, range(10)), "more"])
+
+
+def test_json_lines_can_be_produced_again(run: Run, filled: str):
+    copied = run(f"consume --topic {filled} --offset start -e -o json").out
+    name = f"{filled}-copy"
+    run(f"topics --create --topic {name} --partitions 1")
+    assert run(f"produce --topic {name} -i json", stdin=copied).status == 0
+    form = r"%k %v %d\n"
+    again = run(f"consume --topic {name} --offset start -e", "-f", form)
+    assert again.out == run(f"consume --topic {filled} --offset start -e", "-f", form).out
+
+
+# --- groups ---
+
+
+def test_a_group_goes_on_where_it_stopped(run: Run, filled: str):
+    group = f"g-{filled}"
+    assert run(f"consume --topic {filled} --group {group} --from-beginning -n 4").lines == ["0", "1", "2", "3"]
+    assert run(f"consume --topic {filled} --group {group} --from-beginning -n 2").lines == ["4", "5"]
+    assert run(f"consume --topic {filled} --group {group} -e").lines == ["6", "7", "8", "9"]
+    assert group in run("groups --list").lines
+    assert any(line.split() == [group, "Empty"] for line in run("groups --list --state empty").lines)
+    described = run(f"groups --describe --group {group}")
+    assert described.lines[0].split()[:6] == ["GROUP", "TOPIC", "PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG"]
+    assert described.lines[1].split() == [group, filled, "0", "10", "10", "0", "-", "-", "-"]
+    assert "has no active members" in described.err
+    state = run(f"groups --describe --group {group} --state -o json").json
+    assert [(each["state"], each["member_count"]) for each in state] == [("Empty", 0)]
+
+
+def test_offsets_are_reset(run: Run, filled: str, tmp_path: Path):
+    group = f"g-{filled}"
+
+    def reset(options: str) -> list[int]:
+        done = run(f"groups --reset-offsets --group {group} {options} -o json")
+        assert done.status == 0
+        return [each["new_offset"] for each in done.json]
+
+    def committed() -> list[int]:
+        return [each["current_offset"] for each in run(f"groups --describe --group {group} -o json").json]
+
+    topic = f"--topic {filled}:0"
+    assert reset(f"{topic} --to-latest --execute") == [10] == committed()
+    assert reset(f"{topic} --to-earliest --dry-run") == [0]
+    assert committed() == [10]
+    assert reset("--all-topics --to-offset 4 --execute") == [4] == committed()
+    assert reset("--all-topics --shift-by -3 --execute") == [1] == committed()
+    assert reset("--all-topics --shift-by 50") == [10]
+    assert reset(f"--topic {filled} --to-current") == [1, 0]
+    assert reset(f"{topic} --by-duration PT1H") == [0]
+    assert reset(f"{topic} --to-datetime 2100-01-01T00:00:00.000") == [10]
+    exported = run(f"groups --reset-offsets --group {group} {topic} --to-offset 6 --export").out
+    assert exported == f"{filled},0,6\n"
+    file = tmp_path / "offsets.csv"
+    file.write_text(exported)
+    assert reset(f"--from-file {file} --execute") == [6] == committed()
+    assert run(f"consume --topic {filled} --group {group} -e").lines == ["6", "7", "8", "9"]
+
+
+def test_offsets_and_groups_are_deleted(run: Run, filled: str):
+    group = f"g-{filled}"
+    run(f"groups --reset-offsets --group {group} --topic {filled} --to-earliest --execute")
+    deleted = run(f"groups --delete-offsets --group {group} --topic {filled}:1")
+    assert deleted.lines[1].split() == [filled, "1", "Successful"]
+    assert len(run(f"groups --describe --group {group} -o json").json) == 1
+    assert run(f"groups --delete --group {group}").status == 0
+    again = run(f"groups --delete --group {group}")
+    assert again.status == 1
+    assert "GROUP_ID_NOT_FOUND" in again.err
+    missing = run(f"groups --describe --group {group} -o json")
+    assert missing.status == 1
+    assert missing.json["error"]["code"] == "GROUP_ID_NOT_FOUND"
+
+
+def test_members_and_a_group_that_is_at_work(odradek_broker: BrokerProcess, filled: str):
+    """A consumer of this process is the member; the commands are processes of their own."""
+    group = f"g-{filled}"
+
+    async def outcome(line: str) -> Outcome:
+        process = await asyncio.create_subprocess_exec(
+            *PROGRAM,
+            *line.split(),
+            "--bootstrap-server",
+            odradek_broker.bootstrap,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        out, err = await process.communicate()
+        assert process.returncode is not None
+        return Outcome(process.returncode, out.decode(), err.decode())
+
+    async def scenario() -> None:
+        consumer = Consumer(
+            filled,
+            bootstrap_servers=odradek_broker.bootstrap,
+            group_id=group,
+            client_id="watched",
+            auto_offset_reset="earliest",
+        )
+        async with consumer:
+            async with asyncio.timeout(60):
+                while not consumer.assignment():
+                    await consumer.poll(200)
+            members = await outcome(f"groups --describe --group {group} --members -o json")
+            assert [each["client_id"] for each in members.json] == ["watched"]
+            assert members.json[0]["assignment"] == [{"topic": filled, "partitions": [0, 1]}]
+            offsets = await outcome(f"groups --describe --group {group} -o json")
+            assert [each["client_id"] for each in offsets.json] == ["watched", "watched"]
+            refused = await outcome(f"groups --reset-offsets --group {group} --topic {filled} --to-latest --execute")
+            assert refused.status == 1
+            assert "this one is Stable" in refused.err
+            kept = await outcome(f"groups --delete --group {group}")
+            assert kept.status == 1
+            assert "NON_EMPTY_GROUP" in kept.err
+
+    asyncio.run(scenario())
+
+
+# --- configs, offsets, records, cluster ---
+
+
+def test_settings_of_a_topic(run: Run, topic: str):
+    line = "cleanup.policy=[compact,delete],retention.ms=70000"
+    changed = run(f"configs --alter --topic {topic} --add-config {line}")
+    assert (changed.status, changed.out) == (0, f"Completed updating config for topic {topic}.\n")
+    described = run(f"configs --describe --entity-type topics --entity-name {topic}").lines
+    assert described[0] == f"Dynamic configs for topic {topic} are:"
+    assert described[1].startswith("  cleanup.policy=compact,delete sensitive=false synonyms={DYNAMIC_TOPIC_CONFIG:")
+    assert len(described) == 3
+    run(f"configs --alter --topic {topic} --delete-config cleanup.policy")
+    found = run(f"configs --describe --topic {topic} -o json").json
+    assert [(each["name"], each["value"]) for each in found[0]["configs"]] == [("retention.ms", "70000")]
+    every = run(f"configs --describe --topic {topic} --all -o tsv").lines
+    assert f"topics\t{topic}\tcleanup.policy\tdelete\tDEFAULT_CONFIG\tfalse\tfalse" in every
+
+
+def test_settings_that_cannot_be(run: Run, topic: str):
+    for setting in ("no.such.thing=1", "retention.ms=soon"):
+        refused = run(f"configs --alter --topic {topic} --add-config {setting}")
+        assert refused.status == 1
+        assert refused.err.startswith("odradek configs: INVALID_CONFIG: ")
+    missing = run(f"configs --describe --topic no-{topic} -o json")
+    assert missing.status == 1
+    assert missing.json["error"]["code"] == "UNKNOWN_TOPIC_OR_PARTITION"
+
+
+def test_settings_of_brokers(run: Run):
+    assert "Dynamic configs for broker 1 are:" in run("configs --describe --entity-type brokers").lines
+    found = run("configs --describe --broker 1 --all -o json").json
+    assert {each["name"] for each in found[0]["configs"]} > {"log.retention.hours", "num.partitions"}
+
+
+def test_offsets_by_time(run: Run, filled: str):
+    assert run(f"offsets --topic {filled}").lines == [f"{filled}:0:10", f"{filled}:1:0"]
+    assert run(f"offsets --topic-partitions {filled}:0 --time earliest").lines == [f"{filled}:0:0"]
+    assert run(f"offsets --topic {filled} --partitions 0 --time -1h -o tsv").lines[0].split("\t")[:3] == [
+        filled,
+        "0",
+        "0",
+    ]
+    found = run(f"offsets --topic {filled} --partitions 0 --time max-timestamp -o json").json
+    assert 0 <= found[0]["offset"] <= 9
+    assert run("offsets --topic nothing-like-this").status == 1
+
+
+def test_the_oldest_records_are_deleted(run: Run, filled: str, tmp_path: Path):
+    deleted = run(f"delete-records --topic {filled}:0 --before 4")
+    assert deleted.lines[1].split() == [filled, "0", "4"]
+    assert run(f"consume --topic {filled} --offset start -n 1").lines == ["4"]
+    file = tmp_path / "offsets.json"
+    file.write_text(json.dumps({"partitions": [{"topic": filled, "partition": 0, "offset": 99}], "version": 1}))
+    refused = run(f"delete-records --offset-json-file {file} -o json")
+    assert refused.status == 1
+    assert refused.json[0]["error"] == "OFFSET_OUT_OF_RANGE"
+
+
+def test_the_cluster(run: Run, odradek_broker: BrokerProcess):
+    described = run("cluster -o json").json
+    assert [(each["host"], each["port"]) for each in described["brokers"]] == [("127.0.0.1", odradek_broker.port)]
+    assert described["cluster_id"] in run("cluster cluster-id").out
+    usable = {each["api"]: each["usable"] for each in run("cluster api-versions -o json").json}
+    assert usable["Produce"] == 13
+
+
+def test_completion_names_topics_and_groups(run: Run, topic: str, odradek_broker: BrokerProcess):
+    line = f"completion --complete topics --bootstrap-server {odradek_broker.bootstrap} --describe --topic {topic[:-2]}"
+    assert run(line).lines == [topic]
+
+
+# --- as a process ---
+
+
+def process(*words: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*PROGRAM, *words], capture_output=True, text=True, timeout=60, **options)
+
+
+def test_a_broker_that_is_not_there_is_one_line_and_status_1():
+    failed = process("topics", "--list", "--bootstrap-server", "127.0.0.1:1", "--timeout", "300", "-o", "json")
+    assert failed.returncode == 1
+    assert failed.stderr.startswith("odradek topics: cannot reach 127.0.0.1:1: ")
+    assert failed.stderr.count("\n") == 1
+    assert json.loads(failed.stdout)["error"]["code"] == "UNREACHABLE"
+
+
+def test_a_pipe_from_a_file_to_a_reader_that_stops_early(odradek_broker: BrokerProcess, topic: str, tmp_path: Path):
+    lines = tmp_path / "lines"
+    lines.write_text("".join(f"{number}\n" for number in range(50_000)))
+    server = ["--bootstrap-server", odradek_broker.bootstrap]
+    with lines.open() as file:
+        sent = process("produce", "--topic", topic, "--partition", "0", *server, stdin=file)
+    assert (sent.returncode, sent.stdout, sent.stderr) == (0, "", "")
+    everything = process("consume", "--topic", topic, "--from-beginning", "-e", *server)
+    assert everything.stdout == lines.read_text()
+    reader = subprocess.Popen(
+        [*PROGRAM, "consume", "--topic", topic, "--from-beginning", *server],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert reader.stdout is not None
+    assert reader.stderr is not None
+    assert reader.stdout.readline() == "0\n"
+    reader.stdout.close()
+    # It notices when it writes again.
+    process("produce", "--topic", topic, *server, input="".join(f"{number}\n" for number in range(50_000)))
+    assert reader.wait(60) == 0
+    assert "Traceback" not in reader.stderr.read()
+    reader.stderr.close()
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_signal_ends_reading_in_order(number: int, status: int, odradek_broker: BrokerProcess, filled: str):
+    server = ["--bootstrap-server", odradek_broker.bootstrap]
+    group = f"g-{filled}"
+    reader = subprocess.Popen(
+        [*PROGRAM, "consume", "--topic", filled, "--group", group, "--from-beginning", *server],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert reader.stdout is not None
+    assert [reader.stdout.readline() for _ in range(10)] == [f"{each}\n" for each in range(10)]
+    reader.send_signal(number)
+    _, err = reader.communicate(timeout=60)
+    assert reader.returncode == status
+    assert err == "Processed a total of 10 messages\n"
+    described = process("groups", "--describe", "--group", group, "-o", "json", *server)
+    assert json.loads(described.stdout)[0]["current_offset"] == 10
