@@ -6,6 +6,7 @@ ODRADEK_INTEROP_BOOTSTRAP=HOST:PORT runs these tests against a broker that is al
 import os
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,12 +24,32 @@ def bootstrap(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def faults_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("faults") / "fault"
+
+
+@pytest.fixture
+def faults(faults_file: Path) -> Iterator[Path]:
+    """Where a test writes `POINT ACTION` to break the session's Python processes once: see faults/sitecustomize.py."""
+    faults_file.unlink(missing_ok=True)
+    yield faults_file
+    faults_file.unlink(missing_ok=True)
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory, faults_file: Path) -> Iterator[Any]:
     """A session on two threads; nothing of it listens beyond this machine."""
     from pyspark.sql import SparkSession
 
     ensure_java()
     os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["ODRADEK_TEST_FAULTS"] = str(faults_file)
+    here = Path(__file__).resolve()
+    paths = [str(here.with_name("faults")), str(here.parents[2] / "src"), str(here.parents[2])]
+    os.environ["PYTHONPATH"] = os.pathsep.join(paths)
+    # Spark starts a dozen Python processes: compile for all of them once, and not into the working tree
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    os.environ["PYTHONPYCACHEPREFIX"] = str(tmp_path_factory.mktemp("pycache"))
     builder = SparkSession.builder.master("local[2]").appName("tests")
     settings = {
         "spark.driver.bindAddress": "127.0.0.1",

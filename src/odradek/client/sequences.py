@@ -76,6 +76,15 @@ class Sequences:
             self._partitions.clear()
         self._renumber()
 
+    def resume(self, key: tuple[str, int], sequence: int) -> None:
+        """Number a partition's next batch so: other processes have sent what came before, under this identity.
+
+        Nothing of the partition may be in flight here.
+        """
+        state = self._partitions[key] = _Partition(self.identity)
+        state.next = sequence
+        state.last_acked_sequence = sequence - 1 if sequence else NO_SEQUENCE
+
     def bump_epoch(self) -> None:
         """Take the next epoch by ourselves (idempotent producers may); at the last one, ask for a new id."""
         assert not self.transactional

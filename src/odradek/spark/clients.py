@@ -16,6 +16,7 @@ from typing import Any, Final, TypeVar
 
 from odradek.client.consumer import Consumer
 from odradek.client.producer import Producer
+from odradek.client.transactions import State, TransactionalProducer
 
 T = TypeVar("T")
 Options = tuple[tuple[str, Any], ...]
@@ -27,13 +28,14 @@ _KEPT: Final = 16
 class _Process:
     """What belongs to one process and one thread; a fork starts anew."""
 
-    __slots__ = ("consumers", "loop", "pid", "producers")
+    __slots__ = ("consumers", "loop", "pid", "producers", "transactional")
 
     def __init__(self) -> None:
         self.pid = os.getpid()
         self.loop = asyncio.new_event_loop()
         self.consumers: dict[Options, Consumer] = {}
         self.producers: dict[Options, Producer] = {}
+        self.transactional: dict[Options, TransactionalProducer] = {}
 
 
 _local = threading.local()
@@ -109,3 +111,28 @@ def drop_producer(options: Options) -> None:
     found = process.producers.pop(options, None)
     if found is not None:
         process.loop.run_until_complete(found.close(flush=False))
+
+
+def transactional(options: Options) -> TransactionalProducer:
+    """A transactional producer for these options, neither initialized nor with an identity of its own; kept."""
+    process = _process()
+    found = process.transactional.pop(options, None)
+    if found is not None and found.state is State.FATAL:
+        process.loop.run_until_complete(found.producer.close(flush=False))
+        found = None
+    if found is None:
+        found = TransactionalProducer(**dict(options))
+        process.loop.run_until_complete(found.start())
+        if len(process.transactional) >= _KEPT:
+            oldest = process.transactional.pop(next(iter(process.transactional)))
+            process.loop.run_until_complete(oldest.producer.close(flush=False))
+    process.transactional[options] = found
+    return found
+
+
+def drop_transactional(options: Options) -> None:
+    """Close a transactional producer without ending its transaction, which is the driver's to decide."""
+    process = _process()
+    found = process.transactional.pop(options, None)
+    if found is not None:
+        process.loop.run_until_complete(found.producer.close(flush=False))

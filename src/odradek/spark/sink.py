@@ -1,7 +1,8 @@
-"""The sink's writers: batch and micro-batch, at least once; `exactly_once` holds the transactional ones."""
+"""The sink's writers, batch and micro-batch, at least once and exactly once."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -53,14 +54,21 @@ def _are_headers(kind: Any) -> bool:
 def _write(options: SinkOptions, rows: Iterator[Any]) -> Written:
     """Write a task's rows with an idempotent producer that the process keeps."""
     from odradek.spark import clients
-    from odradek.spark.writing import PRODUCER_DEFAULTS, RowWriter
+    from odradek.spark.writing import PRODUCER_DEFAULTS, Encoded, RowWriter
 
     key = tuple(sorted({**PRODUCER_DEFAULTS, **dict(options.client)}.items()))
-    writer = RowWriter(clients.producer(key), options.topic)
+    producer = clients.producer(key)
+
+    async def send(batches: list[Encoded]) -> None:
+        for each in batches:
+            await producer.send_batch(each.topic, each.partition, each.batches)
+
+    writer = RowWriter(producer, options.topic, lambda batches: clients.run(send(batches)))
     try:
         for batch in rows:
             writer.add(batch)
         writer.flush()
+        clients.run(producer.flush())
     except BaseException:
         # Whatever it still holds belongs to a task that will be tried again.
         clients.drop_producer(key)
@@ -88,6 +96,64 @@ class AtLeastOnceStreamWriter(DataSourceStreamArrowWriter):
         return _write(self._options, iterator)
 
 
+@dataclass(frozen=True)
+class Reported(WriterCommitMessage):
+    """A task's report within a transaction."""
+
+    report: Any
+
+
+class ExactlyOnceStreamWriter(DataSourceStreamArrowWriter):
+    """A micro-batch becomes visible whole, with its number, or not at all; one that is run again is skipped if it was.
+
+    Spark makes a new writer for every micro-batch and pickles it, twice, before the tasks start: that is where the
+    transaction begins. Commit and abort run in another process, on another object; only the reports connect them.
+    """
+
+    def __init__(self, options: SinkOptions) -> None:
+        self._options = options
+        self._begun: Any = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        from odradek.spark.transactions import begin
+
+        if self._begun is None:
+            # The parent is Spark's daemon of Python workers, or Java itself: the leases live as long.
+            self._begun = begin(self._options, os.getppid())
+        return {"_options": self._options, "_begun": self._begun}
+
+    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+        from pyspark import TaskContext
+
+        from odradek.spark.transactions import TaskReport, is_done, write_rows
+
+        context = TaskContext.get()
+        assert context is not None
+        batch_id = int(_property(context, "streaming.sql.batchId"))
+        query_id = _property(context, "sql.streaming.queryId")
+        counts = None
+        if not is_done(self._begun, batch_id, query_id):
+            counts = write_rows(self._options, self._begun, context.partitionId(), iterator)
+        return Reported(TaskReport(self._begun, batch_id, query_id, counts))
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
+        from odradek.spark.transactions import commit
+
+        commit(self._options, [each.report if isinstance(each, Reported) else None for each in messages], batchId)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
+        from odradek.spark.transactions import abort
+
+        abort(self._options)
+
+
+def _property(context: Any, name: str) -> str:
+    value = context.getLocalProperty(name)
+    if value is None:
+        raise RuntimeError(f"this Spark does not tell its tasks {name}: use deliveryGuarantee=at-least-once")
+    return str(value)
+
+
 def batch_writer(options: SinkOptions, schema: Any, overwrite: bool) -> DataSourceWriter:
     """Raises OptionError."""
     if overwrite:
@@ -99,4 +165,4 @@ def batch_writer(options: SinkOptions, schema: Any, overwrite: bool) -> DataSour
 def stream_writer(options: SinkOptions, schema: Any) -> DataSourceStreamWriter:
     """Raises OptionError."""
     check_columns(schema, options.topic)
-    return AtLeastOnceStreamWriter(options)
+    return ExactlyOnceStreamWriter(options) if options.exactly_once else AtLeastOnceStreamWriter(options)

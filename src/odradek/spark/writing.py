@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import random
 import time
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -12,6 +13,7 @@ import pyarrow.compute as pc
 
 from odradek.client.producer import Producer
 from odradek.records.arrow import encode_from_arrow
+from odradek.records.builder import BatchFields
 from odradek.records.compression import CODEC_NAMES
 from odradek.records.errors import RecordTooLarge
 from odradek.records.murmur import partition_column
@@ -34,14 +36,37 @@ class RowError(ValueError):
     """A row cannot be written: it has no topic, no value column, or a partition that does not exist."""
 
 
+class Encoded(NamedTuple):
+    """Record batches of one partition, in order, and how many records they hold."""
+
+    topic: str
+    partition: int
+    records: int
+    batches: list[bytearray]
+
+
 class RowWriter:
-    """Takes the rows of one task and hands record batches to a producer."""
+    """Takes the rows of one task and hands record batches to whoever sends them, a round of rows at a time."""
 
-    __slots__ = ("_bytes", "_codec", "_config", "_pending", "_producer", "_rows", "_sticky", "_topic", "counts")
+    __slots__ = (
+        "_bytes", "_codec", "_config", "_emit", "_fields", "_pending", "_producer", "_round", "_rows", "_sticky",
+        "_topic", "counts",
+    )  # fmt: skip
 
-    def __init__(self, producer: Producer, topic: str | None) -> None:
+    def __init__(
+        self,
+        producer: Producer,
+        topic: str | None,
+        emit: Callable[[list[Encoded]], None],
+        *,
+        transactional: bool = False,
+    ) -> None:
+        """The producer only tells its settings and the topics' partitions."""
         self._producer = producer
         self._topic = topic
+        self._emit = emit
+        self._fields = BatchFields(is_transactional=transactional)
+        self._round: list[Encoded] = []
         self._config = producer.config
         self._codec = CODEC_NAMES[self._config["compression_type"]]
         self._pending: list[Any] = []
@@ -62,9 +87,8 @@ class RowWriter:
             self._send_pending()
 
     def flush(self) -> None:
-        """Send everything and wait for the acknowledgements. Raises what a record batch failed with."""
+        """Hand over what is left."""
         self._send_pending()
-        clients.run(self._producer.flush())
 
     def _send_pending(self) -> None:
         if not self._pending:
@@ -74,6 +98,8 @@ class RowWriter:
         rows = pending[0] if len(pending) == 1 else pa.Table.from_batches(pending).combine_chunks().to_batches()[0]
         for topic, group in self._by_topic(rows):
             self._send_topic(topic, group)
+        done, self._round = self._round, []
+        self._emit(done)
 
     def _by_topic(self, rows: Any) -> list[tuple[str, Any]]:
         if self._topic is not None:
@@ -140,7 +166,7 @@ class RowWriter:
             # A record larger than a batch goes alone; the broker's limit decides.
             batches = self._encode(key, value, headers, now_ms, self._config["max_request_size"])
         self.counts[topic, partition] = self.counts.get((topic, partition), 0) + len(value)
-        clients.run(self._producer.send_batch(topic, partition, batches))
+        self._round.append(Encoded(topic, partition, len(value), batches))
 
     def _encode(self, key: Any, value: Any, headers: Any, now_ms: int, limit: int) -> list[bytearray]:
         return encode_from_arrow(
@@ -151,4 +177,5 @@ class RowWriter:
             compression=self._codec,
             level=self._config["compression_level"],
             max_batch_bytes=limit,
+            fields=self._fields,
         )
