@@ -263,8 +263,7 @@ def entry_row(entry: ConfigEntry) -> dict[str, Any]:
 
 def document(entity: Entity, entries: list[ConfigEntry]) -> dict[str, Any]:
     configs = [
-        {**entry_row(e), "synonyms": [{"name": n, "value": v, "source": s} for n, v, s in e.synonyms]}
-        for e in entries
+        {**entry_row(e), "synonyms": [{"name": n, "value": v, "source": s} for n, v, s in e.synonyms]} for e in entries
     ]
     return {"entity_type": entity.type, "entity_name": entity.name, "configs": configs}
 
