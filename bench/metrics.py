@@ -42,6 +42,18 @@ METRICS = {
         Metric("end to end p50", "ms", False),
         Metric("end to end p99", "ms", False, 0.4),
         Metric("end to end p99.9", "ms", False),
+        Metric("first transactions", "1/s", True),
+        *(
+            metric
+            for size in (1, 10, 100)
+            for metric in (
+                Metric(f"transactions of {size}", "1/s", True, 4.0),
+                Metric(f"transaction of {size} p50", "ms", False),
+                Metric(f"transaction of {size} p99", "ms", False),
+                Metric(f"CPU per transaction of {size}", "ms", False),
+            )
+        ),
+        Metric("consume committed", "MB/s", True),
         Metric("memory loaded", "MB", False, 0.12),
         Metric("spark read, odradek", "rows/s", True, None, 800_000),
         Metric("spark read, official", "rows/s", True),
