@@ -29,6 +29,8 @@ COMMANDS = {
     "offsets": "print the first, last or any offsets of topics by time",
     "delete-records": "delete the oldest records of partitions",
     "cluster": "tell the cluster's id, brokers and API versions",
+    "dump-log": "print what is in the files of a log, in the form of Apache's tool",
+    "verify": "check the files of a stopped broker and say what can be saved",
     "completion": "print a shell completion script",
 }
 """Command -> what it does. `odradek.cli.COMMAND` has `configure(parser)` and `run(arguments) -> exit status`."""

@@ -27,7 +27,7 @@ from odradek.log.flushing import FlushPlan
 from odradek.log.reading import LogRead, Tail, find_in_segment, plan_segment
 from odradek.log.recovery import LoadedLog, load, restore_producers
 from odradek.log.retention import SegmentAge, to_delete
-from odradek.log.segment import MAX_RELATIVE_OFFSET, FoundTimestamp, Segment
+from odradek.log.segment import MAX_RELATIVE_OFFSET, FoundTimestamp, Segment, bound
 from odradek.ports.disk import FileRange
 from odradek.records.batch import (
     COMPRESSION_MASK,
@@ -489,6 +489,7 @@ class PartitionLog:
                 self._remove_segments([self.segments.pop()])
             self.segments.append(segment)
             self._active = segment
+            bound(self.segments[-3:])
             self._tail.clear()
             active.release()
         except OSError as error:
@@ -577,6 +578,7 @@ class PartitionLog:
             del self.segments[slot + 1 :]
             self._remove_segments(removed)
             self._active = self.segments[-1]
+            self._active.limit = None
             self._active.truncate_to(offset)
             next_offset = self._active.resume()
             self.end_offset = self._active.base_offset if next_offset is None else next_offset
@@ -712,6 +714,7 @@ class PartitionLog:
                 disk.rename(path + SWAP, path)
         except OSError as error:
             raise self._fail(error) from error
+        segment.limit = sources[-1].limit
         self.segments[first : first + len(sources)] = [segment]
         self._tail.hints.clear()
         return True

@@ -30,7 +30,7 @@ from odradek.log.files import (
 )
 from odradek.log.leader_epochs import LeaderEpochs
 from odradek.log.producer_state import CorruptSnapshot, ProducerStates
-from odradek.log.segment import MAX_RELATIVE_OFFSET, Located, Segment
+from odradek.log.segment import MAX_RELATIVE_OFFSET, Located, Segment, bound
 from odradek.records.batch import HEADER_SIZE, LOG_OVERHEAD, BatchHeader, check_batch, parse_header
 from odradek.records.errors import CorruptRecords
 from odradek.wire.errors import KafkaError
@@ -68,12 +68,15 @@ def load(
     disk.make_directories(directory)
     names = _tidy(directory, environment)
     segments = _open_segments(directory, names, config, environment)
+    if segments:
+        bound(segments)
     epochs, epochs_known = _load_epochs(directory, names, environment)
     loader = _Loader(directory, config, environment, segments, epochs)
     if not clean:
         loader.recover(recovery_point)
     end_offset = loader.end_offset(log_start_offset)
     segments = loader.segments
+    bound(segments)
     log_start_offset = max(log_start_offset, segments[0].base_offset)
     if not epochs_known and any(segment.size for segment in segments):
         loader.rebuild_epochs()
@@ -227,9 +230,11 @@ class _Loader:
         start, next_offset = self._trusted_end(segment, recovery_point)
         file = segment.file()
         end = segment.size
+        limit = segment.base_offset + MAX_RELATIVE_OFFSET + 1 if segment.limit is None else segment.limit
         position = start
         chunk_start, chunk = position, memoryview(b"")
         problem = None
+        before = position, next_offset
         while position < end:
             try:
                 if chunk_start + len(chunk) < min(end, position + HEADER_SIZE):
@@ -243,7 +248,12 @@ class _Loader:
                 header = parse_header(chunk, position - chunk_start)
                 if header.last_offset >= recovery_point:
                     check_batch(chunk, position - chunk_start, from_client=False)
-                if header.base_offset < next_offset or header.last_offset - segment.base_offset > MAX_RELATIVE_OFFSET:
+                if before[1] < header.base_offset < next_offset:
+                    # It fits to what came before the last batch: the base offset of that one, outside of its CRC, is
+                    # wrong.
+                    position, next_offset = before
+                    raise CorruptRecords(f"offset {next_offset - 1} comes before {header.base_offset}")
+                if not next_offset <= header.base_offset <= header.last_offset < limit:
                     raise CorruptRecords(f"offset {header.base_offset} where {next_offset} or more is due")
             except CorruptRecords as error:
                 problem = error
@@ -252,6 +262,7 @@ class _Loader:
             if header.partition_leader_epoch > self.epochs.latest:
                 self.epochs.assign(header.partition_leader_epoch, header.base_offset)
                 self.epochs_changed = True
+            before = position, next_offset
             next_offset = header.next_offset
             position += header.size
         if problem is not None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import Final, NamedTuple
 
 from odradek.log.files import (
@@ -63,6 +64,7 @@ class Segment:
         "created_ms",
         "first_timestamp",
         "full",
+        "limit",
         "path",
         "size",
     )
@@ -83,6 +85,8 @@ class Segment:
         self.bytes_since_index = 0
         self.full = False
         """Whether an index has reached `segment.index.bytes`."""
+        self.limit: int | None = None
+        """Where the next segment begins; None for the last one. Bounds the base offsets, which no CRC covers."""
         self._index_interval = 4096
         self._index_bytes = 10 * 1024 * 1024
         self._offsets: OffsetIndex | None = None
@@ -241,6 +245,7 @@ class Segment:
         file = self.file()
         end = self.size
         expected = self.base_offset if next_offset is None else next_offset
+        limit = self.base_offset + MAX_RELATIVE_OFFSET + 1 if self.limit is None else self.limit
         chunk = b""
         chunk_start = chunk_end = position
         while position < end:
@@ -253,7 +258,7 @@ class Segment:
             size = header[1] + LOG_OVERHEAD
             if header[3] != MAGIC or size < _MIN_BATCH or position + size > end:
                 raise self.broken(position, expected, f"magic {header[3]} and size {size} are no batch's")
-            if header[0] < expected or header[6] < 0:
+            if header[0] < expected or header[6] < 0 or header[0] + header[6] >= limit:
                 raise self.broken(position, expected, f"the batch has offset {header[0]} and {header[6]} more")
             yield Located(position, header)
             expected = header[0] + header[6] + 1
@@ -424,3 +429,10 @@ class Segment:
         if start and self.size:
             self.first_timestamp = next(self.scan(0)).header[8]
         return next_offset
+
+
+def bound(segments: Sequence[Segment]) -> None:
+    """Tell each segment where the next one begins."""
+    for segment, following in pairwise(segments):
+        segment.limit = following.base_offset
+    segments[-1].limit = None
