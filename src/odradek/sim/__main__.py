@@ -141,6 +141,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--max-failures", type=int, default=5, help="stop after so many failed seeds (5)")
     parser.add_argument("--lines", type=int, default=25, help="lines of trace for a failed seed (25)")
     parser.add_argument("--planted", action="store_true", help="plant known bugs, one by one, and see them found")
+    parser.add_argument("--only", default="", help="with --planted: bugs whose name contains this")
     parser.add_argument("-v", "--verbose", action="store_true", help="a line per seed")
     arguments = parser.parse_args(argv)
     if arguments.planted:

@@ -123,6 +123,24 @@ def _check_prefix(key: TopicPartition, history: History, present: set[bytes], mi
             raise Violation("lost acknowledged write", f"{send}, and no power was lost after {last:.3f}")
 
 
+def check_compacted(history: History, promises: Promises) -> None:
+    """Of a key at least the last acknowledged record stays."""
+    for key, log in history.final.items():
+        if key[0] not in promises.compacted or not promises.is_durable(key[0]):
+            continue
+        present = {seen.value for seen in log.everything}
+        latest: dict[bytes | None, Send] = {}
+        for send in sorted(history.acked(), key=lambda each: each.offset):
+            if send.partition == key:
+                latest[send.key] = send
+        for send in latest.values():
+            superseded = any(
+                history.sends[seen.value].key == send.key and seen.offset > send.offset for seen in log.everything
+            )
+            if send.value not in present and not superseded:
+                raise Violation("lost key", f"{send} was the last of its key {send.key!r}")
+
+
 def check_duplicates(history: History, promises: Promises) -> None:
     """An idempotent producer writes each record once."""
     for key, log in history.final.items():
@@ -348,6 +366,7 @@ CHECKERS: tuple[Checker, ...] = (
     check_invented,
     check_agreement,
     check_lost,
+    check_compacted,
     check_duplicates,
     check_send_order,
     check_poll_order,

@@ -99,8 +99,10 @@ async def settle(host: ClientHost, pending: Iterable[tuple[Send, Any]]) -> None:
             send.acked_at = host.world.now()
 
 
-async def produce(host: ClientHost, topic: str, partitions: int, pace_seconds: float = 0.4) -> None:
-    """An idempotent producer that sends bursts until the end, then waits for all of it."""
+async def produce(
+    host: ClientHost, topic: str, partitions: int, pace_seconds: float = 0.4, keys: int | None = None
+) -> None:
+    """An idempotent producer that sends bursts until the end, then waits for all of it. With few keys, if wanted."""
     world, rng = host.world, app_random(host)
     numbered = Numbered(host, rng)
     while not world.stopping:
@@ -119,7 +121,8 @@ async def produce(host: ClientHost, topic: str, partitions: int, pace_seconds: f
                     burst = []
                     for _ in range(rng.choice((1, 2, 3, 8))):
                         send = numbered.next(topic, rng.randrange(partitions))
-                        burst.append((send, await producer.send(topic, send.value, partition=send.partition[1])))
+                        send.key = None if keys is None else b"key %d" % rng.randrange(keys)
+                        burst.append((send, await producer.send(topic, send.value, send.key, partition=send.partition[1])))
                     waiting.append(asyncio.create_task(settle(host, burst)))
                     await asyncio.sleep(rng.expovariate(1 / pace_seconds))
                 await asyncio.gather(*waiting)
@@ -170,33 +173,31 @@ async def is_caught_up(consumer: Consumer, keys: Sequence[TopicPartition]) -> bo
 class Assignments:
     """Hears of what a group member is given and loses."""
 
-    __slots__ = ("_host", "_reader")
+    __slots__ = ("_consumer", "_group", "_host", "_reader")
 
-    def __init__(self, host: ClientHost, reader: Reader) -> None:
+    def __init__(self, host: ClientHost, reader: Reader, consumer: Consumer, group: str) -> None:
         self._host = host
         self._reader = reader
+        self._consumer = consumer
+        self._group = group
 
-    def _changed(self, partitions: set[TopicPartition]) -> None:
+    def _changed(self) -> None:
         self._reader.jumped.append(len(self._reader.seen))
 
     def on_partitions_assigned(self, partitions: set[TopicPartition]) -> None:
-        self._changed(partitions)
+        self._changed()
+        member = self._consumer.group_metadata()
+        held = frozenset((key.topic, key.partition) for key in self._consumer.assignment() | partitions)
+        self._host.world.history.owned.append(
+            Owned(self._host.world.now(), self._group, member.generation, member.member_id, held)
+        )
 
     def on_partitions_revoked(self, partitions: set[TopicPartition]) -> None:
-        self._changed(partitions)
+        self._changed()
 
     def on_partitions_lost(self, partitions: set[TopicPartition]) -> None:
         self._host.world.mark("partitions lost")
-        self._changed(partitions)
-
-
-def note_owned(host: ClientHost, consumer: Consumer, group: str) -> None:
-    member = consumer.group_metadata()
-    if member.generation >= 0:
-        partitions = frozenset((key.topic, key.partition) for key in consumer.assignment())
-        host.world.history.owned.append(
-            Owned(host.world.now(), group, member.generation, member.member_id, partitions)
-        )
+        self._changed()
 
 
 async def group_member(host: ClientHost, group: str, topic: str, partitions: int) -> None:
@@ -216,12 +217,11 @@ async def group_member(host: ClientHost, group: str, topic: str, partitions: int
         )  # fmt: skip
         try:
             async with Consumer(**options) as consumer:
-                consumer.subscribe([topic], listener=Assignments(host, reader))
+                consumer.subscribe([topic], listener=Assignments(host, reader, consumer, group))
                 until = world.now() + rng.uniform(6, 40)
                 while not finished and (world.now() < until or world.stopping):
                     records = await consumer.poll(rng.choice((200, 1000)), rng.choice((5, 500)))
                     note_seen(host, reader, records)
-                    note_owned(host, consumer, group)
                     if records and rng.random() < 0.8:
                         await commit(host, consumer, group)
                     if world.stopping:
@@ -402,12 +402,11 @@ async def read_process_write(host: ClientHost, group: str, source: str, target: 
             await consumer.start()
             await producer.start()
             await producer.initialize()
-            consumer.subscribe([source], listener=Assignments(host, reader))
+            consumer.subscribe([source], listener=Assignments(host, reader, consumer, group))
             until = world.now() + rng.uniform(8, 40)
             while not finished and (world.now() < until or world.stopping):
                 records = await consumer.poll(500, rng.choice((3, 50)))
                 note_seen(host, reader, records)
-                note_owned(host, consumer, group)
                 if records:
                     if not await process(host, consumer, producer, records, (group, target, partitions), numbered):
                         reader.jumped.append(len(reader.seen))

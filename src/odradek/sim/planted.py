@@ -1,0 +1,490 @@
+"""Bugs that are planted on purpose, one at a time, to prove that the search would find them.
+
+Each is a function put in the place of one of the product's for the duration of a run. Nothing of this is in the
+product: what is planted is planted from here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import importlib
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, Final, NamedTuple
+
+from odradek.sim.run import Outcome, run_seed
+from odradek.wire.errors import ErrorCode
+
+SEED_LIMIT: Final = 40
+"""Within so many seeds every planted bug has to be found."""
+
+
+class Planted(NamedTuple):
+    """A bug: its name, what it stands for, the profile in which it is searched, where it goes and what goes there."""
+
+    name: str
+    story: str
+    profile: str
+    target: str
+    make: Callable[[Any], Any]
+
+
+BUGS: Final[list[Planted]] = []
+
+
+def _bug(name: str, story: str, profile: str, target: str) -> Callable[[Callable[[Any], Any]], None]:
+    """Register what makes the wrong function from the right one; the target is `module:Class.attribute`."""
+
+    def register(make: Callable[[Any], Any]) -> None:
+        BUGS.append(Planted(name, story, profile, target, make))
+
+    return register
+
+
+@contextlib.contextmanager
+def planted(bug: Planted) -> Iterator[None]:
+    """Put the bug in, and take it out again."""
+    module, _, path = bug.target.partition(":")
+    owner: Any = importlib.import_module(module)
+    *parents, attribute = path.split(".")
+    for parent in parents:
+        owner = getattr(owner, parent)
+    right = owner.__dict__[attribute]
+    setattr(owner, attribute, bug.make(right))
+    try:
+        yield
+    finally:
+        setattr(owner, attribute, right)
+
+
+def _nothing(*_: Any, **__: Any) -> None:
+    return None
+
+
+# --- the log: producers ---
+
+
+@_bug("duplicate appended", "a repeated batch is written again instead of answered", "network",
+      "odradek.log.producer_state:ProducerStates._duplicate")  # fmt: skip
+def _(right: Any) -> Any:
+    return lambda self, entry, header: None
+
+
+@_bug("sequence off by one", "a gap of one in the sequence is accepted", "network",
+      "odradek.log.producer_state:ProducerStates.check")  # fmt: skip
+def _(right: Any) -> Any:
+    def check(self: Any, header: Any, *, from_client: bool) -> Any:
+        entry = self.producers.get(header[9])
+        if entry is not None and entry.batches and header[10] == entry.epoch and header[11] == entry.last_sequence:
+            return None
+        if entry is not None and entry.batches and header[11] + header[6] == entry.last_sequence:
+            return None
+        return right(self, header, from_client=from_client)
+
+    return check
+
+
+@_bug("duplicates unknown after restart", "the snapshot's producers are not loaded", "crash",
+      "odradek.log.producer_state:ProducerStates.load")  # fmt: skip
+def _(right: Any) -> Any:
+    return lambda self, data, now_ms: self.clear()
+
+
+@_bug("window lost at restart", "only the last batch of a producer is known after a restart, the client renumbers",
+      "crash", "odradek.client.sequences:Sequences.can_retry")  # fmt: skip
+def _(right: Any) -> Any:
+    def can_retry(self: Any, batch: Any, code: int, log_start_offset: int) -> bool:
+        if code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and not self.transactional:
+            self._to_renumber.add(batch.key)
+            return True
+        return bool(right(self, batch, code, log_start_offset))
+
+    return can_retry
+
+
+
+@_bug("open transactions forgotten", "after a restart nobody knows which transactions are open", "txn",
+      "odradek.log.producer_state:ProducerStates.load")  # fmt: skip
+def _(right: Any) -> Any:
+    def load(self: Any, data: bytes, now_ms: int) -> None:
+        right(self, data, now_ms)
+        self._ongoing.clear()
+
+    return load
+
+
+@_bug("zombies not fenced", "a batch of an older producer epoch is accepted", "txn",
+      "odradek.log.producer_state:ProducerStates._check_epoch")  # fmt: skip
+def _(right: Any) -> Any:
+    return _nothing
+
+
+@_bug("stable offset ignores open transactions", "the last stable offset is the high watermark", "txn",
+      "odradek.log.partition_log:PartitionLog.last_stable_offset")  # fmt: skip
+def _(right: Any) -> Any:
+    return lambda self, high_watermark: high_watermark
+
+
+@_bug("stable offset ignores the oldest transaction", "of several open transactions the newest holds readers back",
+      "txn", "odradek.log.producer_state:ProducerStates.first_unstable_offset")  # fmt: skip
+def _(right: Any) -> Any:
+    return property(lambda self: max(self._ongoing, default=None))
+
+
+@_bug("aborted transactions not indexed", "what was aborted is not noted for readers", "txn",
+      "odradek.log.segment:Segment.add_aborted")  # fmt: skip
+def _(right: Any) -> Any:
+    return _nothing
+
+
+@_bug("aborted transactions lost at restart", "recovery does not write the transaction index again", "txn",
+      "odradek.log.recovery:_replay_batch")  # fmt: skip
+def _(right: Any) -> Any:
+    def replay(segment: Any, at: Any, producers: Any) -> None:
+        keep, segment.__class__.add_aborted = segment.__class__.add_aborted, _nothing
+        try:
+            right(segment, at, producers)
+        finally:
+            segment.__class__.add_aborted = keep
+
+    return replay
+
+
+@_bug("aborted list short", "a fetch names only the first aborted transaction of its range", "txn",
+      "odradek.log.partition_log:PartitionLog.aborted_transactions")  # fmt: skip
+def _(right: Any) -> Any:
+    return lambda self, start_offset, upper_offset: right(self, start_offset, upper_offset)[:1]
+
+
+@_bug("marker not replayed", "recovery passes over transaction markers", "txn", "odradek.log.recovery:_replay_batch")
+def _(right: Any) -> Any:
+    def replay(segment: Any, at: Any, producers: Any) -> None:
+        if not at.header.is_control:
+            right(segment, at, producers)
+
+    return replay
+
+
+# --- the log: files ---
+
+
+@_bug("acknowledged before written", "one batch in forty is acknowledged and never written", "crash",
+      "odradek.log.partition_log:PartitionLog._write")  # fmt: skip
+def _(right: Any) -> Any:
+    def write(self: Any, segment: Any, data: memoryview) -> None:
+        if self.end_offset % 40 == 7 and not self.topic.startswith("__"):
+            data = memoryview(bytes(len(data)))
+        right(self, segment, data)
+
+    return write
+
+
+@_bug("flush not synced", "flush.messages is answered without a sync", "power", "odradek.log.flushing:FlushPlan.sync")
+def _(right: Any) -> Any:
+    return _nothing
+
+
+@_bug("directory not synced", "files are synced, the directory that names them is not", "power",
+      "odradek.sim.disk:SimulatedDisk.sync_directory")  # fmt: skip
+def _(right: Any) -> Any:
+    return _nothing
+
+
+@_bug("clean marker without sync", "a stop marks the logs as clean without syncing them", "power",
+      "odradek.log.directories:LogDirectories._close_log")  # fmt: skip
+def _(right: Any) -> Any:
+    async def close(self: Any, log: Any) -> None:
+        plan = log.prepare_close()
+        if plan is not None:
+            log.finish_flush(plan)
+
+    return close
+
+
+@_bug("recovery point too high", "a sync of the older segments counts for the whole log", "power",
+      "odradek.log.partition_log:PartitionLog.finish_flush")  # fmt: skip
+def _(right: Any) -> Any:
+    def finish(self: Any, plan: Any) -> None:
+        self.recovery_point = self.end_offset
+
+    return finish
+
+
+@_bug("crc not checked in recovery", "after a crash only the headers are looked at", "power",
+      "odradek.log.recovery:check_batch")  # fmt: skip
+def _(right: Any) -> Any:
+    return _nothing
+
+
+@_bug("torn end kept", "recovery leaves what it cannot read where it is", "power",
+      "odradek.sim.disk:SimulatedFile.truncate")  # fmt: skip
+def _(right: Any) -> Any:
+    def truncate(self: Any, size: int) -> None:
+        if size or not self.path.endswith(".log"):
+            right(self, size)
+
+    return truncate
+
+
+@_bug("recovery cuts too much", "the last whole batch before a crash is thrown away", "crash",
+      "odradek.log.recovery:_Loader._recover_segment")  # fmt: skip
+def _(right: Any) -> Any:
+    def recover(self: Any, segment: Any, recovery_point: int) -> bool:
+        last = None
+        for last in segment.scan(0):
+            pass
+        if last is not None and last.position and last.header.base_offset >= recovery_point:
+            segment.file().truncate(last.position)
+            segment.size = last.position
+        return bool(right(self, segment, recovery_point))
+
+    return recover
+
+
+@_bug("index past the batch", "an index entry points behind the batch that it names", "crash",
+      "odradek.log.indexes:OffsetIndex.append")  # fmt: skip
+def _(right: Any) -> Any:
+    return lambda self, last_offset, position: right(self, last_offset - 1, position)
+
+
+
+@_bug("crash not noticed", "every start is taken for one after a clean stop", "power",
+      "odradek.log.directories:LogDirectories._load_directory")  # fmt: skip
+def _(right: Any) -> Any:
+    def load(self: Any, directory: Any, cluster_id: str, node_id: int) -> None:
+        right(self, directory, cluster_id, node_id)
+        directory.unrecovered.clear()
+
+    return load
+
+
+@_bug("retention takes young segments", "a segment is as old as its first record", "crash",
+      "odradek.log.partition_log:PartitionLog._age_of")  # fmt: skip
+def _(right: Any) -> Any:
+    return lambda self, segment: right(self, segment) - 20_000
+
+
+@_bug("old topic's records come back", "a topic's directory is taken over by a new topic of its name", "store",
+      "odradek.log.directories:LogDirectories.delete")  # fmt: skip
+def _(right: Any) -> Any:
+    def delete(self: Any, topic: str, partition: int, delay_ms: int = 60_000) -> None:
+        directory = self._where.pop((topic, partition), None)
+        self._logs.pop((topic, partition), None)
+        if directory is not None:
+            directory.forget((topic, partition))
+            self._disk.remove(f"{directory.path}/{topic}-{partition}/partition.metadata")
+
+    return delete
+
+
+@_bug("compaction keeps the oldest", "of a key's records the first stays", "crash",
+      "odradek.log.cleaning:Compaction._note_keys")  # fmt: skip
+def _(right: Any) -> Any:
+    def note(self: Any, view: memoryview, header: Any, start: int) -> int:
+        before = dict(self._keys)
+        size = right(self, view, header, start)
+        self._keys.update(before)
+        return int(size)
+
+    return note
+
+
+# --- transactions ---
+
+
+@_bug("commits answered as aborts", "a commit writes abort markers to the second partition", "txn",
+      "odradek.broker.transaction_markers:MarkerWriter.write")  # fmt: skip
+def _(right: Any) -> Any:
+    def write(self: Any, marker: Any, settled: Any) -> None:
+        if marker.topic == "ledger" and marker.partition == 1:
+            marker = marker._replace(commit=False)
+        right(self, marker, settled)
+
+    return write
+
+
+@_bug("markers not resumed", "after a restart decided transactions get no markers", "txn",
+      "odradek.transactions.coordinator:TransactionCoordinator.loaded")  # fmt: skip
+def _(right: Any) -> Any:
+    return lambda self: []
+
+
+@_bug("transactions never time out", "the coordinator waits for ever for a dead producer", "txn",
+      "odradek.transactions.coordinator:TransactionCoordinator.next_deadline_ms")  # fmt: skip
+def _(right: Any) -> Any:
+    return _nothing
+
+
+@_bug("zombie's end accepted", "EndTxn does not look at the epoch", "txn",
+      "odradek.transactions.coordinator:TransactionCoordinator.end")  # fmt: skip
+def _(right: Any) -> Any:
+    def end(self: Any, request: Any, now_ms: int) -> Any:
+        transaction = self.transactions.get(request.transactional_id)
+        if transaction is not None:
+            request = request._replace(
+                producer_id=transaction.producer_id, producer_epoch=transaction.producer_epoch
+            )
+        return right(self, request, now_ms)
+
+    return end
+
+
+@_bug("epoch not bumped", "InitProducerId hands out the epoch that is in use", "txn",
+      "odradek.transactions.coordinator:_initialized")  # fmt: skip
+def _(right: Any) -> Any:
+    def initialized(request: Any, transaction: Any) -> Any:
+        epoch = max(0, transaction.producer_epoch - 1)
+        return right(request, transaction._replace(producer_epoch=epoch))
+
+    return initialized
+
+
+@_bug("producer ids twice", "after a restart the same block of producer ids is handed out", "crash",
+      "odradek.broker.controller_runtime:ControllerRuntime._next_producer_id_block")  # fmt: skip
+def _(right: Any) -> Any:
+    async def block(self: Any) -> range:
+        await right(self)
+        return range(1000)
+
+    return block
+
+
+# --- groups ---
+
+
+@_bug("offset commit not stored", "one offset commit in ten is answered and not written", "crash",
+      "odradek.groups.offsets:Offsets.apply")  # fmt: skip
+def _(right: Any) -> Any:
+    def apply(self: Any, record: Any, record_offset: int, producer_id: int = -1) -> None:
+        if record_offset % 10 != 3:
+            right(self, record, record_offset, producer_id)
+
+    return apply
+
+
+@_bug("offsets lost at reload", "the offsets log is read from its last segment only", "crash",
+      "odradek.broker.group_shard:GroupShard._replay_batch")  # fmt: skip
+def _(right: Any) -> Any:
+    def replay(self: Any, header: Any, records: Any) -> None:
+        if header.base_offset >= self._partition.log.active_base_offset:
+            right(self, header, records)
+
+    return replay
+
+
+@_bug("pending offsets visible", "offsets of a transaction count before it is committed", "all",
+      "odradek.groups.offsets:Offsets.apply")  # fmt: skip
+def _(right: Any) -> Any:
+    return lambda self, record, record_offset, producer_id=-1: right(self, record, record_offset)
+
+
+@_bug("aborted offsets kept", "an abort marker makes a transaction's offsets valid", "all",
+      "odradek.groups.offsets:Offsets.end_transaction")  # fmt: skip
+def _(right: Any) -> Any:
+    return lambda self, producer_id, *, committed: right(self, producer_id, committed=True)
+
+
+@_bug("pending offsets dropped", "a commit marker does not make a transaction's offsets valid", "all",
+      "odradek.groups.offsets:Offsets.end_transaction")  # fmt: skip
+def _(right: Any) -> Any:
+    return lambda self, producer_id, *, committed: right(self, producer_id, committed=False)
+
+
+@_bug("unstable offsets answered", "a fetch of offsets does not wait for open transactions", "all",
+      "odradek.groups.offsets:Offsets.fetch")  # fmt: skip
+def _(right: Any) -> Any:
+    return lambda self, group_id, topic, partitions, *, stable: right(self, group_id, topic, partitions, stable=False)
+
+
+@_bug("generation not bumped", "a rebalance keeps the generation", "network",
+      "odradek.groups.classic:ClassicGroup.begin_generation")  # fmt: skip
+def _(right: Any) -> Any:
+    def begin(self: Any, now_ms: int) -> None:
+        right(self, now_ms)
+        self.generation_id = max(1, self.generation_id - 1)
+
+    return begin
+
+
+@_bug("stale commits accepted", "offset commits are not checked for member and generation", "network",
+      "odradek.groups.classic:ClassicGroup.check_commit")  # fmt: skip
+def _(right: Any) -> Any:
+    return _nothing
+
+
+@_bug("sessions never expire", "dead members stay in the group", "network",
+      "odradek.groups.rebalance:Rebalances._schedule_session")  # fmt: skip
+def _(right: Any) -> Any:
+    return _nothing
+
+
+# --- network and clients ---
+
+
+@_bug("answers overtake", "answers leave a connection as they are ready, not in the order of requests", "network",
+      "odradek.broker.connection:Connection._release")  # fmt: skip
+def _(right: Any) -> Any:
+    def release(self: Any) -> None:
+        for pending in [each for each in self._order if each.ready]:
+            self._order.remove(pending)
+            self._out.extend(reversed(pending.parts or []))
+
+    return release
+
+
+@_bug("client forgets in-flight order", "a producer sends any batch again, not the oldest first", "network",
+      "odradek.client.sequences:Sequences.may_send")  # fmt: skip
+def _(right: Any) -> Any:
+    return lambda self, batch: self.identity.valid
+
+
+@_bug("client renumbers on every retry", "a batch that is sent again gets new sequence numbers", "network",
+      "odradek.client.sender:Sender._landed")  # fmt: skip
+def _(right: Any) -> Any:
+    def landed(self: Any, batch: Any) -> None:
+        right(self, batch)
+        if self.sequences is not None and not self.sequences.transactional and not batch.done and batch.attempts > 1:
+            self.sequences._to_renumber.add(batch.key)
+
+    return landed
+
+
+
+class Hunt(NamedTuple):
+    bug: Planted
+    seeds: int
+    outcome: Outcome | None
+    seconds: float
+
+
+def search(bug: Planted, limit: int = SEED_LIMIT) -> Hunt:
+    """Seeds from 1 on until the bug is found or the limit is reached."""
+    started = time.monotonic()
+    with planted(bug):
+        for seed in range(1, limit + 1):
+            outcome = run_seed(seed, bug.profile)
+            if outcome.violation:
+                return Hunt(bug, seed, outcome, time.monotonic() - started)
+    return Hunt(bug, limit, None, time.monotonic() - started)
+
+
+def hunt(arguments: argparse.Namespace) -> int:
+    """Search every bug; prints a table for docs/RELIABILITY.md. 1 if one was not found."""
+    missed = []
+    print("| planted bug | what it does | profile | seeds | found as |\n|---|---|---|---|---|")
+    for bug in BUGS:
+        if arguments.only and arguments.only not in bug.name:
+            continue
+        found = search(bug)
+        if found.outcome is None:
+            missed.append(bug.name)
+            print(f"| {bug.name} | {bug.story} | {bug.profile} | **not within {found.seeds}** | |", flush=True)
+        else:
+            print(
+                f"| {bug.name} | {bug.story} | {bug.profile} | {found.seeds} | {found.outcome.violation} |", flush=True
+            )
+            if arguments.verbose:
+                print(f"    {found.outcome.story[:300]}")
+    print(f"\n{len(BUGS)} planted, {len(missed)} missed" + (": " + ", ".join(missed) if missed else ""))
+    return 1 if missed else 0
