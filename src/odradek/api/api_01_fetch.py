@@ -68,9 +68,13 @@ def handle(request: FetchRequest, context: RequestContext) -> list[Part] | Await
     def attempt(time_is_up: bool) -> int:
         if future.done():
             return 0
-        still = reader.attempt(time_is_up)
-        if not still:
-            future.set_result(reader.answer())
+        try:
+            still = reader.attempt(time_is_up)
+            if not still:
+                future.set_result(reader.answer())
+        except Exception as error:  # noqa: BLE001 - it is this fetch's, and not that of the producer that woke it
+            future.set_exception(error)
+            return 0
         return still
 
     waiting = DelayedRead(reader.partitions, lacking, attempt)

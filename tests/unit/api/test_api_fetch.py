@@ -1,0 +1,89 @@
+"""A fetch that waits: what wakes it, and who pays when it fails."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from odradek.api import api_01_fetch
+from odradek.api.context import RequestContext
+from odradek.metadata.image import PartitionState
+from odradek.ports.disk import FileRange, SystemDisk
+from odradek.ports.randomness import SeededRandom
+from odradek.quotas.client_quotas import ClientQuotas
+from odradek.replication.fetch_sessions import FetchSessions
+from odradek.replication.partition import Partition
+from odradek.wire.fetch import FetchRequest
+from odradek.wire.messages.fetch import FetchRequest as FetchMessage
+from odradek.wire.messages.fetch import FetchRequestPartition, FetchRequestTopic
+from tests.unit.log.support import NOW, StandingClock, batch, open_log
+
+
+def request(min_bytes: int = 1) -> FetchRequest:
+    wanted = FetchRequestTopic("topic", partitions=[FetchRequestPartition(0, partition_max_bytes=1 << 20)])
+    message = FetchMessage(
+        max_wait_ms=60_000, min_bytes=min_bytes, max_bytes=1 << 20, session_epoch=-1, topics=[wanted]
+    )
+    out = bytearray()
+    message.encode(out, 12)
+    return api_01_fetch.decode_request(memoryview(out), 0, 12)[0]
+
+
+def leader_of(tmp_path: Path) -> Partition:
+    partition = Partition("topic", b"t" * 16, 0, 1, open_log(tmp_path))
+    partition.apply_state(PartitionState(1, 0, (1,), (1,)))
+    return partition
+
+
+def context_of(find: Callable[[], Partition]) -> Any:
+    services = SimpleNamespace(
+        partitions=SimpleNamespace(require=lambda *_: find()),
+        config=SimpleNamespace(number=lambda _: 1 << 30),
+        quotas=ClientQuotas(11, 1),
+        fetch_sessions=FetchSessions(0, SeededRandom("")),
+        clock=StandingClock(),
+        disk=SystemDisk(),
+    )
+    return RequestContext(services, 12, 1, "client", SimpleNamespace())  # type: ignore[arg-type]
+
+
+def test_a_fetch_is_woken_when_enough_has_been_appended(tmp_path: Path) -> None:
+    partition = leader_of(tmp_path)
+    size = len(batch())
+
+    async def scenario() -> None:
+        waiting = api_01_fetch.handle(request(min_bytes=size + 1), context_of(lambda: partition))
+        assert isinstance(waiting, asyncio.Future)
+        partition.append(batch(), now_ms=NOW)
+        assert not waiting.done()
+        partition.append(batch(), now_ms=NOW)
+        (found,) = [part for part in await waiting if isinstance(part, FileRange)]
+        assert found.size == 2 * size
+
+    asyncio.run(scenario())
+
+
+def test_a_mistake_in_a_fetch_is_not_told_to_the_producer_that_woke_it(tmp_path: Path) -> None:
+    partition = leader_of(tmp_path)
+    broken = False
+
+    def find() -> Partition:
+        if broken:
+            raise ZeroDivisionError
+        return partition
+
+    async def scenario() -> None:
+        nonlocal broken
+        waiting = api_01_fetch.handle(request(), context_of(find))
+        assert isinstance(waiting, asyncio.Future)
+        broken = True
+        assert partition.append(batch(), now_ms=NOW).first_offset == 0
+        with pytest.raises(ZeroDivisionError):
+            await waiting
+
+    asyncio.run(scenario())
