@@ -26,9 +26,10 @@ CASES = {
     "synchronous": "round trips of 100-byte records, one at a time",
     "end_to_end": "open-loop latency at 10,000 x 1 KB/s, acks=all",
     "transactions": "transactions of 1, 10 and 100 records one after the other, and read_committed consumption",
+    "groups": "rebalances of 2, 50 and 500 members of both protocols, and offset commits per second",
     "spark": "rows per second through Spark: our data source beside the official connector (not run unless named)",
 }
-DEFAULT = ("throughput", "one_record", "synchronous", "end_to_end", "transactions")
+DEFAULT = ("throughput", "one_record", "synchronous", "end_to_end", "transactions", "groups")
 IDLE_SECONDS = 2.0
 Figures = dict[str, dict[str, list[float]]]
 

@@ -54,6 +54,13 @@ METRICS = {
             )
         ),
         Metric("consume committed", "MB/s", True),
+        *(
+            Metric(f"rebalance {size} {protocol}", "s", False, 1.0)
+            for protocol in ("classic", "consumer")
+            for size in (2, 50, 500)
+        ),
+        Metric("offset commits", "1/s", True, 3.0),
+        Metric("CPU per offset commit", "µs", False),
         Metric("memory loaded", "MB", False, 0.12),
         Metric("spark read, odradek", "rows/s", True, None, 800_000),
         Metric("spark read, official", "rows/s", True),
