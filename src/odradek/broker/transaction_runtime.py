@@ -11,7 +11,7 @@ from odradek.broker.producer_ids import ProducerIds
 from odradek.broker.transaction_markers import LocalMarkers, MarkerWriter, TransactionListener
 from odradek.broker.transaction_shard import Decide, TransactionShard
 from odradek.groups.placement import partition_for_group
-from odradek.metadata.features import TRANSACTION_VERSION, finalized
+from odradek.metadata.features import TRANSACTION_VERSION, level_in_force
 from odradek.metadata.image import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, ClusterImage
 from odradek.replication.partition import Partition
 from odradek.transactions.connections import NewestConnections, StaleConnection
@@ -109,7 +109,7 @@ class TransactionRuntime:
         self._commits = NewestConnections(_REMEMBERED_COMMITTERS)
 
     def _transaction_version(self) -> int:
-        return finalized(self._image()).levels.get(TRANSACTION_VERSION, TV_0)
+        return level_in_force(self._image(), TRANSACTION_VERSION)
 
     def _exists(self, topic: str, index: int) -> bool:
         return self._image().partition(topic, index) is not None

@@ -25,6 +25,8 @@ GROUP_VERSION: Final = "group.version"
 # Levels that say what KRaft's own log may hold (metadata.version, kraft.version) have no meaning here and are left out.
 FEATURES: Final = (Feature(GROUP_VERSION, 0, 1, 1), Feature(TRANSACTION_VERSION, 0, 2, 2))
 
+_INITIAL: Final = {feature.name: feature.initial for feature in FEATURES}
+
 
 class Finalized(NamedTuple):
     """The levels in force, those of level 0 left out as in Kafka; `epoch` grows with every change of one."""
@@ -37,3 +39,10 @@ def finalized(image: ClusterImage) -> Finalized:
     chosen = image.features or {}
     levels = {feature.name: chosen.get(feature.name, feature.initial) for feature in FEATURES}
     return Finalized(image.features_epoch + 1, {name: level for name, level in levels.items() if level > 0})
+
+
+def level_in_force(image: ClusterImage, name: str) -> int:
+    """What `finalized` says of one feature; 0 where it says nothing."""
+    if image.features and name in image.features:
+        return image.features[name]
+    return _INITIAL.get(name, 0)

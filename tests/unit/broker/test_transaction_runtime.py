@@ -33,6 +33,11 @@ def running(test: Callable[[Path], Awaitable[None]]) -> Callable[[Path], None]:
     return run
 
 
+async def turn() -> None:
+    """Let the event loop run what waits for its turn."""
+    await asyncio.sleep(0)
+
+
 async def until(condition: Callable[[], bool]) -> None:
     """Let the loop turn until the condition holds."""
     for _ in range(10_000):
@@ -60,9 +65,11 @@ async def test_a_transaction_from_begin_to_end(tmp_path: Path) -> None:
     producer = await broker.producer()
     assert broker.add(producer, (TOPIC, 0), (OFFSETS, 0)).result() is E.NONE
     answer = broker.end(producer)
-    # One broker: everything is there at once, and nobody waits.
+    # One broker: nobody waits, and the markers follow when the answer has left.
     assert answer.done()
     assert answer.result() == ProducerResult(E.NONE)
+    assert broker.shown() == "PrepareCommit"
+    await turn()
     assert broker.shown() == "CompleteCommit"
     assert markers_in(broker.partitions[TOPIC, 0]) == [(*producer, True)]
     assert markers_in(broker.partitions[TOPIC, 1]) == []
@@ -84,6 +91,7 @@ async def test_answers_and_markers_wait_for_the_followers(tmp_path: Path) -> Non
     broker.commit_all(broker.state)
     assert await adding is E.NONE
     assert (await ending).error is E.NONE
+    await turn()
     assert markers_in(broker.partitions[TOPIC, 0]) == [(*producer, True)]
     assert broker.shown() == "CompleteCommit"
     broker.stop()
@@ -97,6 +105,7 @@ async def test_completion_waits_for_the_followers_of_the_topic(tmp_path: Path) -
     broker.set_followers(topic, 2)
     await broker.add(producer, (TOPIC, 0))
     await broker.end(producer)
+    await turn()
     assert broker.shown() == "PrepareCommit"
     assert (await broker.add(producer, (TOPIC, 1))) is E.CONCURRENT_TRANSACTIONS
     broker.commit_all(topic)
@@ -114,6 +123,7 @@ async def test_a_client_that_waits_too_long_is_told_and_the_transaction_ends_all
         await broker.end(producer)
     assert failed.value.code is E.COORDINATOR_NOT_AVAILABLE
     broker.commit_all(broker.state)
+    await turn()
     assert markers_in(broker.partitions[TOPIC, 0]) == [(*producer, True)]
     broker.stop()
 
@@ -130,6 +140,7 @@ async def test_a_refused_append_changes_nothing(tmp_path: Path) -> None:
     assert broker.shown() == "Ongoing"
     broker.state.leader = 1
     assert (await broker.end(producer, commit=False)).error is E.NONE
+    await turn()
     assert broker.shown() == "CompleteAbort"
     broker.stop()
 
@@ -142,6 +153,7 @@ async def test_a_marker_that_is_refused_is_tried_again(tmp_path: Path) -> None:
     topic = broker.partitions[TOPIC, 1]
     topic.leader = 2
     assert (await broker.end(producer)).error is E.NONE
+    await turn()
     assert broker.shown() == "PrepareCommit"
     topic.leader = 1
     await until(lambda: broker.shown() == "CompleteCommit")
@@ -157,6 +169,7 @@ async def test_a_deleted_topic_needs_no_marker(tmp_path: Path) -> None:
     broker.partitions.pop((TOPIC, 0)).log.close()
     broker.image = broker.image.without_topics([TOPIC])
     await broker.end(producer)
+    await turn()
     assert broker.shown() == "CompleteCommit"
     broker.stop()
 
@@ -169,6 +182,7 @@ async def test_a_newer_epoch_in_the_partition_leaves_the_end_to_others(tmp_path:
     marker = PartitionMarker(TOPIC, 0, producer[0], 9, False, 0, 0)
     await broker.runtime.write_marker(marker)
     await broker.end(producer)
+    await turn()
     assert broker.shown() == "PrepareCommit"
     assert markers_in(broker.partitions[TOPIC, 0]) == [(producer[0], 9, False)]
     broker.stop()
@@ -181,6 +195,7 @@ async def test_a_completion_that_the_log_refuses_is_tried_again(tmp_path: Path) 
     await broker.add(producer, (TOPIC, 0))
     broker.set_followers(broker.partitions[TOPIC, 0], 2)
     await broker.end(producer)
+    await turn()
     broker.state.leader = 2
     broker.commit_all(broker.partitions[TOPIC, 0])
     assert broker.shown() == "PrepareCommit"
@@ -346,6 +361,7 @@ async def test_requests_of_an_abandoned_connection_count_no_more(tmp_path: Path)
     producer = await broker.producer()
     await broker.add(producer, (TOPIC, 0), connection=1)
     await broker.end(producer, connection=2)
+    await turn()
     await broker.add(producer, (TOPIC, 0), connection=2)
     with pytest.raises(StaleConnection):
         broker.end(producer, connection=1)

@@ -8,7 +8,7 @@ import pytest
 
 from odradek.controller.features import FeatureUpdate, update_features
 from odradek.metadata.changes import load_image
-from odradek.metadata.features import finalized
+from odradek.metadata.features import finalized, level_in_force
 from odradek.metadata.image import ClusterImage
 from odradek.metadata.memory_store import MemoryStore
 from odradek.wire.errors import ErrorCode
@@ -54,6 +54,7 @@ def test_levels_go_down_and_up_and_outlast_a_restart() -> None:
             assert finalized(loaded) == finalized(image)
             assert finalized(image).epoch == before + 1
             assert finalized(image).levels.get(TRANSACTIONS, 0) == level
+            assert level_in_force(image, TRANSACTIONS) == level
         upgrade_below = update_features(image, [FeatureUpdate(TRANSACTIONS, 2, SAFE)])
         assert upgrade_below.image is image
         assert upgrade_below.replies[0].failure is None, "it stays as it is"
