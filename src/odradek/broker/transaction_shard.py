@@ -190,7 +190,7 @@ class TransactionShard:
                 answer.set_result(outcome.reply)
         for markers in outcome.markers:
             if answer is not None and outcome.reply.error is ErrorCode.NONE:
-                # The answer leaves first; what the client asks for after it finds the transaction complete all the same.
+                # The answer leaves first; what the client asks for next finds the transaction complete all the same.
                 # Who is told to come again (InitProducerId) is helped more by having it complete at once.
                 self._loop.call_soon(self._send, markers)
             else:
