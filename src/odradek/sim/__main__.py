@@ -43,7 +43,10 @@ class Totals:
 
     def report(self) -> None:
         real = max(1e-9, time.monotonic() - self.started)
-        print(f"\n{self.seeds} seeds, {len(self.failed)} failed, in {real:.0f} s: {self.seeds / real:.2f} seeds/s,", end=" ")
+        print(
+            f"\n{self.seeds} seeds, {len(self.failed)} failed, in {real:.0f} s: {self.seeds / real:.2f} seeds/s,",
+            end=" ",
+        )
         print(f"{self.simulated / 3600 / (real / 60):.2f} simulated hours per minute")
         print(f"processor: {self.simulated / max(1e-9, self.cpu):.0f} simulated seconds per second of CPU")
         print("records acked {acked}, records read {read}, transactions ended {transactions}".format_map(self.counts))

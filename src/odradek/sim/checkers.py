@@ -273,9 +273,7 @@ def check_exactly_once(history: History, promises: Promises) -> None:
             continue
         for seen in history.final[key].committed:
             if seen.offset < offset and not outputs.get(seen.value):
-                raise Violation(
-                    "never processed", f"{group} committed {offset} of {_at(key)}, nothing came of {seen}"
-                )
+                raise Violation("never processed", f"{group} committed {offset} of {_at(key)}, nothing came of {seen}")
 
 
 def check_group_offsets(history: History, promises: Promises) -> None:

@@ -59,7 +59,8 @@ class Send:
         at = f"@{self.offset}" if self.offset >= 0 else ""
         inside = f" in {self.transaction}" if self.transaction else ""
         acked = f", acked {self.acked_at:.3f}" if self.acked_at is not None else ""
-        return f"{self.value.decode()} ({self.producer} -> {where}{at} {self.state}, sent {self.sent_at:.3f}{acked}{inside})"
+        name = self.value.decode().rpartition(":")[0]
+        return f"{name} ({where}{at} {self.state}, sent {self.sent_at:.3f}{acked}{inside})"
 
 
 class Seen(NamedTuple):
@@ -68,6 +69,9 @@ class Seen(NamedTuple):
     partition: TopicPartition
     offset: int
     value: bytes
+
+    def __str__(self) -> str:
+        return f"{self.value.decode('utf-8', 'replace')[:40]} at {self.partition[0]}-{self.partition[1]} {self.offset}"
 
 
 @dataclass(slots=True, eq=False)

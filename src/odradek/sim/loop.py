@@ -93,22 +93,24 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
     def time(self) -> float:
         return self._now
 
-    def call_soon(self, callback: Any, *args: Any, context: contextvars.Context | None = None) -> asyncio.Handle:
+    def call_soon(  # type: ignore[override]
+        self, callback: Any, *args: Any, context: contextvars.Context | None = None
+    ) -> asyncio.Handle:
         handle = asyncio.Handle(callback, args, self, context)
         self._enqueue(handle)
         return handle
 
-    def call_soon_threadsafe(
+    def call_soon_threadsafe(  # type: ignore[override]
         self, callback: Any, *args: Any, context: contextvars.Context | None = None
     ) -> asyncio.Handle:
         return self.call_soon(callback, *args, context=context)
 
-    def call_later(
+    def call_later(  # type: ignore[override]
         self, delay: float, callback: Any, *args: Any, context: contextvars.Context | None = None
     ) -> asyncio.TimerHandle:
         return self.call_at(self._now + max(0.0, delay), callback, *args, context=context)
 
-    def call_at(
+    def call_at(  # type: ignore[override]
         self, when: float, callback: Any, *args: Any, context: contextvars.Context | None = None
     ) -> asyncio.TimerHandle:
         timer = asyncio.TimerHandle(when, callback, args, self, context)
@@ -187,7 +189,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
 
     def step(self) -> None:
         sequence, handle = self._next()
-        if handle._cancelled:  # type: ignore[attr-defined]
+        if handle._cancelled:
             return
         process = handle._context.get(PROCESS)  # type: ignore[attr-defined]
         if process is not None:
@@ -244,7 +246,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
             for task in asyncio.all_tasks(self):
                 task._log_destroy_pending = False  # type: ignore[attr-defined]
                 try:
-                    task.get_coro().close()  # type: ignore[union-attr]
+                    task.get_coro().close()
                 except (Exception, asyncio.CancelledError):  # noqa: BLE001 - a dead process may say what it likes
                     continue
         finally:

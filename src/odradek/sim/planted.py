@@ -9,12 +9,13 @@ from __future__ import annotations
 import argparse
 import contextlib
 import importlib
-import time
+import multiprocessing
+from collections import deque
 from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from typing import Any, Final, NamedTuple
 
-from odradek.sim.run import Outcome, run_seed
-from odradek.wire.errors import ErrorCode
+from odradek.sim.run import run_seed
 
 SEED_LIMIT: Final = 40
 """Within so many seeds every planted bug has to be found."""
@@ -89,19 +90,6 @@ def _(right: Any) -> Any:
       "odradek.log.producer_state:ProducerStates.load")  # fmt: skip
 def _(right: Any) -> Any:
     return lambda self, data, now_ms: self.clear()
-
-
-@_bug("window lost at restart", "only the last batch of a producer is known after a restart, the client renumbers",
-      "crash", "odradek.client.sequences:Sequences.can_retry")  # fmt: skip
-def _(right: Any) -> Any:
-    def can_retry(self: Any, batch: Any, code: int, log_start_offset: int) -> bool:
-        if code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and not self.transactional:
-            self._to_renumber.add(batch.key)
-            return True
-        return bool(right(self, batch, code, log_start_offset))
-
-    return can_retry
-
 
 
 @_bug("open transactions forgotten", "after a restart nobody knows which transactions are open", "txn",
@@ -231,9 +219,7 @@ def _(right: Any) -> Any:
       "odradek.log.recovery:_Loader._recover_segment")  # fmt: skip
 def _(right: Any) -> Any:
     def recover(self: Any, segment: Any, recovery_point: int) -> bool:
-        last = None
-        for last in segment.scan(0):
-            pass
+        last = next(iter(deque(segment.scan(0), maxlen=1)), None)
         if last is not None and last.position and last.header.base_offset >= recovery_point:
             segment.file().truncate(last.position)
             segment.size = last.position
@@ -246,7 +232,6 @@ def _(right: Any) -> Any:
       "odradek.log.indexes:OffsetIndex.append")  # fmt: skip
 def _(right: Any) -> Any:
     return lambda self, last_offset, position: right(self, last_offset - 1, position)
-
 
 
 @_bug("crash not noticed", "every start is taken for one after a clean stop", "power",
@@ -322,9 +307,7 @@ def _(right: Any) -> Any:
     def end(self: Any, request: Any, now_ms: int) -> Any:
         transaction = self.transactions.get(request.transactional_id)
         if transaction is not None:
-            request = request._replace(
-                producer_id=transaction.producer_id, producer_epoch=transaction.producer_epoch
-            )
+            request = request._replace(producer_id=transaction.producer_id, producer_epoch=transaction.producer_epoch)
         return right(self, request, now_ms)
 
     return end
@@ -450,41 +433,42 @@ def _(right: Any) -> Any:
     return landed
 
 
-
 class Hunt(NamedTuple):
-    bug: Planted
+    """How a search went; no violation means that the bug was not found."""
+
+    bug: str
     seeds: int
-    outcome: Outcome | None
-    seconds: float
+    violation: str
+    story: str
 
 
 def search(bug: Planted, limit: int = SEED_LIMIT) -> Hunt:
     """Seeds from 1 on until the bug is found or the limit is reached."""
-    started = time.monotonic()
     with planted(bug):
         for seed in range(1, limit + 1):
             outcome = run_seed(seed, bug.profile)
             if outcome.violation:
-                return Hunt(bug, seed, outcome, time.monotonic() - started)
-    return Hunt(bug, limit, None, time.monotonic() - started)
+                return Hunt(bug.name, seed, outcome.violation, outcome.story)
+    return Hunt(bug.name, limit, "", "")
+
+
+def _search_by_name(name: str) -> Hunt:
+    return search(next(bug for bug in BUGS if bug.name == name))
 
 
 def hunt(arguments: argparse.Namespace) -> int:
     """Search every bug; prints a table for docs/RELIABILITY.md. 1 if one was not found."""
+    wanted = [bug for bug in BUGS if arguments.only in bug.name]
     missed = []
-    print("| planted bug | what it does | profile | seeds | found as |\n|---|---|---|---|---|")
-    for bug in BUGS:
-        if arguments.only and arguments.only not in bug.name:
-            continue
-        found = search(bug)
-        if found.outcome is None:
-            missed.append(bug.name)
-            print(f"| {bug.name} | {bug.story} | {bug.profile} | **not within {found.seeds}** | |", flush=True)
-        else:
-            print(
-                f"| {bug.name} | {bug.story} | {bug.profile} | {found.seeds} | {found.outcome.violation} |", flush=True
-            )
-            if arguments.verbose:
-                print(f"    {found.outcome.story[:300]}")
-    print(f"\n{len(BUGS)} planted, {len(missed)} missed" + (": " + ", ".join(missed) if missed else ""))
+    print("| planted bug | what it does | profile | seeds | found as |\n|---|---|---|---|---|", flush=True)
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(arguments.jobs, context) as pool:
+        for bug, found in zip(wanted, pool.map(_search_by_name, [bug.name for bug in wanted]), strict=True):
+            seeds = str(found.seeds) if found.violation else f"**not within {found.seeds}**"
+            print(f"| {bug.name} | {bug.story} | {bug.profile} | {seeds} | {found.violation} |", flush=True)
+            if arguments.verbose and found.violation:
+                print(f"    {found.story[:300]}", flush=True)
+            if not found.violation:
+                missed.append(bug.name)
+    print(f"\n{len(wanted)} planted, {len(missed)} missed" + (": " + ", ".join(missed) if missed else ""))
     return 1 if missed else 0

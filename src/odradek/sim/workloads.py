@@ -105,7 +105,7 @@ async def produce(
     """An idempotent producer that sends bursts until the end, then waits for all of it. With few keys, if wanted."""
     world, rng = host.world, app_random(host)
     numbered = Numbered(host, rng)
-    while not world.stopping:
+    while not world.is_stopping():
         options = host.options(
             **PRODUCER_OPTIONS,
             linger_ms=rng.choice((0, 5, 50)),
@@ -117,12 +117,14 @@ async def produce(
         try:
             async with Producer(clock=host.clock, **options) as producer:
                 until = world.now() + rng.uniform(4, 40)
-                while not world.stopping and world.now() < until:
+                while not world.is_stopping() and world.now() < until:
                     burst = []
                     for _ in range(rng.choice((1, 2, 3, 8))):
                         send = numbered.next(topic, rng.randrange(partitions))
                         send.key = None if keys is None else b"key %d" % rng.randrange(keys)
-                        burst.append((send, await producer.send(topic, send.value, send.key, partition=send.partition[1])))
+                        burst.append(
+                            (send, await producer.send(topic, send.value, send.key, partition=send.partition[1]))
+                        )
                     waiting.append(asyncio.create_task(settle(host, burst)))
                     await asyncio.sleep(rng.expovariate(1 / pace_seconds))
                 await asyncio.gather(*waiting)
@@ -146,7 +148,7 @@ async def consume(host: ClientHost, topic: str, partitions: int, isolation: str)
                 until = world.now() + rng.uniform(5, 40)
                 while world.now() < until and not caught_up:
                     note_seen(host, reader, await consumer.poll(rng.choice((100, 1000)), rng.choice((1, 50, 500))))
-                    if world.stopping:
+                    if world.is_stopping():
                         caught_up = await is_caught_up(consumer, keys)
                     if rng.random() < 0.2:
                         await asyncio.sleep(rng.uniform(0, 1.5))
@@ -219,12 +221,12 @@ async def group_member(host: ClientHost, group: str, topic: str, partitions: int
             async with Consumer(**options) as consumer:
                 consumer.subscribe([topic], listener=Assignments(host, reader, consumer, group))
                 until = world.now() + rng.uniform(6, 40)
-                while not finished and (world.now() < until or world.stopping):
+                while not finished and (world.now() < until or world.is_stopping()):
                     records = await consumer.poll(rng.choice((200, 1000)), rng.choice((5, 500)))
                     note_seen(host, reader, records)
                     if records and rng.random() < 0.8:
                         await commit(host, consumer, group)
-                    if world.stopping:
+                    if world.is_stopping():
                         finished = await is_consumed(host, consumer, group, keys)
         except FAILURES as error:
             note_failure(host, f"member of {group}", error)
@@ -248,7 +250,14 @@ async def commit(host: ClientHost, consumer: Consumer, group: str) -> None:
     for key, offset in offsets.items():
         world.history.commits.append(
             Committed(
-                asked, world.now(), group, (key.topic, key.partition), offset, member.member_id, member.generation, state
+                asked,
+                world.now(),
+                group,
+                (key.topic, key.partition),
+                offset,
+                member.member_id,
+                member.generation,
+                state,
             )
         )
 
@@ -281,7 +290,7 @@ async def transact(host: ClientHost, topics: dict[str, int], transactional_id: s
     """Transactions over several partitions: committed, aborted, left open."""
     world, rng = host.world, app_random(host)
     numbered = Numbered(host, rng)
-    while not world.stopping:
+    while not world.is_stopping():
         numbered.renew()
         options = host.options(
             **PRODUCER_OPTIONS, transactional_id=transactional_id, linger_ms=rng.choice((0, 20)),
@@ -292,7 +301,7 @@ async def transact(host: ClientHost, topics: dict[str, int], transactional_id: s
             await producer.start()
             await producer.initialize()
             until = world.now() + rng.uniform(5, 40)
-            while not world.stopping and world.now() < until:
+            while not world.is_stopping() and world.now() < until:
                 await one_transaction(host, producer, numbered, topics, rng)
                 await asyncio.sleep(rng.expovariate(4.0))
         except FAILURES as error:
@@ -344,16 +353,14 @@ def begin(host: ClientHost, producer: TransactionalProducer, name: str) -> Trans
     return transaction
 
 
-async def end(
-    host: ClientHost, producer: TransactionalProducer, transaction: Transaction, *, committed: bool
-) -> None:
+async def end(host: ClientHost, producer: TransactionalProducer, transaction: Transaction, *, committed: bool) -> None:
     """Commit or abort, again while the outcome is open; a refused commit is aborted."""
     world = host.world
     if committed:
         transaction.commit_asked_at = world.now()
         try:
             await ask_again(host, producer.commit)
-        except (ProducerFenced, *FAILURES) as error:
+        except FAILURES as error:
             note_failure(host, "commit of a transaction", error)
             if producer.state not in (State.ABORTABLE, State.IN_TRANSACTION):
                 transaction.state = UNKNOWN
@@ -372,7 +379,7 @@ async def ask_again(host: ClientHost, call: Any) -> None:
         try:
             await call()
         except ClientError as error:
-            if attempt == 5 or not isinstance(error, TimeoutError) or isinstance(error, ProducerFenced):
+            if attempt == 5 or not isinstance(error, TimeoutError):
                 raise
             host.world.mark("end of a transaction asked again")
         else:
@@ -404,13 +411,13 @@ async def read_process_write(host: ClientHost, group: str, source: str, target: 
             await producer.initialize()
             consumer.subscribe([source], listener=Assignments(host, reader, consumer, group))
             until = world.now() + rng.uniform(8, 40)
-            while not finished and (world.now() < until or world.stopping):
+            while not finished and (world.now() < until or world.is_stopping()):
                 records = await consumer.poll(500, rng.choice((3, 50)))
                 note_seen(host, reader, records)
                 if records:
                     if not await process(host, consumer, producer, records, (group, target, partitions), numbered):
                         reader.jumped.append(len(reader.seen))
-                elif world.stopping:
+                elif world.is_stopping():
                     committed = await look_committed(host, consumer, group, keys)
                     ends = await consumer.end_offsets(keys)
                     finished = all(committed.get(key, 0) >= last_record(host, key) for key in keys)
@@ -483,13 +490,13 @@ async def observe(host: ClientHost, topics: dict[str, int], group: str | None) -
     """Looks at offsets again and again."""
     world, rng = host.world, app_random(host)
     keys = [TopicPartition(topic, index) for topic, count in topics.items() for index in range(count)]
-    while not world.stopping:
+    while not world.is_stopping():
         try:
             async with (
                 Admin(**host.options()) as admin,
                 Consumer(**host.options(group_id=group or "nobody")) as consumer,
             ):
-                while not world.stopping:
+                while not world.is_stopping():
                     for what, at, isolation in (
                         ("stable", LATEST, READ_COMMITTED),
                         ("latest", LATEST, READ_UNCOMMITTED),
@@ -512,10 +519,10 @@ async def observe(host: ClientHost, topics: dict[str, int], group: str | None) -
 async def administrate(host: ClientHost, topic: str) -> None:
     """A topic is created, grown, altered, written to, deleted, and created anew under the same name."""
     world, rng = host.world, app_random(host)
-    while not world.stopping:
+    while not world.is_stopping():
         try:
             async with Admin(**host.options()) as admin:
-                while not world.stopping:
+                while not world.is_stopping():
                     await _one_life(host, admin, topic, rng)
                     await asyncio.sleep(rng.expovariate(0.5))
         except FAILURES as error:

@@ -153,9 +153,7 @@ class BrokerHost:
         store = SimulatedStore(
             world.tree, process, world.loop, world.store_faults, random.Random(f"{world.seed}:store:{name}")
         )
-        ports = Ports(
-            self.clock, disk, world.network.port_of(process), SeededRandom(f"{world.seed}:{name}"), store
-        )
+        ports = Ports(self.clock, disk, world.network.port_of(process), SeededRandom(f"{world.seed}:{name}"), store)
         broker = self.broker = Broker(BrokerConfig(self.settings), ports)
         ended: asyncio.Future[None] = world.loop.create_future()
         process.doomed.append(partial(_set, ended))
@@ -239,6 +237,9 @@ class World:
 
     def now(self) -> float:
         return self.loop.time()
+
+    def is_stopping(self) -> bool:
+        return self.stopping
 
     def note(self, text: str) -> None:
         self.loop.trace.note(self.loop.time(), text)

@@ -1,0 +1,302 @@
+"""The simulated ports by themselves: what a crash leaves, what a network does to bytes, how time goes."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import Any
+
+import pytest
+
+from odradek.ports.disk import DiskError, FileRange
+from odradek.ports.network import WOULD_BLOCK, Stream
+from odradek.sim.checkers import Promises, check
+from odradek.sim.disk import SECTOR, SimulatedDisk, Volume
+from odradek.sim.history import FinalLog, History, Reader, Seen, Send, Transaction, Violation
+from odradek.sim.loop import Process, SimulatedLoop, SimulationDeadlock
+from odradek.sim.network import SimulatedNetwork
+from odradek.sim.world import SimulatedClock
+
+# --- time ---
+
+
+def test_time_jumps_to_the_next_timer() -> None:
+    loop = SimulatedLoop("1")
+
+    async def main() -> float:
+        await asyncio.sleep(3600)
+        async with asyncio.timeout(5):
+            await asyncio.sleep(1)
+        return loop.time()
+
+    assert loop.run_until_complete(main()) == pytest.approx(3601, abs=0.01)
+
+
+def test_tasks_are_drawn_and_callbacks_keep_their_order() -> None:
+    def order(seed: str) -> tuple[list[int], list[int]]:
+        loop = SimulatedLoop(seed)
+        tasks: list[int] = []
+        callbacks: list[int] = []
+
+        async def note(number: int) -> None:
+            tasks.append(number)
+
+        async def main() -> None:
+            for number in range(6):
+                loop.call_soon(callbacks.append, number)
+            await asyncio.gather(*(note(number) for number in range(6)))
+
+        loop.run_until_complete(main())
+        return tasks, callbacks
+
+    seen = {tuple(order(str(seed))[0]) for seed in range(20)}
+    assert len(seen) > 10
+    assert all(order(str(seed))[1] == list(range(6)) for seed in range(20))
+    assert order("7") == order("7")
+
+
+def test_nothing_left_to_do_is_a_deadlock() -> None:
+    loop = SimulatedLoop("1")
+    with pytest.raises(SimulationDeadlock):
+        loop.run_until_complete(loop.create_future())
+
+
+def test_a_killed_process_does_nothing_more_and_a_paused_one_later() -> None:
+    loop = SimulatedLoop("1")
+    ticks: dict[str, list[float]] = {"dies": [], "waits": []}
+
+    async def tick(name: str) -> None:
+        try:
+            while True:
+                ticks[name].append(loop.time())
+                await asyncio.sleep(1)
+        finally:
+            ticks[name].append(-1.0)
+
+    async def main() -> None:
+        dies, waits = Process("dies", "a"), Process("waits", "b")
+        for process in (dies, waits):
+            loop.create_task(tick(process.name), context=process.context)
+        await asyncio.sleep(2.5)
+        loop.kill(dies)
+        loop.pause(waits, 5)
+        await asyncio.sleep(7)
+
+    loop.run_until_complete(main())
+    assert [round(at) for at in ticks["dies"]] == [0, 1, 2]
+    assert [round(at, 1) for at in ticks["waits"]] == [0.0, 1.0, 2.0, 7.5, 8.5]
+    loop.close()
+
+
+# --- disk ---
+
+
+def disk_of(volume: Volume, seed: int = 1) -> SimulatedDisk:
+    loop = SimulatedLoop(str(seed))
+    return SimulatedDisk(volume, Process("p", "h"), loop, SimulatedClock(loop), random.Random(seed))
+
+
+def test_a_power_loss_keeps_what_was_synced_and_a_torn_part_of_the_rest() -> None:
+    left = set()
+    for seed in range(60):
+        volume = Volume()
+        disk = disk_of(volume, seed)
+        file = disk.open("/f", create=True)
+        file.append([b"a" * 100])
+        file.sync()
+        disk.sync_directory("/")
+        file.append([b"b" * 2000])
+        assert file.size() == 2100
+        volume.power_loss(random.Random(seed))
+        data = disk.read_file("/f")
+        assert data[:100] == b"a" * 100
+        assert set(data[100:]) <= set(b"b\0")
+        left.add(len(data))
+    assert {100, 2100} < left
+    assert any((size % SECTOR) == 0 for size in left)
+
+
+def test_names_are_lost_unless_their_directory_is_synced() -> None:
+    survived = 0
+    for seed in range(40):
+        volume = Volume()
+        disk = disk_of(volume)
+        disk.make_directories("/d")
+        disk.sync_directory("/")
+        disk.open("/d/synced", create=True).sync()
+        disk.sync_directory("/d")
+        disk.open("/d/new", create=True).sync()
+        volume.power_loss(random.Random(seed))
+        assert disk.exists("/d/synced")
+        survived += disk.exists("/d/new")
+    assert 10 < survived < 40
+
+
+def test_a_rename_is_the_old_or_the_new() -> None:
+    outcomes = set()
+    for seed in range(40):
+        volume = Volume()
+        disk = disk_of(volume)
+        disk.write_atomic("/f", b"old")
+        disk.write_atomic("/f", b"new", sync=False)
+        volume.power_loss(random.Random(seed))
+        outcomes.add(disk.read_file("/f"))
+    assert outcomes == {b"old", b"new", b""}
+
+
+def test_a_process_crash_loses_nothing_and_its_lock() -> None:
+    volume = Volume()
+    loop = SimulatedLoop("1")
+    process = Process("p", "h")
+    disk = SimulatedDisk(volume, process, loop, SimulatedClock(loop), random.Random(1))
+    disk.open("/f", create=True).append([b"abc"])
+    disk.lock("/.lock")
+    with pytest.raises(BlockingIOError):
+        disk_of(volume).lock("/.lock")
+    loop.kill(process)
+    with pytest.raises(DiskError):
+        disk.read_file("/f")
+    later = disk_of(volume)
+    later.lock("/.lock")
+    assert later.read_file("/f") == b"abc"
+
+
+def test_a_full_disk() -> None:
+    volume = Volume()
+    disk = disk_of(volume)
+    file = disk.open("/f", create=True)
+    volume.capacity = 10
+    file.append([b"12345"])
+    with pytest.raises(DiskError, match="no space"):
+        file.append([b"123456"])
+    assert file.size() == 5
+
+
+# --- network ---
+
+
+def test_bytes_arrive_in_order_through_cuts_and_short_reads() -> None:
+    loop = SimulatedLoop("5")
+    network = SimulatedNetwork(loop)
+    server, client = Process("server", "s"), Process("client", "c")
+    received = bytearray()
+    streams: list[Stream] = []
+
+    def accept(stream: Stream) -> None:
+        streams.append(stream)
+        buffer = memoryview(bytearray(100))
+
+        def read() -> None:
+            size = stream.receive_into(buffer)
+            if size == 0:
+                stream.watch_reads(None)
+            elif size != WOULD_BLOCK:
+                received.extend(buffer[:size])
+
+        stream.watch_reads(read)
+
+    data = random.Random(3).randbytes(20_000)
+
+    async def main() -> None:
+        network.port_of(server).listen("s", 1, accept)
+        stream = await network.port_of(client).connect("s", 1, 10)
+        volume = Volume()
+        file = disk_of(volume).open("/f", create=True)
+        file.append([data[10_000:]])
+        sent = 0
+        while sent < len(data):
+            if sent < 10_000:
+                more = stream.send(data[sent : min(10_000, sent + 700)], True)
+            else:
+                more = stream.send_file(FileRange(file, sent - 10_000, len(data) - sent))
+            if more == WOULD_BLOCK:
+                await asyncio.sleep(0.01)
+                continue
+            sent += more
+            if sent > 5_000:
+                network.link("c", "s").cut_until = 30.0
+        await asyncio.sleep(25)
+        assert len(received) < len(data)
+        await asyncio.sleep(60)
+
+    loop.run_until_complete(main())
+    assert bytes(received) == data
+
+
+def test_a_dead_process_refuses_and_its_peers_hear_of_it() -> None:
+    loop = SimulatedLoop("5")
+    network = SimulatedNetwork(loop)
+    server, client = Process("server", "s"), Process("client", "c")
+
+    async def main() -> Any:
+        network.port_of(server).listen("s", 1, lambda stream: stream.watch_reads(lambda: None))
+        stream = await network.port_of(client).connect("s", 1, 10)
+        await asyncio.sleep(1)
+        loop.kill(server)
+        await asyncio.sleep(1)
+        with pytest.raises(ConnectionRefusedError):
+            await network.port_of(client).connect("s", 1, 10)
+        try:
+            return stream.receive_into(memoryview(bytearray(10)))
+        except ConnectionResetError:
+            return 0
+
+    assert loop.run_until_complete(main()) == 0
+
+
+# --- checkers ---
+
+KEY = ("t", 0)
+ALL_KEPT = Promises(frozenset(), False)
+
+
+def history(*, committed: list[int] | None = None, everything: tuple[int, ...] = (0, 1, 2)) -> History:
+    made = History()
+    transaction = Transaction("p", 1, 0.0, "committed", 1.0, 2.0)
+    made.transactions.append(transaction)
+    for number in range(3):
+        made.send(Send(b"v%d" % number, "p", KEY, number, 0.5, transaction, "ok", number, 0.9))
+    shown = everything if committed is None else committed
+    made.final[KEY] = FinalLog(0, 4, [Seen(KEY, n, b"v%d" % n) for n in everything],
+                               [Seen(KEY, n, b"v%d" % n) for n in shown], 4)  # fmt: skip
+    return made
+
+
+def found(made: History) -> str:
+    with pytest.raises(Violation) as violation:
+        check(made, ALL_KEPT)
+    return violation.value.invariant
+
+
+def test_a_sound_history_passes() -> None:
+    check(history(), ALL_KEPT)
+
+
+def test_lost_and_torn_and_duplicated() -> None:
+    assert found(history(everything=(0, 2))) == "lost acknowledged write"
+    assert found(history(committed=[0, 2])) == "lost committed write"
+    torn = history(committed=[0, 2])
+    torn.transactions[0].state = "unknown"
+    assert found(torn) == "torn transaction"
+    twice = history()
+    twice.final[KEY].everything.append(Seen(KEY, 3, b"v0"))
+    twice.sends[b"v0"].offset = 3
+    assert found(twice) in ("duplicate", "one offset, two records")
+
+
+def test_aborted_early_and_skipping_reads() -> None:
+    aborted = history()
+    aborted.transactions[0].state = "aborted"
+    assert found(aborted) == "aborted read"
+    early = history()
+    early.readers.append(Reader("r", "read_committed", [(0.8, Seen(KEY, 0, b"v0"))]))
+    assert found(early) == "pre-committed read"
+    skipping = history()
+    skipping.readers.append(Reader("r", "read_committed", [(3.0, Seen(KEY, 0, b"v0")), (3.1, Seen(KEY, 2, b"v2"))]))
+    assert found(skipping) == "unseen"
+    back = history()
+    back.readers.append(Reader("r", "read_committed", [(3.0, Seen(KEY, 1, b"v1")), (3.1, Seen(KEY, 0, b"v0"))]))
+    assert found(back) == "non-monotonic poll"
+    hanging = history()
+    hanging.final[KEY].last_stable = 2
+    assert found(hanging) == "hanging transaction"
