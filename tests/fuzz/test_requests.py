@@ -131,8 +131,9 @@ class Fuzzer:
             return "closed"
         correlation_id, position = parse_response_header(answer, key, version)
         assert correlation_id == 7
-        _, end = response_class(key).decode(answer, position, version)
+        response, end = response_class(key).decode(answer, position, version)
         assert end == len(answer)
+        self._wisher.learn(response)
         return "answered"
 
 

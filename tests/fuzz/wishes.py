@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+from collections import deque
 from random import Random
 from typing import Any
 
@@ -72,6 +73,17 @@ class Wisher:
         self._names = [name for name, _ in topics]
         self._ids = [identifier for _, identifier in topics]
         self._groups = [f"group-{number}" for number in range(4)]
+        self._heard: dict[str, deque[Any]] = {}
+
+    def learn(self, message: Any) -> None:
+        """Use what a broker has said (ids of members, producers and sessions, epochs, ...) in later requests."""
+        for name in getattr(message, "__slots__", ()):
+            value = getattr(message, name)
+            for one in value if isinstance(value, list) else (value,):
+                if hasattr(one, "__slots__"):
+                    self.learn(one)
+                elif one is not None and name not in ("error_code", "error_message", "throttle_time_ms"):
+                    self._heard.setdefault(name, deque(maxlen=20)).append(one)
 
     def request(self, key: int, version: int) -> tuple[Any, bytes]:
         """A request and its body. Values that a version cannot carry are drawn again."""
@@ -81,7 +93,8 @@ class Wisher:
             body = bytearray()
             try:
                 made.encode(body, version)
-            except EncodeError:
+            except (EncodeError, TypeError, AttributeError):
+                # What was heard under the same name may be of another type.
                 continue
             return made, bytes(body)
 
@@ -105,6 +118,9 @@ class Wisher:
         random = self._random
         if field.is_struct:
             return self._struct(module, message, version, message.struct(field.element))
+        heard = self._heard.get(field.attribute)
+        if heard and random.random() < 0.4:
+            return random.choice(heard)
         if field.element in EDGES:
             return self._number(field)
         match field.element:
