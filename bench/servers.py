@@ -1,7 +1,9 @@
 """The two brokers under measurement, started fresh and alike: same settings, same disk, no fsync by either."""
 
+import contextlib
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -83,7 +85,7 @@ class Odradek:
         self.start_seconds = 0.0
 
     def start(self) -> Running:
-        self._broker.data_dir.mkdir(parents=True)
+        self._broker.data_dir.mkdir(parents=True, exist_ok=True)
         began = time.perf_counter()
         with self._broker.log_path.open("ab") as log:
             process = subprocess.Popen(self._broker.command(), stdout=subprocess.DEVNULL, stderr=log)
@@ -93,6 +95,11 @@ class Odradek:
 
     def stop(self) -> None:
         self._process.terminate()
+        self._process.wait(60)
+
+    def kill(self) -> None:
+        """As kill -9; start may follow."""
+        self._process.kill()
         self._process.wait(60)
 
 
@@ -113,11 +120,18 @@ class Kafka:
             raise RuntimeError("Apache Kafka did not start")
         values = dict(word.split("=", 1) for word in line[2:])
         self.start_seconds = float(values["seconds"])
-        return Running("kafka", line[1], int(values["pids"]))
+        self._pid = int(values["pids"])
+        return Running("kafka", line[1], self._pid)
 
     def stop(self) -> None:
         self._process.terminate()
         self._process.wait(60)
+
+    def kill(self) -> None:
+        """As kill -9; start may follow."""
+        with contextlib.suppress(ProcessLookupError):  # it has stopped
+            os.kill(self._pid, signal.SIGKILL)
+        self.stop()
 
 
 class Server:

@@ -18,7 +18,7 @@ log = logging.getLogger("odradek.cleaner")
 class CompactionJob:
     """As many workers as `log.cleaner.threads`; each takes the dirtiest log that nobody is at."""
 
-    __slots__ = ("_cleaner", "_clock", "_config", "_partitions", "_tasks")
+    __slots__ = ("_changed", "_cleaner", "_clock", "_config", "_partitions", "_tasks")
 
     def __init__(self, config: BrokerConfig, partitions: Partitions, cleaner: Cleaner, clock: Clock) -> None:
         self._config = config
@@ -26,14 +26,15 @@ class CompactionJob:
         self._cleaner = cleaner
         self._clock = clock
         self._tasks: list[asyncio.Task[None]] = []
+        self._changed = asyncio.Event()
         config.on_change(("log.cleaner.threads",), lambda _: self._adjust())
+        config.on_change(("log.cleaner.backoff.ms",), lambda _: self._changed.set())
 
     def start(self) -> None:
-        if self._config.flag("log.cleaner.enable"):
-            self._adjust()
+        self._adjust()
 
     def _adjust(self) -> None:
-        wanted = self._config.number("log.cleaner.threads")
+        wanted = self._config.number("log.cleaner.threads") if self._config.flag("log.cleaner.enable") else 0
         while len(self._tasks) > wanted:
             self._tasks.pop().cancel()
         while len(self._tasks) < wanted:
@@ -49,7 +50,14 @@ class CompactionJob:
                 log.warning("compaction failed: %s", error.message)
                 found = False
             if not found:
-                await asyncio.sleep(self._config.number("log.cleaner.backoff.ms") / 1000)
+                await self._back_off()
+
+    async def _back_off(self) -> None:
+        self._changed.clear()
+        try:
+            await asyncio.wait_for(self._changed.wait(), self._config.number("log.cleaner.backoff.ms") / 1000)
+        except TimeoutError:
+            return
 
     async def clean_one(self, lane: int = 0) -> bool:
         """Compact the log most in need of it; False when none is. Raises KafkaError KAFKA_STORAGE_ERROR."""

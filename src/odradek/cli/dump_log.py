@@ -67,7 +67,7 @@ def _dump(path: str, arguments: argparse.Namespace) -> Iterator[str]:
         return _segment(file.read(0, min(arguments.max_bytes, file.size())), base, arguments)
     data = disk.read_file(path)
     if name.endswith(OFFSET_INDEX):
-        return _offset_index(data, base)
+        return _offset_index(data, base) if any(data) else iter([f"{path} is empty."])
     if name.endswith(TIME_INDEX):
         return _time_index(data, base)
     if name.endswith(TRANSACTION_INDEX):

@@ -46,7 +46,9 @@ def _text(rows: list[str]) -> bytes:
 
 
 def parse_offsets(data: bytes) -> dict[TopicPartition, int]:
-    """Any of the four offset checkpoints of a directory."""
+    """Any of the four offset checkpoints of a directory. Apache Kafka leaves one empty that it never wrote to."""
+    if not data:
+        return {}
     try:
         return {(topic, int(partition)): int(offset) for topic, partition, offset in _rows(data, 3)}
     except ValueError as error:

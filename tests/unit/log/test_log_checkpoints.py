@@ -21,7 +21,7 @@ def test_offset_checkpoints() -> None:
 
 @pytest.mark.parametrize(
     "data",
-    [b"", b"0\n", b"1\n0\n", b"0\n2\na 0 1\n", b"0\n1\na 0\n", b"0\n1\na x 1\n", b"0\n1\na 0 1 2\n", b"\xff\xfe\n\n"],
+    [b"0\n", b"1\n0\n", b"0\n2\na 0 1\n", b"0\n1\na 0\n", b"0\n1\na x 1\n", b"0\n1\na 0 1 2\n", b"\xff\xfe\n\n"],
 )
 def test_broken_offset_checkpoints(data: bytes) -> None:
     with pytest.raises(CorruptCheckpoint):
