@@ -33,6 +33,8 @@ class Topics:
 
     def create(self, partitions: int = 2, name: str | None = None, **configs: str) -> str:
         name = name or f"spark-{uuid.uuid4().hex[:12]}"
+        # the records of these tests are old on purpose: retention must not take them
+        configs = {"retention.ms": "-1", **configs}
         raise_first(self._blocking.run(self._admin.create_topics([NewTopic(name, partitions, 1, configs)])))
         return name
 

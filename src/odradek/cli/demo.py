@@ -2,8 +2,9 @@
 
 A broker with an empty data folder; our producer streams every flight as JSON into `flights`; a Spark query over
 `format("odradek")` counts them and averages delays per airport and day, writing to `airport-days` every total that a
-micro-batch changed (update mode: the last record of a key is its state, whatever order the flights came in); a consumer
-group follows that topic. At the end each state must equal what plain loops over the CSV find.
+micro-batch changed (update mode: the last record of a key is its state, whatever order the flights came in), each
+micro-batch in one transaction; a consumer group follows that topic, read-committed. At the end each state must equal
+what plain loops over the CSV find.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -143,6 +145,8 @@ class Demo:
         self._deadline = self._began + seconds_limit
         self._processed = 0
         self._batches = 0
+        self._query_began = 0.0
+        self._seen_batch = -1
 
     def run(self) -> bool:
         """Whether everything agreed. Raises CommandError."""
@@ -155,10 +159,15 @@ class Demo:
             traffic = Traffic(bootstrap, list(events(flights)))
             stack.callback(traffic.stop)
             traffic.start()
-            session = stack.enter_context(self._spark())
-            query = self._start_query(session, bootstrap)
-            stack.callback(query.stop)
             with View() as view:
+                # Spark takes some seconds to start; the producer's progress is shown meanwhile
+                starter = stack.enter_context(ThreadPoolExecutor(1))
+                started = starter.submit(lambda: self._start_query(stack.enter_context(self._spark()), bootstrap))
+                while not started.done():
+                    self._show(view, traffic, len(flights), "starting Spark")
+                    time.sleep(0.2)
+                query = started.result()
+                stack.callback(query.stop)
                 self._watch(view, traffic, query, len(flights))
             query.stop()
             traffic.stop()
@@ -197,7 +206,9 @@ class Demo:
             process.stdout.close()
 
     async def _create_topics(self, bootstrap: str) -> None:
-        topics = [NewTopic(FLIGHTS, PARTITIONS, 1), NewTopic(RESULTS, PARTITIONS, 1, {"cleanup.policy": "compact"})]
+        # Flights carry their time of 2013: without this, retention would take them within minutes.
+        flights = NewTopic(FLIGHTS, PARTITIONS, 1, {"retention.ms": "-1"})
+        topics = [flights, NewTopic(RESULTS, PARTITIONS, 1, {"cleanup.policy": "compact"})]
         async with Admin(bootstrap_servers=bootstrap) as admin:
             raise_first(await admin.create_topics(topics))
 
@@ -213,6 +224,9 @@ class Demo:
         except NoJavaError as error:
             raise CommandError(str(error)) from error
         os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+        # Spark starts a dozen Python processes: they compile this package once for all, wherever it is installed
+        os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+        os.environ.setdefault("PYTHONPYCACHEPREFIX", str(self._folder / "pycache"))
         settings = {
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.driver.host": "127.0.0.1",
@@ -237,6 +251,8 @@ class Demo:
     def _start_query(self, session: Any, bootstrap: str) -> Any:
         from pyspark.sql import functions as f
 
+        from odradek.spark.exactly_once import write_exactly_once
+
         source = session.readStream.format("odradek").option("kafka.bootstrap.servers", bootstrap)
         source = source.option("subscribe", FLIGHTS).option("startingOffsets", "earliest")
         flights = source.option("maxOffsetsPerTrigger", PER_TRIGGER).load()
@@ -252,30 +268,32 @@ class Demo:
         fields = ["origin", day.alias("day"), "flights", "departed", "mean_delay"]
         results = days.select(f.concat_ws("/", "origin", day).alias("key"), f.to_json(f.struct(*fields)).alias("value"))
 
-        def write(frame: Any, _batch_id: int) -> None:
-            target = frame.write.format("odradek").option("kafka.bootstrap.servers", bootstrap)
-            target.option("topic", RESULTS).mode("append").save()
+        checkpoint = str(self._folder / "checkpoint")
+        options = {"kafka.bootstrap.servers": bootstrap, "topic": RESULTS, "checkpointLocation": checkpoint}
+
+        def write(frame: Any, batch_id: int) -> None:
+            write_exactly_once(frame, batch_id, options)
 
         writer = results.writeStream.outputMode("update").foreachBatch(write).queryName("airport-days")
-        return writer.option("checkpointLocation", str(self._folder / "checkpoint")).start()
+        return writer.option("checkpointLocation", checkpoint).start()
+
+    def _show(self, view: View, traffic: Traffic, total: int, phase: str) -> None:
+        now = time.monotonic()
+        rate = self._processed / (now - self._query_began) if self._processed else 0.0
+        counts = (total, traffic.produced, self._processed, self._batches)
+        view.show(
+            Progress(phase, now - self._began, *counts, rate, traffic.results, traffic.group_lag, dict(traffic.days))
+        )
 
     def _watch(self, view: View, traffic: Traffic, query: Any, total: int) -> None:
         """Until the group has seen every flight counted, or no result can come any more."""
         quiet_since = None
         while True:
             self._take_progress(query)
-            days = dict(traffic.days)
-            counted = sum(each.flights for each in days.values())
+            counted = sum(each.flights for each in dict(traffic.days).values())
             done = counted >= total
-            seconds = time.monotonic() - self._began
             phase = "done" if done else "producing" if traffic.produced < total else "catching up"
-            rate = self._processed / (time.monotonic() - self._query_began) if self._processed else 0.0
-            view.show(
-                Progress(
-                    phase, seconds, total, traffic.produced, self._processed, self._batches, rate, traffic.results,
-                    traffic.group_lag, days,
-                )
-            )  # fmt: skip
+            self._show(view, traffic, total, phase)
             if done:
                 return
             if traffic.failure is not None:
@@ -289,9 +307,6 @@ class Demo:
             if quiet_since is not None and time.monotonic() - quiet_since > 10:
                 return  # everything was read and followed, yet flights are missing: `_verify` says which
             time.sleep(0.2)
-
-    _query_began = 0.0
-    _seen_batch = -1
 
     def _take_progress(self, query: Any) -> None:
         for each in query.recentProgress:
