@@ -113,9 +113,10 @@ def _produce(
 
 
 def _appended(index: int, result: AppendResult) -> ProducedPartition:
-    return ProducedPartition(
-        index, ErrorCode.NONE, result.first_offset, result.log_append_time_ms, result.log_start_offset
-    )
+    # The usual answer, without the keyword handling of a NamedTuple's constructor, which is as dear as the encoding.
+    first_offset, _, log_append_time_ms, log_start_offset, _ = result
+    fields = (index, ErrorCode.NONE, first_offset, log_append_time_ms, log_start_offset, (), None, None)
+    return tuple.__new__(ProducedPartition, fields)
 
 
 def _failed(index: int, error: KafkaError) -> ProducedPartition:

@@ -149,11 +149,13 @@ class SystemFile:
 
     def append(self, parts: Sequence[Bytes]) -> int:
         start = self._size
-        total = 0
-        for part in parts:
-            total += len(part)
+        count = len(parts)
+        total = len(parts[0]) if count == 1 else sum(map(len, parts))
         try:
-            written = os.pwritev(self._fd, parts, start) if len(parts) <= _IOV_MAX else 0
+            if count == 1:
+                written = os.pwrite(self._fd, parts[0], start)
+            else:
+                written = os.pwritev(self._fd, parts, start) if count <= _IOV_MAX else 0
             if written != total:
                 self._append_rest(b"".join(parts), start, written)
         except OSError as error:

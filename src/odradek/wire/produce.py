@@ -37,13 +37,14 @@ TOPIC_ID_FROM: Final = 13
 _MIN_VERSION: Final = 3
 _MAX_VERSION: Final = 13
 
-_unpack_acks = Struct(">hi").unpack_from
+_unpack_acks_byte = Struct(">hiB").unpack_from
 _unpack_acks_count = Struct(">hii").unpack_from
 _unpack_int16 = Struct(">h").unpack_from
 _unpack_int32 = Struct(">i").unpack_from
 _unpack_index_size = Struct(">ii").unpack_from
 _unpack_index_byte = Struct(">iB").unpack_from
 _pack_int32 = Struct(">i").pack
+_pack_flexible_head = Struct(">iiB").pack
 _pack_into_int32 = Struct(">i").pack_into
 _pack_v3 = Struct(">ihqq").pack
 _pack_v5 = Struct(">ihqqq").pack
@@ -154,8 +155,11 @@ def _decode_flexible(view: memoryview, position: int, version: int) -> tuple[Pro
     else:
         transactional_id = None
         position += 1
-    acks, timeout_ms = _unpack_acks(view, position)
-    topic_count, position = read_unsigned_varint(view, position + 6)
+    acks, timeout_ms, topic_count = _unpack_acks_byte(view, position)
+    if topic_count > 127:
+        topic_count, position = read_unsigned_varint(view, position + 6)
+    else:
+        position += 7
     topic_count -= 1
     if topic_count < 0 or topic_count * 3 > limit - position:
         raise DecodeError(f"{topic_count} topics with {limit - position} bytes left")
@@ -188,7 +192,7 @@ def _decode_flexible(view: memoryview, position: int, version: int) -> tuple[Pro
         else:
             position += 1
         topics.append((key, partitions))
-    position = skip_tags(view, position)
+    position = skip_tags(view, position) if view[position] else position + 1
     return ProduceRequest(transactional_id, acks, timeout_ms, topics), position
 
 
@@ -227,7 +231,7 @@ def encode_response(
     """The whole frame: size, response header, body; raises EncodeError."""
     try:
         if version >= FLEXIBLE_FROM:
-            out = bytearray(b"\0\0\0\0" + _pack_int32(correlation_id) + b"\0")
+            out = bytearray(_pack_flexible_head(0, correlation_id, 0))
             _encode_flexible(out, version, topics)
             out += _pack_int32(throttle_time_ms)
             if node_endpoints and version >= 10:
@@ -274,7 +278,11 @@ def _encode_classic(out: bytearray, version: int, partitions: Sequence[ProducedP
 def _encode_flexible(
     out: bytearray, version: int, topics: Sequence[tuple[TopicKey, Sequence[ProducedPartition]]]
 ) -> None:
-    write_unsigned_varint(out, len(topics) + 1)
+    count = len(topics) + 1
+    if count > 127:
+        write_unsigned_varint(out, count)
+    else:
+        out.append(count)
     for key, partitions in topics:
         if version >= TOPIC_ID_FROM:
             if len(key) != 16 or isinstance(key, str):
@@ -282,7 +290,11 @@ def _encode_flexible(
             out += key
         else:
             write_compact_string(out, _name(key))
-        write_unsigned_varint(out, len(partitions) + 1)
+        count = len(partitions) + 1
+        if count > 127:
+            write_unsigned_varint(out, count)
+        else:
+            out.append(count)
         for index, code, offset, append_time, log_start, record_errors, message, leader in partitions:
             if not record_errors and message is None and (leader is None or version < 10):
                 # No record errors, no message, no tagged fields.
