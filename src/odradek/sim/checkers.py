@@ -18,6 +18,7 @@ from odradek.sim.history import (
     OPEN,
     READ_COMMITTED,
     FinalLog,
+    Held,
     History,
     Seen,
     Send,
@@ -347,6 +348,22 @@ def check_ownership(history: History, promises: Promises) -> None:
                 )
 
 
+def check_held(history: History, promises: Promises) -> None:
+    """A partition of a KIP-848 group is given away only when it was given up or its holder's session is over."""
+    by_partition: dict[tuple[str, tuple[bytes, int]], list[Held]] = defaultdict(list)
+    for held in sorted(history.held, key=lambda each: each.since):
+        by_partition[held.group, held.partition].append(held)
+    for (group, partition), holders in by_partition.items():
+        for before, after in pairwise(holders):
+            if after.member != before.member and after.since < before.until:
+                raise Violation(
+                    "partition held twice",
+                    f"{group}: partition {partition[1]} is held by {before.member} (epoch {before.epoch}) from "
+                    f"{before.since:.3f} to {before.until:.3f} and by {after.member} (epoch {after.epoch}) from "
+                    f"{after.since:.3f}",
+                )
+
+
 def check_ended(history: History, promises: Promises) -> None:
     """At the end no transaction hangs."""
     for key, log in history.final.items():
@@ -374,6 +391,7 @@ CHECKERS: tuple[Checker, ...] = (
     check_group_offsets,
     check_offsets_move_forward,
     check_ownership,
+    check_held,
     check_ended,
 )
 

@@ -119,6 +119,18 @@ class Owned(NamedTuple):
     partitions: frozenset[TopicPartition]
 
 
+@dataclass(slots=True, eq=False)
+class Held:
+    """A partition as a member of a KIP-848 group held it: until it gave it up, or its session could have ended."""
+
+    group: str
+    partition: tuple[bytes, int]
+    member: str
+    epoch: int
+    since: float
+    until: float
+
+
 class PowerLoss(NamedTuple):
     at: float
     files: int
@@ -148,7 +160,7 @@ class History:
     """Filled by the workloads, read by the checkers."""
 
     __slots__ = (
-        "commits", "final", "group_offsets", "looks", "owned", "power_losses", "readers", "sends",
+        "commits", "final", "group_offsets", "held", "looks", "owned", "power_losses", "readers", "sends",
         "transactions",
     )  # fmt: skip
 
@@ -159,6 +171,7 @@ class History:
         self.commits: list[Committed] = []
         self.looks: list[Looked] = []
         self.owned: list[Owned] = []
+        self.held: list[Held] = []
         self.power_losses: list[PowerLoss] = []
         self.final: dict[TopicPartition, FinalLog] = {}
         self.group_offsets: dict[tuple[str, TopicPartition], int] = {}

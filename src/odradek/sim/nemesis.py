@@ -173,19 +173,19 @@ PROFILES: dict[str, Profile] = {
             "crash",
             (Kind(crash, 6), Kind(restart, 2), Kind(pause_broker, 1), Kind(reset, 1), Kind(jump_clock, 1), *_CLIENTS),
             3.0,
-            ("producers", "groups", "transactions", "observer", "retention", "compaction"),
+            ("producers", "groups", "transactions", "observer", "retention", "compaction", "moves"),
         ),
         Profile(
             "network",
             (*_NETWORK, *_CLIENTS, Kind(pause_broker, 2)),
             1.5,
-            ("producers", "groups", "transactions", "observer"),
+            ("producers", "groups", "modern groups", "transactions", "observer"),
         ),
         Profile(
             "disk",
             (Kind(slow_disk, 2), Kind(disk_full, 3), Kind(disk_error, 3), Kind(crash, 2), Kind(restart, 1)),
             4.0,
-            ("producers", "groups", "transactions", "retention", "compaction"),
+            ("producers", "groups", "transactions", "retention", "compaction", "moves"),
         ),
         Profile(
             "power",
@@ -197,7 +197,7 @@ PROFILES: dict[str, Profile] = {
             "flush",
             (Kind(power_loss, 5), Kind(slow_disk, 1), Kind(restart, 2), Kind(crash, 1), Kind(crash_client, 1)),
             4.0,
-            ("producers", "transactions", "groups", "rpw", "observer", "retention", "compaction"),
+            ("producers", "transactions", "groups", "rpw", "observer", "retention", "compaction", "moves"),
             flushes=True,
         ),
         Profile(
@@ -217,7 +217,8 @@ PROFILES: dict[str, Profile] = {
             (*_NETWORK, *_CLIENTS, Kind(crash, 4), Kind(restart, 2), Kind(pause_broker, 1), Kind(jump_clock, 1),
              Kind(slow_disk, 1), Kind(disk_full, 1)),
             2.5,
-            ("producers", "groups", "transactions", "rpw", "observer", "admin", "retention", "compaction"),
+            ("producers", "groups", "transactions", "rpw", "observer", "admin", "retention", "compaction", "moves",
+             "modern groups"),
         ),
     )
 }  # fmt: skip

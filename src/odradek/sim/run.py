@@ -18,7 +18,7 @@ from odradek.client.admin import Admin, NewTopic
 from odradek.client.consumer import Consumer
 from odradek.client.model import TopicPartition
 from odradek.client.producer import Producer
-from odradek.sim import workloads
+from odradek.sim import raw, workloads
 from odradek.sim.checkers import Promises, check
 from odradek.sim.history import OK, READ_COMMITTED, READ_UNCOMMITTED, FinalLog, Reader, Send, Violation
 from odradek.sim.loop import PROCESS, SimulatedLoop, SimulationDeadlock
@@ -188,6 +188,10 @@ def settings_of(rng: random.Random, *, flushes: bool) -> dict[str, str]:
         "log.segment.delete.delay.ms": "1000",
         "log.index.interval.bytes": rng.choice(("0", "512", "4096")),
         "log.roll.ms": rng.choice(("2000", "10000", "100000")),
+        "group.consumer.session.timeout.ms": "6000",
+        "group.consumer.min.session.timeout.ms": "6000",
+        "group.consumer.heartbeat.interval.ms": "1000",
+        "group.consumer.min.heartbeat.interval.ms": "1000",
         "group.initial.rebalance.delay.ms": "300",
         "auto.create.topics.enable": "false",
         "connections.max.idle.ms": rng.choice(("600000", "8000")),
@@ -272,6 +276,10 @@ _WORKLOADS: dict[str, tuple[tuple[str, Program], ...]] = {
         ("processor-1", lambda h: workloads.read_process_write(h, "rpw", "in", "out", 2)),
         ("processor-2", lambda h: workloads.read_process_write(h, "rpw", "in", "out", 2)),
     ),
+    "modern groups": tuple(
+        (f"modern-{index}", lambda h: raw.modern_member(h, "modern", "plain")) for index in range(3)
+    ),
+    "moves": (("mover", lambda h: raw.move_replicas(h, {"plain": 2, "ledger": 2, "table": 1, "short": 1})),),
     "observer": (("observer", lambda h: workloads.observe(h, {"plain": 2, "ledger": 2}, "workers")),),
     "admin": (("admin", lambda h: workloads.administrate(h, "fleeting")),),
     "compaction": (
