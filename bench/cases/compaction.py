@@ -73,7 +73,7 @@ class Beside:
 
 def run(broker: Running, scale: float) -> dict[str, float]:
     admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 4})
-    alter(admin, ConfigResource.Type.BROKER, "", log_cleaner_backoff_ms="100")
+    alter(admin, ConfigResource.Type.BROKER, "1", log_cleaner_backoff_ms="100")
     name = f"compacted-{os.getpid()}"
     segment = max(1 << 20, int((100 << 20) * scale))
     config = {"segment.bytes": str(segment), "min.compaction.lag.ms": "0", "file.delete.delay.ms": "0"}

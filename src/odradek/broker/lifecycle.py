@@ -151,7 +151,8 @@ class Broker:
         self._partitions = Partitions(config.node_id, self._directories, self._log_config)
 
     def _log_config(self, topic: Topic) -> LogConfig:
-        return LogConfig.build(self._config.topic_settings(topic.configs))
+        settings = self._config.topic_settings(topic.configs)
+        return LogConfig.build({**settings, "batch.validation": self._config.text("odradek.batch.validation")})
 
     def _start_services(self) -> None:
         config, ports = self._config, self._ports

@@ -9,7 +9,7 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import NamedTuple, NoReturn
 
-from odradek.log.config import LONG_MAX, LogConfig
+from odradek.log.config import LONG_MAX, VALIDATE_RECORDS, LogConfig
 from odradek.records.batch import (
     COMPRESSION_MASK,
     CONTROL_BIT,
@@ -166,13 +166,16 @@ def _check_records(batches: memoryview, position: int, header: BatchHeader, conf
     else:
         check_timestamp(header.max_timestamp, config, now_ms)
     check_each_time = config.message_timestamp_before_max_ms != LONG_MAX and not config.log_append_time
-    if not config.compact and not check_each_time:
+    check_each_offset = config.batch_validation == VALIDATE_RECORDS
+    if not config.compact and not check_each_time and not check_each_offset:
         return
     errors: list[tuple[int, str]] = []
     code = ErrorCode.INVALID_RECORD
     for index, record in enumerate(decode_records(batches, header, position)):
         if config.compact and record.key is None:
             errors.append((index, "the record has no key, and the topic is compacted"))
+        elif check_each_offset and record.offset - header.base_offset != index:
+            errors.append((index, f"the record has the offset delta {record.offset - header.base_offset}"))
         elif check_each_time:
             try:
                 check_timestamp(record.timestamp, config, now_ms)

@@ -19,6 +19,8 @@ LOG_APPEND_TIME: Final = "LogAppendTime"
 CREATE_TIME: Final = "CreateTime"
 PRODUCER: Final = "producer"
 UNCOMPRESSED: Final = "uncompressed"
+VALIDATE_HEADERS: Final = "header"
+VALIDATE_RECORDS: Final = "records"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,8 @@ class LogConfig:
     min_insync_replicas: int = 1
     unclean_leader_election_enable: bool = False
     preallocate: bool = False
+    batch_validation: str = VALIDATE_HEADERS
+    """Not a topic's setting but the broker's `odradek.batch.validation`: whether every record is looked at, too."""
     compact: bool = field(init=False, default=False)
     delete: bool = field(init=False, default=True)
     roll_ms: int = field(init=False, default=0)
@@ -70,7 +74,8 @@ class LogConfig:
         name = self.compression_type
         target = None if name == PRODUCER else Codec.NONE if name == UNCOMPRESSED else CODEC_NAMES[name]
         put(self, "target_codec", target)
-        put(self, "needs_records", self.compact or self.message_timestamp_before_max_ms != LONG_MAX)
+        validates = self.batch_validation == VALIDATE_RECORDS
+        put(self, "needs_records", self.compact or validates or self.message_timestamp_before_max_ms != LONG_MAX)
 
     @classmethod
     def build(cls, settings: Mapping[str, Setting]) -> LogConfig:

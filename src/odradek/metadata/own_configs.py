@@ -4,7 +4,7 @@ The older ones are accepted with the limits of their time; those that we act on 
 effective as any other.
 """
 
-from odradek.metadata.config_definitions import ConfigDefinition, ConfigType, Importance, Scope, at_least
+from odradek.metadata.config_definitions import ConfigDefinition, ConfigType, Importance, Scope, at_least, one_of
 
 _c = ConfigDefinition
 BOOLEAN = ConfigType.BOOLEAN
@@ -28,6 +28,8 @@ ODRADEK_CONFIGS = (
     _c("odradek.group.unsettled.heartbeat.interval.ms", INT, "500", at_least(0)),
     # A group that reads a topic has offset 0 in the partitions that are added to it.
     _c("odradek.group.new.partitions.from.start", BOOLEAN, "true"),
+    # header: CRC, counts and sizes of batches; records: every record in them, too.
+    _c("odradek.batch.validation", STRING, "header", one_of("header", "records")),
     # Logs that nobody wrote to for as long are synced and give back memory and files.
     _c("odradek.idle.check.interval.ms", LONG, "30000", at_least(1)),
 )

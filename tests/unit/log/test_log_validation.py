@@ -1,0 +1,34 @@
+"""`odradek.batch.validation`: what a header cannot show."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from odradek.log.config import LogConfig
+from odradek.records.batch import parse_header, patch_crc
+from odradek.wire.errors import ErrorCode, KafkaError
+from tests.unit.log.support import batch, open_log, put
+
+
+def broken(offset_delta: int) -> memoryview:
+    """Two records, the second one with another offset delta than 1; the CRC is right."""
+    data = batch(2, key=b"k", value=b"v")
+    position = 61
+    first_size = data[position] // 2 + 1
+    data[position + first_size + 3] = offset_delta * 2
+    patch_crc(data, 0, parse_header(data).batch_length)
+    return data
+
+
+def test_records_are_looked_at_only_if_asked_for(tmp_path: Path) -> None:
+    log = open_log(tmp_path / "header")
+    assert put(log, broken(5)).last_offset == 1
+    checked = open_log(tmp_path / "records", LogConfig(batch_validation="records"))
+    assert put(checked, batch(2)).last_offset == 1
+    for delta in (0, 5):
+        with pytest.raises(KafkaError) as caught:
+            put(checked, broken(delta))
+        assert caught.value.code in (ErrorCode.INVALID_RECORD, ErrorCode.CORRUPT_MESSAGE)
+    assert checked.end_offset == 2
