@@ -16,7 +16,8 @@ from odradek.transactions.records import (
     encode_record,
 )
 from odradek.transactions.states import VALID_PREVIOUS, State, may_follow
-from odradek.wire.primitives import DecodeError
+from odradek.wire.messages.transaction_state import TransactionLogValue
+from odradek.wire.primitives import DecodeError, EncodeError
 
 _LOGGED = [state for state in State if state not in (State.DEAD, State.PREPARE_EPOCH_FENCE)]
 
@@ -48,6 +49,30 @@ def test_value_version_1_keeps_everything_but_the_last_epoch(transaction: Transa
     assert decoded.transactional_id == "id"
     assert decoded.value is not None
     assert decoded.value._replace(last_producer_epoch=NO_EPOCH) == transaction
+
+
+@given(transactions())
+def test_value_version_1_is_that_of_the_generated_codec(transaction: Transaction) -> None:
+    _, value = encode_record(TransactionRecord("id", transaction))
+    assert value is not None
+    message, end = TransactionLogValue.decode(memoryview(value), 2, 1)
+    again = bytearray(b"\0\1")
+    message.encode(again, 1)
+    assert (bytes(again), end) == (value, len(value))
+    partitions = {(t.topic, index) for t in message.transaction_partitions or () for index in t.partition_ids}
+    assert partitions == transaction.partitions
+    assert (message.transaction_partitions is None) == (transaction.state is State.EMPTY)
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    transaction = Transaction(1 << 63, 0, 1, State.EMPTY, 0)
+    with pytest.raises(EncodeError):
+        encode_record(TransactionRecord("id", transaction))
+    with pytest.raises(EncodeError):
+        encode_record(TransactionRecord("x" * 40_000, transaction._replace(producer_id=1)))
+    partitions = frozenset([("\udc80", 0)])
+    with pytest.raises(EncodeError):
+        encode_record(TransactionRecord("id", Transaction(1, 0, 1, State.ONGOING, 0, partitions=partitions)))
 
 
 @given(transactions())
