@@ -19,7 +19,9 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 SHARED_BYTES: Final = 131_072
-# A large frame's buffer starts at this size and doubles as its bytes arrive: a size alone must not cost memory.
+# A large frame gets a buffer when so much of it has come. That starts at the second size and doubles as bytes arrive: a
+# size alone must not cost memory.
+EARNEST_BYTES: Final = 32_768
 TRUST_BYTES: Final = (1 << 20) + 65_536  # a batch of Kafka's default limit fits
 # Large buffers are handed from frame to frame, because a fresh one has to be zeroed; so much may lie idle.
 SPARE_BYTES: Final = 4 * TRUST_BYTES
@@ -132,7 +134,7 @@ class FrameReader:
             self._filled = 0
             return view
         size = self._filled = len(rest)
-        if size >= 4 and int.from_bytes(rest[:4], "big") + 4 > SHARED_BYTES:
+        if size >= EARNEST_BYTES and int.from_bytes(rest[:4], "big") + 4 > SHARED_BYTES:
             return self._large_space()
         view[:size] = rest
         return view[size:]

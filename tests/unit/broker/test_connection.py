@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 
 import pytest
@@ -97,6 +98,9 @@ class Server:
             raise Disconnect("garbage")
         if request == b"silent":
             return None
+        if request.startswith(b"throttle"):
+            connection.throttle(1)
+            return [b"T"]
         if request.startswith((b"wait", b"hold")):
             self.waiting[request] = Pending(connection, request.startswith(b"wait"))
             return self.waiting[request]
@@ -211,3 +215,73 @@ def test_a_closed_connection_gives_up_what_it_waited_for() -> None:
     server.waiting[b"wait2"].abandon = lambda: abandoned.append("wait2")
     server.connection.close("gone")
     assert abandoned == ["wait1"]
+
+
+def together(*frames: bytes) -> bytes:
+    return b"".join(len(frame).to_bytes(4, "big") + frame for frame in frames)
+
+
+def test_a_client_that_has_to_pause_is_answered_first_and_served_later() -> None:
+    async def play() -> None:
+        server = Server()
+        server.stream.incoming.append(together(b"wait", b"throttle", b"throttle", b"a"))
+        server.stream.deliver()
+        assert server.served == [b"wait", b"throttle"]
+        assert server.stream.read_callback is None
+        server.waiting[b"wait"].answer([b"w"])
+        assert server.stream.sent == b"wT", "answers are not held back"
+        assert server.served == [b"wait", b"throttle"]
+        assert not server.connection.idle
+        while server.stream.read_callback is None:
+            await asyncio.sleep(0)
+        assert server.served == [b"wait", b"throttle", b"throttle", b"a"]
+        assert server.stream.sent == b"wTTa"
+        server.stream.deliver(b"b")
+        assert server.stream.sent == b"wTTab"
+
+    asyncio.run(play())
+
+
+def test_a_pause_outlives_its_connection() -> None:
+    async def play() -> None:
+        server = Server()
+        server.stream.incoming.append(together(b"throttle", b"a"))
+        server.stream.deliver()
+        server.connection.close("gone")
+        await asyncio.sleep(0.01)
+        assert server.served == [b"throttle"]
+
+    asyncio.run(play())
+
+
+def test_a_large_frame_waits_until_there_is_a_buffer_for_it() -> None:
+    buffers = ReceiveBuffers(limit=1000)
+    greedy, other = (Server(max_frame_bytes=1 << 21, buffers=buffers) for _ in range(2))
+    large = together(bytes(300_000))
+    greedy.stream.incoming = [large[:100_000], large[100_000:200_000]]
+    greedy.stream.deliver()
+    assert buffers.in_use
+    other.stream.incoming = [large[:100_000], large[100_000:]]
+    other.stream.deliver()
+    assert other.stream.read_callback is None
+    assert (other.served, len(other.stream.incoming)) == ([], 1)
+    greedy.stream.incoming = [large[200_000:]]
+    greedy.stream.deliver()
+    assert greedy.served == [large[4:]]
+    other.stream.deliver()
+    assert other.served == [large[4:]]
+    assert buffers.in_use == 0
+
+
+def test_requests_that_are_held_count_as_bytes_in_use() -> None:
+    buffers = ReceiveBuffers()
+    server = Server(buffers=buffers)
+    server.stream.incoming.append(together(b"hold", b"a", b"bc"))
+    server.stream.deliver()
+    assert buffers.in_use == 3
+    server.waiting[b"hold"].answer(None)
+    assert buffers.in_use == 0
+    server.stream.incoming.append(together(b"hold", b"a", b"bc"))
+    server.stream.deliver()
+    server.connection.close("gone")
+    assert buffers.in_use == 0

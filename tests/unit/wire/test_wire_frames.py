@@ -135,6 +135,14 @@ def test_an_announced_size_alone_costs_no_memory() -> None:
     assert reader.pending == 200_004
 
 
+def test_little_of_a_large_frame_costs_what_has_come() -> None:
+    reader = FrameReader(1 << 30)
+    for size in (4, 1, 1000, 30_000):
+        feed(reader, ((1 << 30) - 4).to_bytes(4, "big") if size == 4 else bytes(size), [1 << 30])
+        assert reader.capacity == reader.pending
+    assert reader.buffers.in_use == 0
+
+
 def test_too_large_and_negative_sizes_are_errors() -> None:
     reader = FrameReader(100)
     reader.space()[:4] = (101).to_bytes(4, "big")
