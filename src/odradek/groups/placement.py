@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 OFFSETS_TOPIC = "__consumer_offsets"
 
 
@@ -18,6 +20,7 @@ def java_hash(text: str) -> int:
     return value - 0x1_0000_0000 if value & 0x8000_0000 else value
 
 
+@lru_cache(maxsize=4096)  # every request of a group or a transaction asks, and Java's hash is a loop here
 def partition_for_group(group_id: str, partitions: int) -> int:
     """Kafka's Utils.abs(hashCode) % partitions, where the absolute value of the smallest int is 0."""
     value = abs(java_hash(group_id))
