@@ -22,6 +22,7 @@ pytestmark = pytest.mark.xdist_group("spark")
 Frame = Callable[..., Any]
 FAULTS = Path(__file__).with_name("faults")
 ROOT = Path(__file__).resolve().parents[2]
+WAIT_S = 240
 
 
 def rows(count: int) -> list[Record]:
@@ -31,7 +32,7 @@ def rows(count: int) -> list[Record]:
 class Pipeline:
     """A query from one topic to another in the shared session, and what must hold of it at any time."""
 
-    def __init__(self, stream: Frame, topics: Topics, checkpoint: Path, per_batch: int = 100) -> None:
+    def __init__(self, stream: Frame | None, topics: Topics, checkpoint: Path, per_batch: int = 100) -> None:
         self.topics = topics
         self.source, self.target = topics.create(2), topics.create(3)
         self.checkpoint = checkpoint
@@ -42,6 +43,7 @@ class Pipeline:
         self.topics.fill(self.source, rows(count))
 
     def start(self, frame: Any = None, **options: str) -> Any:
+        assert self._stream is not None
         read = self._stream(self.source, maxOffsetsPerTrigger=str(self.per_batch)).select("value", "key")
         writer = (read if frame is None else frame(read)).writeStream.format("odradek").options(**options)
         writer = writer.option("kafka.bootstrap.servers", self.topics.bootstrap).option("topic", self.target)
@@ -49,11 +51,11 @@ class Pipeline:
         return writer.trigger(availableNow=True).start()
 
     def run(self, **options: Any) -> None:
-        assert self.start(**options).awaitTermination(90)
+        assert self.start(**options).awaitTermination(WAIT_S)
 
     def fail(self, message: str, **options: Any) -> None:
         with pytest.raises(StreamingQueryException, match=message):
-            self.start(**options).awaitTermination(90)
+            self.start(**options).awaitTermination(WAIT_S)
 
     def visible(self) -> list[int]:
         return sorted(int(r.value) for r in self.topics.read(self.target, 3, committed=True))
@@ -104,6 +106,7 @@ FAULTS_OF_THE_COMMIT = ["before-commit raise", "after-offsets raise", "before-en
 FAULTS_AFTER_THE_COMMIT = ["after-end raise", "after-end exit", "after-commit raise"]
 
 
+@pytest.mark.timeout(900)
 def test_batches_that_fail_at_any_step_are_written_once(pipeline: Pipeline, faults: Path) -> None:
     pipeline.fill(450)
     committed = -1
@@ -156,7 +159,7 @@ def test_update_mode_through_foreach_batch(
         counts = stream(source, maxOffsetsPerTrigger="200").groupBy("key").count()
         result = counts.selectExpr("key", "cast(count as string) value")
         query = result.writeStream.outputMode("update").foreachBatch(write).option("checkpointLocation", str(tmp_path))
-        assert query.trigger(availableNow=True).start().awaitTermination(90)
+        assert query.trigger(availableNow=True).start().awaitTermination(WAIT_S)
 
     faults.write_text("after-produce raise")
     with pytest.raises(StreamingQueryException, match="planted"):
@@ -204,7 +207,9 @@ class Job:
             "PYTHONPATH": path,
             "PYSPARK_PYTHON": sys.executable,
             "ODRADEK_TEST_FAULTS": str(faults),
+            "PYTHONPYCACHEPREFIX": str(pipeline.checkpoint.with_name("pycache")),
         }
+        self._environment.pop("PYTHONDONTWRITEBYTECODE", None)
 
     def start(self, log: Path) -> subprocess.Popen[bytes]:
         with log.open("ab") as output:
@@ -223,7 +228,9 @@ class Job:
         ),
     ],
 )
-def test_a_driver_killed_at_each_step(pipeline: Pipeline, tmp_path: Path, points: tuple[str, ...]) -> None:
+@pytest.mark.timeout(900)
+def test_a_driver_killed_at_each_step(topics: Topics, tmp_path: Path, points: tuple[str, ...]) -> None:
+    pipeline = Pipeline(None, topics, tmp_path / "checkpoint")
     pipeline.fill(700)
     faults, log = tmp_path / "faults", tmp_path / "log"
     job = Job(pipeline, faults)
@@ -232,10 +239,10 @@ def test_a_driver_killed_at_each_step(pipeline: Pipeline, tmp_path: Path, points
         # written after the start, because it names the process group; the query needs seconds to get there
         faults.with_suffix(".new").write_text(f"{point} kill {process.pid}")
         faults.with_suffix(".new").rename(faults)
-        process.wait(120)
+        process.wait(WAIT_S)
         assert not faults.exists(), f"{point} was not reached\n{log.read_text()[-3000:]}"
         pipeline.check()
-    assert job.start(log).wait(120) == 0, log.read_text()[-3000:]
+    assert job.start(log).wait(WAIT_S) == 0, log.read_text()[-3000:]
     assert pipeline.visible() == list(range(700))
     pipeline.check()
 
@@ -258,7 +265,7 @@ def test_a_broker_killed_in_mid_batch(spark: Any, make_broker: Callable[..., Bro
             broker.kill()
             broker.start()
         try:
-            assert query.awaitTermination(90)
+            assert query.awaitTermination(WAIT_S)
         except StreamingQueryException:
             # a commit whose outcome nobody knows may fail the query; it must not matter
             pipeline.check()
