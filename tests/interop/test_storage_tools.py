@@ -178,8 +178,7 @@ def test_a_stopped_apache_kafkas_topic_is_served(
     data = tmp_path / "data"
     data.mkdir()
     shutil.copytree(apache_directory / "apache-0", data / "apache-0")
-    (data / "apache-0" / "partition.metadata").unlink()
-    broker = make_broker().start()
+    broker = make_broker({"odradek.adopt.partitions": "true"}).start()
     create(broker.bootstrap, "apache")
     consumer = Consumer(
         {

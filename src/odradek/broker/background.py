@@ -28,6 +28,9 @@ Job = Callable[[], Awaitable[None]]
 _LONGEST_MS = 24 * 60 * 60 * 1000
 """Longer intervals mean never; a shorter one that is set meanwhile is noticed after this."""
 
+_LOOK_AGAIN_MS = 60_000
+"""A `flush.ms` that a topic gets later is noticed after this."""
+
 LANE = "retention"
 """The lane of `Disk.run` that looks at the files of partitions that nobody has opened."""
 
@@ -65,12 +68,12 @@ class BackgroundJobs:
         jobs: tuple[tuple[str, Job], ...] = (
             ("log.flush.offset.checkpoint.interval.ms", self.checkpoint),
             ("log.retention.check.interval.ms", self.delete_old_segments),
-            ("log.flush.scheduler.interval.ms", self.flush_due),
             ("odradek.idle.check.interval.ms", self.tidy_idle),
         )
         for name, job in jobs:
             self._tasks.append(asyncio.create_task(self._every(name, job), name=name))
         self._tasks.append(asyncio.create_task(self._work(), name="log work"))
+        self._tasks.append(asyncio.create_task(self._flush(), name="flush.ms"))
         self._compaction.start()
 
     async def _every(self, interval_config: str, job: Job) -> None:
@@ -94,6 +97,14 @@ class BackgroundJobs:
 
     def high_watermarks(self) -> dict[tuple[str, int], int]:
         return {(p.topic, p.index): p.high_watermark for p in self._partitions.opened()}
+
+    async def _flush(self) -> None:
+        """As often as the smallest `flush.ms` asks for. Apache Kafka looks only every scheduler interval: never."""
+        while True:
+            smallest_ms = min((p.log.config.flush_ms for p in self._partitions.opened()), default=_LONGEST_MS)
+            scheduled_ms = self._config.number("log.flush.scheduler.interval.ms")
+            await asyncio.sleep(max(10, min(smallest_ms, scheduled_ms, _LOOK_AGAIN_MS)) / 1000)
+            await self._run("flush.ms", self.flush_due)
 
     async def flush_due(self) -> None:
         """Sync logs that have had something new for `flush.ms`."""

@@ -137,6 +137,7 @@ class Broker:
         paths = config.log_dirs
         self._directories = LogDirectories(ports.disk, ports.clock, ports.random, paths)
         self._directories.report = log.warning
+        self._directories.adopts = config.flag("odradek.adopt.partitions")
         # Locked before anything else is opened: whoever starts a second broker here is told so, and not a consequence.
         self._directories.lock()
         identity = LogDirectories.stored_identity(ports.disk, paths)

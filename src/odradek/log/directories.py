@@ -69,6 +69,7 @@ class LogDirectories:
         "_sequence",
         "_to_flush",
         "_where",
+        "adopts",
         "cordoned",
         "moves",
         "on_offline",
@@ -92,6 +93,8 @@ class LogDirectories:
         self._recovering: set[TopicPartition] = set()
         self.moves: dict[TopicPartition, Move] = {}
         """Replicas on their way to another directory."""
+        self.adopts = False
+        """Whether a partition's directory that names another topic id is taken over instead of deleted."""
         self.cordoned: Callable[[], Sequence[str]] = tuple
         """Paths of the directories that get no new replicas; `*` is all of them."""
         self.on_work: Callable[[], None] = _nothing
@@ -443,7 +446,12 @@ class LogDirectories:
         """Whether the directory holds that topic's partition; one that does not say is taken over."""
         metadata = f"{path}/{PARTITION_METADATA}"
         try:
-            return parse_partition_metadata(self._disk.read_file(metadata)) == topic_id
+            found = parse_partition_metadata(self._disk.read_file(metadata))
+            if found == topic_id:
+                return True
+            self.report(f"{path} is of another topic of that name: {'taken over' if self.adopts else 'deleted'}")
+            if not self.adopts:
+                return False
         except FileNotFoundError:
             pass
         except CorruptCheckpoint as error:

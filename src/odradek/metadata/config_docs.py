@@ -436,6 +436,7 @@ DOCUMENTATION: dict[str, str] = {
     "odradek.max.request.topics": "Topics that one request may name; with more it is refused as a whole.",
     "odradek.max.in.flight.requests": "Requests of one connection that may be open before it is no longer read.",
     "odradek.group.unsettled.heartbeat.interval.ms": "How often members report while a consumer group rebalances.",
+    "odradek.adopt.partitions": "Whether a partition's directory copied in from another cluster is kept and served.",
     "odradek.batch.validation": "Whether a producer's batches are checked by their headers or record by record.",
     "odradek.idle.check.interval.ms": "After how long without a write a log is synced and gives back memory and files.",
     "odradek.group.new.partitions.from.start": "Whether groups that read a topic read added partitions from the start.",

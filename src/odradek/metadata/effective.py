@@ -67,6 +67,7 @@ EFFECTIVE_BROKER_CONFIGS = frozenset(
         "node.id",
         "num.partitions",
         "num.recovery.threads.per.data.dir",
+        "odradek.adopt.partitions",
         "odradek.batch.validation",
         "odradek.idle.check.interval.ms",
         "odradek.max.control.request.bytes",

@@ -28,6 +28,8 @@ ODRADEK_CONFIGS = (
     _c("odradek.group.unsettled.heartbeat.interval.ms", INT, "500", at_least(0)),
     # A group that reads a topic has offset 0 in the partitions that are added to it.
     _c("odradek.group.new.partitions.from.start", BOOLEAN, "true"),
+    # Directories of partitions that were copied in from another cluster are served as the topic of their name.
+    _c("odradek.adopt.partitions", BOOLEAN, "false"),
     # header: CRC, counts and sizes of batches; records: every record in them, too.
     _c("odradek.batch.validation", STRING, "header", one_of("header", "records")),
     # Logs that nobody wrote to for as long are synced and give back memory and files.

@@ -181,6 +181,19 @@ def test_a_topic_recreated_meanwhile_begins_empty(tmp_path: Path) -> None:
     stop(second)
 
 
+def test_a_partition_of_another_cluster_is_adopted_if_asked_for(tmp_path: Path) -> None:
+    first = start(tmp_path)
+    put(topic(first), batch(4))
+    stop(first)
+    second = start(tmp_path)
+    second.adopts = True
+    assert topic(second, topic_id=OTHER).end_offset == 4
+    stop(second)
+    third = start(tmp_path)
+    assert topic(third, topic_id=OTHER).end_offset == 4
+    stop(third)
+
+
 def test_segments_deleted_by_retention_go_after_the_delay(tmp_path: Path) -> None:
     directories = start(tmp_path)
     log = topic(directories)
