@@ -6,6 +6,8 @@ KIP-848, whose GROUP_ID_NOT_FOUND tells of an unknown group; 10 topics by id.
 
 from __future__ import annotations
 
+import asyncio
+
 from odradek.api.context import RequestContext
 from odradek.api.registry import api
 from odradek.groups.events import CommitRequest, OffsetToCommit
@@ -21,11 +23,17 @@ from odradek.wire.messages.offset_commit import (
 _BY_ID = 10
 
 
-@api(ApiKey.OFFSET_COMMIT)
-async def handle(request: OffsetCommitRequest, context: RequestContext) -> OffsetCommitResponse:
+Waiting = list[OffsetCommitResponsePartition]
+
+
+# What is committed is decided before the next request of the connection starts; only the answer waits.
+@api(ApiKey.OFFSET_COMMIT, overtaking=True)
+def handle(
+    request: OffsetCommitRequest, context: RequestContext
+) -> OffsetCommitResponse | asyncio.Future[OffsetCommitResponse]:
     image = context.services.image()
     offsets: list[OffsetToCommit] = []
-    waiting: list[OffsetCommitResponsePartition] = []
+    waiting: Waiting = []
     answers: list[OffsetCommitResponseTopic] = []
     for topic in request.topics:
         name, unknown = topic.name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -53,16 +61,17 @@ async def handle(request: OffsetCommitRequest, context: RequestContext) -> Offse
                     )
                 )
         answers.append(OffsetCommitResponseTopic(topic.name, topic.topic_id, partitions))
-    if offsets:
-        codes = await _commit(request, context, offsets)
-        for answer, code in zip(waiting, codes, strict=True):
-            answer.error_code = code
-    return OffsetCommitResponse(topics=answers)
+    response = OffsetCommitResponse(topics=answers)
+    return _commit(request, context, offsets, waiting, response) if offsets else response
 
 
-async def _commit(
-    request: OffsetCommitRequest, context: RequestContext, offsets: list[OffsetToCommit]
-) -> list[ErrorCode]:
+def _commit(
+    request: OffsetCommitRequest,
+    context: RequestContext,
+    offsets: list[OffsetToCommit],
+    waiting: Waiting,
+    response: OffsetCommitResponse,
+) -> OffsetCommitResponse | asyncio.Future[OffsetCommitResponse]:
     commit = CommitRequest(
         request.group_id,
         request.member_id,
@@ -74,6 +83,31 @@ async def _commit(
         context.version,
     )
     try:
-        return await context.services.groups.commit_offsets(commit)
+        committed = context.services.groups.commit_offsets(commit)
     except KafkaError as error:
-        return [error.code] * len(offsets)
+        _fill(waiting, [error.code] * len(waiting))
+        return response
+    answered: asyncio.Future[OffsetCommitResponse] = committed.get_loop().create_future()
+
+    def done(finished: asyncio.Future[list[ErrorCode]]) -> None:
+        if finished.cancelled():
+            answered.cancel()
+            return
+        error = finished.exception()
+        if error is None:
+            _fill(waiting, finished.result())
+        elif isinstance(error, KafkaError):
+            _fill(waiting, [error.code] * len(waiting))
+        else:
+            answered.set_exception(error)
+            return
+        if not answered.done():
+            answered.set_result(response)
+
+    committed.add_done_callback(done)
+    return answered
+
+
+def _fill(waiting: Waiting, codes: list[ErrorCode]) -> None:
+    for answer, code in zip(waiting, codes, strict=True):
+        answer.error_code = code

@@ -60,6 +60,7 @@ class Connection:
         "_backlog",
         "_closed_callback",
         "_dispatch",
+        "_flushing",
         "_frames",
         "_held",
         "_max_in_flight",
@@ -100,6 +101,7 @@ class Connection:
         self._held: Pending | None = None
         self._mutes = 0
         self._starved = False
+        self._flushing = False
         self._writing = False
         self._reading = True
         self.closed = False
@@ -177,8 +179,19 @@ class Connection:
             self._held = None
             self._serve_backlog()
         if self._out and not self._writing:
-            self._flush()
+            if not self._order or self._held is not None:
+                self._flush()
+            elif not self._flushing:
+                # More answers may come in this turn of the loop: what is committed together goes out together.
+                self._flushing = True
+                asyncio.get_running_loop().call_soon(self._flush_gathered)
         self._adjust_reading()
+
+    def _flush_gathered(self) -> None:
+        self._flushing = False
+        if self._out and not self._writing and not self.closed:
+            self._flush()
+            self._adjust_reading()
 
     def _serve_backlog(self) -> None:
         while self._backlog and self._held is None and not self._mutes:

@@ -8,6 +8,7 @@ Kafka's GroupCoordinatorRecordHelpers and its record schemas.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from struct import Struct
 from typing import NamedTuple, TypeAlias
 
@@ -26,11 +27,10 @@ from odradek.wire.primitives import DecodeError
 NO_TOPIC_ID = bytes(16)
 
 _INT16 = Struct(">h")
-_INT32 = Struct(">i")
 _OFFSET_TYPE = _INT16.pack(1)
 _GROUP_TYPE = _INT16.pack(2)
-_OFFSET_HEAD = Struct(">hqi")
-_INT64 = Struct(">q")
+_PLAIN_OFFSET = Struct(">hqiBqBBB16s")
+"""Version 4 without metadata: version, offset, leader epoch, length + 1, time, one tag: number, size, topic id."""
 _OFFSET_VALUE_VERSION = 4
 _EXPIRING_OFFSET_VALUE_VERSION = 1
 _GROUP_VALUE_VERSION = 3
@@ -102,17 +102,27 @@ def encode_record(record: GroupRecord) -> tuple[bytes, bytes | None]:
 
 
 def _encode_offset(record: OffsetRecord) -> tuple[bytes, bytes | None]:
-    key = bytearray(_OFFSET_TYPE)
-    OffsetCommitKey(record.group_id, record.topic, record.partition).encode(key, 0)
+    key = _offset_key(record.group_id, record.topic, record.partition)
     found = record.value
     if found is None:
-        return bytes(key), None
+        return key, None
     offset, leader_epoch, metadata, commit_ms, expire_ms, topic_id = found
+    if not metadata and expire_ms < 0 and topic_id != NO_TOPIC_ID:
+        # Nearly all commits; the generated codec makes the same bytes in five times the time.
+        return key, _PLAIN_OFFSET.pack(4, offset, leader_epoch, 1, commit_ms, 1, 0, 16, topic_id)
     # Kafka keeps to version 1 for an explicit expiry: later versions dropped the field.
     version = _OFFSET_VALUE_VERSION if expire_ms < 0 else _EXPIRING_OFFSET_VALUE_VERSION
     value = bytearray(_INT16.pack(version))
     OffsetCommitValue(offset, leader_epoch, metadata, commit_ms, expire_ms, topic_id).encode(value, version)
-    return bytes(key), bytes(value)
+    return key, bytes(value)
+
+
+@lru_cache(maxsize=10_000)
+def _offset_key(group_id: str, topic: str, partition: int) -> bytes:
+    """A group commits the same partitions over and over."""
+    key = bytearray(_OFFSET_TYPE)
+    OffsetCommitKey(group_id, topic, partition).encode(key, 0)
+    return bytes(key)
 
 
 def _encode_group(group: GroupValue) -> bytes:

@@ -6,6 +6,7 @@ the future, as KafkaError: NOT_COORDINATOR and COORDINATOR_LOAD_IN_PROGRESS from
 
 from __future__ import annotations
 
+from asyncio import Future
 from collections.abc import Awaitable, Sequence
 from typing import Protocol
 
@@ -48,8 +49,8 @@ class GroupService(Protocol):
 
     def leave(self, group_id: str, leaving: Sequence[LeavingMember]) -> Awaitable[list[LeftMember]]: ...
 
-    def commit_offsets(self, request: CommitRequest) -> Awaitable[list[ErrorCode]]:
-        """One code per offset, once they are committed."""
+    def commit_offsets(self, request: CommitRequest) -> Future[list[ErrorCode]]:
+        """One code per offset, once they are committed; decided, and their order fixed, when this returns."""
         ...
 
     def commit_transactional_offsets(

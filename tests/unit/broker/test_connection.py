@@ -146,11 +146,29 @@ def test_reading_stops_while_the_peer_takes_no_answers_and_goes_on_after() -> No
 
 
 def test_reading_stops_at_the_limit_of_open_requests() -> None:
-    server = Server(max_in_flight=2)
-    server.stream.deliver(b"wait1", b"wait2")
-    assert server.stream.read_callback is None
-    server.waiting[b"wait1"].answer([b"1"])
-    assert server.stream.read_callback is not None
+    async def answered() -> None:
+        server = Server(max_in_flight=2)
+        server.stream.deliver(b"wait1", b"wait2")
+        assert server.stream.read_callback is None
+        server.waiting[b"wait1"].answer([b"1"])
+        assert server.stream.read_callback is not None
+
+    asyncio.run(answered())
+
+
+def test_answers_of_one_turn_of_the_loop_go_out_together() -> None:
+    async def answered() -> None:
+        server = Server()
+        server.stream.deliver(b"wait1", b"wait2", b"wait3")
+        server.waiting[b"wait1"].answer([b"1"])
+        server.waiting[b"wait2"].answer([b"2"])
+        assert server.stream.sent == b""
+        await asyncio.sleep(0)
+        assert server.stream.sent == b"12"
+        server.waiting[b"wait3"].answer([b"3"])
+        assert server.stream.sent == b"123"
+
+    asyncio.run(answered())
 
 
 def test_a_frame_over_the_limit_closes_the_connection() -> None:

@@ -15,6 +15,7 @@ from odradek.groups.records import (
     decode_record,
     encode_record,
 )
+from odradek.wire.messages.consumer_offsets import OffsetCommitValue
 from odradek.wire.primitives import DecodeError
 
 KEY = b"\x00\x01\x00\x01g\x00\x01t\x00\x00\x00\x05"
@@ -116,3 +117,11 @@ groups = st.builds(
 )
 def test_records_come_back(record: OffsetRecord | ClassicGroupRecord) -> None:
     assert decode_record(*encode_record(record)) == record
+
+
+def test_a_commit_without_metadata_is_the_same_as_through_the_codec() -> None:
+    topic_id = bytes(range(16))
+    _, value = encode_record(OffsetRecord("g", "t", 5, OffsetValue(7, -1, "", 1000, -1, topic_id)))
+    out = bytearray(b"\x00\x04")
+    OffsetCommitValue(7, -1, "", 1000, -1, topic_id).encode(out, 4)
+    assert value == bytes(out)
