@@ -82,6 +82,11 @@ async def cut(world: World, host: BrokerHost, rng: random.Random) -> None:
     world.note(f"cut {' '.join(f'{a}>{b}' for a, b in ways)} until {until:.3f}")
     for way in ways:
         world.network.link(*way).cut_until = until
+    if rng.random() < 0.4:
+        # What was under way when it began comes after what new connections bring.
+        world.faults["late frames after a cut"] += 1
+        for stream in world.network.between(client, host.host):
+            stream.outgoing.stalled_until = until + rng.uniform(0.5, 8)
 
 
 async def slow_link(world: World, host: BrokerHost, rng: random.Random) -> None:

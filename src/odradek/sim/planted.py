@@ -102,7 +102,7 @@ def _(right: Any) -> Any:
     return load
 
 
-@_bug("zombies not fenced", "a batch of an older producer epoch is accepted", "txn",
+@_bug("zombies not fenced", "a batch of an older producer epoch is accepted", "network",
       "odradek.log.producer_state:ProducerStates._check_epoch")  # fmt: skip
 def _(right: Any) -> Any:
     return _nothing

@@ -107,7 +107,7 @@ async def produce(
     numbered = Numbered(host, rng)
     while not world.is_stopping():
         options = host.options(
-            **PRODUCER_OPTIONS,
+            **{**PRODUCER_OPTIONS, "delivery_timeout_ms": rng.choice((5_000, 12_000))},
             linger_ms=rng.choice((0, 5, 50)),
             compression_type=rng.choice(CODECS),
             max_in_flight_requests_per_connection=rng.choice((1, 5)),
