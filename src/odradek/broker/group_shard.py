@@ -238,7 +238,12 @@ class GroupShard:
         self._unsettled.add(unsettled)
         timeout = self._settings.offset_commit_timeout_ms / 1000
         unsettled.timer = self._loop.call_later(timeout, self._settle, unsettled, ErrorCode.REQUEST_TIMED_OUT)
-        self._partition.when_committed(last_offset, lambda: self._settle(unsettled, None))
+        self._partition.when_committed(last_offset, lambda: self._released(unsettled, last_offset))
+
+    def _released(self, unsettled: _Unsettled, last_offset: int) -> None:
+        # Waiters are called as well when the partition's leadership has gone elsewhere.
+        committed = self._partition.is_committed(last_offset)
+        self._settle(unsettled, None if committed else ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     def _settle(self, unsettled: _Unsettled, error: ErrorCode | None) -> None:
         if unsettled not in self._unsettled:

@@ -99,15 +99,20 @@ class Partition:
         if self.is_leader:
             self.advance_high_watermark(MANY_BYTES)
         else:
+            self._release_waiters()
             self._wake_readers(MANY_BYTES)
 
     def retire(self) -> None:
         """The partition is gone from this broker: whoever waits on it looks again and is told so."""
         self.leader = -1
+        self._release_waiters()
+        self._wake_readers(MANY_BYTES)
+
+    def _release_waiters(self) -> None:
+        """Nothing more is committed here: those who wait are called and see for themselves (`is_committed`)."""
         waiters, self._commit_waiters = self._commit_waiters, []
         for _, _, callback in waiters:
             callback()
-        self._wake_readers(MANY_BYTES)
 
     @property
     def is_leader(self) -> bool:

@@ -1,0 +1,166 @@
+"""The replica of a partition: leadership, the high watermark, who waits for it, what readers may see."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from odradek.log.config import LogConfig
+from odradek.log.environment import LogEnvironment
+from odradek.log.partition_log import PartitionLog
+from odradek.metadata.image import PartitionState
+from odradek.ports.clock import SystemClock
+from odradek.ports.disk import SystemDisk
+from odradek.records.builder import BatchFields, encode_batch
+from odradek.replication.partition import READ_COMMITTED, Partition
+from odradek.wire.errors import ErrorCode, KafkaError
+
+NOW_MS = time.time_ns() // 1_000_000
+Make = Callable[..., Partition]
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Make:
+    def make(*, isr: tuple[int, ...] = (1,), replicas: tuple[int, ...] = (1,), **settings: int) -> Partition:
+        directory = tmp_path / "t-0"
+        directory.mkdir()
+        environment = LogEnvironment(SystemDisk(), SystemClock())
+        log = PartitionLog.open("t", 0, str(directory), LogConfig(**settings), environment, clean=True)  # type: ignore[arg-type]
+        partition = Partition("t", bytes(16), 0, 1, log)
+        partition.apply_state(PartitionState(1, 0, replicas, isr))
+        return partition
+
+    return make
+
+
+def batch(*values: bytes, fields: BatchFields | None = None) -> memoryview:
+    return memoryview(encode_batch([(NOW_MS, b"k", value, ()) for value in values], fields or BatchFields()))
+
+
+def refused(call: Callable[[], object]) -> ErrorCode:
+    with pytest.raises(KafkaError) as raised:
+        call()
+    return raised.value.code
+
+
+def test_a_lone_replica_commits_what_it_appends(make: Make) -> None:
+    partition = make()
+    result = partition.append(batch(b"a", b"b"), now_ms=NOW_MS)
+    assert (result.first_offset, result.last_offset, partition.high_watermark) == (0, 1, 2)
+    called: list[int] = []
+    partition.when_committed(1, lambda: called.append(1))
+    assert called == [1], "at once"
+
+
+def test_writes_wait_for_the_high_watermark_in_the_order_of_their_offsets(make: Make) -> None:
+    partition = make(isr=(1, 2), replicas=(1, 2))
+    called: list[int] = []
+    for _ in range(3):
+        partition.append(batch(b"x"), now_ms=NOW_MS)
+    for offset in (2, 0, 1):
+        partition.when_committed(offset, lambda offset=offset: called.append(offset))  # type: ignore[misc]
+    assert called == []
+    assert not partition.is_committed(0)
+    partition.high_watermark = 2
+    partition.advance_high_watermark(0)
+    assert called == [0, 1]
+    partition.apply_state(PartitionState(1, 0, (1, 2), (1,), partition_epoch=1))
+    assert called == [0, 1, 2], "the other replica has left the in-sync ones"
+    assert partition.high_watermark == 3
+
+
+@pytest.mark.parametrize("how", ["other leader", "gone"])
+def test_who_waits_is_released_uncommitted_when_the_leadership_goes(make: Make, how: str) -> None:
+    partition = make(isr=(1, 2), replicas=(1, 2))
+    partition.append(batch(b"x"), now_ms=NOW_MS)
+    seen: list[bool] = []
+    woken: list[int] = []
+    partition.when_committed(0, lambda: seen.append(partition.is_committed(0)))
+    partition.watch_appends(lambda _, size: woken.append(size))
+    if how == "gone":
+        partition.retire()
+    else:
+        partition.apply_state(PartitionState(2, 1, (1, 2), (1, 2)))
+    assert seen == [False]
+    assert len(woken) == 1
+    assert refused(lambda: partition.append(batch(b"y"), now_ms=NOW_MS)) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert refused(partition.check_leader) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+def test_epochs_of_requests_are_checked(make: Make) -> None:
+    partition = make()
+    partition.apply_state(PartitionState(1, 5, (1,), (1,)))
+    partition.check_leader(5)
+    partition.check_leader(-1)
+    assert refused(lambda: partition.check_leader(4)) is ErrorCode.FENCED_LEADER_EPOCH
+    assert refused(lambda: partition.check_leader(6)) is ErrorCode.UNKNOWN_LEADER_EPOCH
+    partition.apply_state(PartitionState(2, 4, (1, 2), (1,)))
+    assert partition.leader_epoch == 5, "what is older than what is known is not taken"
+
+
+def test_too_few_in_sync_replicas_refuse_writes_that_want_all(make: Make) -> None:
+    partition = make(isr=(1,), replicas=(1, 2, 3), min_insync_replicas=2)
+    wanted = lambda: partition.append(batch(b"x"), now_ms=NOW_MS, all_in_sync=True)  # noqa: E731
+    assert refused(wanted) is ErrorCode.NOT_ENOUGH_REPLICAS
+    assert partition.log.end_offset == 0
+    assert partition.append(batch(b"x"), now_ms=NOW_MS).first_offset == 0, "acks=1 does not ask for them"
+
+
+def test_min_insync_replicas_is_no_more_than_there_are(make: Make) -> None:
+    partition = make(min_insync_replicas=3)
+    assert partition.append(batch(b"x"), now_ms=NOW_MS, all_in_sync=True).first_offset == 0
+
+
+def test_readers_see_what_is_committed_and_no_further(make: Make) -> None:
+    partition = make(isr=(1, 2), replicas=(1, 2))
+    for _ in range(3):
+        partition.append(batch(b"x"), now_ms=NOW_MS)
+    partition.high_watermark = 2
+    found = partition.read(0, 1 << 20)
+    assert (found.high_watermark, found.size) == (2, 2 * len(batch(b"x")))
+    assert partition.read(2, 1 << 20).size == 0
+    assert refused(lambda: partition.read(4, 100)) is ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+def test_an_open_transaction_hides_what_follows_it_from_read_committed(make: Make) -> None:
+    partition = make()
+    partition.append(batch(b"plain"), now_ms=NOW_MS)
+    fields = BatchFields(producer_id=7, producer_epoch=0, base_sequence=0, is_transactional=True)
+    partition.append(batch(b"open", fields=fields), now_ms=NOW_MS)
+    partition.append(batch(b"after"), now_ms=NOW_MS)
+    assert partition.last_stable_offset == 1
+    seen = partition.read(0, 1 << 20, isolation=READ_COMMITTED)
+    assert (seen.size, seen.last_stable_offset, seen.aborted) == (len(batch(b"plain")), 1, [])
+    assert partition.read(0, 1 << 20).size > seen.size
+
+
+def test_a_watcher_is_called_once_with_the_bytes_and_not_after_it_left(make: Make) -> None:
+    partition = make()
+    sizes: list[int] = []
+
+    def watcher(_: Partition, size: int, /) -> None:
+        sizes.append(size)
+
+    partition.watch_appends(watcher)
+    partition.append(batch(b"one"), now_ms=NOW_MS)
+    partition.append(batch(b"two"), now_ms=NOW_MS)
+    assert sizes == [len(batch(b"one"))]
+    partition.watch_appends(watcher)
+    partition.unwatch_appends(watcher)
+    partition.append(batch(b"three"), now_ms=NOW_MS)
+    assert len(sizes) == 1
+
+
+def test_a_reader_whose_history_departed_is_told_where(make: Make) -> None:
+    partition = make()
+    partition.append(batch(b"a"), now_ms=NOW_MS)
+    partition.apply_state(PartitionState(1, 3, (1,), (1,)))
+    partition.append(batch(b"b"), now_ms=NOW_MS)
+    assert partition.diverging_epoch(1, 0) is None
+    assert partition.diverging_epoch(2, 3) is None
+    assert partition.diverging_epoch(2, -1) is None, "a reader that tells no epoch is not checked"
+    assert partition.diverging_epoch(2, 0) == (0, 1), "epoch 0 ended at 1"
+    assert partition.diverging_epoch(2, 2) == (0, 1), "epoch 2 never was"
