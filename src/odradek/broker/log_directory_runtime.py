@@ -10,7 +10,7 @@ from typing import NamedTuple
 from odradek.api.log_directory_service import DirectoryUsage, ReplicaUsage, Wanted
 from odradek.broker.config import BrokerConfig
 from odradek.broker.partitions import Partitions
-from odradek.log.checkpoints import LOG_START_OFFSETS
+from odradek.log.checkpoints import LOG_START_OFFSETS, RECOVERY_POINTS
 from odradek.log.directories import LogDirectories
 from odradek.log.files import LOG
 from odradek.log.log_directory import LogDirectory
@@ -163,6 +163,8 @@ class LogDirectoryRuntime:
                 continue
             if await self._directories.recover(topic, partition, settings, lane):
                 self.on_recovered(topic, partition)
+        # A crash from here on does not have it done again.
+        await self._directories.persist(RECOVERY_POINTS)
 
     async def _move_all(self) -> None:
         while True:
