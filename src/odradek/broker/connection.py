@@ -19,6 +19,10 @@ JOIN_BYTES = 16384
 """Small neighbouring parts are joined up to this size: one system call is dearer than the copy."""
 
 
+MANY_PARTS = 256
+"""So many parts of answers gather before they are sent, while requests of the same read are still to be served."""
+
+
 class Pending:
     """The place in the queue of an answer that is not there yet."""
 
@@ -128,9 +132,9 @@ class Connection:
                 self.close("closed by the peer")
                 return
             for frame in self._frames.received(received):
-                if self._held is not None or self._backlog or self._mutes:
-                    # A request that must not be overtaken is open, or the client has to pause; frames live in the
-                    # receive buffer only until the next read.
+                if self._backlog or not self._may_serve():
+                    # A request that must not be overtaken is open, or the client has to pause or to take its answers;
+                    # frames live in the receive buffer only until the next read.
                     self._backlog.append(bytearray(frame))
                     self._frames.buffers.charge(len(frame))
                 else:
@@ -146,6 +150,9 @@ class Connection:
         if self._out and not self._writing:
             self._flush()
         self._adjust_reading()
+
+    def _may_serve(self) -> bool:
+        return self._held is None and not self._mutes and not self._writing and len(self._order) < self._max_in_flight
 
     def _serve(self, frame: memoryview) -> None:
         self.requests_received += 1
@@ -168,6 +175,9 @@ class Connection:
             self._order.append(pending)
         else:
             self._out.extend(answer)
+            if len(self._out) > MANY_PARTS or len(answer[-1]) > JOIN_BYTES:
+                # A buffer full of small requests may ask for a thousand large answers.
+                self._flush()
 
     def answered(self, pending: Pending) -> None:
         """An answer that was waited for has come."""
@@ -177,7 +187,7 @@ class Connection:
             self._release()
         if self._held is pending:
             self._held = None
-            self._serve_backlog()
+        self._serve_backlog()
         if self._out and not self._writing:
             if not self._order or self._held is not None:
                 self._flush()
@@ -194,7 +204,7 @@ class Connection:
             self._adjust_reading()
 
     def _serve_backlog(self) -> None:
-        while self._backlog and self._held is None and not self._mutes:
+        while self._backlog and self._may_serve():
             frame = self._backlog.popleft()
             self._frames.buffers.release(len(frame))
             self._serve(memoryview(frame))
@@ -296,6 +306,9 @@ class Connection:
 
     def _writable(self) -> None:
         self._flush()
+        self._serve_backlog()
+        if self._out and not self._writing:
+            self._flush()
         self._adjust_reading()
 
     # --- end ---

@@ -303,3 +303,29 @@ def test_requests_that_are_held_count_as_bytes_in_use() -> None:
     server.stream.deliver()
     server.connection.close("gone")
     assert buffers.in_use == 0
+
+
+def test_a_read_full_of_requests_is_not_answered_beyond_what_the_peer_takes() -> None:
+    server = Server()
+    server.extra = [b"x" * 20_000]
+    server.stream.window = 100_000
+    requests = [b"%03d" % number for number in range(500)]
+    server.stream.incoming.append(b"".join(len(request).to_bytes(4, "big") + request for request in requests))
+    server.stream.deliver()
+    assert len(server.served) < 10
+    server.stream.window = None
+    while server.stream.write_callback is not None:
+        server.stream.write_callback()
+    assert server.served == requests
+    assert server.stream.sent == b"".join(request + b"x" * 20_000 for request in requests)
+
+
+def test_answers_that_wait_for_an_earlier_one_are_bounded() -> None:
+    server = Server(max_in_flight=3)
+    requests = [b"wait", *(b"%d" % number for number in range(9))]
+    server.stream.incoming.append(b"".join(len(request).to_bytes(4, "big") + request for request in requests))
+    server.stream.deliver()
+    assert server.served == requests[:3]
+    server.waiting[b"wait"].answer([b"w"])
+    assert server.served == requests
+    assert server.stream.sent == b"w012345678"
