@@ -60,6 +60,7 @@ METRICS = {
             for size in (2, 50, 500)
         ),
         Metric("offset commits", "1/s", True, 3.0),
+        Metric("offset commits one by one", "1/s", True, 3.0),
         Metric("CPU per offset commit", "µs", False),
         Metric("memory loaded", "MB", False, 0.12),
         Metric("memory per partition", "KB", False, None, 4),

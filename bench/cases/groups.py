@@ -6,7 +6,8 @@ heartbeat every 200 ms (clients: 3 s) and the leader assigns ranges; KIP-848 mem
 to (Apache Kafka: every 5 s), and at once when they have let go of partitions. The time ends when every member has been
 told of its share of the final assignment.
 
-Commits: 50 connections, each for a group of its own, one partition per request, 20 requests on their way on each.
+Commits: 50 connections, each for a group of its own, one partition per request, 20 requests on their way on each; then
+one connection that waits for each answer, as a consumer that commits synchronously does.
 """
 
 import asyncio
@@ -45,6 +46,7 @@ CLASSIC_HEARTBEAT_SECONDS = 0.2
 COMMITS = 100_000
 COMMIT_CONNECTIONS = 50
 COMMITS_ON_THEIR_WAY = 20
+COMMITS_ONE_BY_ONE = 20_000
 BUSY = (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
 
 
@@ -200,8 +202,9 @@ async def rebalance(broker: Running, topic: str, size: int, protocol: str) -> fl
 class Committer(asyncio.Protocol):
     """Keeps a number of commits on their way until it has sent its share."""
 
-    def __init__(self, request: bytes, count: int) -> None:
+    def __init__(self, request: bytes, count: int, window: int) -> None:
         self.request = request
+        self.window = window
         self.left = count
         self.waiting = 0
         self.buffer = b""
@@ -209,7 +212,7 @@ class Committer(asyncio.Protocol):
 
     def connection_made(self, transport: Any) -> None:
         self.transport = transport
-        self.send(COMMITS_ON_THEIR_WAY)
+        self.send(self.window)
 
     def send(self, most: int) -> None:
         count = min(most, self.left)
@@ -236,11 +239,13 @@ class Committer(asyncio.Protocol):
             self.finished.set_result(None)
 
 
-async def commits(broker: Running, topic: str, count: int) -> float:
+async def commits(
+    broker: Running, topic: str, count: int, connections: int = COMMIT_CONNECTIONS, window: int = COMMITS_ON_THEIR_WAY
+) -> float:
     """Commits per second."""
     requests = []
     finder = await Connection.open(broker)
-    for _ in range(COMMIT_CONNECTIONS):
+    for _ in range(connections):
         part = OffsetCommitRequestTopic(topic, partitions=[OffsetCommitRequestPartition(0, 1, -1, "")])
         request = OffsetCommitRequest(f"bench-{uuid.uuid4().hex[:12]}", topics=[part])
         await finder.call(FindCoordinatorRequest(key_type=0, coordinator_keys=[request.group_id]), 4)
@@ -253,7 +258,7 @@ async def commits(broker: Running, topic: str, count: int) -> float:
     loop = asyncio.get_running_loop()
     began = time.perf_counter()
     made = [
-        await loop.create_connection(lambda r=request: Committer(r, count // COMMIT_CONNECTIONS), *broker.address())
+        await loop.create_connection(lambda r=request: Committer(r, count // connections, window), *broker.address())
         for request in requests
     ]
     await asyncio.gather(*(protocol.finished for _, protocol in made))
@@ -261,7 +266,7 @@ async def commits(broker: Running, topic: str, count: int) -> float:
     for transport, _ in made:
         transport.close()
     finder.writer.close()
-    return count // COMMIT_CONNECTIONS * COMMIT_CONNECTIONS / took
+    return count // connections * connections / took
 
 
 async def measure(broker: Running, scale: float) -> dict[str, float]:
@@ -277,6 +282,8 @@ async def measure(broker: Running, scale: float) -> dict[str, float]:
         figures["offset commits"] = await commits(broker, topic, int(COMMITS * scale) + COMMIT_CONNECTIONS)
         done = (int(COMMITS * scale) + COMMIT_CONNECTIONS) // COMMIT_CONNECTIONS * COMMIT_CONNECTIONS
         figures["CPU per offset commit"] = (cpu_seconds(broker.pid) - before) * 1e6 / done
+        count = int(COMMITS_ONE_BY_ONE * scale) + 1
+        figures["offset commits one by one"] = await commits(broker, topic, count, 1, 1)
     return figures
 
 
