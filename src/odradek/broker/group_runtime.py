@@ -121,14 +121,12 @@ class GroupRuntime:
     def topics_deleted(self, topics: Iterable[str]) -> None:
         names = list(topics)
         for shard in self._shards.values():
-            if not shard.is_loading:
-                shard.run(lambda coordinator, _now_ms, _token: coordinator.topics_deleted(names))
+            shard.tell(lambda coordinator, _now_ms, _token: coordinator.topics_deleted(names))
 
     def topics_changed(self, topics: Sequence[str], grown: Sequence[tuple[Topic, int]]) -> None:
         """`grown` are those that have more partitions now, with the number that they had."""
         for shard in self._shards.values():
-            if not shard.is_loading:
-                shard.run(lambda coordinator, now_ms, _token: coordinator.topics_changed(now_ms, topics, grown))
+            shard.tell(lambda coordinator, now_ms, _token: coordinator.topics_changed(now_ms, topics, grown))
 
     def transaction_ended(self, index: int, producer_id: int, last_offset: int, *, committed: bool) -> None:
         """A transaction's marker was appended to a partition at `last_offset`."""

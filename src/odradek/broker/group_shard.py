@@ -54,6 +54,10 @@ class _Unsettled:
         self.timer: asyncio.TimerHandle | None = None
 
 
+Decide = Callable[[GroupCoordinator, int, asyncio.Future[Any]], Outcome]
+"""A request to the coordinator: (coordinator, now_ms, token of the answer) -> what it decides."""
+
+
 class GroupShard:
     """Use `load` first; requests of a shard that is not ready raise COORDINATOR_LOAD_IN_PROGRESS or NOT_COORDINATOR."""
 
@@ -64,6 +68,7 @@ class GroupShard:
         "_failure",
         "_last_offset",
         "_late_markers",
+        "_late_news",
         "_loop",
         "_partition",
         "_replay",
@@ -89,6 +94,7 @@ class GroupShard:
         self._failure: ErrorCode | None = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         self._last_offset = -1
         self._late_markers: list[tuple[int, bool]] = []
+        self._late_news: list[Decide] = []
         self._commits: list[_Operation] = []
         self._commits_size = 0
         self._unsettled: set[_Unsettled] = set()
@@ -107,7 +113,7 @@ class GroupShard:
     def is_loading(self) -> bool:
         return self._failure is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
-    def run(self, decide: Callable[[GroupCoordinator, int, asyncio.Future[Any]], Outcome]) -> asyncio.Future[Any]:
+    def run(self, decide: Decide) -> asyncio.Future[Any]:
         """Decide a request after everything that came before it; the future is its token. May raise KafkaError."""
         coordinator = self.check()
         self.flush()
@@ -116,7 +122,14 @@ class GroupShard:
         self._arm()
         return future
 
-    def commit(self, decide: Callable[[GroupCoordinator, int, asyncio.Future[Any]], Outcome]) -> asyncio.Future[Any]:
+    def tell(self, decide: Decide) -> None:
+        """As `run`, for news of the cluster that nobody waits for: a shard that loads takes them when it is there."""
+        if self.is_loading:
+            self._late_news.append(decide)
+        elif self._failure is None:
+            self.run(decide)
+
+    def commit(self, decide: Decide) -> asyncio.Future[Any]:
         """As `run` for an offset commit, which may share its batch with others of this turn of the loop."""
         coordinator = self.check()
         future: asyncio.Future[Any] = self._loop.create_future()
@@ -136,7 +149,7 @@ class GroupShard:
 
     def commit_in_transaction(
         self,
-        decide: Callable[[GroupCoordinator, int, asyncio.Future[Any]], Outcome],
+        decide: Decide,
         producer_id: int,
         producer_epoch: int,
     ) -> asyncio.Future[Any]:
@@ -325,6 +338,9 @@ class GroupShard:
         self._late_markers.clear()
         self._obey(self.coordinator.loaded(self._clock.now_ms()))
         self._arm()
+        late, self._late_news = self._late_news, []
+        for decide in late:
+            self.run(decide)
 
     def unload(self) -> None:
         """This broker does not lead the partition any more: everybody who waits is told NOT_COORDINATOR."""

@@ -176,6 +176,21 @@ async def test_a_deposed_coordinator_sends_everybody_away(tmp_path: Path) -> Non
 
 
 @running
+async def test_a_topic_deleted_while_a_shard_loads_loses_its_offsets_all_the_same(tmp_path: Path) -> None:
+    broker = GroupBroker(tmp_path).start()
+    await broker.runtime.commit_offsets(commit_request(("doomed", 0, 5), ("kept", 0, 6)))
+    broker.stop()
+    broker = GroupBroker(tmp_path).start()
+    shard = next(iter(broker.runtime._shards.values()))
+    assert shard.is_loading
+    broker.runtime.topics_deleted(["doomed"])
+    await until(lambda: not shard.is_loading)
+    assert await committed(broker, "kept") == 6
+    assert await committed(broker, "doomed") == -1
+    broker.stop()
+
+
+@running
 async def test_loading_takes_several_turns_and_says_so(tmp_path: Path) -> None:
     broker = GroupBroker(tmp_path).start()
     for i in range(40):
