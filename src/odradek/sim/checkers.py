@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -35,6 +35,7 @@ class Promises(NamedTuple):
     """Topics whose acknowledged records survive a power loss (flush.messages=1)."""
     loses_power: bool
     compacted: frozenset[str] = frozenset()
+    retention_s: Mapping[str, float] = {}
     corrupted: frozenset[str] = frozenset()
     """Topics in whose files bits were flipped: reads of them may fail, never lie."""
 
@@ -122,6 +123,18 @@ def _check_prefix(key: TopicPartition, history: History, present: set[bytes], mi
     for send in missing:
         if send.sent_at > last:
             raise Violation("lost acknowledged write", f"{send}, and no power was lost after {last:.3f}")
+
+
+def check_retention(history: History, promises: Promises) -> None:
+    """Retention takes only what is old enough."""
+    for key, log in history.final.items():
+        seconds = promises.retention_s.get(key[0])
+        if seconds is None:
+            continue
+        for send in history.acked():
+            age = log.read_at - send.sent_at
+            if send.partition == key and send.offset < log.start and age < seconds - history.clock_error_s:
+                raise Violation("deleted too early", f"{send} is {age:.1f} s old, retention is {seconds} s")
 
 
 def check_compacted(history: History, promises: Promises) -> None:
@@ -381,6 +394,7 @@ CHECKERS: tuple[Checker, ...] = (
     check_invented,
     check_agreement,
     check_lost,
+    check_retention,
     check_compacted,
     check_duplicates,
     check_send_order,

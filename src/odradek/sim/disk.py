@@ -17,7 +17,7 @@ from typing import ParamSpec, TypeVar
 
 from odradek.ports.clock import Clock
 from odradek.ports.disk import Bytes, DiskError
-from odradek.sim.loop import Process, SimulatedLoop
+from odradek.sim.loop import Process, ProcessKilled, SimulatedLoop
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -176,9 +176,11 @@ class Volume:
 class DiskFaults:
     """What goes wrong from now on; chances are per call."""
 
-    __slots__ = ("injected", "read_error", "slow", "sync_error", "write_error")
+    __slots__ = ("crash_in", "injected", "read_error", "slow", "sync_error", "write_error")
 
     def __init__(self) -> None:
+        self.crash_in = 0
+        """After so many changes the process dies, in the middle of whatever it does; 0 for never."""
         self.write_error = 0.0
         self.sync_error = 0.0
         self.read_error = 0.0
@@ -263,6 +265,11 @@ class SimulatedDisk:
         if not self._process.alive:
             raise DiskError(errno.EIO, "the process is dead", path)
         faults = self.volume.faults
+        if faults.crash_in and kind != "read":
+            faults.crash_in -= 1
+            if not faults.crash_in:
+                self._loop.kill(self._process)
+                raise ProcessKilled(path)
         chance = getattr(faults, f"{kind}_error")
         if chance and self.rng.random() < chance:
             faults.injected += 1

@@ -145,6 +145,7 @@ class FinalLog:
     everything: list[Seen]
     committed: list[Seen]
     last_stable: int = -1
+    read_at: float = 0.0
 
 
 class Violation(Exception):
@@ -160,8 +161,8 @@ class History:
     """Filled by the workloads, read by the checkers."""
 
     __slots__ = (
-        "commits", "final", "group_offsets", "held", "looks", "owned", "power_losses", "readers", "sends",
-        "transactions",
+        "clock_error_s", "commits", "final", "group_offsets", "held", "looks", "owned", "power_losses", "readers",
+        "sends", "transactions",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -172,6 +173,8 @@ class History:
         self.looks: list[Looked] = []
         self.owned: list[Owned] = []
         self.held: list[Held] = []
+        self.clock_error_s = 1.0
+        """By how much clocks may differ, and for how long retention may be late or early."""
         self.power_losses: list[PowerLoss] = []
         self.final: dict[TopicPartition, FinalLog] = {}
         self.group_offsets: dict[tuple[str, TopicPartition], int] = {}

@@ -27,6 +27,10 @@ class SimulationDeadlock(Exception):
     """Nothing can ever run again, although somebody still waits."""
 
 
+class ProcessKilled(BaseException):
+    """Unwinds the stack of a process that dies in the middle of a call; nothing that it does on the way has effect."""
+
+
 class Process:
     """What is paused and killed as one: a broker or a client, from its start to its end."""
 
@@ -136,6 +140,8 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
         error = context.get("exception")
+        if isinstance(error, ProcessKilled):
+            return
         self.failures.append(f"{context.get('message')}: {error!r}")
 
     def default_exception_handler(self, context: dict[str, Any]) -> None:

@@ -31,6 +31,35 @@ async def crash(world: World, host: BrokerHost, rng: random.Random) -> None:
     await _restart(world, host, rng, (0, 3.0))
 
 
+async def crash_in_a_write(world: World, host: BrokerHost, rng: random.Random) -> None:
+    """The broker dies between two changes of the disk, wherever it is; the machine with it where power is lost."""
+    faults = host.volume.faults
+    faults.crash_in = 1 + int(rng.expovariate(1 / 12))
+    stopping = rng.random() < 0.2
+    task = asyncio.get_running_loop().create_task(host.stop()) if stopping else None
+    for _ in range(50):
+        await asyncio.sleep(0.1)
+        if not host.is_up:
+            break
+    faults.crash_in = 0
+    if task is not None:
+        await task
+    elif host.is_up:
+        return
+    if any(kind.fault is power_loss for kind in world.profile.faults) and rng.random() < 0.8:
+        host.lose_power(rng)
+    if rng.random() < 0.3:
+        # And again while it recovers.
+        faults.crash_in = 1 + int(rng.expovariate(1 / 12))
+        world.faults["crash while recovering"] += 1
+        await host.start()
+        await asyncio.sleep(rng.uniform(0, 0.2))
+        faults.crash_in = 0
+        if host.is_up:
+            return
+    await _restart(world, host, rng, (0, 2.0))
+
+
 async def power_loss(world: World, host: BrokerHost, rng: random.Random) -> None:
     host.lose_power(rng)
     await _restart(world, host, rng, (0.1, 4.0))
@@ -68,7 +97,9 @@ async def crash_client(world: World, host: BrokerHost, rng: random.Random) -> No
 
 
 async def jump_clock(world: World, host: BrokerHost, rng: random.Random) -> None:
-    host.clock.skew_ms += rng.randrange(-3_000, 3_000)
+    by_ms = rng.randrange(-3_000, 3_000)
+    host.clock.skew_ms += by_ms
+    world.history.clock_error_s += abs(by_ms) / 1000
 
 
 async def cut(world: World, host: BrokerHost, rng: random.Random) -> None:
@@ -171,14 +202,20 @@ class Profile(NamedTuple):
 _NETWORK = (Kind(cut, 3), Kind(slow_link, 1), Kind(reset, 5), Kind(stall, 4), Kind(half_open, 1))
 _CLIENTS = (Kind(pause_client, 2), Kind(crash_client, 2))
 
+_LOGS = ("producers", "retention", "compaction", "moves")
+_BROKER = (Kind(restart, 2), Kind(pause_broker, 1), Kind(jump_clock, 1))
+_POWER = (
+    Kind(power_loss, 3), Kind(crash_in_a_write, 4), Kind(slow_disk, 1), Kind(restart, 2), Kind(crash_client, 1),
+)  # fmt: skip
+
 PROFILES: dict[str, Profile] = {
     each.name: each
     for each in (
         Profile(
             "crash",
-            (Kind(crash, 6), Kind(restart, 2), Kind(pause_broker, 1), Kind(reset, 1), Kind(jump_clock, 1), *_CLIENTS),
+            (Kind(crash, 3), Kind(crash_in_a_write, 5), *_BROKER, Kind(reset, 1), *_CLIENTS),
             3.0,
-            ("producers", "groups", "transactions", "observer", "retention", "compaction", "moves"),
+            (*_LOGS, "groups", "transactions", "observer"),
         ),
         Profile(
             "network",
@@ -188,45 +225,40 @@ PROFILES: dict[str, Profile] = {
         ),
         Profile(
             "disk",
-            (Kind(slow_disk, 2), Kind(disk_full, 3), Kind(disk_error, 3), Kind(crash, 2), Kind(restart, 1)),
+            (Kind(slow_disk, 2), Kind(disk_full, 3), Kind(disk_error, 3), Kind(crash_in_a_write, 3), Kind(restart, 1)),
             4.0,
-            ("producers", "groups", "transactions", "retention", "compaction", "moves"),
+            (*_LOGS, "groups", "transactions"),
         ),
-        Profile(
-            "power",
-            (Kind(power_loss, 5), Kind(slow_disk, 1), Kind(restart, 2), Kind(crash, 1), Kind(crash_client, 1)),
-            4.0,
-            ("producers", "flushed", "retention"),
-        ),
-        Profile(
-            "flush",
-            (Kind(power_loss, 5), Kind(slow_disk, 1), Kind(restart, 2), Kind(crash, 1), Kind(crash_client, 1)),
-            4.0,
-            ("producers", "transactions", "groups", "rpw", "observer", "retention", "compaction", "moves"),
-            flushes=True,
-        ),
+        Profile("power", _POWER, 4.0, ("producers", "flushed", "retention")),
+        Profile("flush", _POWER, 4.0, (*_LOGS, "transactions", "groups", "rpw", "observer"), flushes=True),
         Profile(
             "store",
-            (Kind(lose_store, 3), Kind(crash, 1), Kind(restart, 1), Kind(reset, 1)),
+            (Kind(lose_store, 3), Kind(crash, 1), Kind(crash_in_a_write, 1), Kind(restart, 1), Kind(reset, 1)),
             3.0,
             ("producers", "admin", "groups", "observer"),
         ),
         Profile(
             "txn",
-            (*_NETWORK, *_CLIENTS, Kind(crash, 3), Kind(restart, 1), Kind(pause_broker, 1), Kind(jump_clock, 1)),
+            (*_NETWORK, *_CLIENTS, Kind(crash, 2), Kind(crash_in_a_write, 3), *_BROKER),
             2.0,
             ("transactions", "more transactions", "rpw", "observer"),
         ),
         Profile(
             "all",
-            (*_NETWORK, *_CLIENTS, Kind(crash, 4), Kind(restart, 2), Kind(pause_broker, 1), Kind(jump_clock, 1),
-             Kind(slow_disk, 1), Kind(disk_full, 1)),
+            (
+                *_NETWORK,
+                *_CLIENTS,
+                *_BROKER,
+                Kind(crash, 2),
+                Kind(crash_in_a_write, 3),
+                Kind(slow_disk, 1),
+                Kind(disk_full, 1),
+            ),
             2.5,
-            ("producers", "groups", "transactions", "rpw", "observer", "admin", "retention", "compaction", "moves",
-             "modern groups"),
+            (*_LOGS, "groups", "transactions", "rpw", "observer", "admin", "modern groups"),
         ),
     )
-}  # fmt: skip
+}
 
 
 async def torment(world: World, profile: Profile, seconds: float) -> None:
@@ -255,6 +287,7 @@ async def heal(world: World) -> None:
     world.store_faults.lost = world.store_faults.slow = 0.0
     for host in world.brokers:
         faults = host.volume.faults
+        faults.crash_in = 0
         faults.write_error = faults.sync_error = faults.read_error = faults.slow = 0.0
         host.volume.capacity = 1 << 40
         if host.volume.faults.injected and host.is_up:

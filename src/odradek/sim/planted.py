@@ -244,7 +244,7 @@ def _(right: Any) -> Any:
     return load
 
 
-@_bug("retention takes young segments", "a segment is as old as its first record", "crash",
+@_bug("retention takes young segments", "a segment is taken for older than it is", "disk",
       "odradek.log.partition_log:PartitionLog._age_of")  # fmt: skip
 def _(right: Any) -> Any:
     return lambda self, segment: right(self, segment) - 20_000

@@ -21,9 +21,10 @@ from odradek.client.producer import Producer
 from odradek.sim import raw, workloads
 from odradek.sim.checkers import Promises, check
 from odradek.sim.history import OK, READ_COMMITTED, READ_UNCOMMITTED, FinalLog, Reader, Send, Violation
-from odradek.sim.loop import PROCESS, SimulatedLoop, SimulationDeadlock
+from odradek.sim.loop import PROCESS, ProcessKilled, SimulatedLoop, SimulationDeadlock
 from odradek.sim.nemesis import PROFILES, Profile, heal, power_loss, torment
 from odradek.sim.world import PORT, BrokerHost, ClientHost, World
+from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.update_features import (
     UpdateFeaturesRequest,
     UpdateFeaturesRequestFeatureUpdate,
@@ -73,8 +74,9 @@ class _Watcher(logging.Handler):
         self._world.note(f"[{process.name if process else '-'}] {text}"[:240])
         if record.levelno >= logging.WARNING:
             self._world.mark("log " + _shape(text))
-        if record.exc_info and record.exc_info[1] is not None and not isinstance(record.exc_info[1], OSError):
-            error = record.exc_info[1]
+        error = record.exc_info[1] if record.exc_info else None
+        broken_disk = isinstance(error, KafkaError) and error.code is ErrorCode.KAFKA_STORAGE_ERROR
+        if error is not None and not broken_disk and not isinstance(error, OSError | ProcessKilled):
             frames = []
             trace = error.__traceback__
             while trace is not None:
@@ -166,7 +168,7 @@ def run_seed(seed: int, profile_name: str, *, safety_seconds: float = SAFETY_SEC
 
 def _promises(profile: Profile) -> Promises:
     loses = not profile.flushes and any(kind.fault is power_loss for kind in profile.faults)
-    return Promises(frozenset({"flushed"}), loses, frozenset({"table"}))
+    return Promises(frozenset({"flushed"}), loses, frozenset({"table"}), {"short": 6.0})
 
 
 def settings_of(rng: random.Random, *, flushes: bool) -> dict[str, str]:
@@ -390,6 +392,7 @@ async def _read_everything(client: ClientHost) -> None:
             [seen for _, seen in logs[READ_UNCOMMITTED].seen if seen.partition == key],
             [seen for _, seen in logs[READ_COMMITTED].seen if seen.partition == key],
             stable[key],
+            client.world.now(),
         )
 
 
