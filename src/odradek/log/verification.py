@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
-from odradek.log.checkpoints import CorruptCheckpoint, parse_leader_epochs, parse_partition_metadata
+from odradek.log.checkpoints import (
+    META_PROPERTIES,
+    CorruptCheckpoint,
+    parse_leader_epochs,
+    parse_meta_properties,
+    parse_offsets,
+    parse_partition_metadata,
+)
 from odradek.log.files import (
     CLEANED,
     DELETED,
@@ -20,6 +28,7 @@ from odradek.log.files import (
     base_offset_of,
 )
 from odradek.log.indexes import OFFSET_ENTRY, TIME_ENTRY
+from odradek.log.log_directory import OFFSET_CHECKPOINTS
 from odradek.log.producer_state import CorruptSnapshot, decode_snapshot
 from odradek.log.transaction_index import ENTRY_SIZE, decode
 from odradek.ports.disk import Disk
@@ -28,6 +37,7 @@ from odradek.records.errors import CorruptRecords
 from odradek.records.record import decode_records
 
 _INDEXES: Final = (OFFSET_INDEX, TIME_INDEX, TRANSACTION_INDEX)
+_PARTITION: Final = re.compile(r"^.+-\d+(\.[^.]+-future)?$")
 _REBUILT: Final = "made anew when the log is opened"
 
 
@@ -47,6 +57,34 @@ class Batches(NamedTuple):
 
     found: list[tuple[int, BatchHeader]]
     findings: list[Finding]
+
+
+def partition_directories(disk: Disk, path: str) -> Iterator[str]:
+    """Those of a log directory, or the directory itself if it is a partition's. Raises OSError."""
+    names = disk.list(path)
+    if any(name.endswith(LOG) for name in names):
+        yield path
+        return
+    for name in names:
+        if _PARTITION.match(name) and disk.is_directory(f"{path}/{name}"):
+            yield f"{path}/{name}"
+
+
+def verify_checkpoints(disk: Disk, path: str) -> Iterator[Finding]:
+    """Every finding in the small files of a log directory. Raises OSError."""
+    for name in disk.list(path):
+        try:
+            if name in OFFSET_CHECKPOINTS:
+                parse_offsets(disk.read_file(f"{path}/{name}"))
+            elif name == META_PROPERTIES:
+                parse_meta_properties(disk.read_file(f"{path}/{name}"))
+        except CorruptCheckpoint as error:
+            remedy = (
+                "the broker does not start"
+                if name == META_PROPERTIES
+                else "ignored at the next start, which reads more"
+            )
+            yield Finding(f"{path}/{name}", 0, -1, str(error), remedy)
 
 
 def verify_partition(disk: Disk, directory: str) -> Iterator[Finding]:
