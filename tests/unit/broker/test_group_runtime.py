@@ -179,6 +179,8 @@ async def test_a_deposed_coordinator_sends_everybody_away(tmp_path: Path) -> Non
 async def test_a_topic_deleted_while_a_shard_loads_loses_its_offsets_all_the_same(tmp_path: Path) -> None:
     broker = GroupBroker(tmp_path).start()
     await broker.runtime.commit_offsets(commit_request(("doomed", 0, 5), ("kept", 0, 6)))
+    for i in range(40):
+        await broker.runtime.commit_offsets(commit_request(*[("t" * 100, p, i) for p in range(200)], group_id=f"g{i}"))
     broker.stop()
     broker = GroupBroker(tmp_path).start()
     shard = next(iter(broker.runtime._shards.values()))
