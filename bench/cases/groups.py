@@ -252,7 +252,8 @@ async def commits(
         # Version 7 ends with the partition's error code.
         requests.append(bytes(frame(request, 7, 1)))
         answer = await finder.call(request, 7)
-        while answer.topics[0].partitions[0].error_code in BUSY:
+        # A broker that has just created the topic may not know it yet.
+        while answer.topics[0].partitions[0].error_code in (*BUSY, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
             await asyncio.sleep(0.1)
             answer = await finder.call(request, 7)
     loop = asyncio.get_running_loop()
