@@ -132,7 +132,13 @@ class Connection:
                 self.close("closed by the peer")
                 return
             for frame in self._frames.received(received):
-                if self._backlog or not self._may_serve():
+                if (  # `_may_serve` written out: the call would be a twentieth of a Produce request
+                    self._backlog
+                    or self._held is not None
+                    or self._mutes
+                    or self._writing
+                    or len(self._order) >= self._max_in_flight
+                ):
                     # A request that must not be overtaken is open, or the client has to pause or to take its answers;
                     # frames live in the receive buffer only until the next read.
                     self._backlog.append(bytearray(frame))
