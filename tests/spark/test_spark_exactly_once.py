@@ -103,7 +103,8 @@ def test_a_stream_is_written_once_and_its_offsets_are_committed(pipeline: Pipeli
 
 FAULTS_OF_A_TASK = ["after-begin raise", "before-produce raise", "after-produce raise", "after-produce exit"]
 FAULTS_OF_THE_COMMIT = ["before-commit raise", "after-offsets raise", "before-end exit"]
-FAULTS_AFTER_THE_COMMIT = ["after-end raise", "after-end exit", "after-commit raise"]
+# a commit of a batch that is skipped comes by after-commit too, so that one is first
+FAULTS_AFTER_THE_COMMIT = ["after-commit raise", "after-end raise", "after-end exit"]
 
 
 @pytest.mark.timeout(900)
