@@ -49,13 +49,23 @@ class BrokerProcess:
         listen = ["--listen", f"127.0.0.1:{self.port}", "--data-dir", str(self.data_dir)]
         return [sys.executable, "-m", "odradek.cli.main", "serve", *listen, *settings]
 
+    @staticmethod
+    def _environment() -> dict[str, str]:
+        # Where bytecode may not be kept every start compiles all modules, which no user's does.
+        return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+
     def start(self, timeout_seconds: float = 60) -> Self:
         """Returns when the broker has printed its ready line. Raises BrokerError if it ends or is silent until then."""
         assert not self.running(), "already started"
         self.data_dir.mkdir(parents=True, exist_ok=True)
         with self.log_path.open("ab") as log:
             self._process = subprocess.Popen(
-                self.command(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, start_new_session=True
+                self.command(),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                start_new_session=True,
+                env=self._environment(),
             )
         line = self._first_line(timeout_seconds)
         ready = READY.match(line)
