@@ -30,7 +30,13 @@ Waiting = list[OffsetCommitResponsePartition]
 @api(ApiKey.OFFSET_COMMIT, overtaking=True)
 def handle(
     request: OffsetCommitRequest, context: RequestContext
-) -> OffsetCommitResponse | asyncio.Future[OffsetCommitResponse]:
+) -> OffsetCommitResponse | asyncio.Future[OffsetCommitResponse] | None:
+    generation_id = request.generation_id_or_member_epoch
+    if context.services.groups.is_late_commit(
+        request.group_id, request.member_id, generation_id, context.connection.identifier
+    ):
+        context.connection.close(f"{request.member_id!r} has gone on with a newer connection")
+        return None
     image = context.services.image()
     offsets: list[OffsetToCommit] = []
     waiting: Waiting = []

@@ -32,6 +32,7 @@ from odradek.metadata.image import ClusterImage, Topic
 from odradek.ports.clock import Clock
 from odradek.ports.randomness import Random
 from odradek.replication.partition import Partition
+from odradek.transactions.connections import NewestConnections
 from odradek.wire.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -72,6 +73,10 @@ def _assignors(names: Sequence[str]) -> tuple[str, ...]:
     return found
 
 
+_REMEMBERED_COMMITTERS = 10_000
+_ANY_PRODUCER = 0
+
+
 class GroupRuntime:
     """Serves `groups.service.GroupService`.
 
@@ -79,7 +84,7 @@ class GroupRuntime:
     `__consumer_offsets`, and when topics come, go or grow.
     """
 
-    __slots__ = ("_clock", "_image", "_loop", "_partition_count", "_random", "_settings", "_shards")
+    __slots__ = ("_clock", "_committers", "_image", "_loop", "_partition_count", "_random", "_settings", "_shards")
 
     def __init__(
         self,
@@ -97,6 +102,7 @@ class GroupRuntime:
         self._random = random
         self._loop = loop
         self._shards: dict[int, GroupShard] = {}
+        self._committers = NewestConnections(_REMEMBERED_COMMITTERS)
 
     # --- what the broker says ---
 
@@ -171,6 +177,15 @@ class GroupRuntime:
         if not group_id:
             raise KafkaError(ErrorCode.INVALID_GROUP_ID)
         return self._shard(group_id).run(lambda shard, now_ms, token: shard.leave(now_ms, token, group_id, leaving))
+
+    def is_late_commit(self, group_id: str, member_id: str, generation_id: int, connection: int) -> bool:
+        if not member_id or generation_id < 0:
+            return False
+        name = (group_id, member_id)
+        if self._committers.is_stale(name, _ANY_PRODUCER, generation_id, connection):
+            return True
+        self._committers.used(name, _ANY_PRODUCER, generation_id, connection)
+        return False
 
     def commit_offsets(self, request: CommitRequest) -> asyncio.Future[list[ErrorCode]]:
         shard = self._shard(request.group_id)

@@ -49,6 +49,13 @@ class GroupService(Protocol):
 
     def leave(self, group_id: str, leaving: Sequence[LeavingMember]) -> Awaitable[list[LeftMember]]: ...
 
+    def is_late_commit(self, group_id: str, member_id: str, generation_id: int, connection: int) -> bool:
+        """Whether the member, in this generation, has committed on a newer connection: then this commit has no effect.
+
+        It was given up and repeated there, and would put the offsets back.
+        """
+        ...
+
     def commit_offsets(self, request: CommitRequest) -> Future[list[ErrorCode]]:
         """One code per offset, once they are committed; decided, and their order fixed, when this returns."""
         ...

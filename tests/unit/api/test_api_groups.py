@@ -58,7 +58,7 @@ class Caller:
         image.topics = {"t": Topic("t", TOPIC_ID, (state, state))}
         image.topic_names = {TOPIC_ID: "t"}
         self.services = SimpleNamespace(groups=broker.runtime, image=lambda: image)
-        self.connection = SimpleNamespace(peer_host="10.0.0.1")
+        self.connection = SimpleNamespace(peer_host="10.0.0.1", identifier=1)
 
     async def __call__(self, key: ApiKey, version: int, request: Any) -> Any:
         data = bytearray()

@@ -335,3 +335,18 @@ async def test_a_marker_that_comes_while_its_shard_loads_is_not_lost(tmp_path: P
     await until(lambda: not shard.is_loading)
     assert await committed(broker) == 7
     broker.stop()
+
+
+@running
+async def test_a_commit_on_a_connection_that_was_given_up_is_late(tmp_path: Path) -> None:
+    """Found by the simulator (network-35): a stalled OffsetCommit arrived after later ones and put the offsets back."""
+    broker = GroupBroker(tmp_path).start()
+    late = broker.runtime.is_late_commit
+    assert not late("g", "m", 3, 10)
+    assert not late("g", "m", 3, 11)
+    assert late("g", "m", 3, 10)
+    assert not late("g", "other", 3, 10)
+    assert not late("g", "m", 4, 10), "a new generation may come on any connection"
+    assert not late("g", "", -1, 2), "tools that are no members use the connections they like"
+    assert not late("g", "", -1, 1)
+    broker.stop()
