@@ -98,6 +98,10 @@ async def crash_client(world: World, host: BrokerHost, rng: random.Random) -> No
 
 async def jump_clock(world: World, host: BrokerHost, rng: random.Random) -> None:
     by_ms = rng.randrange(-3_000, 3_000)
+    if rng.random() < 0.3:
+        # Not further back than message.timestamp.after.max.ms allows: the broker would refuse what clients stamp.
+        by_ms = rng.randrange(-1_800_000, 7_200_000)
+        world.faults["clock jump of minutes or hours"] += 1
     host.clock.skew_ms += by_ms
     world.history.clock_error_s += abs(by_ms) / 1000
 

@@ -403,7 +403,7 @@ async def read_process_write(host: ClientHost, group: str, source: str, target: 
         )
         producer = TransactionalProducer(
             clock=host.clock,
-            **host.options(**PRODUCER_OPTIONS, transactional_id=host.name, transaction_timeout_ms=8_000),
+            **host.options(**PRODUCER_OPTIONS, transactional_id=host.name, transaction_timeout_ms=30_000),
         )
         try:
             await consumer.start()
@@ -469,6 +469,10 @@ async def process(
             send.source = record.value
             pending.append((send, await producer.send(target, send.value, partition=send.partition[1])))
         await producer.send_offsets(group, last, member)
+        if numbered.rng.random() < 0.03 and not host.world.is_stopping():
+            # Long enough for the group to go on without this member, not for the transaction to be aborted.
+            host.world.mark("commit of a processor that has left its group")
+            await asyncio.sleep(17)
         await end(host, producer, transaction, committed=numbered.rng.random() < 0.9)
     except FAILURES as error:
         note_failure(host, "process", error)
