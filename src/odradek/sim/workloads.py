@@ -304,11 +304,24 @@ async def transact(host: ClientHost, topics: dict[str, int], transactional_id: s
             while not world.is_stopping() and world.now() < until:
                 await one_transaction(host, producer, numbered, topics, rng)
                 await asyncio.sleep(rng.expovariate(4.0))
+            if world.is_stopping() and rng.random() < 0.4:
+                await leave_open(host, producer, numbered, topics)
         except FAILURES as error:
             note_failure(host, transactional_id, error)
         finally:
             await close_quietly(host, producer, abandon=rng.random() < 0.3)
         await asyncio.sleep(0.2)
+
+
+async def leave_open(
+    host: ClientHost, producer: TransactionalProducer, numbered: Numbered, topics: dict[str, int]
+) -> None:
+    """The producer dies in its last transaction and nobody comes after it: only the timeout can end it."""
+    host.world.mark("transaction left to its timeout")
+    transaction = begin(host, producer, numbered.name)
+    send = numbered.next(min(topics), 0, transaction)
+    await settle(host, [(send, await producer.send(send.partition[0], send.value, partition=0))])
+    await producer.producer.close(flush=False)
 
 
 async def close_quietly(host: ClientHost, producer: TransactionalProducer, *, abandon: bool) -> None:
