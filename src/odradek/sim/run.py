@@ -33,6 +33,7 @@ from odradek.wire.messages.update_features import (
 
 SAFETY_SECONDS = 40.0
 LIVENESS_SECONDS = 90.0
+TRANSACTION_SECONDS = 32.0
 TOPICS = {"plain": 2, "flushed": 1, "short": 1, "ledger": 2, "accounts": 1, "in": 2, "out": 2, "table": 1}
 
 Program = Callable[[ClientHost], Awaitable[None]]
@@ -220,6 +221,8 @@ async def _live(world: World, profile: Profile, safety_seconds: float) -> None:
     healed_at = world.now()
     await _finish(world, running, healed_at)
     await _probe(world)
+    # The longest transaction timeout of the workloads: what was left open is aborted now.
+    await asyncio.sleep(TRANSACTION_SECONDS)
     await _final_reading(world)
     await host.stop()
     await host.start()
