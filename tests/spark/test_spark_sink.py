@@ -61,7 +61,7 @@ def test_the_topic_column_chooses_and_the_option_overrides_it(spark: Any, write:
     one, two = topics.create(1), topics.create(1)
     frame = spark.createDataFrame([("a", one), ("b", two), ("c", one)], "value string, topic string")
     write(frame)
-    assert [r.value for r in topics.read(one, 1)] == [b"a", b"c"]
+    assert sorted(r.value for r in topics.read(one, 1)) == [b"a", b"c"]
     assert [r.value for r in topics.read(two, 1)] == [b"b"]
     write(frame, two)
     assert sorted(r.value for r in topics.read(two, 1)) == [b"a", b"b", b"b", b"c"]
