@@ -52,3 +52,10 @@ def test_one_seed_is_one_run_whatever_the_hash_seed() -> None:
     first = trace("1")
     assert first.count(b"\n") == 2
     assert trace("4242") == first
+
+
+def test_several_processes_share_the_seeds() -> None:
+    command = [sys.executable, "-m", "odradek.sim", "--profile", "network", "--seeds", "2", "--seconds", "5", "-j", "2"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "2 seeds, 0 failed" in done.stdout

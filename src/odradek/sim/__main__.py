@@ -84,24 +84,20 @@ def _jobs(arguments: argparse.Namespace) -> Iterator[tuple[int, str]]:
         seed += 1
 
 
-def _prepare() -> None:
-    # What is loaded stays; the collections after each seed need not look at it.
-    gc.freeze()
-
-
 def _search(arguments: argparse.Namespace) -> Totals:
     totals = Totals()
     deadline = None if arguments.minutes is None else time.monotonic() + arguments.minutes * 60
     jobs = _jobs(arguments)
     if arguments.jobs <= 1:
-        _prepare()
+        gc.freeze()
         for seed, profile in jobs:
             if _over(totals, arguments, deadline):
                 break
             _note(totals, run_seed(seed, profile, safety_seconds=arguments.seconds), arguments)
         return totals
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(arguments.jobs, context, _prepare, max_tasks_per_child=_RECYCLE) as pool:
+    # What a worker has loaded stays; the collections after each seed need not look at it.
+    with ProcessPoolExecutor(arguments.jobs, context, gc.freeze, max_tasks_per_child=_RECYCLE) as pool:
         running: set[Future[Outcome]] = set()
         exhausted = False
         while running or not exhausted:
