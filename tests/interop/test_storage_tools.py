@@ -108,29 +108,32 @@ def dumped_by_apache(paths: list[Path], *options: str) -> list[str]:
 def apache_directory(java_tools: JavaTools, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The data directory of an Apache Kafka that has stopped: records of every codec, transactions, groups."""
     home = tmp_path_factory.mktemp("apache")
-    command = [sys.executable, str(KAFKA), "run", "--port", "21992", "--for", "600", "--dir", str(home)]
+    command = [sys.executable, str(KAFKA), "run", "--port", "0", "--for", "600", "--dir", str(home)]
     settings = ("offsets.topic.num.partitions=1", "transaction.state.log.num.partitions=1")
     arguments = [part for setting in settings for part in ("--set", setting)]
     with subprocess.Popen([*command, *arguments], stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        ready = process.stdout.readline().split()
-        assert ready[:1] == ["ready"]
-        bootstrap = ready[1]
-        create(bootstrap, "apache", **{"segment.bytes": "1048576"})
-        for codec in ("none", "gzip", "snappy", "lz4", "zstd"):
-            fill(bootstrap, "apache", **{"compression.type": codec})
-        producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": "tx"})
-        producer.init_transactions(30)
-        for finish in (producer.commit_transaction, producer.abort_transaction):
-            producer.begin_transaction()
-            producer.produce("apache", b"in a transaction", b"tx", 0)
-            producer.flush(30)
-            finish(30)
-        consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "g"})
-        consumer.commit(offsets=[TopicPartition("apache", 0, 17)], asynchronous=False)
-        consumer.close()
-        process.terminate()
-        process.wait(60)
+        try:
+            assert process.stdout is not None
+            ready = process.stdout.readline().split()
+            assert ready[:1] == ["ready"]
+            bootstrap = ready[1]
+            create(bootstrap, "apache", **{"segment.bytes": "1048576"})
+            for codec in ("none", "gzip", "snappy", "lz4", "zstd"):
+                fill(bootstrap, "apache", **{"compression.type": codec})
+            producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": "tx"})
+            producer.init_transactions(30)
+            for finish in (producer.commit_transaction, producer.abort_transaction):
+                producer.begin_transaction()
+                producer.produce("apache", b"in a transaction", b"tx", 0)
+                producer.flush(30)
+                finish(30)
+            consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "g"})
+            consumer.commit(offsets=[TopicPartition("apache", 0, 17)], asynchronous=False)
+            consumer.close()
+        finally:
+            # Whatever went wrong: leaving the block waits for the process to end.
+            process.terminate()
+            process.wait(60)
     return home / "data-1"
 
 
