@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from kafka import KafkaConsumer
 
 NEW = 100
-TIMEOUT_SECONDS = 40
+TIMEOUT_SECONDS = 150
 
 
 class Librdkafka:

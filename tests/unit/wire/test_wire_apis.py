@@ -105,7 +105,7 @@ def test_importing_the_table_loads_no_messages() -> None:
         "before = [name for name in sys.modules if name.startswith('odradek.wire.messages.')];"
         "apis.request_class(3); print(before, 'odradek.wire.messages.metadata' in sys.modules)"
     )
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    result = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "['odradek.wire.messages.catalogue'] True"
 
 
