@@ -25,13 +25,11 @@ from odradek.wire.primitives import (
     skip_tags,
     tag_mismatch,
     unsupported,
-    write_compact_nullable_string,
     write_compact_string,
     write_string,
-    write_tag,
     write_unsigned_varint,
 )
-from odradek.wire.produce import NodeEndpoint, TopicKey
+from odradek.wire.produce import NodeEndpoint, TopicKey, encode_endpoints
 
 if TYPE_CHECKING:
     from odradek.ports.disk import FileRange
@@ -310,7 +308,7 @@ def encode_response(
             out = bytearray(_pack_head_flexible(0, correlation_id, 0, throttle_time_ms, error_code, session_id))
             size, out = _encode_flexible(parts, out, version, topics)
             if node_endpoints and version >= 16:
-                _encode_endpoints(out, node_endpoints)
+                encode_endpoints(out, node_endpoints)
             else:
                 out.append(0)
         else:
@@ -423,17 +421,3 @@ def _encode_partition_tags(
         out += b"\1\x09" + _pack_leader(*leader) + b"\0"
     if snapshot is not None:
         out += b"\2\x0d" + _pack_snapshot(*snapshot) + b"\0"
-
-
-def _encode_endpoints(out: bytearray, endpoints: Sequence[NodeEndpoint]) -> None:
-    """The tag section with node endpoints in tag 0."""
-    value = bytearray()
-    write_unsigned_varint(value, len(endpoints) + 1)
-    for node_id, host, port, rack in endpoints:
-        value += _pack_int32(node_id)
-        write_compact_string(value, host)
-        value += _pack_int32(port)
-        write_compact_nullable_string(value, rack)
-        value.append(0)
-    out.append(1)
-    write_tag(out, 0, value)

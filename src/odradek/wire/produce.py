@@ -235,7 +235,7 @@ def encode_response(
             _encode_flexible(out, version, topics)
             out += _pack_int32(throttle_time_ms)
             if node_endpoints and version >= 10:
-                _encode_endpoints(out, node_endpoints)
+                encode_endpoints(out, node_endpoints)
             else:
                 out.append(0)
         else:
@@ -314,7 +314,7 @@ def _encode_flexible(
         out.append(0)
 
 
-def _encode_endpoints(out: bytearray, endpoints: Sequence[NodeEndpoint]) -> None:
+def encode_endpoints(out: bytearray, endpoints: Sequence[NodeEndpoint]) -> None:
     """The tag section with node endpoints in tag 0."""
     value = bytearray()
     write_unsigned_varint(value, len(endpoints) + 1)
