@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -22,12 +21,13 @@ from odradek.log.append import (
 from odradek.log.checkpoints import format_leader_epochs
 from odradek.log.config import LogConfig
 from odradek.log.environment import TRANSIENT, LogEnvironment
-from odradek.log.files import CLEANED, DELETED, LEADER_EPOCHS, SNAPSHOT, SWAP, segment_path
+from odradek.log.files import LEADER_EPOCHS
 from odradek.log.flushing import FlushPlan
-from odradek.log.reading import LogRead, Tail, find_in_segment, plan_segment
+from odradek.log.local_log import LocalLog
+from odradek.log.reading import LogRead
 from odradek.log.recovery import LoadedLog, load, restore_producers
 from odradek.log.retention import SegmentAge, to_delete
-from odradek.log.segment import MAX_RELATIVE_OFFSET, FoundTimestamp, Segment, bound
+from odradek.log.segment import MAX_RELATIVE_OFFSET, FoundTimestamp, Segment
 from odradek.ports.disk import FileRange
 from odradek.records.batch import (
     COMPRESSION_MASK,
@@ -59,16 +59,14 @@ class PartitionLog:
     """
 
     __slots__ = (
-        "_active",
         "_environment",
         "_epochs_dirty",
         "_failed",
         "_flush_after",
         "_jitter_ms",
+        "_local",
         "_released",
         "_seen_end_offset",
-        "_snapshots",
-        "_tail",
         "_target_codec",
         "_truncations",
         "config",
@@ -79,7 +77,6 @@ class PartitionLog:
         "partition",
         "producers",
         "recovery_point",
-        "segments",
         "topic",
     )
 
@@ -96,18 +93,15 @@ class PartitionLog:
         self.partition = partition
         self.directory = directory
         self.config = config
-        self.segments: list[Segment] = loaded.segments
         self.log_start_offset = loaded.log_start_offset
         self.end_offset = loaded.end_offset
         self.recovery_point = loaded.recovery_point
         self.leader_epochs = loaded.leader_epochs
         self.producers = loaded.producers
-        self._snapshots = loaded.snapshots
+        self._local = LocalLog(directory, config, environment, loaded.segments, loaded.snapshots)
         self._epochs_dirty = loaded.epochs_dirty
         self._environment = environment
         self._failed: str | None = None
-        self._tail = Tail()
-        self._active = self.segments[-1]
         self._jitter_ms = 0
         self._truncations = 0
         self._seen_end_offset = -1
@@ -145,11 +139,16 @@ class PartitionLog:
 
     @property
     def size_bytes(self) -> int:
-        return sum(segment.size for segment in self.segments)
+        return self._local.size_bytes
+
+    @property
+    def segments(self) -> list[Segment]:
+        """In the order of their offsets, the active one last."""
+        return self._local.segments
 
     @property
     def active_base_offset(self) -> int:
-        return self._active.base_offset
+        return self._local.active.base_offset
 
     @property
     def first_unstable_offset(self) -> int | None:
@@ -169,8 +168,7 @@ class PartitionLog:
         self._target_codec = config.target_codec
         self._flush_after = config.flush_messages - 1
         self._draw_jitter()
-        for segment in self.segments:
-            segment.configure(config.index_interval_bytes, config.segment_index_bytes)
+        self._local.set_config(config)
 
     def _draw_jitter(self) -> None:
         random = self._environment.random
@@ -260,7 +258,7 @@ class PartitionLog:
             segment.note_batch(position, last_offset, timestamp, size)
         except OSError as error:
             raise self._fail(error, after_write=True) from error
-        self._tail.add(base_offset, last_offset, position, size)
+        self._local.tail.add(base_offset, last_offset, position, size)
         if has_producer:
             self.producers.apply(header, base_offset)
         self.end_offset = last_offset + 1
@@ -269,20 +267,14 @@ class PartitionLog:
         return tuple.__new__(AppendResult, (base_offset, last_offset, NO_TIMESTAMP, self.log_start_offset, False))
 
     def _write(self, segment: Segment, data: memoryview) -> None:
-        position = segment.size
         try:
-            if segment.is_cold:
-                segment.warm()
-            at = self._environment.files.get(segment.path).append((data,))
+            self._local.write(segment, data)
         except OSError as error:
             raise self._fail(error) from error
-        if at != position:
-            raise self._fail(OSError(f"{segment.path} has {at} bytes where {position} were written"))
-        segment.size = position + len(data)
 
     def _segment_for(self, size: int, base_offset: int, last_offset: int, timestamp: int, now_ms: int) -> Segment:
         """The active segment, rolled first if it has no room or is too old (LogSegment.shouldRoll)."""
-        segment = self._active
+        segment = self._local.active
         config = self.config
         if segment.size:
             first = segment.first_timestamp
@@ -294,10 +286,10 @@ class PartitionLog:
                 or last_offset - segment.base_offset > MAX_RELATIVE_OFFSET
             ):
                 self.roll(base_offset)
-                return self._active
+                return self._local.active
         elif last_offset - segment.base_offset > MAX_RELATIVE_OFFSET:
             self.roll(base_offset)
-            return self._active
+            return self._local.active
         return segment
 
     def _append_prepared(self, prepared: Prepared, leader_epoch: int, origin: Origin) -> AppendResult:
@@ -332,7 +324,7 @@ class PartitionLog:
         self._write(segment, data)
         try:
             for position, header in placed:
-                self._tail.add(header.base_offset, header.last_offset, start + position, header.size)
+                self._local.tail.add(header.base_offset, header.last_offset, start + position, header.size)
                 segment.note_batch(start + position, header.last_offset, header.max_timestamp, header.size)
                 if header.has_producer_id:
                     self._replay_producer(segment, data, position, header)
@@ -375,67 +367,17 @@ class PartitionLog:
         if offset >= upper_offset:
             return LogRead(_EMPTY, 0, offset)
         try:
-            tail = self._tail
-            index = tail.find(offset)
-            if index is None:
-                return self._read_segments(offset, max_bytes, upper_offset, min_one_batch)
-            start = tail.positions[index]
-            extent = tail.extent(index, start + max_bytes, upper_offset)
-            if extent is None:
-                if not min_one_batch or tail.last_offsets[index] >= upper_offset:
-                    return LogRead(_EMPTY, 0, offset)
-                extent = tail.ends[index], tail.last_offsets[index] + 1
-            end, next_offset = extent
-            segment = self._active
-            found = FileRange(self._environment.files.get(segment.path), start, end - start)
-            return LogRead([found], end - start, next_offset)
+            return self._local.read(offset, max_bytes, upper_offset, min_one_batch, end_offset)
         except OSError as error:
             raise self._fail(error) from error
-
-    def _read_segments(self, offset: int, max_bytes: int, upper_offset: int, min_one_batch: bool) -> LogRead:
-        ranges: list[FileRange] = []
-        total = 0
-        segments = self.segments
-        slot = self._slot(offset)
-        hint = self._hint(offset, segments[slot])
-        while slot < len(segments):
-            segment = segments[slot]
-            slot += 1
-            first = find_in_segment(segment, offset, hint)
-            hint = None
-            if first is None:
-                # The segment's last offsets were compacted away.
-                continue
-            end_offset = segments[slot].base_offset if slot < len(segments) else self.end_offset
-            extent = plan_segment(segment, first, end_offset, max_bytes - total, upper_offset)
-            if extent is None:
-                if ranges or not min_one_batch or first.header.last_offset >= upper_offset:
-                    break
-                extent = first.position + first.header.size, first.header.next_offset
-            end, offset = extent
-            if end > first.position:
-                ranges.append(FileRange(segment.file(), first.position, end - first.position))
-                total += end - first.position
-            if end < segment.size:
-                self._tail.remember(offset, segment, end)
-                break
-            if offset >= upper_offset or total >= max_bytes:
-                break
-        return LogRead(ranges, total, offset)
-
-    def _slot(self, offset: int) -> int:
-        """Index of the segment that holds the offset."""
-        return max(0, bisect_right(self.segments, offset, key=_base_offset) - 1)
-
-    def _hint(self, offset: int, segment: Segment) -> int | None:
-        found = self._tail.hints.pop(offset, None)
-        return found[1] if found is not None and found[0] == segment.base_offset else None
 
     def read_batches(self, offset: int, upper_offset: int) -> Iterator[memoryview]:
         """The bytes of each batch from the one that holds the offset up to the upper offset, CRCs checked."""
         self._check_online()
         try:
-            yield from queries.batches(self.segments[self._slot(offset) :], offset, min(upper_offset, self.end_offset))
+            yield from queries.batches(
+                self._local.segments[self._local.slot(offset) :], offset, min(upper_offset, self.end_offset)
+            )
         except OSError as error:
             raise self._fail(error) from error
 
@@ -443,7 +385,7 @@ class PartitionLog:
         """The answer of the segments from the one that holds the offset; KAFKA_STORAGE_ERROR if the disk fails."""
         self._check_online()
         try:
-            return question(self.segments[self._slot(offset) :])
+            return question(self._local.segments[self._local.slot(offset) :])
         except OSError as error:
             raise self._fail(error) from error
 
@@ -474,45 +416,15 @@ class PartitionLog:
         """Begin a new active segment at the offset (the end of the log if None)."""
         self._check_online()
         offset = self.end_offset if base_offset is None else base_offset
-        active = self._active
-        if active.base_offset == offset and not active.size:
+        local = self._local
+        if local.active.base_offset == offset and not local.active.size:
             return
-        environment = self._environment
         try:
-            if active.size:
-                active.finish_indexes()
-            segment = self._new_segment(offset)
-            segment.create()
-            self._take_snapshot(offset)
-            if not active.size:
-                # Its base was too low for the offsets that follow.
-                self._remove_segments([self.segments.pop()])
-            self.segments.append(segment)
-            self._active = segment
-            bound(self.segments[-3:])
-            self._tail.clear()
-            active.release()
+            local.roll(offset, self.producers.snapshot())
         except OSError as error:
             raise self._fail(error) from error
         self._draw_jitter()
-        environment.flush_later(self)
-
-    def _new_segment(self, base_offset: int, size: int = 0) -> Segment:
-        environment = self._environment
-        segment = Segment(environment.files, self.directory, base_offset, size, environment.clock.now_ms())
-        segment.configure(self.config.index_interval_bytes, self.config.segment_index_bytes)
-        return segment
-
-    def _take_snapshot(self, offset: int) -> None:
-        """Write the producers' state as of the offset, unless that exists; drop an older stray one."""
-        snapshots = self._snapshots
-        if snapshots and snapshots[-1] >= offset:
-            return
-        path = segment_path(self.directory, offset, SNAPSHOT)
-        self._environment.disk.write_atomic(path, self.producers.snapshot(), sync=False)
-        if snapshots and snapshots[-1] not in {segment.base_offset for segment in self.segments[-2:]}:
-            self._environment.disk.remove(segment_path(self.directory, snapshots.pop(), SNAPSHOT))
-        snapshots.append(offset)
+        self._environment.flush_later(self)
 
     def flush(self, offset: int | None = None, *, snapshot: bool = True) -> None:
         """Make all below the offset (the end of the log if None) durable, in this thread."""
@@ -533,29 +445,23 @@ class PartitionLog:
         target = self.end_offset if offset is None else min(offset, self.end_offset)
         if target <= self.recovery_point:
             return None
-        files = []
-        environment = self._environment
         try:
-            for segment in self.segments[self._slot(self.recovery_point) :]:
-                if segment.base_offset >= target:
-                    break
-                segment.flush_indexes()
-                files += [environment.files.get(path) for path in segment.file_paths() if environment.disk.exists(path)]
+            files = self._local.write_out_indexes(self.recovery_point, target)
             if target == self.end_offset and snapshot:
-                self._take_snapshot(target)
+                self._take_snapshot()
             if self._epochs_dirty:
                 self._write_epochs()
-            new = [offset for offset in self._snapshots if self.recovery_point < offset <= target]
-            snapshots = [segment_path(self.directory, offset, SNAPSHOT) for offset in new]
-            for path in (f"{self.directory}/{LEADER_EPOCHS}", *snapshots):
-                if environment.disk.exists(path):
-                    files.append(environment.disk.open(path))
+            files += self._local.other_files(self.recovery_point, target)
         except OSError as error:
             raise self._fail(error) from error
         directories = [self.directory]
         if not self.recovery_point:
             directories.append(self.directory.rpartition("/")[0])
         return FlushPlan(target, files, directories, self._truncations)
+
+    def _take_snapshot(self) -> None:
+        if not self._local.has_snapshot(self.end_offset):
+            self._local.take_snapshot(self.end_offset, self.producers.snapshot())
 
     def finish_flush(self, plan: FlushPlan) -> None:
         """The plan is synced: move the recovery point."""
@@ -572,26 +478,17 @@ class PartitionLog:
             return True
         self._truncations += 1
         try:
-            self._tail.clear()
-            slot = self._slot(offset)
-            removed = self.segments[slot + 1 :]
-            del self.segments[slot + 1 :]
-            self._remove_segments(removed)
-            self._active = self.segments[-1]
-            self._active.limit = None
-            self._active.truncate_to(offset)
-            next_offset = self._active.resume()
-            self.end_offset = self._active.base_offset if next_offset is None else next_offset
+            self.end_offset = self._local.truncate_to(offset)
             self._lower_recovery_point(self.end_offset)
             self.log_start_offset = min(self.log_start_offset, self.end_offset)
             if self.leader_epochs.truncate_from_end(self.end_offset):
                 self._write_epochs()
-            self._snapshots = restore_producers(
+            self._local.snapshots = restore_producers(
                 self.directory,
-                self.segments,
+                self._local.segments,
                 self.producers,
                 self._environment,
-                self._snapshots,
+                self._local.snapshots,
                 self.end_offset,
                 self.log_start_offset,
             )
@@ -602,15 +499,9 @@ class PartitionLog:
     def truncate_fully_and_start_at(self, offset: int, log_start_offset: int | None = None) -> None:
         """Remove all and go on at the offset, as a follower whose leader no longer has what it has."""
         self._check_online()
-        environment = self._environment
         self._truncations += 1
         try:
-            self._tail.clear()
-            self._remove_segments(self.segments)
-            segment = self._new_segment(offset)
-            segment.create()
-            self.segments = [segment]
-            self._active = segment
+            self._local.start_anew(offset)
             self.end_offset = offset
             self._lower_recovery_point(offset)
             self.recovery_point = offset
@@ -618,9 +509,6 @@ class PartitionLog:
             self.leader_epochs.clear()
             self._write_epochs()
             self.producers.clear()
-            for snapshot in self._snapshots:
-                environment.disk.remove(segment_path(self.directory, snapshot, SNAPSHOT))
-            self._snapshots.clear()
         except OSError as error:
             raise self._fail(error) from error
 
@@ -662,11 +550,8 @@ class PartitionLog:
             count, _ = decided
             if count == len(self.segments):
                 self.roll()
-            removed = self.segments[:count]
-            del self.segments[:count]
-            self._remove_segments(removed)
+            self._local.remove_first(count)
             self.advance_log_start(max(self.log_start_offset, self.segments[0].base_offset))
-            self._tail.hints.clear()
         except OSError as error:
             raise self._fail(error) from error
         return count
@@ -677,47 +562,13 @@ class PartitionLog:
         largest = segment.largest_timestamp()
         return largest if largest >= 0 else self._environment.disk.modified_ms(segment.path)
 
-    def _remove_segments(self, segments: list[Segment], *, keep_snapshot: int = -1) -> None:
-        """Rename the segments' files to .deleted at once and remove them after file.delete.delay.ms."""
-        environment = self._environment
-        renamed = []
-        for segment in segments:
-            segment.release()
-            paths = segment.file_paths()
-            if segment.base_offset in self._snapshots and segment.base_offset != keep_snapshot:
-                self._snapshots.remove(segment.base_offset)
-                paths.append(segment_path(self.directory, segment.base_offset, SNAPSHOT))
-            for path in paths:
-                environment.files.forget(path)
-                if environment.disk.exists(path):
-                    environment.disk.rename(path, path + DELETED)
-                    renamed.append(path + DELETED)
-        environment.delete_later(renamed, self.config.file_delete_delay_ms)
-
     def replace_segments(self, cleaned: CleanedSegment) -> bool:
         """Put a compacted segment in the place of its sources; False when they are not there any more."""
         self._check_online()
-        disk = self._environment.disk
-        first = self._slot(cleaned.base_offset)
-        sources = self.segments[first : first + len(cleaned.sources)]
-        if [source.base_offset for source in sources] != cleaned.sources or self._active in sources:
-            return False
-        segment = self._new_segment(cleaned.base_offset, cleaned.size)
-        if not cleaned.has_aborted:
-            segment.set_no_aborted()
         try:
-            present = [path for path in segment.file_paths() if disk.exists(path + CLEANED)]
-            for path in present:
-                disk.rename(path + CLEANED, path + SWAP)
-            self._remove_segments(sources, keep_snapshot=cleaned.base_offset)
-            for path in present:
-                disk.rename(path + SWAP, path)
+            return self._local.replace_segments(cleaned)
         except OSError as error:
             raise self._fail(error) from error
-        segment.limit = sources[-1].limit
-        self.segments[first : first + len(sources)] = [segment]
-        self._tail.hints.clear()
-        return True
 
     def take_over(self, other: PartitionLog) -> None:
         """Go on as the other log of the same partition, which has the same end: its producers, its leader epochs."""
@@ -734,9 +585,9 @@ class PartitionLog:
         """Write out indexes and the producers' snapshot, as a clean stop does, and say what to sync."""
         self._check_online()
         try:
-            if self._active.size:
-                self._active.finish_indexes()
-            self._take_snapshot(self.end_offset)
+            if self._local.active.size:
+                self._local.active.finish_indexes()
+            self._take_snapshot()
         except OSError as error:
             raise self._fail(error) from error
         return self.plan_flush()
@@ -755,9 +606,11 @@ class PartitionLog:
 
     def release(self) -> None:
         """Give back memory and files that an idle log does not need; it stays usable."""
-        self.ask(queries.release)
-        self._tail.clear()
-        self._environment.files.forget_directory(self.directory)
+        self._check_online()
+        try:
+            self._local.release()
+        except OSError as error:
+            raise self._fail(error) from error
 
     def release_if_idle(self) -> bool:
         """Release what was not appended to since the last call; whether that was so."""
@@ -782,7 +635,3 @@ class PartitionLog:
     @property
     def is_dirty(self) -> bool:
         return self.recovery_point < self.end_offset
-
-
-def _base_offset(segment: Segment) -> int:
-    return segment.base_offset

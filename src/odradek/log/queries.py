@@ -23,12 +23,6 @@ def batches(segments: Sequence[Segment], offset: int, upper_offset: int) -> Iter
             yield segment.read_batch(found)
 
 
-def release(segments: Sequence[Segment]) -> None:
-    """Let all of them give back what an idle log does not need."""
-    for segment in segments:
-        segment.release()
-
-
 def locate(segments: Sequence[Segment], offset: int) -> Located | None:
     """The first batch that ends at the offset or later."""
     for segment in segments:
