@@ -23,6 +23,8 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 SECTOR = 512
+UNLIMITED = 1 << 40
+"""The capacity of a disk that is not full."""
 _Write = tuple[int, bytes | None]
 """Position and data; None truncates to the position."""
 
@@ -118,7 +120,7 @@ class Volume:
         """What the names would be after a power loss; None stands for a directory."""
         self._namespace_log: list[tuple[str, dict[str, Inode | None], tuple[str, ...]]] = []
         self.locks: dict[str, Process] = {}
-        self.capacity = 1 << 40
+        self.capacity = UNLIMITED
         self.faults = DiskFaults()
         self.corrupted: set[str] = set()
 
@@ -143,7 +145,9 @@ class Volume:
     def _settle(self, entry: tuple[str, dict[str, Inode | None], tuple[str, ...]]) -> None:
         _, appeared, gone = entry
         for path in gone:
-            for name in [n for n in self.durable_names if n == path or n.startswith(path + "/")]:
+            if isinstance(self.durable_names.pop(path, None), Inode):
+                continue
+            for name in [n for n in self.durable_names if n.startswith(path + "/")]:
                 del self.durable_names[name]
         self.durable_names.update(appeared)
 
@@ -277,12 +281,17 @@ class SimulatedDisk:
 
     def write(self, path: str, inode: Inode, position: int, data: bytes) -> None:
         self.check(path, "write")
-        if position + len(data) > len(inode.data) and self.volume.used() + len(data) > self.volume.capacity:
-            self.volume.faults.injected += 1
-            raise DiskError(errno.ENOSPC, "no space left on device", path)
+        volume = self.volume
+        if volume.capacity < UNLIMITED and position + len(data) > len(inode.data):
+            self._ensure_room(path, len(data))
         self._loop.trace.mix(b"disk%d" % zlib.crc32(data))
         self.touch(inode)
         inode.write(position, data)
+
+    def _ensure_room(self, path: str, size: int) -> None:
+        if self.volume.used() + size > self.volume.capacity:
+            self.volume.faults.injected += 1
+            raise DiskError(errno.ENOSPC, "no space left on device", path)
 
     def touch(self, inode: Inode) -> None:
         inode.modified_ms = self._clock.now_ms()

@@ -7,6 +7,7 @@ import random
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
+from odradek.sim.disk import UNLIMITED
 from odradek.sim.world import BrokerHost, World
 
 Fault = Callable[[World, BrokerHost, random.Random], Awaitable[None]]
@@ -165,7 +166,7 @@ async def disk_full(world: World, host: BrokerHost, rng: random.Random) -> None:
     volume = host.volume
     volume.capacity = volume.used() + rng.randrange(2_000)
     await asyncio.sleep(rng.uniform(0.2, 4))
-    volume.capacity = 1 << 40
+    volume.capacity = UNLIMITED
 
 
 async def disk_error(world: World, host: BrokerHost, rng: random.Random) -> None:
@@ -293,7 +294,7 @@ async def heal(world: World) -> None:
         faults = host.volume.faults
         faults.crash_in = 0
         faults.write_error = faults.sync_error = faults.read_error = faults.slow = 0.0
-        host.volume.capacity = 1 << 40
+        host.volume.capacity = UNLIMITED
         if host.volume.faults.injected and host.is_up:
             # A log directory that went offline comes back with a restart.
             host.kill()
