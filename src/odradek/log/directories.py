@@ -6,8 +6,6 @@ nobody touches is an entry in a dict; it is opened, and after a crash recovered,
 
 from __future__ import annotations
 
-import heapq
-import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
@@ -19,33 +17,29 @@ from odradek.log.checkpoints import (
     HIGH_WATERMARKS,
     LOCK,
     LOG_START_OFFSETS,
-    META_PROPERTIES,
     RECOVERY_POINTS,
     CorruptCheckpoint,
     MetaProperties,
     TopicPartition,
     format_clean_shutdown,
-    format_offsets,
     format_partition_metadata,
-    parse_meta_properties,
-    parse_offsets,
     parse_partition_metadata,
 )
 from odradek.log.config import LogConfig
+from odradek.log.directory_scan import scan, stored_identity
 from odradek.log.environment import TRANSIENT, LogEnvironment
 from odradek.log.files import DELETE_DIRECTORY, PARTITION_METADATA
 from odradek.log.flushing import FlushPlan
-from odradek.log.identity import claim
-from odradek.log.log_directory import OFFSET_CHECKPOINTS, LogDirectory, LogDirectoryError
-from odradek.log.moves import TAKES_OVER, Move, future_name, parse_future_name
-from odradek.log.offset_checkpoint import TEMPORARY, OffsetCheckpoint
+from odradek.log.log_directory import LogDirectory, LogDirectoryError
+from odradek.log.moves import TAKES_OVER, Move, future_name
+from odradek.log.offset_checkpoints import OffsetCheckpoints
 from odradek.log.partition_log import PartitionLog
+from odradek.log.pending_work import PendingWork
 from odradek.ports.clock import Clock
 from odradek.ports.disk import Disk
 from odradek.ports.randomness import Random
 from odradek.wire.errors import ErrorCode, KafkaError
 
-_PARTITION: Final = re.compile(r"^(.+)-(\d+)$")
 _MAX_NAME: Final = 255
 
 
@@ -57,24 +51,21 @@ class LogDirectories:
     """
 
     __slots__ = (
+        "_checkpoints",
         "_clock",
-        "_deletions",
         "_directories",
         "_disk",
         "_environment",
         "_logs",
+        "_pending",
         "_preferred",
         "_random",
         "_recovering",
-        "_sequence",
-        "_to_flush",
         "_where",
         "adopts",
         "cordoned",
         "moves",
         "on_offline",
-        "on_work",
-        "report",
     )
 
     def __init__(
@@ -86,9 +77,8 @@ class LogDirectories:
         self._directories = [LogDirectory(path.rstrip("/") or "/") for path in dict.fromkeys(paths)]
         self._where: dict[TopicPartition, LogDirectory] = {}
         self._logs: dict[TopicPartition, PartitionLog] = {}
-        self._deletions: list[tuple[int, int, tuple[str, ...]]] = []
-        self._sequence = 0
-        self._to_flush: dict[int, PartitionLog] = {}
+        self._pending = PendingWork(disk, clock)
+        self._checkpoints = OffsetCheckpoints(self._directories, self._where, self._logs, self._failed)
         self._preferred: dict[TopicPartition, LogDirectory] = {}
         self._recovering: set[TopicPartition] = set()
         self.moves: dict[TopicPartition, Move] = {}
@@ -97,17 +87,32 @@ class LogDirectories:
         """Whether a partition's directory that names another topic id is taken over instead of deleted."""
         self.cordoned: Callable[[], Sequence[str]] = tuple
         """Paths of the directories that get no new replicas; `*` is all of them."""
-        self.on_work: Callable[[], None] = _nothing
         self.on_offline: Callable[[str], None] = _nothing_with
-        self.report: Callable[[str], None] = _nothing_with
-        """Told in words of everything that was repaired or failed."""
         environment = LogEnvironment(disk, clock, random, open_files)
-        environment.delete_later = self._delete_later
-        environment.flush_later = self._flush_later
+        environment.delete_later = self._pending.delete_later
+        environment.flush_later = self._pending.flush_later
         environment.failed = self._failed
         environment.recovered = self._recovered
         environment.recovery_point_lowered = self.checkpoint_recovery_points
         self._environment = environment
+
+    @property
+    def on_work(self) -> Callable[[], None]:
+        """Called when `work` has something to do."""
+        return self._pending.on_work
+
+    @on_work.setter
+    def on_work(self, callback: Callable[[], None]) -> None:
+        self._pending.on_work = callback
+
+    @property
+    def report(self) -> Callable[[str], None]:
+        """Told in words of everything that was repaired or failed."""
+        return self._pending.report
+
+    @report.setter
+    def report(self, callback: Callable[[str], None]) -> None:
+        self._pending.report = callback
 
     # --- start ---
 
@@ -163,38 +168,18 @@ class LogDirectories:
         self._check_any_online()
 
     def _load_directory(self, directory: LogDirectory, cluster_id: str, node_id: int) -> None:
-        disk = self._disk
-        path = directory.path
-        names = disk.list(path)
         own = MetaProperties(cluster_id, node_id, None)
-        directory.directory_id = claim(disk, path, META_PROPERTIES in names, own, self._random)
-        clean = CLEAN_SHUTDOWN in names
-        if clean:
-            disk.remove(f"{path}/{CLEAN_SHUTDOWN}")
-        for name in OFFSET_CHECKPOINTS:
-            directory.checkpoints[name] = OffsetCheckpoint(disk, path, f"{path}/{name}")
-            directory.offsets(name).update(self._read_offsets(path, name, names))
-        now_ms = self._clock.now_ms()
-        for name in names:
-            if name.endswith(TEMPORARY) and name.startswith(OFFSET_CHECKPOINTS):
-                disk.remove(f"{path}/{name}")
-                continue
-            if name.endswith(DELETE_DIRECTORY):
-                self._delete_at(now_ms, (f"{path}/{name}",))
-                continue
-            future = parse_future_name(name)
-            if future is not None:
-                self.moves.setdefault(future, Move(directory, f"{path}/{name}"))
-                continue
-            match = _PARTITION.match(name)
-            if match is None:
-                continue
-            key = (match[1], int(match[2]))
-            if key in self._where and not self._resolve(key, directory, name):
+        found = scan(self._disk, directory, own, self._random, self.report)
+        for path in found.doomed:
+            self._pending.delete_later((path,), 0)
+        for key, path in found.futures:
+            self.moves.setdefault(key, Move(directory, path))
+        for key in found.partitions:
+            if key in self._where and not self._resolve(key, directory, f"{key[0]}-{key[1]}"):
                 continue
             self._where[key] = directory
             directory.known += 1
-            if not clean:
+            if not found.clean:
                 directory.unrecovered.add(key)
 
     def _resolve(self, key: TopicPartition, directory: LogDirectory, name: str) -> bool:
@@ -228,30 +213,13 @@ class LogDirectories:
             del self.moves[key]
             self._doom(move.path, key, 0)
 
-    def _read_offsets(self, path: str, name: str, names: list[str]) -> dict[TopicPartition, int]:
-        if name not in names:
-            return {}
-        try:
-            return parse_offsets(self._disk.read_file(f"{path}/{name}"))
-        except CorruptCheckpoint as error:
-            # Every offset in it is one that recovery can do without, only slower.
-            self.report(f"{path}/{name}: {error}; ignored")
-            return {}
-
     @staticmethod
     def stored_identity(disk: Disk, paths: Sequence[str]) -> MetaProperties:
         """The cluster and node that the first directory with a `meta.properties` belongs to; all None without one.
 
         Raises LogDirectoryError for a broken file.
         """
-        for path in paths:
-            try:
-                return parse_meta_properties(disk.read_file(f"{path}/{META_PROPERTIES}"))
-            except CorruptCheckpoint as error:
-                raise LogDirectoryError(f"{path}/{META_PROPERTIES}: {error}") from error
-            except OSError:
-                continue
-        return MetaProperties(None, None, None)
+        return stored_identity(disk, paths)
 
     # --- what there is ---
 
@@ -471,7 +439,7 @@ class LogDirectories:
         self.cancel_move(topic, partition)
         path = f"{directory.path}/{topic}-{partition}"
         if log is not None:
-            self._to_flush.pop(id(log), None)
+            self._pending.forget(log)
             log.fail(f"{topic}-{partition} is deleted")
         try:
             self._doom(path, key, delay_ms)
@@ -484,7 +452,7 @@ class LogDirectories:
         suffix = f".{self._random.uuid().hex()}{DELETE_DIRECTORY}"
         doomed = f"{path.rpartition('/')[0]}/{f'{key[0]}-{key[1]}'[: _MAX_NAME - len(suffix)]}{suffix}"
         self._disk.rename(path, doomed)
-        self._delete_at(self._clock.now_ms() + delay_ms, (doomed,))
+        self._pending.delete_later((doomed,), delay_ms)
 
     # --- moves between directories ---
 
@@ -555,8 +523,8 @@ class LogDirectories:
         except OSError as error:
             raise self._storage_error(move.path, error) from error
         del self.moves[key]
-        self._to_flush.pop(id(source), None)
-        self._to_flush.pop(id(log), None)
+        self._pending.forget(source)
+        self._pending.forget(log)
         source.fail(f"{source.directory} was moved to {path}")
         log.fail(f"{move.path} is {path} now")
         log_start_offset = source.log_start_offset
@@ -574,30 +542,15 @@ class LogDirectories:
 
     # --- later work ---
 
-    def _delete_later(self, paths: Sequence[str], delay_ms: int) -> None:
-        if paths:
-            self._delete_at(self._clock.now_ms() + delay_ms, tuple(paths))
-
-    def _delete_at(self, due_ms: int, paths: tuple[str, ...]) -> None:
-        self._sequence += 1
-        heapq.heappush(self._deletions, (due_ms, self._sequence, paths))
-        self.on_work()
-
-    def _flush_later(self, log: PartitionLog) -> None:
-        self._to_flush[id(log)] = log
-        self.on_work()
-
     async def work(self, now_ms: int) -> int | None:
         """Do what is due: sync rolled segments, remove what was deleted. When to come again, in ms; None for not before
         `on_work`.
         """
-        to_flush, self._to_flush = self._to_flush, {}
-        for log in to_flush.values():
+        for log in self._pending.take_flushes():
             await self._flush(log, log.active_base_offset)
-        while self._deletions and self._deletions[0][0] <= now_ms:
-            _, _, paths = heapq.heappop(self._deletions)
-            await self._disk.run(self._lane(paths[0]), self._remove, paths)
-        return self._deletions[0][0] if self._deletions else None
+        while (paths := self._pending.due(now_ms)) is not None:
+            await self._disk.run(self._lane(paths[0]), self._pending.remove, paths)
+        return self._pending.next_ms
 
     async def flush(self) -> None:
         """Sync every log that has something new: a crash of the machine then loses nothing, a restart reads little."""
@@ -638,16 +591,6 @@ class LogDirectories:
             return
         log.finish_flush(plan)
 
-    def _remove(self, paths: tuple[str, ...]) -> None:
-        for path in paths:
-            try:
-                if path.endswith(DELETE_DIRECTORY):
-                    self._disk.remove_tree(path)
-                else:
-                    self._disk.remove(path)
-            except OSError as error:
-                self.report(f"{path} cannot be removed: {error}")
-
     def _lane(self, path: str) -> str:
         directory = self._directory_at(path)
         return path if directory is None else directory.path
@@ -683,59 +626,24 @@ class LogDirectories:
 
     def checkpoint_recovery_points(self) -> None:
         """Write `recovery-point-offset-checkpoint` of every directory, in this thread."""
-        self._write_now(RECOVERY_POINTS)
+        self._checkpoints.write_now(RECOVERY_POINTS)
 
     def checkpoint_start_offsets(self) -> None:
         """Write `log-start-offset-checkpoint`, in this thread."""
-        self._write_now(LOG_START_OFFSETS)
+        self._checkpoints.write_now(LOG_START_OFFSETS)
 
     def checkpoint_high_watermarks(self, watermarks: Mapping[TopicPartition, int]) -> None:
         """Write `replication-offset-checkpoint`; partitions that are not named keep their last value."""
-        self._note_watermarks(watermarks)
-        self._write_now(HIGH_WATERMARKS)
+        self._checkpoints.note_watermarks(watermarks)
+        self._checkpoints.write_now(HIGH_WATERMARKS)
 
     async def checkpoint(self, watermarks: Mapping[TopicPartition, int]) -> None:
         """Write recovery points, log starts and high watermarks behind the Disk port."""
-        self._note_watermarks(watermarks)
-        for name in (RECOVERY_POINTS, LOG_START_OFFSETS, HIGH_WATERMARKS):
-            await self.persist(name)
+        await self._checkpoints.persist_all(watermarks)
 
     async def persist(self, name: str) -> None:
         """Write one checkpoint of every directory behind the Disk port."""
-        self._collect(name)
-        for directory in self._directories:
-            if directory.offline is None:
-                try:
-                    await directory.checkpoints[name].write(format_offsets(directory.offsets(name)))
-                except OSError as error:
-                    self._failed(directory.path, error)
-
-    def _write_now(self, name: str) -> None:
-        self._collect(name)
-        for directory in self._directories:
-            if directory.offline is None:
-                try:
-                    directory.checkpoints[name].write_now(format_offsets(directory.offsets(name)))
-                except OSError as error:
-                    self._failed(directory.path, error)
-
-    def _note_watermarks(self, watermarks: Mapping[TopicPartition, int]) -> None:
-        for key, offset in watermarks.items():
-            directory = self._where.get(key)
-            if directory is not None:
-                directory.watermarks[key] = offset
-
-    def _collect(self, name: str) -> None:
-        """Note what the open logs say. Of starts only those inside of the first segment are written, as Kafka does."""
-        for key, log in self._logs.items():
-            directory = self._where[key]
-            if name == RECOVERY_POINTS:
-                directory.recovery_points[key] = log.recovery_point
-            elif name == LOG_START_OFFSETS:
-                if log.log_start_offset > log.segments[0].base_offset:
-                    directory.log_starts[key] = log.log_start_offset
-                else:
-                    directory.log_starts.pop(key, None)
+        await self._checkpoints.persist(name)
 
     async def close(
         self, *, clean: bool = True, high_watermarks: Mapping[TopicPartition, int] | None = None, broker_epoch: int = -1
@@ -786,10 +694,6 @@ class LogDirectories:
 
 def _known(directory: LogDirectory) -> int:
     return directory.known
-
-
-def _nothing() -> None:
-    return
 
 
 def _nothing_with(text: str) -> None:

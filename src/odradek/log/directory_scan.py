@@ -1,0 +1,94 @@
+"""What a log directory holds when the broker starts: one listing and four small files (LogManager.loadLogs)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
+
+from odradek.log.checkpoints import (
+    CLEAN_SHUTDOWN,
+    META_PROPERTIES,
+    CorruptCheckpoint,
+    MetaProperties,
+    TopicPartition,
+    parse_meta_properties,
+    parse_offsets,
+)
+from odradek.log.files import DELETE_DIRECTORY
+from odradek.log.identity import claim
+from odradek.log.log_directory import OFFSET_CHECKPOINTS, LogDirectory, LogDirectoryError
+from odradek.log.moves import parse_future_name
+from odradek.log.offset_checkpoint import TEMPORARY, OffsetCheckpoint
+from odradek.ports.disk import Disk
+from odradek.ports.randomness import Random
+
+_PARTITION: Final = re.compile(r"^(.+)-(\d+)$")
+
+
+class Found(NamedTuple):
+    """Names in a log directory, by what they are."""
+
+    clean: bool
+    """Whether the last stop was a clean one."""
+    partitions: list[TopicPartition]
+    futures: list[tuple[TopicPartition, str]]
+    """Replicas on their way here, with their paths."""
+    doomed: list[str]
+    """Paths of directories that are to be removed."""
+
+
+def scan(
+    disk: Disk, directory: LogDirectory, own: MetaProperties, random: Random, report: Callable[[str], None]
+) -> Found:
+    """Take the directory into use: identity, checkpoints. LogDirectoryError if it is another node's; OSError."""
+    path = directory.path
+    names = disk.list(path)
+    directory.directory_id = claim(disk, path, META_PROPERTIES in names, own, random)
+    clean = CLEAN_SHUTDOWN in names
+    if clean:
+        disk.remove(f"{path}/{CLEAN_SHUTDOWN}")
+    for name in OFFSET_CHECKPOINTS:
+        directory.checkpoints[name] = OffsetCheckpoint(disk, path, f"{path}/{name}")
+        if name in names:
+            directory.offsets(name).update(_read_offsets(disk, f"{path}/{name}", report))
+    found = Found(clean, [], [], [])
+    for name in names:
+        if name.endswith(TEMPORARY) and name.startswith(OFFSET_CHECKPOINTS):
+            disk.remove(f"{path}/{name}")
+            continue
+        if name.endswith(DELETE_DIRECTORY):
+            found.doomed.append(f"{path}/{name}")
+            continue
+        future = parse_future_name(name)
+        if future is not None:
+            found.futures.append((future, f"{path}/{name}"))
+            continue
+        match = _PARTITION.match(name)
+        if match is not None:
+            found.partitions.append((match[1], int(match[2])))
+    return found
+
+
+def _read_offsets(disk: Disk, path: str, report: Callable[[str], None]) -> dict[TopicPartition, int]:
+    try:
+        return parse_offsets(disk.read_file(path))
+    except CorruptCheckpoint as error:
+        # Every offset in it is one that recovery can do without, only slower.
+        report(f"{path}: {error}; ignored")
+        return {}
+
+
+def stored_identity(disk: Disk, paths: Sequence[str]) -> MetaProperties:
+    """The cluster and node that the first directory with a `meta.properties` belongs to; all None without one.
+
+    Raises LogDirectoryError for a broken file.
+    """
+    for path in paths:
+        try:
+            return parse_meta_properties(disk.read_file(f"{path}/{META_PROPERTIES}"))
+        except CorruptCheckpoint as error:
+            raise LogDirectoryError(f"{path}/{META_PROPERTIES}: {error}") from error
+        except OSError:
+            continue
+    return MetaProperties(None, None, None)

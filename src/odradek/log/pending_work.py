@@ -1,0 +1,77 @@
+"""What logs leave for later: files to be removed when their delay is over, rolled segments to be synced."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Sequence
+
+from odradek.log.files import DELETE_DIRECTORY
+from odradek.log.partition_log import PartitionLog
+from odradek.ports.clock import Clock
+from odradek.ports.disk import Disk
+
+
+class PendingWork:
+    """Calls `on_work` when something became due."""
+
+    __slots__ = ("_clock", "_deletions", "_disk", "_sequence", "_to_flush", "on_work", "report")
+
+    def __init__(self, disk: Disk, clock: Clock) -> None:
+        self._disk = disk
+        self._clock = clock
+        self._deletions: list[tuple[int, int, tuple[str, ...]]] = []
+        self._sequence = 0
+        self._to_flush: dict[int, PartitionLog] = {}
+        self.on_work: Callable[[], None] = _nothing
+        self.report: Callable[[str], None] = _nothing_with
+
+    def delete_later(self, paths: Sequence[str], delay_ms: int) -> None:
+        """Remove the files, or the directories that end with `-delete`, after the delay."""
+        if not paths:
+            return
+        self._sequence += 1
+        heapq.heappush(self._deletions, (self._clock.now_ms() + delay_ms, self._sequence, tuple(paths)))
+        self.on_work()
+
+    def flush_later(self, log: PartitionLog) -> None:
+        """Sync what lies before the log's active segment."""
+        self._to_flush[id(log)] = log
+        self.on_work()
+
+    def forget(self, log: PartitionLog) -> None:
+        self._to_flush.pop(id(log), None)
+
+    def take_flushes(self) -> list[PartitionLog]:
+        """The logs that are to be synced; they do not come again."""
+        due, self._to_flush = self._to_flush, {}
+        return list(due.values())
+
+    def due(self, now_ms: int) -> tuple[str, ...] | None:
+        """The next paths whose delay is over."""
+        if self._deletions and self._deletions[0][0] <= now_ms:
+            return heapq.heappop(self._deletions)[2]
+        return None
+
+    @property
+    def next_ms(self) -> int | None:
+        """When the next deletion is due; None without any."""
+        return self._deletions[0][0] if self._deletions else None
+
+    def remove(self, paths: tuple[str, ...]) -> None:
+        """Remove them, in any thread; failures are reported."""
+        for path in paths:
+            try:
+                if path.endswith(DELETE_DIRECTORY):
+                    self._disk.remove_tree(path)
+                else:
+                    self._disk.remove(path)
+            except OSError as error:
+                self.report(f"{path} cannot be removed: {error}")
+
+
+def _nothing() -> None:
+    return
+
+
+def _nothing_with(text: str) -> None:
+    """By default nobody listens."""
