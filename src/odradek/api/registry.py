@@ -54,6 +54,19 @@ def api(
     return register
 
 
+BETWEEN_BROKERS = frozenset(
+    (
+        ApiKey.LEADER_AND_ISR,
+        ApiKey.STOP_REPLICA,
+        ApiKey.UPDATE_METADATA,
+        ApiKey.CONTROLLED_SHUTDOWN,
+        ApiKey.ALTER_PARTITION,
+        ApiKey.ALLOCATE_PRODUCER_IDS,
+    )
+)
+"""What brokers say among themselves: served, and no client's business."""
+
+
 @cache
 def served_keys() -> dict[int, str]:
     """API key -> module name, in the order of the keys."""
@@ -71,5 +84,5 @@ def endpoint(key: int) -> Endpoint | None:
 
 
 def served_apis() -> dict[int, Api]:
-    """The schema's entry (name, versions) of every served key."""
-    return {key: APIS[key] for key in served_keys()}
+    """The schema's entry (name, versions) of every key that clients are told of."""
+    return {key: APIS[key] for key in served_keys() if key not in BETWEEN_BROKERS}

@@ -33,19 +33,27 @@ class Endpoint(NamedTuple):
 
 
 class Broker(NamedTuple):
-    """A registered broker; it is alive as long as the image has it and it is not fenced."""
+    """A registered broker; it is alive as long as the image has it and it is not fenced.
+
+    `epoch` grows with every registration of any broker. `unclean`: it registered after an end of which records may be
+    missing in its logs.
+    """
 
     id: int
     epoch: int
     rack: str | None
     endpoints: Mapping[str, Endpoint]  # by listener name
     fenced: bool = False
+    unclean: bool = False
 
 
 class PartitionState(NamedTuple):
     """Who leads and who follows.
 
-    `leader_epoch` grows with every election, `partition_epoch` with every change (KIP-497).
+    `leader_epoch` grows with every election, `partition_epoch` with every change (KIP-497). `elr` are the eligible leader
+    replicas (KIP-966): out of the ISR since it is below `min.insync.replicas`, but with every committed record.
+    `leader_broker_epoch` is the registration that the leader was elected in; another one of the same broker says that it
+    has started anew since. `offline_replicas` are on dead brokers or in failed directories.
     """
 
     leader: int
@@ -56,6 +64,9 @@ class PartitionState(NamedTuple):
     adding_replicas: tuple[int, ...] = ()
     removing_replicas: tuple[int, ...] = ()
     controller_epoch: int = 0
+    elr: tuple[int, ...] = ()
+    leader_broker_epoch: int = -1
+    offline_replicas: tuple[int, ...] = ()
 
 
 class Topic(NamedTuple):

@@ -19,6 +19,8 @@ from odradek.ports.store import StoreError
 Assignments = Sequence[tuple[int, ...]]
 
 BROKER_IDS = "/brokers/ids"
+BROKER_SEQUENCE = "/brokers/seqid"
+"""Its version grows with every registration of a broker; it is the registration's epoch."""
 TOPICS = "/brokers/topics"
 TOPIC_CONFIGS = "/config/topics"
 BROKER_CONFIGS = "/config/brokers"
@@ -89,6 +91,8 @@ class BrokerNode:
         }
         if broker.rack is not None:
             content["rack"] = broker.rack
+        if broker.unclean:
+            content["unclean"] = True
         return _json(content)
 
     @staticmethod
@@ -102,7 +106,8 @@ class BrokerNode:
                 host, _, port = address.rpartition(":")
                 endpoints[name] = Endpoint(host.strip("[]"), int(port), protocols.get(name, name))
             broker_id = int(path.rpartition("/")[2])
-            return Broker(broker_id, int(content.get("epoch", 0)), content.get("rack"), endpoints)
+            epoch, unclean = int(content.get("epoch", 0)), bool(content.get("unclean", False))
+            return Broker(broker_id, epoch, content.get("rack"), endpoints, unclean=unclean)
 
 
 def _bracketed(host: str) -> str:
@@ -159,7 +164,10 @@ def _by_partition(content: Mapping[str, Sequence[int]]) -> dict[int, tuple[int, 
 
 
 class PartitionNode:
-    """Leader and in-sync replicas of a partition. The node's version is the partition epoch."""
+    """Leader and in-sync replicas of a partition. The node's version is the partition epoch.
+
+    `elr` and `leader_broker_epoch` are ours; Kafka ignores what it does not know.
+    """
 
     @staticmethod
     def path(topic: str, partition: int) -> str:
@@ -167,15 +175,18 @@ class PartitionNode:
 
     @staticmethod
     def encode(state: PartitionState) -> bytes:
-        return _json(
-            {
-                "controller_epoch": state.controller_epoch,
-                "leader": state.leader,
-                "version": 1,
-                "leader_epoch": state.leader_epoch,
-                "isr": list(state.isr),
-            }
-        )
+        content: dict[str, object] = {
+            "controller_epoch": state.controller_epoch,
+            "leader": state.leader,
+            "version": 1,
+            "leader_epoch": state.leader_epoch,
+            "isr": list(state.isr),
+        }
+        if state.elr:
+            content["elr"] = list(state.elr)
+        if state.leader_broker_epoch >= 0:
+            content["leader_broker_epoch"] = state.leader_broker_epoch
+        return _json(content)
 
     @staticmethod
     def decode(path: str, data: bytes, version: int, replicas: tuple[int, ...]) -> PartitionState:
@@ -188,6 +199,8 @@ class PartitionNode:
                 tuple(content["isr"]),
                 version,
                 controller_epoch=content["controller_epoch"],
+                elr=tuple(content.get("elr", ())),
+                leader_broker_epoch=int(content.get("leader_broker_epoch", -1)),
             )
 
 

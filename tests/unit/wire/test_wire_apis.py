@@ -79,7 +79,8 @@ def test_all_apis_have_kafkas_versions() -> None:
         key, versions = row.split(":")
         low, high, flexible = versions.split()
         expected[int(key)] = (int(low), int(high), None if flexible == "-" else max(int(flexible), int(low)))
-    assert found == expected
+    between_brokers = {4: (7, 7, 7), 5: (4, 4, 4), 6: (8, 8, 8), 7: (3, 3, 3), 56: (3, 3, 3), 67: (0, 0, 0)}
+    assert found == expected | between_brokers
     assert {key: APIS[key].module for key in APIS} == {key: api_key_map[key] for key in APIS}
 
 

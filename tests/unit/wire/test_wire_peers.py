@@ -87,6 +87,10 @@ KIO = [
 ]
 
 
+REMOVED_FROM_KAFKA = {"LeaderAndIsr", "StopReplica", "UpdateMetadata", "ControlledShutdown"}
+"""Its ZooKeeper mode ended with 4.0; only our own brokers say this to each other."""
+
+
 def test_kio_knows_every_request_and_response() -> None:
     known = {(values.values[0].name, values.values[1]) for values in KIO}
     lacking = {
@@ -96,7 +100,7 @@ def test_kio_knows_every_request_and_response() -> None:
         for version in case.versions
         if (case.name, version) not in known
     }
-    assert lacking == set()
+    assert {name.removesuffix("Request").removesuffix("Response") for name, _ in lacking} <= REMOVED_FROM_KAFKA
     assert len(schema_name_map) > 80
 
 

@@ -15,6 +15,10 @@ class ApiKey(IntEnum):
     FETCH = 1
     LIST_OFFSETS = 2
     METADATA = 3
+    LEADER_AND_ISR = 4
+    STOP_REPLICA = 5
+    UPDATE_METADATA = 6
+    CONTROLLED_SHUTDOWN = 7
     OFFSET_COMMIT = 8
     OFFSET_FETCH = 9
     FIND_COORDINATOR = 10
@@ -60,12 +64,14 @@ class ApiKey(IntEnum):
     DESCRIBE_USER_SCRAM_CREDENTIALS = 50
     ALTER_USER_SCRAM_CREDENTIALS = 51
     DESCRIBE_QUORUM = 55
+    ALTER_PARTITION = 56
     UPDATE_FEATURES = 57
     DESCRIBE_CLUSTER = 60
     DESCRIBE_PRODUCERS = 61
     UNREGISTER_BROKER = 64
     DESCRIBE_TRANSACTIONS = 65
     LIST_TRANSACTIONS = 66
+    ALLOCATE_PRODUCER_IDS = 67
     CONSUMER_GROUP_HEARTBEAT = 68
     CONSUMER_GROUP_DESCRIBE = 69
     GET_TELEMETRY_SUBSCRIPTIONS = 71
@@ -103,6 +109,10 @@ APIS: Final[dict[int, Api]] = {
     1: Api("Fetch", 4, 18, 12, "fetch"),
     2: Api("ListOffsets", 1, 11, 6, "list_offsets"),
     3: Api("Metadata", 0, 13, 9, "metadata"),
+    4: Api("LeaderAndIsr", 7, 7, 7, "leader_and_isr"),
+    5: Api("StopReplica", 4, 4, 4, "stop_replica"),
+    6: Api("UpdateMetadata", 8, 8, 8, "update_metadata"),
+    7: Api("ControlledShutdown", 3, 3, 3, "controlled_shutdown"),
     8: Api("OffsetCommit", 2, 10, 8, "offset_commit"),
     9: Api("OffsetFetch", 1, 10, 6, "offset_fetch"),
     10: Api("FindCoordinator", 0, 6, 3, "find_coordinator"),
@@ -148,12 +158,14 @@ APIS: Final[dict[int, Api]] = {
     50: Api("DescribeUserScramCredentials", 0, 0, 0, "describe_user_scram_credentials"),
     51: Api("AlterUserScramCredentials", 0, 0, 0, "alter_user_scram_credentials"),
     55: Api("DescribeQuorum", 0, 2, 0, "describe_quorum"),
+    56: Api("AlterPartition", 3, 3, 3, "alter_partition"),
     57: Api("UpdateFeatures", 0, 2, 0, "update_features"),
     60: Api("DescribeCluster", 0, 2, 0, "describe_cluster"),
     61: Api("DescribeProducers", 0, 0, 0, "describe_producers"),
     64: Api("UnregisterBroker", 0, 0, 0, "unregister_broker"),
     65: Api("DescribeTransactions", 0, 0, 0, "describe_transactions"),
     66: Api("ListTransactions", 0, 2, 0, "list_transactions"),
+    67: Api("AllocateProducerIds", 0, 0, 0, "allocate_producer_ids"),
     68: Api("ConsumerGroupHeartbeat", 0, 1, 0, "consumer_group_heartbeat"),
     69: Api("ConsumerGroupDescribe", 0, 1, 0, "consumer_group_describe"),
     71: Api("GetTelemetrySubscriptions", 0, 0, 0, "get_telemetry_subscriptions"),
