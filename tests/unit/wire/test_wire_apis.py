@@ -81,7 +81,10 @@ def test_all_apis_have_kafkas_versions() -> None:
         expected[int(key)] = (int(low), int(high), None if flexible == "-" else max(int(flexible), int(low)))
     between_brokers = {4: (7, 7, 7), 5: (4, 4, 4), 6: (8, 8, 8), 7: (3, 3, 3), 56: (3, 3, 3), 67: (0, 0, 0)}
     assert found == expected | between_brokers
-    assert {key: APIS[key].module for key in APIS} == {key: api_key_map[key] for key in APIS}
+    assert {key: APIS[key].module for key in APIS if key in api_key_map} == {
+        key: name for key, name in api_key_map.items() if key in APIS
+    }
+    assert set(APIS) - set(api_key_map) == {4, 5, 6, 7}
 
 
 @pytest.mark.parametrize("key", list(ApiKey), ids=lambda key: key.name)
