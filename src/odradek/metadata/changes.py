@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol, runtime_checkable
 
 from odradek.metadata.image import (
     DEFAULT_BROKER,
@@ -42,28 +41,9 @@ from odradek.ports.store import Create, Delete, MetadataStore, Node, Operation
 _PARTS = ("/brokers", "/config", TOPIC_DELETIONS, CONTROLLER, CONTROLLER_EPOCH, "/cluster", FEATURES)
 
 
-@runtime_checkable
-class BulkStore(Protocol):
-    """A store that reads many nodes at once."""
-
-    async def subtree(self, path: str) -> Mapping[str, Node]:
-        """The node and all below it, by path."""
-        ...
-
-
 async def read_subtree(store: MetadataStore, path: str) -> Mapping[str, Node]:
     """The node and all below it, by path. Raises StoreError."""
-    if isinstance(store, BulkStore):
-        return await store.subtree(path)
-    found: dict[str, Node] = {}
-    waiting = [path]
-    while waiting:
-        current = waiting.pop()
-        node = await store.get(current)
-        if node is not None:
-            found[current] = node
-            waiting.extend(f"{current}/{name}" for name in await store.children(current))
-    return found
+    return await store.subtree(path)
 
 
 async def load_image(store: MetadataStore, version: int = 0) -> ClusterImage:

@@ -9,6 +9,7 @@ from odradek.metadata.watches import Watches
 from odradek.ports.store import (
     ANY_VERSION,
     BadVersion,
+    Changed,
     Check,
     Create,
     Delete,
@@ -19,15 +20,19 @@ from odradek.ports.store import (
     Operation,
     Put,
     SessionExpired,
+    Stop,
     StoreError,
     StoreUnavailable,
 )
 
 
+_PERSISTENT = 0
+
+
 class _Entry:
     __slots__ = ("children", "data", "owner", "version")
 
-    def __init__(self, data: bytes, owner: MemoryStore | None) -> None:
+    def __init__(self, data: bytes, owner: int) -> None:
         self.data = data
         self.version = 0
         self.owner = owner
@@ -37,11 +42,12 @@ class _Entry:
 class MemoryTree:
     """The nodes that all sessions see."""
 
-    __slots__ = ("_entries", "_sessions")
+    __slots__ = ("_entries", "_next_session", "_sessions")
 
     def __init__(self) -> None:
-        self._entries: dict[str, _Entry] = {"/": _Entry(b"", None)}
-        self._sessions: list[MemoryStore] = []
+        self._entries: dict[str, _Entry] = {"/": _Entry(b"", _PERSISTENT)}
+        self._sessions: dict[int, MemoryStore] = {}
+        self._next_session = 1
 
     def find(self, path: str) -> _Entry | None:
         return self._entries.get(path)
@@ -49,24 +55,27 @@ class MemoryTree:
     def below(self, path: str) -> list[tuple[str, _Entry]]:
         return [(p, e) for p, e in self._entries.items() if p != "/" and is_at_or_below(p, path)]
 
-    def join(self, session: MemoryStore) -> None:
-        self._sessions.append(session)
+    def join(self, store: MemoryStore) -> int:
+        """A new session."""
+        session = self._next_session
+        self._next_session += 1
+        self._sessions[session] = store
+        return session
 
-    def leave(self, session: MemoryStore) -> None:
+    def leave(self, session: int) -> None:
         """End a session: its ephemeral nodes go."""
-        if session not in self._sessions:
+        if self._sessions.pop(session, None) is None:
             return
-        self._sessions.remove(session)
-        gone = sorted((p for p, e in self._entries.items() if e.owner is session), reverse=True)
+        gone = sorted((p for p, e in self._entries.items() if e.owner == session), reverse=True)
         for path in gone:
             self._drop(path)
         self.notify(gone)
 
     def notify(self, paths: Sequence[str]) -> None:
-        for session in list(self._sessions):
-            session.watches.fire(paths)
+        for store in list(self._sessions.values()):
+            store.watches.fire(paths)
 
-    def apply(self, operations: Sequence[Operation], session: MemoryStore) -> list[str]:
+    def apply(self, operations: Sequence[Operation], session: int) -> list[str]:
         """All or none; the paths that changed."""
         undo: list[Callable[[], None]] = []
         changed: list[str] = []
@@ -80,13 +89,13 @@ class MemoryTree:
         return changed
 
     def _apply_one(
-        self, operation: Operation, session: MemoryStore, undo: list[Callable[[], None]], changed: list[str]
+        self, operation: Operation, session: int, undo: list[Callable[[], None]], changed: list[str]
     ) -> None:
         path = checked(operation.path)
         if isinstance(operation, Create):
             if path in self._entries:
                 raise NodeExists(path)
-            self._create(path, operation.data, session if operation.ephemeral else None, undo, changed)
+            self._create(path, operation.data, session if operation.ephemeral else _PERSISTENT, undo, changed)
             return
         entry = self._entries.get(path)
         if entry is None:
@@ -115,14 +124,14 @@ class MemoryTree:
         self,
         path: str,
         data: bytes,
-        owner: MemoryStore | None,
+        owner: int,
         undo: list[Callable[[], None]],
         changed: list[str],
     ) -> None:
         parent = parent_of(path)
         if parent not in self._entries:
-            self._create(parent, b"", None, undo, changed)
-        if self._entries[parent].owner is not None:
+            self._create(parent, b"", _PERSISTENT, undo, changed)
+        if self._entries[parent].owner != _PERSISTENT:
             raise StoreError(f"{parent} is ephemeral and cannot have children")
         self._hang(path, _Entry(data, owner))
         undo.append(lambda: self._drop(path))
@@ -140,19 +149,21 @@ class MemoryTree:
 class MemoryStore:
     """One session on a tree."""
 
-    __slots__ = ("_closed", "_expired", "_tree", "watches")
+    __slots__ = ("_closed", "_expired", "_tree", "session", "watches")
+
+    max_transaction_bytes = 0
 
     def __init__(self, tree: MemoryTree | None = None) -> None:
         self._tree = tree if tree is not None else MemoryTree()
         self._closed = False
         self._expired = False
         self.watches = Watches()
-        self._tree.join(self)
+        self.session = self._tree.join(self)
 
     async def get(self, path: str) -> Node | None:
         self._ensure_open()
         entry = self._tree.find(checked(path))
-        return None if entry is None else Node(entry.data, entry.version)
+        return None if entry is None else Node(entry.data, entry.version, entry.owner)
 
     async def children(self, path: str) -> list[str]:
         self._ensure_open()
@@ -162,27 +173,41 @@ class MemoryStore:
     async def subtree(self, path: str) -> dict[str, Node]:
         """The node and all below it, by path."""
         self._ensure_open()
-        return {p: Node(e.data, e.version) for p, e in self._tree.below(checked(path))}
+        return {p: Node(e.data, e.version, e.owner) for p, e in self._tree.below(checked(path))}
 
     async def apply(self, operations: Sequence[Operation]) -> None:
         self._ensure_open()
-        self._tree.notify(self._tree.apply(operations, self))
+        self._tree.notify(self._tree.apply(operations, self.session))
 
-    def watch(self, path: str, changed: Callable[[str], None]) -> Callable[[], None]:
+    def watch(self, path: str, changed: Changed) -> Stop:
         return self.watches.add(checked(path), changed)
+
+    def watch_session(self, expired: Callable[[], None]) -> Stop:
+        return self.watches.add_session(expired)
+
+    async def reopen(self) -> None:
+        if self._closed:
+            raise StoreUnavailable("the store is closed")
+        if self._expired:
+            self._expired = False
+            self.session = self._tree.join(self)
+            self.watches.fire_all()
 
     async def close(self) -> None:
         self._closed = True
         self.watches.clear()
-        self._tree.leave(self)
+        self._tree.leave(self.session)
 
     def expire(self) -> None:
-        """What happens to a broker that was silent for too long: its ephemeral nodes go, and it learns of it late."""
+        """What happens to a broker that was silent for too long: its ephemeral nodes go, and it learns of it."""
+        if self._expired or self._closed:
+            return
         self._expired = True
-        self._tree.leave(self)
+        self._tree.leave(self.session)
+        self.watches.fire_expired()
 
     def _ensure_open(self) -> None:
-        if self._expired:
-            raise SessionExpired("the session is over")
         if self._closed:
             raise StoreUnavailable("the store is closed")
+        if self._expired:
+            raise SessionExpired("the session is over")

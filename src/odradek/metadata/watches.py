@@ -1,33 +1,55 @@
-"""Who wants to know of changes below which node: the part of a store that keeps its callbacks."""
+"""Who wants to know of changes below which node, and of the end of the session: the callbacks of a store."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
 from odradek.metadata.paths import is_at_or_below
-
-Changed = Callable[[str], None]
+from odradek.ports.store import Changed, Stop
 
 
 class Watches:
-    __slots__ = ("_next", "_watches")
+    __slots__ = ("_expired", "_next", "_watches")
 
     def __init__(self) -> None:
         self._watches: dict[int, tuple[str, Changed]] = {}
+        self._expired: dict[int, Callable[[], None]] = {}
         self._next = 0
 
-    def add(self, path: str, changed: Changed) -> Callable[[], None]:
+    def add(self, path: str, changed: Changed) -> Stop:
         key = self._next
         self._next += 1
         self._watches[key] = (path, changed)
         return lambda: self._watches.pop(key, None) and None
 
+    def add_session(self, expired: Callable[[], None]) -> Stop:
+        key = self._next
+        self._next += 1
+        self._expired[key] = expired
+        return lambda: self._expired.pop(key, None) and None
+
+    def paths(self) -> list[str]:
+        """What is watched."""
+        return list(dict.fromkeys(path for path, _ in self._watches.values()))
+
     def fire(self, paths: Iterable[str]) -> None:
         """Call those who watch a path or something above it, once for every path."""
+        if not self._watches:
+            return
         for path in dict.fromkeys(paths):
             for top, changed in list(self._watches.values()):
                 if is_at_or_below(path, top):
                     changed(path)
 
+    def fire_all(self) -> None:
+        """What changed is not known: everybody is called with the path that he watches."""
+        for top, changed in list(self._watches.values()):
+            changed(top)
+
+    def fire_expired(self) -> None:
+        for expired in list(self._expired.values()):
+            expired()
+
     def clear(self) -> None:
         self._watches.clear()
+        self._expired.clear()

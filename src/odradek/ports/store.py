@@ -3,11 +3,15 @@
 SQLite keeps it for brokers of one machine, ZooKeeper for a cluster of machines, memory for tests and simulation. Paths
 and contents follow the layout that Kafka's ZooKeeper-based controller used (`/brokers/ids/1`, `/brokers/topics/T`,
 ...).
+
+A client has one session at a time. While it lasts, the ephemeral nodes that it created exist; when it is lost (the
+process was silent for too long) they go, `watch_session` tells, and every call raises SessionExpired until `reopen`.
+Each write is checked against the session where it takes effect: a process that slept through its own end cannot write.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 ANY_VERSION = -1
@@ -34,16 +38,26 @@ class NotEmpty(StoreError):
 
 
 class StoreUnavailable(StoreError):
-    """The store cannot be reached; whether a write took effect is unknown."""
+    """The store cannot be reached or was closed; whether a write took effect is unknown."""
+
+
+class ConnectionLost(StoreUnavailable):
+    """The connection broke before the answer came: a write may have taken effect or not. Read, then decide."""
 
 
 class SessionExpired(StoreError):
-    """This client's session is over: its ephemeral nodes are gone."""
+    """This client's session is over: its ephemeral nodes are gone, and nothing of this call took effect."""
+
+
+class TransactionTooLarge(StoreError):
+    """More bytes than the store takes at once (`max_transaction_bytes`): nothing took effect."""
 
 
 class Node(NamedTuple):
     data: bytes
     version: int
+    session: int = 0
+    """Whose ephemeral node it is; 0 for a persistent one."""
 
 
 class Create(NamedTuple):
@@ -75,8 +89,32 @@ class Check(NamedTuple):
 Operation = Create | Put | Delete | Check
 
 
+Changed = Callable[[str], None]
+Stop = Callable[[], None]
+
+
+def transaction_bytes(operations: Iterable[Operation]) -> int:
+    """What a transaction takes in a request of ZooKeeper's, parents that have to be created not counted."""
+    total = 0
+    for operation in operations:
+        total += 64 + len(operation.path.encode())
+        if isinstance(operation, Create | Put):
+            total += len(operation.data)
+    return total
+
+
 class MetadataStore(Protocol):
     """All methods raise StoreError subclasses only."""
+
+    @property
+    def session(self) -> int:
+        """The id of this client's session, as in `Node.session`."""
+        ...
+
+    @property
+    def max_transaction_bytes(self) -> int:
+        """Most `transaction_bytes` that `apply` takes at once; 0 for no limit."""
+        ...
 
     async def get(self, path: str) -> Node | None: ...
 
@@ -84,15 +122,32 @@ class MetadataStore(Protocol):
         """Names below a node, sorted; empty when the node is missing."""
         ...
 
-    async def apply(self, operations: Sequence[Operation]) -> None:
-        """All operations or none. Missing parents of created nodes are created too."""
+    async def subtree(self, path: str) -> Mapping[str, Node]:
+        """The node and all below it, by path; empty when the node is missing. Without the root itself."""
         ...
 
-    def watch(self, path: str, changed: Callable[[str], None]) -> Callable[[], None]:
-        """Call back with a path after a change of that node or of one below it, until the returned function is called.
+    async def apply(self, operations: Sequence[Operation]) -> None:
+        """All operations or none, durably. Missing parents of created nodes are created too."""
+        ...
 
-        Callbacks may be joined and late; they say that something changed, never what.
+    def watch(self, path: str, changed: Changed) -> Stop:
+        """Call back after changes of that node or of any below it, until the returned function is called.
+
+        `changed(P)` says that the node P or one below it may have changed, never what: read. P is the watched path or
+        one below. Calls may be late and joined but are never left out: after a lost connection, a reopened session or
+        very many changes the watched path itself is named. Own writes are told like others', before or after `apply`
+        returns.
         """
         ...
 
-    async def close(self) -> None: ...
+    def watch_session(self, expired: Callable[[], None]) -> Stop:
+        """Call back once for every session that is lost, until the returned function is called."""
+        ...
+
+    async def reopen(self) -> None:
+        """Begin a new session after the old one expired. Watches stay, and each calls back once."""
+        ...
+
+    async def close(self) -> None:
+        """End the session, ephemeral nodes with it."""
+        ...

@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable, Sequence
 
 from odradek.metadata.memory_store import MemoryStore, MemoryTree
-from odradek.ports.store import Node, Operation, StoreUnavailable
+from odradek.ports.store import Changed, ConnectionLost, Node, Operation, Stop
 from odradek.sim.loop import Process, SimulatedLoop
 
 
@@ -23,20 +23,26 @@ class StoreFaults:
 
 
 class SimulatedStore:
-    """A session of one process; its MetadataStore port."""
+    """The MetadataStore port of one process."""
 
-    __slots__ = ("_faults", "_loop", "_process", "_rng", "session")
+    __slots__ = ("_faults", "_loop", "_memory", "_process", "_rng")
+
+    max_transaction_bytes = 0
 
     def __init__(
         self, tree: MemoryTree, process: Process, loop: SimulatedLoop, faults: StoreFaults, rng: random.Random
     ) -> None:
-        self.session = MemoryStore(tree)
+        self._memory = MemoryStore(tree)
         self._process = process
         self._loop = loop
         self._faults = faults
         self._rng = rng
         # On one machine the store knows at once that its client is gone, as a file lock tells.
-        process.doomed.append(self.session.expire)
+        process.doomed.append(self._memory.expire)
+
+    @property
+    def session(self) -> int:
+        return self._memory.session
 
     async def _delay(self) -> None:
         await asyncio.sleep(self._rng.uniform(0, 0.002) + self._rng.uniform(0, self._faults.slow))
@@ -49,30 +55,40 @@ class SimulatedStore:
 
     async def get(self, path: str) -> Node | None:
         await self._delay()
-        return await self.session.get(path)
+        return await self._memory.get(path)
 
     async def children(self, path: str) -> list[str]:
         await self._delay()
-        return await self.session.children(path)
+        return await self._memory.children(path)
 
     async def subtree(self, path: str) -> dict[str, Node]:
         await self._delay()
-        return await self.session.subtree(path)
+        return await self._memory.subtree(path)
 
     async def apply(self, operations: Sequence[Operation]) -> None:
         await self._delay()
         if self._lost():
-            raise StoreUnavailable("the connection was lost before the request arrived")
-        await self.session.apply(operations)
+            raise ConnectionLost("the connection was lost before the request arrived")
+        await self._memory.apply(operations)
         await self._delay()
         if self._lost():
-            raise StoreUnavailable("the connection was lost before the answer arrived")
+            raise ConnectionLost("the connection was lost before the answer arrived")
 
-    def watch(self, path: str, changed: Callable[[str], None]) -> Callable[[], None]:
+    def watch(self, path: str, changed: Changed) -> Stop:
         def later(where: str) -> None:
             self._loop.call_later(self._rng.uniform(0, 0.02), changed, where, context=self._process.context)
 
-        return self.session.watch(path, later)
+        return self._memory.watch(path, later)
+
+    def watch_session(self, expired: Callable[[], None]) -> Stop:
+        def later() -> None:
+            self._loop.call_later(self._rng.uniform(0, 0.02), expired, context=self._process.context)
+
+        return self._memory.watch_session(later)
+
+    async def reopen(self) -> None:
+        await self._delay()
+        await self._memory.reopen()
 
     async def close(self) -> None:
-        await self.session.close()
+        await self._memory.close()
