@@ -54,6 +54,24 @@ async def load_image(store: MetadataStore, version: int = 0) -> ClusterImage:
     return image_of(nodes, version)
 
 
+async def load_configs(store: MetadataStore, image: ClusterImage) -> ClusterImage:
+    """The image with all configurations and features as the store has them now. Raises StoreError, CorruptNode."""
+    nodes: dict[str, Node] = {}
+    for part in ("/config", FEATURES):
+        nodes.update(await read_subtree(store, part))
+    fresh = image_of(nodes)
+    topics = []
+    for name, topic in image.topics.items():
+        path = ConfigNode.topic_path(name)
+        node = nodes.get(path)
+        configs = {} if node is None else ConfigNode.decode(path, node.data)
+        if configs != topic.configs:
+            topics.append(topic._replace(configs=configs))
+    if topics:
+        image = image.with_topics(topics)
+    return image.with_configs_of(fresh)
+
+
 def image_of(nodes: Mapping[str, Node], version: int = 0) -> ClusterImage:
     """The image that these nodes make; raises CorruptNode."""
     image = ClusterImage()

@@ -50,10 +50,10 @@ class Broker(NamedTuple):
 class PartitionState(NamedTuple):
     """Who leads and who follows.
 
-    `leader_epoch` grows with every election, `partition_epoch` with every change (KIP-497). `elr` are the eligible leader
-    replicas (KIP-966): out of the ISR since it is below `min.insync.replicas`, but with every committed record.
-    `leader_broker_epoch` is the registration that the leader was elected in; another one of the same broker says that it
-    has started anew since. `offline_replicas` are on dead brokers or in failed directories.
+    `leader_epoch` grows with every election, `partition_epoch` with every change (KIP-497). `elr` are the eligible
+    leader replicas (KIP-966): out of the ISR since it is below `min.insync.replicas`, but with every committed record.
+    `leader_broker_epoch` is the registration that the leader was elected in; another one of the same broker says that
+    it has started anew since. `offline_replicas` are on dead brokers or in failed directories.
     """
 
     leader: int
@@ -197,6 +197,12 @@ class ClusterImage:
         image.brokers = {**self.brokers, broker.id: broker}
         return image
 
+    def with_brokers(self, brokers: Mapping[int, Broker]) -> ClusterImage:
+        """These in the place of all."""
+        image = self._next()
+        image.brokers = brokers
+        return image
+
     def without_broker(self, broker_id: int) -> ClusterImage:
         image = self._next()
         image.brokers = {i: b for i, b in self.brokers.items() if i != broker_id}
@@ -277,6 +283,21 @@ class ClusterImage:
         """Put these in the place of what was set for each; an entry stays even if nothing is set any more."""
         image = self._next()
         image.client_configs = {**self.client_configs, **changed}
+        return image
+
+    def with_configs_of(self, other: ClusterImage) -> ClusterImage:
+        """All of the other's configurations but those of topics, and its features. What is equal stays as it is."""
+        image = self._next()
+        if other.broker_configs != self.broker_configs:
+            image.broker_configs = other.broker_configs
+        if other.group_configs != self.group_configs:
+            image.group_configs = other.group_configs
+        if other.client_configs != self.client_configs:
+            image.client_configs = other.client_configs
+        if other.client_metrics != self.client_metrics:
+            image.client_metrics = other.client_metrics
+        image.features = other.features
+        image.features_epoch = other.features_epoch
         return image
 
     def with_features(self, levels: Mapping[str, int], epoch: int) -> ClusterImage:

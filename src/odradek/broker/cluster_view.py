@@ -1,0 +1,298 @@
+"""The cluster as this broker knows it: one image, told by the controller, with configurations read from the store.
+
+The controller pushes leaders and brokers (LeaderAndIsr, UpdateMetadata, StopReplica); configurations, quotas and
+features every broker reads by itself, as in Kafka's ZooKeeper mode. Where this broker is the controller, its image is
+taken as it is. At the start nobody leads: what the store says of leaders is from before this broker's registration.
+Source: Kafka's `ZkMetadataCache`, `KafkaApis`, `ConfigHandler`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from typing import TypeVar
+
+from odradek.broker.config import BrokerConfig
+from odradek.metadata.changes import load_configs, load_image
+from odradek.metadata.controller_messages import broker_of, metadata_partition, replica_partition
+from odradek.metadata.image import DEFAULT_BROKER, NO_LEADER, ClusterImage, PartitionState, Topic
+from odradek.metadata.nodes import CONTROLLER_EPOCH, FEATURES, ConfigNode, ControllerEpochNode
+from odradek.ports.store import MetadataStore, StoreError
+from odradek.wire.errors import ErrorCode, KafkaError
+from odradek.wire.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrRequestPartitionState
+from odradek.wire.messages.stop_replica import StopReplicaRequest
+from odradek.wire.messages.update_metadata import UpdateMetadataRequest
+
+logger = logging.getLogger(__name__)
+
+CONFIG = "/config"
+FULL = 2
+"""The type of a LeaderAndIsr or UpdateMetadata that names everything: what it does not name is gone."""
+DELETED = -2
+"""The leader of a partition whose topic is deleted (Kafka's LeaderDuringDelete)."""
+
+T = TypeVar("T")
+OnImage = Callable[[ClusterImage, ClusterImage], None]
+Place = tuple[str, int]
+
+
+class ClusterView:
+    """Owns this broker's image. `load`, then what the controller says; subscribers see each change once, in order."""
+
+    __slots__ = (
+        "_config",
+        "_last",
+        "_node_id",
+        "_stopped",
+        "_store",
+        "_subscribers",
+        "_told",
+        "_unwatch",
+        "broker_epoch",
+        "image",
+        "on_stopped",
+    )
+
+    def __init__(self, store: MetadataStore, config: BrokerConfig) -> None:
+        self._store = store
+        self._config = config
+        self._node_id = config.node_id
+        self._subscribers: list[OnImage] = []
+        self._last: asyncio.Task[object] | None = None
+        self._unwatch: list[Callable[[], None]] = []
+        self._told: asyncio.Event = asyncio.Event()
+        self.image = ClusterImage()
+        self.broker_epoch = -1
+        """Of this broker's newest registration."""
+        self.on_stopped: Callable[[list[Place], bool], None] = lambda _places, _delete: None
+        """Replicas that StopReplica ends here, and whether their data goes."""
+
+    async def load(self) -> ClusterImage:
+        """Read what the store has, without leaders, and follow its configurations. Raises StoreError."""
+        image = await load_image(self._store)
+        self.image = without_leaders(image)
+        self._take_dynamic_configs()
+        return self.image
+
+    def follow_configs(self) -> None:
+        """Read configurations and features again whenever they change."""
+        for path in (CONFIG, FEATURES):
+            self._unwatch.append(self._store.watch(path, self._config_changed))
+
+    def close(self) -> None:
+        for unwatch in self._unwatch:
+            unwatch()
+        self._unwatch.clear()
+
+    def subscribe(self, on_image: OnImage) -> None:
+        """Call with (old, new) after every change, in the order of subscription."""
+        self._subscribers.append(on_image)
+
+    async def when_told(self) -> None:
+        """Wait until a controller has told this broker everything."""
+        await self._told.wait()
+
+    # --- from the controller in this process ---
+
+    def take(self, image: ClusterImage) -> None:
+        self._publish(image)
+        self._told.set()
+
+    # --- from a controller elsewhere ---
+
+    async def leader_and_isr(self, request: LeaderAndIsrRequest) -> dict[tuple[bytes, int], ErrorCode]:
+        """Take over leadership; every partition named, with NONE until its log says otherwise.
+
+        Raises KafkaError STALE_CONTROLLER_EPOCH, STALE_BROKER_EPOCH.
+        """
+
+        async def event() -> dict[tuple[bytes, int], ErrorCode]:
+            await self._check(request.controller_epoch, request.broker_epoch)
+            image = self._controlled(request.controller_id, request.controller_epoch)
+            taken: list[Topic] = []
+            for told in request.topic_states:
+                topic = await self._topic(told.topic_name, told.topic_id)
+                taken.append(_led(topic, told.partition_states))
+            self._publish(image.with_topics(taken))
+            return {
+                (told.topic_id, p.partition_index): ErrorCode.NONE
+                for told in request.topic_states
+                for p in told.partition_states
+            }
+
+        return await self._in_turn(event)
+
+    async def update_metadata(self, request: UpdateMetadataRequest) -> None:
+        """Take over brokers and the states of partitions. Raises KafkaError as `leader_and_isr`."""
+
+        async def event() -> None:
+            await self._check(request.controller_epoch, request.broker_epoch)
+            image = self._controlled(request.controller_id, request.controller_epoch)
+            image = image.with_brokers({broker.id: broker_of(broker) for broker in request.live_brokers})
+            gone = set()
+            taken = []
+            for told in request.topic_states:
+                if any(p.leader == DELETED for p in told.partition_states):
+                    known = image.topics.get(told.topic_name)
+                    if known is not None and known.id == told.topic_id:
+                        gone.add(told.topic_name)
+                    continue
+                topic = await self._topic(told.topic_name, told.topic_id)
+                states = {p.partition_index: metadata_partition(p) for p in told.partition_states}
+                taken.append(_with_states(topic, states))
+            if request.type == FULL:
+                gone = set(image.topics) - {topic.name for topic in taken}
+            if gone:
+                image = image.without_topics(gone)
+            self._publish(image.with_topics(taken))
+            if request.type == FULL:
+                self._told.set()
+
+        await self._in_turn(event)
+
+    async def stop_replica(self, request: StopReplicaRequest) -> dict[Place, ErrorCode]:
+        """Stop replicas, and drop the data of those that are to be deleted; FENCED_LEADER_EPOCH for what is newer here.
+
+        Raises KafkaError as `leader_and_isr`.
+        """
+
+        async def event() -> dict[Place, ErrorCode]:
+            await self._check(request.controller_epoch, request.broker_epoch)
+            answers: dict[Place, ErrorCode] = {}
+            stopped: dict[bool, list[Place]] = {False: [], True: []}
+            for told in request.topic_states:
+                for p in told.partition_states:
+                    place = (told.topic_name, p.partition_index)
+                    known = self.image.partition(*place)
+                    if known is not None and 0 <= p.leader_epoch < known.leader_epoch:
+                        answers[place] = ErrorCode.FENCED_LEADER_EPOCH
+                        continue
+                    answers[place] = ErrorCode.NONE
+                    stopped[p.delete_partition].append(place)
+            for delete, places in stopped.items():
+                if places:
+                    self.on_stopped(places, delete)
+            return answers
+
+        return await self._in_turn(event)
+
+    async def _check(self, controller_epoch: int, broker_epoch: int) -> None:
+        known = self.image.controller_epoch
+        if controller_epoch < known:
+            raise KafkaError(ErrorCode.STALE_CONTROLLER_EPOCH)
+        if broker_epoch < self.broker_epoch:
+            # Decided for the process that ran here before.
+            raise KafkaError(ErrorCode.STALE_BROKER_EPOCH)
+        if controller_epoch > known and controller_epoch != await self._stored_controller_epoch():
+            # Nobody but an elected controller has an epoch that the store knows.
+            raise KafkaError(ErrorCode.STALE_CONTROLLER_EPOCH)
+
+    async def _stored_controller_epoch(self) -> int:
+        try:
+            node = await self._store.get(CONTROLLER_EPOCH)
+        except StoreError as error:
+            raise KafkaError(ErrorCode.STALE_CONTROLLER_EPOCH, str(error)) from error
+        return -1 if node is None else ControllerEpochNode.decode(node.data)
+
+    def _controlled(self, controller_id: int, controller_epoch: int) -> ClusterImage:
+        image = self.image
+        if (image.controller_id, image.controller_epoch) == (controller_id, controller_epoch):
+            return image
+        return image.with_controller(controller_id, controller_epoch)
+
+    async def _topic(self, name: str, topic_id: bytes) -> Topic:
+        """What is known of the topic; of a new one its configuration, which is in the store before anybody is told."""
+        known = self.image.topics.get(name)
+        if known is not None and known.id == topic_id:
+            return known
+        path = ConfigNode.topic_path(name)
+        try:
+            node = await self._store.get(path)
+        except StoreError as error:
+            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{path}: {error}") from error
+        return Topic(name, topic_id, (), {} if node is None else ConfigNode.decode(path, node.data))
+
+    # --- configurations ---
+
+    def _config_changed(self, _path: str) -> None:
+        task = asyncio.get_running_loop().create_task(self._in_turn(self._read_configs))
+        task.add_done_callback(_report)
+
+    async def _read_configs(self) -> None:
+        self._publish(await load_configs(self._store, self.image))
+
+    def _take_dynamic_configs(self) -> None:
+        configs = self.image.broker_configs
+        self._config.apply_dynamic(configs.get(DEFAULT_BROKER, {}), configs.get(str(self._node_id), {}))
+
+    # --- one change at a time ---
+
+    async def _in_turn(self, event: Callable[[], Awaitable[T]]) -> T:
+        previous = self._last
+
+        async def run() -> T:
+            if previous is not None and not previous.done():
+                await asyncio.wait({previous})
+            return await event()
+
+        task = self._last = asyncio.get_running_loop().create_task(run())
+        return await asyncio.shield(task)
+
+    def _publish(self, image: ClusterImage) -> None:
+        old = self.image
+        if image is old:
+            return
+        self.image = image
+        if image.broker_configs is not old.broker_configs:
+            self._take_dynamic_configs()
+        for on_image in self._subscribers:
+            on_image(old, image)
+
+
+def without_leaders(image: ClusterImage) -> ClusterImage:
+    """The image with no partition led by anybody, and no brokers."""
+    topics: Iterable[Topic] = (
+        topic._replace(partitions=tuple(state._replace(leader=NO_LEADER) for state in topic.partitions))
+        for topic in image.topics.values()
+    )
+    return image.with_topics(topics).with_brokers({})
+
+
+_UNTOLD = PartitionState(NO_LEADER, -1, (), ())
+"""A partition of which only the number is known: UpdateMetadata brings the rest."""
+
+
+def _with_states(topic: Topic, states: dict[int, PartitionState]) -> Topic:
+    """The topic with these partitions, unless what is known of one is newer."""
+    partitions = list(topic.partitions)
+    if states:
+        partitions += [_UNTOLD] * (max(states) + 1 - len(partitions))
+    changed = len(partitions) != len(topic.partitions) or not topic.partitions
+    for index, state in states.items():
+        known = partitions[index]
+        if state != known and (state.leader_epoch, state.partition_epoch) >= (
+            known.leader_epoch,
+            known.partition_epoch if known.replicas else -1,
+        ):
+            partitions[index] = state
+            changed = True
+    return topic._replace(partitions=tuple(partitions)) if changed else topic
+
+
+def _led(topic: Topic, told: Iterable[LeaderAndIsrRequestPartitionState]) -> Topic:
+    states = {}
+    for each in told:
+        index, state = each.partition_index, replica_partition(each)
+        if index < len(topic.partitions):
+            state = state._replace(offline_replicas=topic.partitions[index].offline_replicas)
+        states[index] = state
+    return _with_states(topic, states)
+
+
+def _report(task: asyncio.Task[object]) -> None:
+    if task.cancelled():
+        return
+    error = task.exception()
+    if error is not None:
+        logger.warning("configurations cannot be read: %s", error)

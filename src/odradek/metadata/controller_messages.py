@@ -1,0 +1,100 @@
+"""What the controller tells brokers, both ways: parts of the cluster image and the structs of its requests."""
+
+from __future__ import annotations
+
+from odradek.metadata.image import Broker, Endpoint, PartitionState
+from odradek.wire.messages.leader_and_isr import LeaderAndIsrRequestPartitionState
+from odradek.wire.messages.update_metadata import (
+    UpdateMetadataRequestBroker,
+    UpdateMetadataRequestEndpoint,
+    UpdateMetadataRequestPartitionState,
+)
+
+_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+"""By their numbers (Kafka's SecurityProtocol)."""
+
+
+def replica_message(index: int, state: PartitionState, *, is_new: bool) -> LeaderAndIsrRequestPartitionState:
+    return LeaderAndIsrRequestPartitionState(
+        partition_index=index,
+        controller_epoch=state.controller_epoch,
+        leader=state.leader,
+        leader_epoch=state.leader_epoch,
+        isr=list(state.isr),
+        partition_epoch=state.partition_epoch,
+        replicas=list(state.replicas),
+        adding_replicas=list(state.adding_replicas),
+        removing_replicas=list(state.removing_replicas),
+        is_new=is_new,
+        eligible_leader_replicas=list(state.elr),
+    )
+
+
+def replica_partition(told: LeaderAndIsrRequestPartitionState) -> PartitionState:
+    """`offline_replicas` are not part of the message."""
+    return PartitionState(
+        told.leader,
+        told.leader_epoch,
+        tuple(told.replicas),
+        tuple(told.isr),
+        told.partition_epoch,
+        tuple(told.adding_replicas),
+        tuple(told.removing_replicas),
+        told.controller_epoch,
+        tuple(told.eligible_leader_replicas),
+    )
+
+
+def metadata_message(index: int, state: PartitionState) -> UpdateMetadataRequestPartitionState:
+    return UpdateMetadataRequestPartitionState(
+        partition_index=index,
+        controller_epoch=state.controller_epoch,
+        leader=state.leader,
+        leader_epoch=state.leader_epoch,
+        isr=list(state.isr),
+        partition_epoch=state.partition_epoch,
+        replicas=list(state.replicas),
+        offline_replicas=list(state.offline_replicas),
+        adding_replicas=list(state.adding_replicas),
+        removing_replicas=list(state.removing_replicas),
+        eligible_leader_replicas=list(state.elr),
+    )
+
+
+def metadata_partition(told: UpdateMetadataRequestPartitionState) -> PartitionState:
+    return PartitionState(
+        told.leader,
+        told.leader_epoch,
+        tuple(told.replicas),
+        tuple(told.isr),
+        told.partition_epoch,
+        tuple(told.adding_replicas),
+        tuple(told.removing_replicas),
+        told.controller_epoch,
+        tuple(told.eligible_leader_replicas),
+        offline_replicas=tuple(told.offline_replicas),
+    )
+
+
+def broker_message(broker: Broker) -> UpdateMetadataRequestBroker:
+    return UpdateMetadataRequestBroker(
+        id=broker.id,
+        endpoints=[
+            UpdateMetadataRequestEndpoint(
+                port=endpoint.port,
+                host=endpoint.host,
+                listener=name,
+                security_protocol=_PROTOCOLS.index(endpoint.security_protocol),
+            )
+            for name, endpoint in broker.endpoints.items()
+        ],
+        rack=broker.rack,
+        epoch=broker.epoch,
+    )
+
+
+def broker_of(told: UpdateMetadataRequestBroker) -> Broker:
+    endpoints = {
+        each.listener: Endpoint(each.host, each.port, _PROTOCOLS[each.security_protocol]) for each in told.endpoints
+    }
+    return Broker(told.id, told.epoch, told.rack, endpoints)
