@@ -149,6 +149,11 @@ class Broker:
             node_id=config.node_id,
             producer_id_expiration_ms=config.number("producer.id.expiration.ms"),
         )
+        self._directories.set_aside_strays(
+            lambda topic, index: (
+                (state := image.partition(topic, index)) is not None and config.node_id in state.replicas
+            )
+        )
         self._partitions = Partitions(config.node_id, self._directories, self._log_config)
 
     def _log_config(self, topic: Topic) -> LogConfig:
@@ -235,6 +240,7 @@ class Broker:
         }
         self._controller.subscribe(self._on_image)
         self._partitions.apply(self._controller.image)
+        await self._partitions.settle()
         self._lead(self._controller.image)
         entry = BrokerEntry(self._config.node_id, self._ports.clock.now_ms(), self._config.rack, endpoints)
         await self._controller.register(entry)
@@ -242,8 +248,9 @@ class Broker:
     def _own_host(self) -> str:
         return self._ports.network.own_host()
 
-    def _on_image(self, old: ClusterImage, new: ClusterImage) -> None:
+    async def _on_image(self, old: ClusterImage, new: ClusterImage) -> None:
         self._partitions.apply(new)
+        await self._partitions.settle()
         self._lead(new)
         if new.client_configs is not old.client_configs:
             self._quotas.update(new.client_configs)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable
+from functools import partial
 
 from odradek.log.config import LogConfig
 from odradek.log.directories import LogDirectories
@@ -14,13 +17,16 @@ from odradek.wire.produce import TopicKey
 
 log = logging.getLogger("odradek.partitions")
 
+_CHUNK = 32
+"""Directories that come or go in one turn of the loop: some 3 ms' worth."""
+
 LogSettings = Callable[[Topic], LogConfig]
 
 
 class Partitions:
     """Topic and index -> `Partition`. An idle partition is nothing but its directory until somebody asks for it."""
 
-    __slots__ = ("_directories", "_image", "_local_id", "_open", "_settings")
+    __slots__ = ("_directories", "_image", "_local_id", "_open", "_settings", "_work")
 
     def __init__(self, local_id: int, directories: LogDirectories, settings: LogSettings) -> None:
         self._local_id = local_id
@@ -28,6 +34,7 @@ class Partitions:
         self._settings = settings
         self._image = ClusterImage()
         self._open: dict[tuple[str, int], Partition] = {}
+        self._work: deque[Callable[[], None]] = deque()
 
     def find(self, topic: str, index: int) -> Partition | None:
         """The local replica; None when there is none here. Raises KafkaError KAFKA_STORAGE_ERROR."""
@@ -65,7 +72,10 @@ class Partitions:
         return partition
 
     def apply(self, image: ClusterImage) -> None:
-        """Take over a new image: create and delete logs, pass on leadership and settings."""
+        """Take over a new image: pass on leadership and settings; directories come and go when `settle` is awaited.
+
+        Until then a partition that is asked for makes its directory itself.
+        """
         old, self._image = self._image, image
         for name, topic in old.topics.items():
             now = image.topics.get(name)
@@ -83,7 +93,15 @@ class Partitions:
     def _create(self, topic: Topic, first: int) -> None:
         for index in range(first, len(topic.partitions)):
             if self._local_id in topic.partitions[index].replicas:
-                self._directories.create(topic.name, index, topic.id)
+                self._work.append(partial(self._create_directory, topic, index))
+
+    def _create_directory(self, topic: Topic, index: int) -> None:
+        if self._is_current(topic):
+            self._directories.create(topic.name, index, topic.id)
+
+    def _is_current(self, topic: Topic) -> bool:
+        now = self._image.topics.get(topic.name)
+        return now is not None and now.id == topic.id
 
     def _update(self, before: Topic, topic: Topic) -> None:
         settings = None if topic.configs == before.configs else self._settings(topic)
@@ -97,11 +115,26 @@ class Partitions:
         self._create(topic, len(before.partitions))
 
     def _delete(self, topic: Topic) -> None:
+        delay_ms = self._settings(topic).file_delete_delay_ms
         for index in range(len(topic.partitions)):
             partition = self._open.pop((topic.name, index), None)
             if partition is not None:
                 partition.retire()
-            self._directories.delete(topic.name, index, self._settings(topic).file_delete_delay_ms)
+            self._work.append(partial(self._delete_directory, topic, index, delay_ms))
+
+    def _delete_directory(self, topic: Topic, index: int, delay_ms: int) -> None:
+        # A new topic of that name that was asked for already has deleted what it found.
+        if (topic.name, index) not in self._open:
+            self._directories.delete(topic.name, index, delay_ms)
+
+    async def settle(self) -> None:
+        """Create and delete directories as the last images say, some in each turn of the loop. Raises KafkaError."""
+        work = self._work
+        while work:
+            for _ in range(min(len(work), _CHUNK)):
+                work.popleft()()
+            if work:
+                await asyncio.sleep(0)
 
     def opened(self) -> list[Partition]:
         """Those touched so far."""

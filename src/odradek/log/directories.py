@@ -28,7 +28,7 @@ from odradek.log.checkpoints import (
 from odradek.log.config import LogConfig
 from odradek.log.directory_scan import scan, stored_identity
 from odradek.log.environment import TRANSIENT, LogEnvironment
-from odradek.log.files import DELETE_DIRECTORY, PARTITION_METADATA
+from odradek.log.files import DELETE_DIRECTORY, PARTITION_METADATA, STRAY_DIRECTORY
 from odradek.log.flushing import FlushPlan
 from odradek.log.log_directory import LogDirectory, LogDirectoryError
 from odradek.log.moves import TAKES_OVER, Move, future_name
@@ -61,6 +61,7 @@ class LogDirectories:
         "_preferred",
         "_random",
         "_recovering",
+        "_unsettled",
         "_where",
         "adopts",
         "cordoned",
@@ -81,6 +82,8 @@ class LogDirectories:
         self._checkpoints = OffsetCheckpoints(self._directories, self._where, self._logs, self._failed)
         self._preferred: dict[TopicPartition, LogDirectory] = {}
         self._recovering: set[TopicPartition] = set()
+        self._unsettled: set[TopicPartition] = set()
+        """Made by this process; that they are which topic's is not synced yet."""
         self.moves: dict[TopicPartition, Move] = {}
         """Replicas on their way to another directory."""
         self.adopts = False
@@ -221,6 +224,26 @@ class LogDirectories:
         """
         return stored_identity(disk, paths)
 
+    def set_aside_strays(self, is_known: Callable[[str, int], bool]) -> int:
+        """Rename the directories of partitions that the cluster does not know (here) to `-stray`; how many.
+
+        As when the broker stopped between the deletion of a topic and that of its files. They are kept, as in Kafka:
+        what nobody knows may as well be what the metadata lost. Not with `adopts`: they may be to be adopted.
+        """
+        if self.adopts:
+            return 0
+        strays = [key for key, directory in self._where.items() if directory.offline is None and not is_known(*key)]
+        for key in strays:
+            directory = self._where.pop(key)
+            directory.forget(key)
+            try:
+                stray = self._rename_away(f"{directory.path}/{key[0]}-{key[1]}", key, STRAY_DIRECTORY)
+            except OSError as error:
+                self._failed(directory.path, error)
+                continue
+            self.report(f"{key[0]}-{key[1]} is no partition of this broker; its directory is {stray} now")
+        return len(strays)
+
     # --- what there is ---
 
     @property
@@ -297,6 +320,7 @@ class LogDirectories:
             self._disk.write_atomic(f"{path}/{PARTITION_METADATA}", data, sync=False)
         except OSError as error:
             raise self._storage_error(path, error) from error
+        self._unsettled.add(key)
         directory.known += 1
         self._where[key] = directory
 
@@ -363,6 +387,10 @@ class LogDirectories:
         )
         directory.unrecovered.discard(key)
         self._logs[key] = log
+        if key in self._unsettled:
+            # An fsync for each partition of a large topic would be dear; for those that are used it is not.
+            self._unsettled.discard(key)
+            self._pending.settle_later(path)
         if log.recovery_point < directory.recovery_points.get(key, 0):
             self.checkpoint_recovery_points()
         return log
@@ -436,6 +464,7 @@ class LogDirectories:
         if directory is None:
             return
         directory.forget(key)
+        self._unsettled.discard(key)
         self.cancel_move(topic, partition)
         path = f"{directory.path}/{topic}-{partition}"
         if log is not None:
@@ -448,11 +477,14 @@ class LogDirectories:
 
     def _doom(self, path: str, key: TopicPartition, delay_ms: int) -> None:
         """Rename a partition's directory so that nobody takes it for one, and remove it later. Raises OSError."""
+        self._pending.delete_later((self._rename_away(path, key, DELETE_DIRECTORY),), delay_ms)
+
+    def _rename_away(self, path: str, key: TopicPartition, ending: str) -> str:
         self._environment.files.forget_directory(path)
-        suffix = f".{self._random.uuid().hex()}{DELETE_DIRECTORY}"
-        doomed = f"{path.rpartition('/')[0]}/{f'{key[0]}-{key[1]}'[: _MAX_NAME - len(suffix)]}{suffix}"
-        self._disk.rename(path, doomed)
-        self._pending.delete_later((doomed,), delay_ms)
+        suffix = f".{self._random.uuid().hex()}{ending}"
+        renamed = f"{path.rpartition('/')[0]}/{f'{key[0]}-{key[1]}'[: _MAX_NAME - len(suffix)]}{suffix}"
+        self._disk.rename(path, renamed)
+        return renamed
 
     # --- moves between directories ---
 
@@ -548,6 +580,13 @@ class LogDirectories:
         """
         for log in self._pending.take_flushes():
             await self._flush(log, log.active_base_offset)
+        for path in self._pending.take_unsettled():
+            try:
+                await self._disk.run(self._lane(path), self._pending.settle, path)
+            except FileNotFoundError:
+                continue  # deleted meanwhile
+            except OSError as error:
+                self._failed(path, error)
         while (paths := self._pending.due(now_ms)) is not None:
             await self._disk.run(self._lane(paths[0]), self._pending.remove, paths)
         return self._pending.next_ms

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from odradek.log.config import LogConfig
 from odradek.log.environment import LogEnvironment
-from odradek.log.files import CLEANED, DELETED, LEADER_EPOCHS, SNAPSHOT, SWAP, segment_path
+from odradek.log.files import CLEANED, DELETED, LEADER_EPOCHS, PARTITION_METADATA, SNAPSHOT, SWAP, segment_path
 from odradek.log.reading import LogRead, Tail, find_in_segment, plan_segment
 from odradek.log.segment import Segment, bound
 from odradek.ports.disk import File, FileRange
@@ -248,11 +248,13 @@ class LocalLog:
         return files
 
     def other_files(self, recovery_point: int, target: int) -> list[File]:
-        """The leader epochs, and the snapshots of offsets within the two."""
+        """The leader epochs, the snapshots of offsets within the two and, at first, which topic the log is of."""
         disk = self._environment.disk
         new = [offset for offset in self.snapshots if recovery_point < offset <= target]
         snapshots = [segment_path(self.directory, offset, SNAPSHOT) for offset in new]
-        paths = (f"{self.directory}/{LEADER_EPOCHS}", *snapshots)
+        paths = [f"{self.directory}/{LEADER_EPOCHS}", *snapshots]
+        if not recovery_point:
+            paths.append(f"{self.directory}/{PARTITION_METADATA}")
         return [disk.open(path) for path in paths if disk.exists(path)]
 
     def release(self) -> None:

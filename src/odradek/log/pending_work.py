@@ -1,11 +1,11 @@
-"""What logs leave for later: files to be removed when their delay is over, rolled segments to be synced."""
+"""What logs leave for later: files to remove when their delay is over, rolled segments and new names to sync."""
 
 from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Sequence
 
-from odradek.log.files import DELETE_DIRECTORY
+from odradek.log.files import DELETE_DIRECTORY, PARTITION_METADATA
 from odradek.log.partition_log import PartitionLog
 from odradek.ports.clock import Clock
 from odradek.ports.disk import Disk
@@ -14,7 +14,7 @@ from odradek.ports.disk import Disk
 class PendingWork:
     """Calls `on_work` when something became due."""
 
-    __slots__ = ("_clock", "_deletions", "_disk", "_sequence", "_to_flush", "on_work", "report")
+    __slots__ = ("_clock", "_deletions", "_disk", "_sequence", "_to_flush", "_unsettled", "on_work", "report")
 
     def __init__(self, disk: Disk, clock: Clock) -> None:
         self._disk = disk
@@ -22,6 +22,7 @@ class PendingWork:
         self._deletions: list[tuple[int, int, tuple[str, ...]]] = []
         self._sequence = 0
         self._to_flush: dict[int, PartitionLog] = {}
+        self._unsettled: list[str] = []
         self.on_work: Callable[[], None] = _nothing
         self.report: Callable[[str], None] = _nothing_with
 
@@ -45,6 +46,24 @@ class PendingWork:
         """The logs that are to be synced; they do not come again."""
         due, self._to_flush = self._to_flush, {}
         return list(due.values())
+
+    def settle_later(self, path: str) -> None:
+        """Sync which topic the new directory of a partition is of."""
+        self._unsettled.append(path)
+        self.on_work()
+
+    def take_unsettled(self) -> list[str]:
+        due, self._unsettled = self._unsettled, []
+        return due
+
+    def settle(self, path: str) -> None:
+        """Sync the directory's identity, in any thread. Raises OSError."""
+        file = self._disk.open(f"{path}/{PARTITION_METADATA}")
+        try:
+            file.sync()
+        finally:
+            file.close()
+        self._disk.sync_directory(path)
 
     def due(self, now_ms: int) -> tuple[str, ...] | None:
         """The next paths whose delay is over."""

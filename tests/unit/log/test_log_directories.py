@@ -194,6 +194,69 @@ def test_a_partition_of_another_cluster_is_adopted_if_asked_for(tmp_path: Path) 
     stop(third)
 
 
+def test_directories_that_the_cluster_does_not_know_are_set_aside_and_kept(tmp_path: Path) -> None:
+    first = start(tmp_path)
+    put(topic(first), batch(3))
+    topic(first, 1)
+    stop(first)
+    again = start(tmp_path)
+    reports: list[str] = []
+    again.report = reports.append
+    assert again.set_aside_strays(lambda name, index: index == 1) == 1
+    assert again.partitions() == [("a-topic", 1)]
+    (stray,) = [path for path in tmp_path.iterdir() if path.name.endswith("-stray")]
+    assert stray.name.startswith("a-topic-0.")
+    assert (stray / "00000000000000000000.log").stat().st_size
+    assert str(stray) in reports[0]
+    asyncio.run(again.work(NOW + 10**9))
+    assert stray.exists(), "what nobody knows is never removed"
+    stop(again)
+    third = start(tmp_path)
+    assert third.partitions() == [("a-topic", 1)]
+    assert topic(third).end_offset == 0
+    stop(third)
+
+
+def test_nothing_is_set_aside_where_it_may_be_adopted(tmp_path: Path) -> None:
+    first = start(tmp_path)
+    topic(first)
+    stop(first)
+    again = start(tmp_path)
+    again.adopts = True
+    assert again.set_aside_strays(lambda *_: False) == 0
+    assert again.partitions() == [("a-topic", 0)]
+    stop(again)
+
+
+class SyncedPaths(SystemDisk):
+    """Notes which directories were synced."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.synced: list[str] = []
+
+    def sync_directory(self, path: str) -> None:
+        self.synced.append(path)
+        super().sync_directory(path)
+
+
+def test_which_topic_a_new_directory_is_of_is_synced_once_it_is_used(tmp_path: Path) -> None:
+    disk = SyncedPaths()
+    directories = start(tmp_path, disk=disk)
+    directories.create("a-topic", 1, TOPIC)
+    wanted: list[bool] = []
+    directories.on_work = lambda: wanted.append(True)
+    topic(directories)
+    assert wanted, "the work is announced"
+    asyncio.run(directories.work(NOW))
+    assert f"{tmp_path}/a-topic-0" in disk.synced
+    assert f"{tmp_path}/a-topic-1" not in disk.synced, "nobody used it"
+    disk.synced.clear()
+    asyncio.run(directories.work(NOW))
+    assert disk.synced == [], "once is enough"
+    stop(directories)
+
+
 def test_segments_deleted_by_retention_go_after_the_delay(tmp_path: Path) -> None:
     directories = start(tmp_path)
     log = topic(directories)
