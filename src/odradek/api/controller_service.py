@@ -17,9 +17,14 @@ from odradek.controller.topics import (
 )
 from odradek.metadata.described import Described
 from odradek.metadata.image import ClusterImage
-from odradek.wire.errors import ErrorCode
+from odradek.wire.errors import ErrorCode, KafkaError
+from odradek.wire.message import ApiMessage
 
 T = TypeVar("T")
+
+
+class NotTheController(KafkaError):
+    """Another broker is the controller; the request is passed on to it as it came."""
 
 
 class ControllerService(Protocol):
@@ -47,6 +52,10 @@ class ControllerService(Protocol):
         ...
 
     async def unregister_broker(self, broker_id: int) -> None: ...
+
+    async def forward(self, key: int, version: int, request: ApiMessage) -> ApiMessage:
+        """What the controller, which is another broker, answers to a client's request."""
+        ...
 
     async def auto_create(self, names: Sequence[str]) -> dict[str, ErrorCode]:
         """Create those that are missing, internal ones with their settings; the names that could not be created."""

@@ -85,9 +85,10 @@ class ClusterView:
             unwatch()
         self._unwatch.clear()
 
-    def subscribe(self, on_image: OnImage) -> None:
-        """Call with (old, new) after every change, in the order of subscription."""
+    def subscribe(self, on_image: OnImage) -> Callable[[], None]:
+        """Call with (old, new) after every change, in the order of subscription, until the answer is called."""
         self._subscribers.append(on_image)
+        return lambda: self._subscribers.remove(on_image)
 
     async def when_told(self) -> None:
         """Wait until a controller has told this broker everything."""
@@ -246,7 +247,7 @@ class ClusterView:
         self.image = image
         if image.broker_configs is not old.broker_configs:
             self._take_dynamic_configs()
-        for on_image in self._subscribers:
+        for on_image in tuple(self._subscribers):
             on_image(old, image)
 
 

@@ -1,0 +1,94 @@
+"""The other brokers as this one reaches them: connections over the listener that brokers use among themselves."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+from odradek.client.connection import Connection, open_connection
+from odradek.client.errors import Disconnected
+from odradek.metadata.image import ClusterImage
+from odradek.ports.network import Network
+from odradek.wire.message import ApiMessage
+
+_SETUP_TIMEOUT_MS: Final = 10_000
+
+Response = TypeVar("Response", bound=ApiMessage)
+
+
+class Peers:
+    """Connections to brokers by id.
+
+    `request` shares one connection per broker, which is made when it is first needed and again after it broke;
+    `connect` gives one to the caller alone.
+    """
+
+    __slots__ = ("_client_id", "_connections", "_image", "_listener", "_network", "_opening")
+
+    def __init__(self, network: Network, image: Callable[[], ClusterImage], listener: str, node_id: int) -> None:
+        self._network = network
+        self._image = image
+        self._listener = listener
+        self._client_id = f"broker-{node_id}"
+        self._connections: dict[int, tuple[int, Connection]] = {}
+        self._opening: dict[int, asyncio.Task[Connection]] = {}
+
+    async def connect(self, broker_id: int) -> Connection:
+        """A new connection. Raises TransportError, also for a broker that the image has not."""
+        broker = self._image().brokers.get(broker_id)
+        endpoint = None if broker is None else broker.endpoints.get(self._listener)
+        if endpoint is None:
+            raise Disconnected(f"broker {broker_id} is not there")
+        return await open_connection(
+            self._network,
+            endpoint.host,
+            endpoint.port,
+            client_id=self._client_id,
+            setup_timeout_ms=_SETUP_TIMEOUT_MS,
+            request_timeout_ms=_SETUP_TIMEOUT_MS,
+        )
+
+    async def request(
+        self, broker_id: int, request: ApiMessage, response_type: type[Response], version: int, timeout_ms: float
+    ) -> Response:
+        """The broker's answer. Raises TransportError; the request may have taken effect nevertheless."""
+        connection = self._shared(broker_id)
+        if connection is None:
+            connection = await asyncio.shield(self._open(broker_id))
+        return await connection.request(request, response_type, version, timeout_ms)
+
+    def _shared(self, broker_id: int) -> Connection | None:
+        found = self._connections.get(broker_id)
+        if found is None:
+            return None
+        epoch, connection = found
+        broker = self._image().brokers.get(broker_id)
+        if connection.closed is None and broker is not None and broker.epoch == epoch:
+            return connection
+        del self._connections[broker_id]
+        connection.close()
+        return None
+
+    def _open(self, broker_id: int) -> asyncio.Task[Connection]:
+        task = self._opening.get(broker_id)
+        if task is None:
+            task = self._opening[broker_id] = asyncio.get_running_loop().create_task(self._opened(broker_id))
+        return task
+
+    async def _opened(self, broker_id: int) -> Connection:
+        try:
+            broker = self._image().brokers.get(broker_id)
+            connection = await self.connect(broker_id)
+            if broker is not None:
+                self._connections[broker_id] = (broker.epoch, connection)
+            return connection
+        finally:
+            del self._opening[broker_id]
+
+    def close(self) -> None:
+        for task in self._opening.values():
+            task.cancel()
+        for _, connection in self._connections.values():
+            connection.close()
+        self._connections.clear()
