@@ -1,0 +1,162 @@
+"""Avro values by fastavro, in place of Spark's `from_avro`, which needs a JVM package.
+
+rows = stream.select(from_avro("value", schema).alias("event")).select("event.*")
+rows.select(to_avro(struct("user", "amount"), schema).alias("value")).writeStream.format("odradek")...
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import struct
+from typing import Any, Final
+
+from odradek.spark.formats.columns import arrow_type, column_function
+from odradek.spark.formats.framing import Schemas, framed, unframed
+
+PERMISSIVE: Final = "PERMISSIVE"
+FAILFAST: Final = "FAILFAST"
+
+_PRIMITIVES: Final = {
+    "boolean": "boolean", "int": "int", "long": "bigint", "float": "float", "double": "double", "bytes": "binary",
+    "string": "string",
+}  # fmt: skip
+_LOGICAL: Final = {
+    "date": "date", "timestamp-millis": "timestamp", "timestamp-micros": "timestamp",
+    "local-timestamp-millis": "timestamp_ntz", "local-timestamp-micros": "timestamp_ntz", "uuid": "string",
+}  # fmt: skip
+
+
+class SchemaError(ValueError):
+    """The schema has something that has no counterpart among Spark's types."""
+
+
+def spark_type(schema: str) -> str:
+    """Spark's type for an Avro schema, as DDL. Raises SchemaError."""
+    return _type_of(json.loads(schema), {})
+
+
+def from_avro(column: Any, schema: str, *, schemas: Schemas | None = None, mode: str = FAILFAST) -> Any:
+    """A column of binary Avro as a column of `schema`'s type; null stays null.
+
+    With `schemas`, values are in Confluent's wire format: each is read with the schema of its id, and resolved to
+    `schema` by Avro's rules. A value that cannot be read fails the query, or with mode PERMISSIVE is null.
+    """
+    returns = spark_type(schema)
+    decoder = _Decoder(schema, schemas, arrow_type(returns), permissive=is_permissive(mode))
+    return column_function(decoder, returns)(column)
+
+
+def to_avro(column: Any, schema: str, *, schema_id: int | None = None) -> Any:
+    """A column as binary Avro; with `schema_id`, in Confluent's wire format. Null stays null."""
+    return column_function(_Encoder(schema, schema_id), "binary")(column)
+
+
+def is_permissive(mode: str) -> bool:
+    if mode not in (FAILFAST, PERMISSIVE):
+        raise ValueError(f"{mode!r} is neither {FAILFAST} nor {PERMISSIVE}")
+    return mode == PERMISSIVE
+
+
+def _type_of(schema: Any, named: dict[str, str]) -> str:
+    if isinstance(schema, list):
+        rest = [each for each in schema if each != "null"]
+        if len(rest) != 1:
+            raise SchemaError(f"a union of {schema} has no one type")
+        return _type_of(rest[0], named)
+    if isinstance(schema, str):
+        found = _PRIMITIVES.get(schema) or named.get(schema)
+        if found is None:
+            raise SchemaError(f"{schema!r} is not a type, or one that contains itself")
+        return found
+    kind, logical = schema["type"], schema.get("logicalType")
+    if logical == "decimal":
+        return f"decimal({schema['precision']},{schema.get('scale', 0)})"
+    if logical in _LOGICAL:
+        return _LOGICAL[logical]
+    if kind == "record":
+        fields = ", ".join(f"`{each['name']}`: {_type_of(each['type'], named)}" for each in schema["fields"])
+        result = f"struct<{fields}>"
+    elif kind == "array":
+        result = f"array<{_type_of(schema['items'], named)}>"
+    elif kind == "map":
+        result = f"map<string, {_type_of(schema['values'], named)}>"
+    elif kind == "enum":
+        result = "string"
+    elif kind == "fixed":
+        result = "binary"
+    else:
+        return _type_of(kind, named)
+    if "name" in schema:
+        named[schema["name"]] = result
+    return result
+
+
+class _Decoder:
+    """Runs on executors; compiled schemas are kept as long as the worker keeps this object."""
+
+    def __init__(self, schema: str, schemas: Schemas | None, kind: Any, *, permissive: bool) -> None:
+        self._schema = schema
+        self._schemas = schemas
+        self._kind = kind
+        self._permissive = permissive
+        self._parsed: dict[int | None, Any] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_parsed": {}}
+
+    def __call__(self, values: Any) -> Any:
+        import pyarrow as pa
+
+        return pa.array([None if value is None else self._decode(value) for value in values.to_pylist()], self._kind)
+
+    def _decode(self, value: bytes) -> Any:
+        from fastavro import schemaless_reader
+        from fastavro.read import SchemaResolutionError
+
+        try:
+            schema_id, payload = None, value
+            if self._schemas is not None:
+                schema_id, _, payload = unframed(value)
+            reader = self._writer(None) if self._schemas is not None else None
+            return schemaless_reader(io.BytesIO(payload), self._writer(schema_id), reader)
+        except (
+            EOFError,
+            ValueError,
+            LookupError,
+            TypeError,
+            ArithmeticError,
+            struct.error,
+            SchemaResolutionError,
+        ) as error:
+            if self._permissive:
+                return None
+            raise ValueError(f"a value of {len(value)} bytes is not Avro of this schema: {error!r}") from error
+
+    def _writer(self, schema_id: int | None) -> Any:
+        from fastavro import parse_schema
+
+        found = self._parsed.get(schema_id)
+        if found is None:
+            text = self._schema if schema_id is None or self._schemas is None else self._schemas.schema(schema_id)
+            found = self._parsed[schema_id] = parse_schema(json.loads(text))
+        return found
+
+
+class _Encoder:
+    def __init__(self, schema: str, schema_id: int | None) -> None:
+        self._schema = schema
+        self._schema_id = schema_id
+
+    def __call__(self, values: Any) -> Any:
+        import pyarrow as pa
+        from fastavro import parse_schema, schemaless_writer
+
+        schema = parse_schema(json.loads(self._schema))
+
+        def encode(value: Any) -> bytes:
+            out = io.BytesIO()
+            schemaless_writer(out, schema, value)
+            return out.getvalue() if self._schema_id is None else framed(self._schema_id, out.getvalue())
+
+        return pa.array([None if value is None else encode(value) for value in values.to_pylist()], pa.binary())

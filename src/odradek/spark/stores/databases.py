@@ -1,0 +1,155 @@
+"""The two SQL databases: how to connect, what their SQL calls things, how one transaction keeps others out.
+
+Both are plain values, so that tasks on executors can be handed one. Another database is a class with the same members.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import decimal
+import sqlite3
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol
+
+
+class StoreError(RuntimeError):
+    """The rows or the table do not fit, or a batch belongs to another query."""
+
+
+class Database(Protocol):
+    """Connections are DB-API ones that begin and end no transaction by themselves."""
+
+    @property
+    def placeholder(self) -> str: ...
+
+    def connect(self) -> Any: ...
+
+    def begin(self, connection: Any, lock: str | None = None) -> None:
+        """Begin a transaction which nobody else with the same `lock` is in."""
+        ...
+
+    def is_away(self, error: Exception) -> bool:
+        """Whether the same may work later: the database is down, restarts, or is locked."""
+        ...
+
+    def column_type(self, kind: str) -> str:
+        """The type for a column of Spark's simple type name. Raises StoreError."""
+        ...
+
+    def value(self, value: Any) -> Any:
+        """What the driver takes for a value of a Row."""
+        ...
+
+
+_SQLITE_TYPES = {
+    "string": "TEXT", "binary": "BLOB", "boolean": "INTEGER", "tinyint": "INTEGER", "smallint": "INTEGER",
+    "int": "INTEGER", "bigint": "INTEGER", "float": "REAL", "double": "REAL", "date": "TEXT", "timestamp": "TEXT",
+    "timestamp_ntz": "TEXT", "decimal": "TEXT",
+}  # fmt: skip
+_POSTGRES_TYPES = {
+    "string": "TEXT", "binary": "BYTEA", "boolean": "BOOLEAN", "tinyint": "SMALLINT", "smallint": "SMALLINT",
+    "int": "INTEGER", "bigint": "BIGINT", "float": "REAL", "double": "DOUBLE PRECISION", "date": "DATE",
+    "timestamp": "TIMESTAMPTZ", "timestamp_ntz": "TIMESTAMP", "decimal": "NUMERIC",
+}  # fmt: skip
+
+
+def _type_of(kind: str, types: dict[str, str]) -> str:
+    found = types.get(kind.split("(", 1)[0])
+    if found is None:
+        raise StoreError(f"a column of type {kind} cannot be stored; turn it into text, with to_json for example")
+    return found
+
+
+class Sqlite(NamedTuple):
+    """A SQLite file. Only processes of this machine can write to it, one at a time."""
+
+    path: str
+    busy_timeout_s: float = 10.0
+
+    @property
+    def placeholder(self) -> str:
+        return "?"
+
+    def connect(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(self.path, timeout=self.busy_timeout_s, isolation_level=None)
+        connection.execute("PRAGMA journal_mode=WAL")
+        # In WAL mode the default, NORMAL, may lose the last commits of a power loss, after which offsets go back, too:
+        # consistent, but not what "committed" says.
+        connection.execute("PRAGMA synchronous=FULL")
+        return connection
+
+    def begin(self, connection: sqlite3.Connection, lock: str | None = None) -> None:
+        connection.execute("BEGIN IMMEDIATE")
+
+    def is_away(self, error: Exception) -> bool:
+        # "database is locked", "unable to open database file" (its disk is not mounted), "disk I/O error"
+        words = ("locked", "unable to open", "disk I/O")
+        return isinstance(error, sqlite3.OperationalError) and any(each in str(error) for each in words)
+
+    def column_type(self, kind: str) -> str:
+        return _type_of(kind, _SQLITE_TYPES)
+
+    def value(self, value: Any) -> Any:
+        if isinstance(value, dt.datetime | dt.date):
+            return value.isoformat()
+        return str(value) if isinstance(value, decimal.Decimal) else value
+
+
+class Postgres(NamedTuple):
+    """A PostgreSQL server, by a connection string or URL as libpq takes it; needs psycopg (`odradek[stores]`)."""
+
+    conninfo: str
+    connect_timeout_s: int = 10
+
+    @property
+    def placeholder(self) -> str:
+        return "%s"
+
+    def connect(self) -> Any:
+        import psycopg
+
+        return psycopg.connect(self.conninfo, autocommit=True, connect_timeout=self.connect_timeout_s)
+
+    def begin(self, connection: Any, lock: str | None = None) -> None:
+        connection.execute("BEGIN")
+        if lock is not None:
+            connection.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", (f"odradek {lock}",))
+
+    def is_away(self, error: Exception) -> bool:
+        import psycopg
+
+        # connection failures, a server that shuts down or starts (57P0x), deadlocks, lack of disk or connections
+        return isinstance(error, psycopg.OperationalError)
+
+    def column_type(self, kind: str) -> str:
+        return _type_of(kind, _POSTGRES_TYPES)
+
+    def value(self, value: Any) -> Any:
+        return bytes(value) if isinstance(value, bytearray) else value
+
+
+def quoted(name: str) -> str:
+    """An identifier, `schema.table` too."""
+    return ".".join('"' + part.replace('"', '""') + '"' for part in name.split("."))
+
+
+def create_statement(database: Database, table: str, columns: Sequence[tuple[str, str]], key: Sequence[str]) -> str:
+    """CREATE TABLE IF NOT EXISTS for (name, Spark's type) columns. Raises StoreError."""
+    missing = [name for name in key if name not in {each for each, _ in columns}]
+    if missing:
+        raise StoreError(f"the rows have no column {', '.join(missing)}, which {table} has as its key")
+    parts = [f"{quoted(name)} {database.column_type(kind)}" for name, kind in columns]
+    if key:
+        parts.append(f"PRIMARY KEY ({', '.join(map(quoted, key))})")
+    return f"CREATE TABLE IF NOT EXISTS {quoted(table)} ({', '.join(parts)})"
+
+
+def insert_statement(database: Database, table: str, names: Sequence[str], key: Sequence[str]) -> str:
+    """An INSERT that replaces the row of the same key."""
+    values = ", ".join([database.placeholder] * len(names))
+    text = f"INSERT INTO {quoted(table)} ({', '.join(map(quoted, names))}) VALUES ({values})"  # noqa: S608 - quoted
+    if not key:
+        return text
+    changed = [f"{quoted(name)} = excluded.{quoted(name)}" for name in names if name not in key]
+    action = f"UPDATE SET {', '.join(changed)}" if changed else "NOTHING"
+    return f"{text} ON CONFLICT ({', '.join(map(quoted, key))}) DO {action}"

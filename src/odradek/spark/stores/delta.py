@@ -1,0 +1,118 @@
+"""Micro-batches into a Delta table, exactly once, without Spark's Delta package: pip's deltalake writes it.
+
+A commit of a Delta log may carry `txn` actions: an application's id and a version, which the table remembers. The batch
+number goes there, in the very commit that adds the rows; two commits of one application at a time exclude each other.
+
+    stream.writeStream.foreachBatch(DeltaSink("/data/views", checkpoint, name="views"))
+          .option("checkpointLocation", checkpoint).start()
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from odradek.spark import checkpoints
+from odradek.spark.stores.databases import StoreError
+from odradek.spark.stores.patience import Patience, still_runs
+
+_AWAY: Final = ("connection", "timed out", "timeout", "dns", "503", "500", "temporarily", "error sending request")
+
+
+class DeltaSink:
+    """A `foreachBatch` function that appends. The driver writes; a batch has to fit into its memory as Arrow."""
+
+    def __init__(
+        self,
+        path: str,
+        checkpoint: str,
+        *,
+        name: str,
+        partition_by: Sequence[str] = (),
+        storage_options: Mapping[str, str] | None = None,
+        patience: Patience = Patience(),  # noqa: B008 - immutable
+    ) -> None:
+        """`path` is a folder, or a URL with `storage_options`; `name` stands for the query in the table for ever."""
+        self._path = path
+        self._checkpoint = checkpoint
+        self._name = name
+        self._partition_by = list(partition_by)
+        self._storage_options = dict(storage_options) if storage_options else None
+        self._patience = patience
+
+    def __call__(self, frame: Any, batch_id: int) -> bool:
+        """Whether the batch was written now, and not before. Raises StoreError, CheckpointError, DeltaError."""
+        rows = frame.toArrow()
+        return self._patience.run(lambda: self.write(rows, batch_id), away=_is_away, wanted=still_runs(frame))
+
+    def recorded(self) -> int | None:
+        """The last batch that the table has of this query. Raises StoreError if it is another query's."""
+        return self._recorded(checkpoints.query_id(self._checkpoint))
+
+    def write(self, rows: Any, batch_id: int) -> bool:
+        """Append an Arrow table as this batch, unless it was."""
+        from deltalake import CommitProperties, Transaction, write_deltalake
+        from deltalake.exceptions import CommitFailedError
+
+        query_id = checkpoints.query_id(self._checkpoint)
+        recorded = self._recorded(query_id)
+        if recorded is not None and recorded >= batch_id:
+            return False
+        marks = [Transaction(self._batches, batch_id), Transaction(self._identity, _number(query_id))]
+        try:
+            write_deltalake(
+                self._table() or self._path,
+                rows,
+                mode="append",
+                partition_by=self._partition_by or None,
+                storage_options=self._storage_options,
+                commit_properties=CommitProperties(app_transactions=marks, custom_metadata={"batch": str(batch_id)}),
+            )
+        except CommitFailedError:
+            # another driver of this very query was faster; whose batch it is decides, as above
+            recorded = self._recorded(query_id)
+            if recorded is None or recorded < batch_id:
+                raise
+            return False
+        return True
+
+    @property
+    def _batches(self) -> str:
+        return f"odradek/{self._name}/batch"
+
+    @property
+    def _identity(self) -> str:
+        return f"odradek/{self._name}/query"
+
+    def _table(self) -> Any:
+        from deltalake import DeltaTable
+
+        if not DeltaTable.is_deltatable(self._path, self._storage_options):
+            return None
+        return DeltaTable(self._path, storage_options=self._storage_options)
+
+    def _recorded(self, query_id: str) -> int | None:
+        table = self._table()
+        if table is None:
+            return None
+        batch_id: int | None = table.transaction_version(self._batches)
+        if batch_id is not None and table.transaction_version(self._identity) != _number(query_id):
+            raise StoreError(
+                f"{self._path} has batch {batch_id} of another query named {self._name}: the checkpoint was deleted, "
+                "or two queries share a name. Give the sink another name"
+            )
+        return batch_id
+
+
+def _number(query_id: str) -> int:
+    """A query's id as the version of a `txn` action, which holds nothing but 63 bits."""
+    return uuid.UUID(query_id).int >> 65
+
+
+def _is_away(error: Exception) -> bool:
+    """Object stores' failures arrive as text only."""
+    if isinstance(error, OSError):
+        return True
+    text = str(error).lower()
+    return type(error).__module__.startswith(("deltalake", "_internal")) and any(each in text for each in _AWAY)

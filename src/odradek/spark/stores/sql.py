@@ -1,0 +1,262 @@
+"""Micro-batches into SQL tables, by the two recipes that survive any crash.
+
+`SqlSink`: rows, the batch's number and the source's offsets in one transaction of the database: exactly once, whatever
+the rows are. `UpsertSink`: tasks write in parallel, each row under the coordinates of its record (topic, partition,
+offset); what is written twice is the same row twice.
+
+    stream.writeStream.foreachBatch(SqlSink(Sqlite("views.db"), "views", checkpoint, key=("page",)))
+          .option("checkpointLocation", checkpoint).start()
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final, NamedTuple
+
+from odradek.spark import checkpoints
+from odradek.spark.stores.databases import Database, StoreError, create_statement, insert_statement, quoted
+from odradek.spark.stores.patience import Patience, still_runs
+
+COORDINATES: Final = ("topic", "partition", "offset")
+"""What identifies a record of a topic for ever: the key under which writing it again changes nothing."""
+
+BATCHES_TABLE: Final = "odradek_batches"
+_ROWS_AT_ONCE: Final = 1_000
+
+
+class Recorded(NamedTuple):
+    """The last batch that a database holds of a query."""
+
+    query_id: str
+    batch_id: int
+    offsets: dict[str, dict[str, int]]
+
+
+class Ledger:
+    """Which batches a database holds: a table beside the data, written in the data's own transaction."""
+
+    def __init__(self, database: Database, name: str, checkpoint: str, *, resumed: bool = False) -> None:
+        """`name` stands for the query, in this database for ever; `checkpoint` is its checkpointLocation.
+
+        With `resumed`, a query with a new checkpoint may go on from `starting_offsets`; without, it is an error,
+        because its batches count from 0 again and could be taken for those already written.
+        """
+        self.database = database
+        self.name = name
+        self._checkpoint = checkpoint
+        self._resumed = resumed
+
+    def create(self, connection: Any) -> None:
+        connection.execute(
+            f"CREATE TABLE IF NOT EXISTS {BATCHES_TABLE} (name TEXT PRIMARY KEY, query_id TEXT NOT NULL, "
+            "batch_id BIGINT NOT NULL, offsets TEXT NOT NULL)"
+        )
+
+    def recorded(self, connection: Any) -> Recorded | None:
+        statement = f"SELECT query_id, batch_id, offsets FROM {BATCHES_TABLE} WHERE name = {self.database.placeholder}"  # noqa: S608 - constants
+        row = connection.execute(statement, (self.name,)).fetchone()
+        return None if row is None else Recorded(row[0], row[1], json.loads(row[2]))
+
+    def starting_offsets(self, default: str = "earliest") -> str:
+        """The option startingOffsets for a query that goes on where the database is, whatever became of Spark's
+        checkpoint; the default where the database has nothing of it yet."""
+        with contextlib.closing(self.database.connect()) as connection:
+            self.create(connection)
+            recorded = self.recorded(connection)
+        return default if recorded is None else json.dumps(recorded.offsets)
+
+    @contextlib.contextmanager
+    def batch(self, connection: Any, batch_id: int) -> Iterator[bool]:
+        """A transaction for one batch, which commits with it; False where it was committed before: write nothing then.
+
+        Whoever comes second with the same batch waits here for the first. Raises StoreError, CheckpointError.
+        """
+        self.database.begin(connection, self.name)
+        try:
+            new = not self._is_done(self.recorded(connection), batch_id)
+            yield new
+            if new:
+                self._record(connection, batch_id)
+            connection.execute("COMMIT")
+        except BaseException:
+            # a connection that broke has nothing to undo, and what it raises here must not hide the reason
+            with contextlib.suppress(Exception):
+                connection.execute("ROLLBACK")
+            raise
+
+    def _is_done(self, recorded: Recorded | None, batch_id: int) -> bool:
+        if recorded is None:
+            return False
+        query_id = checkpoints.query_id(self._checkpoint)
+        if recorded.query_id == query_id:
+            return recorded.batch_id >= batch_id
+        if not self._resumed:
+            raise StoreError(
+                f"{self.name}: the database has batch {recorded.batch_id} of another query ({recorded.query_id}; this "
+                f"one is {query_id}): the checkpoint was deleted, or two queries share a name. Give it another name, "
+                "or start at starting_offsets() with resumed=True"
+            )
+        before = {
+            (topic, int(partition)): offset
+            for topic, partitions in recorded.offsets.items()
+            for partition, offset in partitions.items()
+        }
+        ends = checkpoints.source_offsets(self._checkpoint, batch_id)
+        back = sorted(key for key, offset in before.items() if ends.get(key, offset) < offset)  # type: ignore[call-overload]
+        if back:
+            raise StoreError(
+                f"{self.name}: the new query is at offsets before those that the database has, in {back}: start it at "
+                "starting_offsets()"
+            )
+        return False
+
+    def _record(self, connection: Any, batch_id: int) -> None:
+        offsets: dict[str, dict[str, int]] = {}
+        for (topic, partition), offset in checkpoints.source_offsets(self._checkpoint, batch_id).items():
+            offsets.setdefault(topic, {})[str(partition)] = offset
+        query_id = checkpoints.query_id(self._checkpoint)
+        names = ("name", "query_id", "batch_id", "offsets")
+        statement = insert_statement(self.database, BATCHES_TABLE, names, ("name",))
+        connection.execute(statement, (self.name, query_id, batch_id, json.dumps(offsets)))
+
+
+class SqlSink:
+    """A `foreachBatch` function: rows, batch number and source offsets in one transaction of the database.
+
+    The driver writes the rows, which suits results (counts, sums, alerts); for masses of raw records see `UpsertSink`.
+    While the database is away the query waits, the batch's rows kept by Spark.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        table: str,
+        checkpoint: str,
+        *,
+        key: Sequence[str] = COORDINATES,
+        name: str | None = None,
+        resumed: bool = False,
+        patience: Patience = Patience(),  # noqa: B008 - immutable
+    ) -> None:
+        """Rows replace those with the same `key`; with an empty key they are added. The table is made if it is missing.
+
+        `name` stands for the query in the database (by default the table's name), the rest is as of `Ledger`.
+        """
+        self.ledger = Ledger(database, name or table, checkpoint, resumed=resumed)
+        self._table = table
+        self._key = tuple(key)
+        self._patience = patience
+
+    def starting_offsets(self, default: str = "earliest") -> str:
+        """See `Ledger.starting_offsets`."""
+        return self.ledger.starting_offsets(default)
+
+    def __call__(self, frame: Any, batch_id: int) -> bool:
+        """Whether the batch was written now, and not before. Raises StoreError, CheckpointError, the database's own."""
+        database = self.ledger.database
+        columns = _columns(frame)
+        create = create_statement(database, self._table, columns, self._key)
+        kept = frame.persist()
+        try:
+            return self._patience.run(
+                lambda: self._write(kept, batch_id, create), away=database.is_away, wanted=still_runs(frame)
+            )
+        finally:
+            kept.unpersist()
+
+    def _write(self, frame: Any, batch_id: int, create: str) -> bool:
+        database = self.ledger.database
+        insert = insert_statement(database, self._table, frame.columns, self._key)
+        with contextlib.closing(database.connect()) as connection:
+            self.ledger.create(connection)
+            connection.execute(create)
+            with self.ledger.batch(connection, batch_id) as new:
+                if new:
+                    cursor = connection.cursor()
+                    for rows in _chunks(frame.toLocalIterator(prefetchPartitions=True)):
+                        cursor.executemany(insert, [tuple(map(database.value, row)) for row in rows])
+            return new
+
+
+class UpsertSink:
+    """A `foreachBatch` function: every task writes its rows by itself, under a key that makes a second time harmless.
+
+    With the coordinates of their records as key (the default), that is so for any query that maps records to rows one
+    by one. Rows of a batch become visible as they come; readers that need whole batches want `SqlSink`.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        table: str,
+        *,
+        key: Sequence[str] = COORDINATES,
+        patience: Patience = Patience(),  # noqa: B008 - immutable
+    ) -> None:
+        if not key:
+            raise StoreError("rows without a key cannot be written twice without harm: use SqlSink")
+        self._database = database
+        self._table = table
+        self._key = tuple(key)
+        self._patience = patience
+
+    def __call__(self, frame: Any, batch_id: int) -> int:
+        """The rows written. Raises StoreError, and PySparkException with what a task failed with."""
+        create = create_statement(self._database, self._table, _columns(frame), self._key)
+        self._patience.run(lambda: self._create(create), away=self._database.is_away, wanted=still_runs(frame))
+        insert = insert_statement(self._database, self._table, frame.columns, self._key)
+        written = frame.mapInArrow(_Upserts(self._database, insert, self._patience), "written bigint").collect()
+        return sum(each.written for each in written)
+
+    def _create(self, statement: str) -> None:
+        with contextlib.closing(self._database.connect()) as connection:
+            connection.execute(statement)
+
+
+class _Upserts:
+    """What a task does: chunks of rows, each a transaction that is tried again while the database is away."""
+
+    def __init__(self, database: Database, insert: str, patience: Patience) -> None:
+        self._database = database
+        self._insert = insert
+        self._patience = patience
+
+    def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
+        import pyarrow as pa
+
+        written = 0
+        rows = (
+            tuple(map(self._database.value, row))
+            for batch in batches
+            for row in zip(*(column.to_pylist() for column in batch.columns), strict=True)
+        )
+        for chunk in _chunks(rows):
+            self._patience.run(lambda chunk=chunk: self._write(chunk), away=self._database.is_away)  # type: ignore[misc]
+            written += len(chunk)
+        yield pa.RecordBatch.from_arrays([pa.array([written], pa.int64())], ["written"])
+
+    def _write(self, rows: list[Any]) -> None:
+        with contextlib.closing(self._database.connect()) as connection:
+            self._database.begin(connection)
+            connection.cursor().executemany(self._insert, rows)
+            connection.execute("COMMIT")
+
+
+def _chunks(rows: Iterable[Any]) -> Iterator[list[Any]]:
+    iterator = iter(rows)
+    while chunk := list(itertools.islice(iterator, _ROWS_AT_ONCE)):
+        yield chunk
+
+
+def _columns(frame: Any) -> list[tuple[str, str]]:
+    return [(field.name, field.dataType.simpleString()) for field in frame.schema.fields]
+
+
+def read_rows(database: Database, table: str, names: Sequence[str]) -> list[tuple[Any, ...]]:
+    """All rows of a table, for a look at what was written."""
+    with contextlib.closing(database.connect()) as connection:
+        found = connection.execute(f"SELECT {', '.join(map(quoted, names))} FROM {quoted(table)}").fetchall()  # noqa: S608 - quoted
+    return [tuple(row) for row in found]

@@ -1,0 +1,201 @@
+"""Avro and Protobuf columns, without Spark: types, and the functions that tasks run."""
+
+import datetime as dt
+import io
+import json
+import pickle
+from decimal import Decimal
+from typing import Any
+
+import fastavro
+import pyarrow as pa
+import pytest
+from google.protobuf import descriptor_pb2, timestamp_pb2
+
+from odradek.spark.formats import avro, protobuf
+from odradek.spark.formats.framing import FixedSchemas, framed
+
+EVENT = json.dumps(
+    {
+        "type": "record",
+        "name": "Event",
+        "fields": [
+            {"name": "user", "type": "string"},
+            {"name": "amount", "type": ["null", "double"], "default": None},
+            {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+            {"name": "tags", "type": {"type": "array", "items": "string"}},
+            {"name": "kind", "type": {"type": "enum", "name": "Kind", "symbols": ["A", "B"]}},
+            {"name": "other", "type": ["null", "Kind"], "default": None},
+            {"name": "price", "type": {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}},
+        ],
+    }
+)
+EVENT_TYPE = (
+    "struct<`user`: string, `amount`: double, `at`: timestamp, `tags`: array<string>, `kind`: string, `other`: string, "
+    "`price`: decimal(9,2)>"
+)
+EVENT_ARROW = pa.struct(
+    [
+        ("user", pa.string()),
+        ("amount", pa.float64()),
+        ("at", pa.timestamp("us", "UTC")),
+        ("tags", pa.list_(pa.string())),
+        ("kind", pa.string()),
+        ("other", pa.string()),
+        ("price", pa.decimal128(9, 2)),
+    ]
+)
+AT = dt.datetime(2026, 1, 2, 3, 4, 5, tzinfo=dt.UTC)
+ROW = {"user": "u", "amount": 1.5, "at": AT, "tags": ["x"], "kind": "B", "other": None, "price": Decimal("1.25")}
+
+
+def encoded(row: dict[str, Any], schema: str = EVENT) -> bytes:
+    out = io.BytesIO()
+    fastavro.schemaless_writer(out, fastavro.parse_schema(json.loads(schema)), row)
+    return out.getvalue()
+
+
+def avro_decoder(**options: Any) -> Any:
+    given = {"schemas": None, "permissive": False, **options}
+    made = avro._Decoder(EVENT, given["schemas"], EVENT_ARROW, permissive=given["permissive"])
+    return pickle.loads(pickle.dumps(made))
+
+
+def test_avro_types() -> None:
+    assert avro.spark_type(EVENT) == EVENT_TYPE
+    assert avro.spark_type('{"type": "map", "values": "int"}') == "map<string, int>"
+    with pytest.raises(avro.SchemaError):
+        avro.spark_type('["int", "string"]')
+    node = {"type": "record", "name": "Node", "fields": [{"name": "next", "type": ["null", "Node"]}]}
+    with pytest.raises(avro.SchemaError):
+        avro.spark_type(json.dumps(node))
+
+
+def test_avro_comes_back() -> None:
+    values = avro._Encoder(EVENT, None)(pa.array([ROW, None], EVENT_ARROW))
+    assert values.to_pylist() == [encoded(ROW), None]
+    assert avro_decoder()(values).to_pylist() == [ROW, None]
+
+
+def test_avro_of_an_older_schema_by_its_id() -> None:
+    """The value is read with the schema that it was written with, and gets the defaults of the one that is wanted."""
+    old = json.loads(EVENT)
+    old["fields"] = [each for each in old["fields"] if each["name"] != "amount"]
+    without = {name: value for name, value in ROW.items() if name != "amount"}
+    schemas = FixedSchemas({3: json.dumps(old), 4: EVENT})
+    values = pa.array([framed(3, encoded(without, json.dumps(old))), framed(4, encoded(ROW))])
+    assert avro_decoder(schemas=schemas)(values).to_pylist() == [{**ROW, "amount": None}, ROW]
+    assert avro._Encoder(EVENT, 4)(pa.array([ROW], EVENT_ARROW)).to_pylist() == [framed(4, encoded(ROW))]
+
+
+@pytest.mark.parametrize("value", [b"", b"\xff" * 30, encoded(ROW)[:-1], framed(9, encoded(ROW))])
+def test_what_is_not_avro_fails_or_is_null(value: bytes) -> None:
+    with pytest.raises(ValueError, match="is not Avro"):
+        avro_decoder()(pa.array([value]))
+    assert avro_decoder(permissive=True)(pa.array([value, encoded(ROW)])).to_pylist() == [None, ROW]
+
+
+def test_an_unknown_schema_id_fails() -> None:
+    with pytest.raises(ValueError, match="is not Avro"):
+        avro_decoder(schemas=FixedSchemas({}))(pa.array([framed(9, encoded(ROW))]))
+
+
+# --- Protobuf ---
+
+
+def field(name: str, number: int, kind: int, *, repeated: bool = False, type_name: str | None = None) -> Any:
+    made = descriptor_pb2.FieldDescriptorProto(name=name, number=number, type=kind, type_name=type_name)
+    made.label = 3 if repeated else 1
+    return made
+
+
+def descriptors() -> bytes:
+    """shop.Order, as protoc would describe it: all kinds of fields."""
+    file = descriptor_pb2.FileDescriptorProto(name="shop.proto", package="shop", syntax="proto3")
+    file.dependency.append("google/protobuf/timestamp.proto")
+    file.message_type.add(name="First")
+    order = file.message_type.add(name="Order")
+    state = order.enum_type.add(name="State")
+    state.value.add(name="OPEN", number=0)
+    state.value.add(name="PAID", number=1)
+    line = order.nested_type.add(name="Line")
+    line.field.extend([field("article", 1, 9), field("count", 2, 5)])
+    entry = order.nested_type.add(name="PricesEntry")
+    entry.options.map_entry = True
+    entry.field.extend([field("key", 1, 9), field("value", 2, 1)])
+    order.field.extend(
+        [
+            field("id", 1, 4),
+            field("state", 2, 14, type_name=".shop.Order.State"),
+            field("lines", 3, 11, repeated=True, type_name=".shop.Order.Line"),
+            field("prices", 4, 11, repeated=True, type_name=".shop.Order.PricesEntry"),
+            field("at", 5, 11, type_name=".google.protobuf.Timestamp"),
+            field("note", 6, 11, type_name=".shop.Order.Line"),
+            field("tags", 7, 9, repeated=True),
+        ]
+    )
+    node = file.message_type.add(name="Node")
+    node.field.append(field("next", 1, 11, type_name=".shop.Node"))
+    stamp = descriptor_pb2.FileDescriptorProto()
+    timestamp_pb2.DESCRIPTOR.CopyToProto(stamp)
+    return descriptor_pb2.FileDescriptorSet(file=[stamp, file]).SerializeToString()
+
+
+LINE = pa.struct([("article", pa.string()), ("count", pa.int32())])
+ORDER_ARROW = pa.struct(
+    [
+        ("id", pa.decimal128(20, 0)),
+        ("state", pa.string()),
+        ("lines", pa.list_(LINE)),
+        ("prices", pa.map_(pa.string(), pa.float64())),
+        ("at", pa.timestamp("us", "UTC")),
+        ("note", LINE),
+        ("tags", pa.list_(pa.string())),
+    ]
+)
+ORDER = {
+    "id": Decimal(2**64 - 1),
+    "state": "PAID",
+    "lines": [{"article": "a", "count": 2}],
+    "prices": [("a", 1.5)],
+    "at": AT,
+    "note": None,
+    "tags": ["x", "y"],
+}
+
+
+def protobuf_decoder(**options: bool) -> Any:
+    given = {"confluent": False, "permissive": False, **options}
+    return pickle.loads(pickle.dumps(protobuf._Decoder("shop.Order", descriptors(), ORDER_ARROW, **given)))
+
+
+def test_protobuf_types() -> None:
+    assert protobuf.spark_type("shop.Order", descriptors()) == (
+        "struct<`id`: decimal(20,0), `state`: string, `lines`: array<struct<`article`: string, `count`: int>>, "
+        "`prices`: map<string, double>, `at`: timestamp, `note`: struct<`article`: string, `count`: int>, "
+        "`tags`: array<string>>"
+    )
+    for wrong in ("shop.Node", "shop.Nothing"):
+        with pytest.raises(avro.SchemaError):
+            protobuf.spark_type(wrong, descriptors())
+
+
+@pytest.mark.parametrize("schema_id", [None, 7])
+def test_protobuf_comes_back(schema_id: int | None) -> None:
+    values = protobuf._Encoder("shop.Order", descriptors(), schema_id)(pa.array([ORDER, None], ORDER_ARROW))
+    assert protobuf_decoder(confluent=schema_id is not None)(values).to_pylist() == [ORDER, None]
+    if schema_id is not None:
+        assert values[0].as_py()[:8] == bytes.fromhex("0000000007") + b"\x02\x02" + values[0].as_py()[7:8]
+
+
+@pytest.mark.parametrize("value", [b"\xff", b"\x0a"])
+def test_what_is_not_protobuf_fails_or_is_null(value: bytes) -> None:
+    with pytest.raises(ValueError, match=r"is not a shop\.Order"):
+        protobuf_decoder()(pa.array([value]))
+    assert protobuf_decoder(permissive=True)(pa.array([value])).to_pylist() == [None]
+
+
+def test_a_mode_is_one_of_two() -> None:
+    assert avro.is_permissive("PERMISSIVE")
+    with pytest.raises(ValueError, match="neither"):
+        avro.is_permissive("DROPMALFORMED")

@@ -1,0 +1,274 @@
+"""Sinks into SQLite and Delta, and waiting for a store, with a frame that needs no Spark."""
+
+import contextlib
+import datetime as dt
+import json
+import sqlite3
+import threading
+from collections.abc import Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+
+from odradek.client.model import TopicPartition
+from odradek.spark import checkpoints
+from odradek.spark.stores.databases import Postgres, Sqlite, StoreError, create_statement, insert_statement
+from odradek.spark.stores.delta import DeltaSink
+from odradek.spark.stores.patience import Patience, Patient, StoppedWaiting
+from odradek.spark.stores.sql import Ledger, SqlSink, read_rows
+
+QUERY = "9da0e808-c8b3-490c-a2ff-a915461a8c91"
+OTHER = "00000000-c8b3-490c-a2ff-a915461a8c91"
+
+
+class Checkpoint:
+    def __init__(self, path: Path, query_id: str = QUERY) -> None:
+        self.location = str(path)
+        (path / "offsets").mkdir(parents=True)
+        (path / "metadata").write_text(json.dumps({"id": query_id}))
+
+    def note(self, batch_id: int, **ends: int) -> None:
+        offsets = {"in": {partition.removeprefix("p"): end for partition, end in ends.items()}}
+        text = f"v1\n{json.dumps({'batchWatermarkMs': 0})}\n{json.dumps(offsets)}\n-"
+        (Path(self.location) / "offsets" / str(batch_id)).write_text(text)
+
+
+class Frame:
+    """What a sink asks of a DataFrame."""
+
+    def __init__(self, rows: list[tuple[Any, ...]], *columns: tuple[str, str]) -> None:
+        self.rows = rows
+        self.columns = [name for name, _ in columns]
+        self._kinds = columns
+        self.sparkSession = object()
+
+    @property
+    def schema(self) -> Any:
+        class Kind:
+            def __init__(self, name: str) -> None:
+                self._name = name
+
+            def simpleString(self) -> str:
+                return self._name
+
+        class Field:
+            def __init__(self, name: str, kind: str) -> None:
+                self.name, self.dataType = name, Kind(kind)
+
+        return type("Schema", (), {"fields": [Field(*each) for each in self._kinds]})
+
+    def persist(self) -> "Frame":
+        return self
+
+    def unpersist(self) -> None:
+        pass
+
+    def toLocalIterator(self, prefetchPartitions: bool) -> Iterator[tuple[Any, ...]]:  # noqa: N803 - Spark's name
+        return iter(self.rows)
+
+
+COUNTS = (("page", "string"), ("views", "bigint"))
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Checkpoint:
+    made = Checkpoint(tmp_path / "checkpoint")
+    for batch_id in range(5):
+        made.note(batch_id, p0=10 * batch_id + 10, p1=5)
+    return made
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Sqlite:
+    return Sqlite(str(tmp_path / "store.db"), busy_timeout_s=0.05)
+
+
+def test_notes_of_a_checkpoint(checkpoint: Checkpoint) -> None:
+    assert checkpoints.query_id(f"file://{checkpoint.location}") == QUERY
+    expected = {TopicPartition("in", 0): 30, TopicPartition("in", 1): 5}
+    assert checkpoints.source_offsets(checkpoint.location, 2) == expected
+    for location, batch_id in ((checkpoint.location, 9), ("s3a://bucket/cp", 2)):
+        with pytest.raises(checkpoints.CheckpointError):
+            checkpoints.source_offsets(location, batch_id)
+
+
+def test_rows_batch_and_offsets_are_one_transaction(checkpoint: Checkpoint, database: Sqlite) -> None:
+    sink = SqlSink(database, "views", checkpoint.location, key=("page",))
+    assert sink.starting_offsets() == "earliest"
+    assert sink(Frame([("a", 1), ("b", 2)], *COUNTS), 0)
+    # the same batch again, though with other rows: it is there, so nothing happens
+    assert not sink(Frame([("a", 9)], *COUNTS), 0)
+    assert sink(Frame([("a", 5), ("c", 3)], *COUNTS), 1)
+    assert sorted(read_rows(database, "views", ["page", "views"])) == [("a", 5), ("b", 2), ("c", 3)]
+    assert json.loads(sink.starting_offsets()) == {"in": {"0": 20, "1": 5}}
+
+
+def test_a_batch_that_fails_leaves_nothing(checkpoint: Checkpoint, database: Sqlite) -> None:
+    sink = SqlSink(database, "views", checkpoint.location, key=("page",))
+    with pytest.raises(sqlite3.ProgrammingError):
+        sink(Frame([("a", 1), ("b", object())], *COUNTS), 0)
+    assert read_rows(database, "views", ["page"]) == []
+    assert sink.starting_offsets() == "earliest"
+    assert sink(Frame([("a", 1)], *COUNTS), 0)
+
+
+def test_rows_without_a_key_are_added_once(checkpoint: Checkpoint, database: Sqlite) -> None:
+    sink = SqlSink(database, "alerts", checkpoint.location, key=())
+    for batch_id in (0, 0, 1, 1):
+        sink(Frame([(f"alert {batch_id}", 1)], *COUNTS), batch_id)
+    assert sorted(read_rows(database, "alerts", ["page"])) == [("alert 0",), ("alert 1",)]
+
+
+def test_another_query_under_the_name_is_noticed(checkpoint: Checkpoint, database: Sqlite, tmp_path: Path) -> None:
+    SqlSink(database, "views", checkpoint.location, key=("page",))(Frame([("a", 1)], *COUNTS), 2)
+    fresh = Checkpoint(tmp_path / "fresh", OTHER)
+    fresh.note(0, p0=35, p1=7)
+    with pytest.raises(StoreError, match="checkpoint was deleted"):
+        SqlSink(database, "views", fresh.location, key=("page",))(Frame([("a", 2)], *COUNTS), 0)
+    # who started it at the offsets that the database has may go on
+    resumed = SqlSink(database, "views", fresh.location, key=("page",), resumed=True)
+    assert resumed(Frame([("a", 2)], *COUNTS), 0)
+    assert not resumed(Frame([("a", 3)], *COUNTS), 0)
+    behind = Checkpoint(tmp_path / "behind", "11111111-c8b3-490c-a2ff-a915461a8c91")
+    behind.note(0, p0=3, p1=7)
+    with pytest.raises(StoreError, match="starting_offsets"):
+        SqlSink(database, "views", behind.location, key=("page",), resumed=True)(Frame([("a", 4)], *COUNTS), 0)
+    assert read_rows(database, "views", ["views"]) == [(2,)]
+
+
+def test_who_comes_second_with_a_batch_waits_and_writes_nothing(checkpoint: Checkpoint, tmp_path: Path) -> None:
+    """A driver that was thought dead goes on while its successor writes the same batch."""
+    database = Sqlite(str(tmp_path / "store.db"), busy_timeout_s=30)
+    ledger = Ledger(database, "q", checkpoint.location)
+    inside, outcome = threading.Event(), []
+
+    def second() -> None:
+        with contextlib.closing(database.connect()) as connection:
+            inside.set()
+            with ledger.batch(connection, 0) as new:
+                outcome.append(new)
+
+    with contextlib.closing(database.connect()) as connection:
+        ledger.create(connection)
+        with ledger.batch(connection, 0) as new:
+            assert new
+            thread = threading.Thread(target=second)
+            thread.start()
+            inside.wait(30)
+            assert outcome == []
+        thread.join(30)
+    assert outcome == [False]
+
+
+def test_a_locked_database_is_waited_for(checkpoint: Checkpoint, database: Sqlite) -> None:
+    blocker = database.connect()
+    database.begin(blocker)
+    pauses = 0
+
+    def sleep(_: float) -> None:
+        nonlocal pauses
+        pauses += 1
+        if pauses == 3:
+            blocker.execute("COMMIT")
+
+    def locked() -> str:
+        with contextlib.closing(database.connect()) as connection:
+            database.begin(connection)
+            return "done"
+
+    assert Patience(first_s=0).run(locked, away=database.is_away, sleep=sleep) == "done"
+    assert pauses == 3
+    blocker.close()
+
+
+def test_waiting_ends_with_the_query_or_after_a_time() -> None:
+    def fail() -> None:
+        raise ConnectionError("away")
+
+    def away(error: Exception) -> bool:
+        return isinstance(error, ConnectionError)
+
+    with pytest.raises(ConnectionError):
+        Patience(first_s=1, give_up_s=0.5).run(fail, away=away)
+    with pytest.raises(StoppedWaiting, match="away"):
+        Patience().run(fail, away=away, wanted=lambda: False, sleep=lambda _: None)
+    with pytest.raises(ValueError, match="not away"):
+        Patient(lambda frame, batch_id: (_ for _ in ()).throw(ValueError("not away")).__next__())(Frame([]), 0)
+
+
+def test_pauses_double_up_to_the_most() -> None:
+    pauses: list[float] = []
+
+    def work() -> None:
+        if len(pauses) < 6:
+            raise ConnectionError
+
+    Patience(first_s=1, most_s=4).run(work, away=lambda error: True, sleep=pauses.append)
+    assert [
+        round(pause) in (least, most)
+        for pause, least, most in zip(pauses, (1, 2, 3, 3, 3, 3), (1, 2, 4, 4, 4, 4), strict=True)
+    ]
+    assert max(pauses) <= 4
+
+
+def test_statements() -> None:
+    columns = [("topic", "string"), ("offset", "bigint"), ("at", "timestamp"), ("price", "decimal(9,2)")]
+    postgres = Postgres("host=nowhere")
+    assert create_statement(postgres, "s.t", columns, ("topic", "offset")) == (
+        'CREATE TABLE IF NOT EXISTS "s"."t" ("topic" TEXT, "offset" BIGINT, "at" TIMESTAMPTZ, "price" NUMERIC, '
+        'PRIMARY KEY ("topic", "offset"))'
+    )
+    assert insert_statement(postgres, 't"x', ["a", "b"], ("a",)) == (
+        'INSERT INTO "t""x" ("a", "b") VALUES (%s, %s) ON CONFLICT ("a") DO UPDATE SET "b" = excluded."b"'
+    )
+    assert insert_statement(Sqlite("x"), "t", ["a"], ("a",)).endswith('ON CONFLICT ("a") DO NOTHING')
+    with pytest.raises(StoreError, match="struct"):
+        create_statement(postgres, "t", [("a", "struct<b:int>")], ())
+    with pytest.raises(StoreError, match="no column offset"):
+        create_statement(postgres, "t", [("topic", "string")], ("topic", "offset"))
+
+
+def test_values_as_the_drivers_take_them() -> None:
+    at = dt.datetime(2026, 1, 2, tzinfo=dt.UTC)
+    assert [Sqlite("x").value(each) for each in (at, Decimal("1.5"), 3)] == ["2026-01-02T00:00:00+00:00", "1.5", 3]
+    assert Postgres("x").value(bytearray(b"a")) == b"a"
+    assert Postgres("x").value(at) is at
+
+
+# --- Delta ---
+
+
+def test_a_delta_table_takes_each_batch_once(checkpoint: Checkpoint, tmp_path: Path) -> None:
+    path = str(tmp_path / "table")
+    sink = DeltaSink(path, checkpoint.location, name="views")
+    assert sink.recorded() is None
+    rows = pa.table({"page": ["a", "b"], "views": [1, 2]})
+    assert [sink.write(rows, batch_id) for batch_id in (0, 0, 1)] == [True, False, True]
+    assert sink.recorded() == 1
+    assert DeltaTable(path).count() == 4
+    other = Checkpoint(tmp_path / "other", OTHER)
+    with pytest.raises(StoreError, match="checkpoint was deleted"):
+        DeltaSink(path, other.location, name="views").write(rows, 0)
+    # another query may add to the same table
+    assert DeltaSink(path, other.location, name="more").write(rows, 0)
+
+
+def test_two_drivers_write_a_batch_of_a_delta_table_once(
+    checkpoint: Checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both have seen that the batch is missing; the table's log lets one of them commit."""
+    path = str(tmp_path / "table")
+    rows = pa.table({"page": ["a"], "views": [1]})
+    first, second = (DeltaSink(path, checkpoint.location, name="views") for _ in range(2))
+    first.write(rows, 0)
+    stale = first._table()
+    assert second.write(rows, 1)
+    looks = iter([stale, stale])
+    monkeypatch.setattr(first, "_table", lambda: next(looks, None) or DeltaTable(path))
+    assert not first.write(rows, 1)
+    assert next(looks, None) is None
+    assert DeltaTable(path).count() == 2
