@@ -226,7 +226,7 @@ PROFILES: dict[str, Profile] = {
             "network",
             (*_NETWORK, *_CLIENTS, Kind(pause_broker, 2)),
             1.5,
-            ("producers", "groups", "modern groups", "transactions", "observer"),
+            ("producers", "groups", "modern groups", "ghosts", "transactions", "observer"),
         ),
         Profile(
             "disk",

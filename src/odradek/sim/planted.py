@@ -400,6 +400,12 @@ def _(right: Any) -> Any:
     return _nothing
 
 
+@_bug("sessions of the new protocol never expire", "dead members stay in a group of KIP-848", "network",
+      "odradek.groups.membership:Memberships.touch")  # fmt: skip
+def _(right: Any) -> Any:
+    return _nothing
+
+
 # --- network and clients ---
 
 

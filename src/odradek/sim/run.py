@@ -18,7 +18,7 @@ from odradek.client.admin import Admin, NewTopic
 from odradek.client.consumer import Consumer
 from odradek.client.model import TopicPartition
 from odradek.client.producer import Producer
-from odradek.sim import raw, workloads
+from odradek.sim import absent, raw, workloads
 from odradek.sim.checkers import Promises, check
 from odradek.sim.history import OK, READ_COMMITTED, READ_UNCOMMITTED, FinalLog, Reader, Send, Violation
 from odradek.sim.loop import PROCESS, ProcessKilled, SimulatedLoop, SimulationDeadlock
@@ -220,6 +220,8 @@ async def _live(world: World, profile: Profile, safety_seconds: float) -> None:
     await heal(world)
     healed_at = world.now()
     await _finish(world, running, healed_at)
+    if "ghosts" in profile.workloads:
+        await _with_bound(world, "undertaker", absent.see_them_gone)
     await _probe(world)
     # The longest transaction timeout of the workloads: what was left open is aborted now.
     await asyncio.sleep(TRANSACTION_SECONDS)
@@ -266,6 +268,10 @@ _WORKLOADS: dict[str, tuple[tuple[str, Program], ...]] = {
     ),
     "groups": tuple(
         (f"member-{index}", lambda h: workloads.group_member(h, "workers", "plain", 2)) for index in range(3)
+    ),
+    "ghosts": (
+        ("ghost-1", lambda h: absent.ghost(h, "plain")),
+        ("ghost-2", lambda h: absent.modern_ghost(h, "plain")),
     ),
     "transactions": (
         ("bank-1", lambda h: workloads.transact(h, {"ledger": 2, "accounts": 1}, "bank-1")),

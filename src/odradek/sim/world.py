@@ -49,7 +49,7 @@ class SimulatedClock:
 class ClientHost:
     """A machine that runs one client program, again and again if it crashes."""
 
-    __slots__ = ("clock", "ended", "name", "network", "process", "random", "restarts", "world")
+    __slots__ = ("clock", "ended", "gone", "name", "network", "process", "random", "restarts", "world")
 
     process: Process
     network: ProcessNetwork
@@ -61,6 +61,8 @@ class ClientHost:
         self.name = name
         self.clock = SimulatedClock(world.loop, world.rng.randrange(-300, 300))
         self.restarts = 0
+        self.gone = False
+        """It died for good."""
 
     def options(self, **more: Any) -> dict[str, Any]:
         """What every client on this host is made with."""
@@ -91,6 +93,8 @@ class ClientHost:
                 task.result()
                 world.loop.kill(process)
                 return
+            if self.gone:
+                return
             await asyncio.sleep(world.rng.uniform(0.05, 2.0))
 
     def crash(self) -> None:
@@ -98,6 +102,14 @@ class ClientHost:
         if self.process.alive and not self.ended.done():
             self.world.note(f"{self.name} is killed")
             self.world.loop.kill(self.process)
+
+    def vanish(self) -> None:
+        """It dies and is not started again. Its machine may go dark with it: its peers hear nothing."""
+        self.gone = True
+        if self.world.rng.random() < 0.5:
+            for stream in [s for s in self.world.network.streams if s.process is self.process]:
+                stream.vanish()
+        self.crash()
 
 
 def _set(ended: asyncio.Future[None]) -> None:
