@@ -1,245 +1,278 @@
 """The embedded metadata store: one SQLite file, for a broker or for several brokers of one machine.
 
-Every transaction is on disk before `apply` returns (WAL with synchronous=FULL). Writes run in a lane of the disk port,
-on a connection of their own; reads are of what is committed and take microseconds. A session holds a lock file as long
-as its process lives, so a process that died is recognised at once and the next one removes its ephemeral nodes.
+Every transaction is on disk before `apply` returns (WAL with synchronous=FULL): what was acknowledged survives a power
+loss. Writes run in a lane of the disk port, on a connection of their own; reads are of what is committed and take
+microseconds.
+
+Several processes may have the file open, each with a session. Who commits a change wakes the others, which read what
+changed. A process that died is buried at once, by the first one that notices; one that is silent for the session
+timeout loses its session, which it finds out by its next write at the latest.
 """
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import sqlite3
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ParamSpec
 
-from odradek.metadata.paths import checked, name_of, parent_of
+from odradek.metadata.paths import checked, name_of
+from odradek.metadata.sqlite_neighbours import Neighbours
+from odradek.metadata.sqlite_tree import EVERYTHING, Opened, Outcome, SqliteTree, connect
 from odradek.metadata.watches import Watches
-from odradek.ports.disk import DirectoryLock, Disk
-from odradek.ports.store import (
-    ANY_VERSION,
-    BadVersion,
-    Check,
-    Create,
-    Delete,
-    Node,
-    NodeExists,
-    NoNode,
-    NotEmpty,
-    Operation,
-    Put,
-    StoreError,
-    StoreUnavailable,
-)
+from odradek.ports.disk import Disk
+from odradek.ports.store import Changed, Node, Operation, SessionExpired, Stop, StoreError, StoreUnavailable
 
-_SCHEMA = """
-CREATE TABLE IF NOT EXISTS nodes (
-    path TEXT PRIMARY KEY,
-    parent TEXT NOT NULL,
-    data BLOB NOT NULL,
-    version INTEGER NOT NULL,
-    session INTEGER NOT NULL
-) WITHOUT ROWID;
-CREATE INDEX IF NOT EXISTS nodes_by_parent ON nodes (parent);
-CREATE INDEX IF NOT EXISTS nodes_by_session ON nodes (session) WHERE session <> 0;
-CREATE TABLE IF NOT EXISTS sessions (id INTEGER PRIMARY KEY AUTOINCREMENT);
-"""
-_SCHEMA_VERSION = 1
-_PERSISTENT = 0
-_BUSY_SECONDS = 10.0
+logger = logging.getLogger(__name__)
+
+P = ParamSpec("P")
+
+DEFAULT_SESSION_TIMEOUT_MS = 9000
 _LANE = "metadata"
+_READ_SECONDS = 2.0
+_BURIAL_ATTEMPTS = 50
+_BURIAL_PAUSE_SECONDS = 0.005
 
 
 class SqliteStore:
     """One session of one process. Made by `open`."""
 
-    __slots__ = ("_disk", "_lock", "_lock_path", "_path", "_reader", "_session", "_watches", "_writer")
+    __slots__ = (
+        "_disk",
+        "_expired",
+        "_last_seq",
+        "_loop",
+        "_neighbours",
+        "_path",
+        "_reader",
+        "_tasks",
+        "_tree",
+        "_watches",
+        "session",
+    )
 
-    def __init__(self, path: str, disk: Disk) -> None:
+    max_transaction_bytes = 0
+
+    def __init__(self, path: str, disk: Disk, session_timeout_ms: int) -> None:
         self._path = path
         self._disk = disk
+        self._loop = asyncio.get_running_loop()
         self._watches = Watches()
         self._reader: sqlite3.Connection | None = None
-        self._writer: sqlite3.Connection | None = None
-        self._session = 0
-        self._lock: DirectoryLock | None = None
-        self._lock_path = ""
+        self._tree: SqliteTree | None = None
+        self._neighbours = Neighbours(path, session_timeout_ms / 1000, self._news, self._died, self._silent)
+        self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._last_seq = 0
+        self._expired = False
+        self.session = 0
 
     @classmethod
-    async def open(cls, path: str, disk: Disk) -> SqliteStore:
+    async def open(cls, path: str, disk: Disk, *, session_timeout_ms: int = DEFAULT_SESSION_TIMEOUT_MS) -> SqliteStore:
         """Open or create the file (its directory must exist). Raises StoreError."""
-        store = cls(path, disk)
+        store = cls(path, disk, session_timeout_ms)
         try:
-            await disk.run(_LANE, store._open)
+            store._tree = await disk.run(_LANE, SqliteTree.open, path)
+            store._reader = connect(path, _READ_SECONDS)
+            await store._begin()
         except sqlite3.Error as error:
-            store._close()
+            store.abandon()
             raise StoreUnavailable(f"{path}: {error}") from error
         except OSError as error:
-            store._close()
+            store.abandon()
             raise StoreUnavailable(f"{path}: {error.strerror}") from error
         return store
 
+    # --- reading ---
+
     async def get(self, path: str) -> Node | None:
-        rows = self._read("SELECT data, version FROM nodes WHERE path = ?", (checked(path),))
+        rows = self._read("SELECT data, version, session FROM nodes WHERE path = ?", (checked(path),))
         if not rows:
             return Node(b"", 0) if path == "/" else None
-        return Node(rows[0][0], rows[0][1])
+        return Node(*rows[0])
 
     async def children(self, path: str) -> list[str]:
-        rows = self._read("SELECT path FROM nodes WHERE parent = ? AND path <> '/'", (checked(path),))
+        rows = self._read("SELECT path FROM nodes WHERE parent = ?", (checked(path),))
         return sorted(name_of(row[0]) for row in rows)
 
-    async def subtree(self, path: str) -> dict[str, Node]:
-        """The node and all below it, by path."""
+    async def subtree(self, path: str) -> Mapping[str, Node]:
         if checked(path) == "/":
-            rows = self._read("SELECT path, data, version FROM nodes", ())
+            rows = self._read("SELECT path, data, version, session FROM nodes", ())
         else:
             # '0' follows '/': the range holds exactly what begins with PATH/.
             rows = self._read(
-                "SELECT path, data, version FROM nodes WHERE path = ? OR (path > ? AND path < ?)",
+                "SELECT path, data, version, session FROM nodes WHERE path = ? OR (path > ? AND path < ?)",
                 (path, path + "/", path + "0"),
             )
-        return {row[0]: Node(row[1], row[2]) for row in rows}
+        return {row[0]: Node(row[1], row[2], row[3]) for row in rows}
+
+    def _read(self, query: str, parameters: tuple[str | int, ...]) -> list[Any]:
+        reader = self._reader
+        if reader is None:
+            raise StoreUnavailable(f"{self._path} is closed")
+        if self._expired:
+            raise SessionExpired("the session is over")
+        try:
+            return reader.execute(query, parameters).fetchall()
+        except sqlite3.Error as error:
+            raise StoreUnavailable(f"{self._path}: {error}") from error
+
+    # --- writing ---
 
     async def apply(self, operations: Sequence[Operation]) -> None:
-        if self._writer is None:
+        tree = self._tree
+        if tree is None:
             raise StoreUnavailable(f"{self._path} is closed")
+        if self._expired:
+            raise SessionExpired("the session is over")
         try:
-            changed = await self._disk.run(_LANE, self._write, list(operations))
+            await self._disk.run(_LANE, self._telling, tree.write, self.session, list(operations))
         except sqlite3.Error as error:
             raise StoreUnavailable(f"{self._path}: {error}") from error
-        self._watches.fire(changed)
+        except SessionExpired:
+            self._expire()
+            raise
 
-    def watch(self, path: str, changed: Callable[[str], None]) -> Callable[[], None]:
+    def _telling(self, change: Callable[P, Outcome | None], *args: P.args, **kwargs: P.kwargs) -> Outcome | None:
+        """In the lane: change, then tell, even if nobody waits for the answer any more."""
+        outcome = change(*args, **kwargs)
+        if outcome is not None:
+            self._loop.call_soon_threadsafe(self._tell, outcome)
+        return outcome
+
+    def _tell(self, outcome: Outcome) -> None:
+        if self._tree is not None:
+            self._neighbours.wake(outcome.others)
+            self._watches.fire(outcome.changed)
+
+    # --- watching ---
+
+    def watch(self, path: str, changed: Changed) -> Stop:
         return self._watches.add(checked(path), changed)
 
-    async def close(self) -> None:
-        """End the session: its ephemeral nodes go."""
-        self._watches.clear()
-        if self._writer is not None:
-            try:
-                await self._disk.run(_LANE, self._end_session)
-            except sqlite3.Error as error:
-                raise StoreUnavailable(f"{self._path}: {error}") from error
-            finally:
-                self._close()
+    def watch_session(self, expired: Callable[[], None]) -> Stop:
+        return self._watches.add_session(expired)
 
-    # --- inner: what runs in the lane ---
-
-    def _open(self) -> None:
-        writer = self._writer = self._connect()
-        writer.execute("PRAGMA journal_mode = WAL")
-        writer.execute("PRAGMA synchronous = FULL")
-        found: int = writer.execute("PRAGMA user_version").fetchone()[0]
-        if found > _SCHEMA_VERSION:
-            raise sqlite3.DatabaseError(f"was written by a newer version (format {found})")
-        if found < _SCHEMA_VERSION:
-            writer.executescript(f"BEGIN IMMEDIATE; {_SCHEMA} PRAGMA user_version = {_SCHEMA_VERSION}; COMMIT;")
-        self._reader = self._connect()
-        with _Transaction(writer):
-            self._bury_the_dead(writer)
-            self._session = int(writer.execute("INSERT INTO sessions DEFAULT VALUES").lastrowid or 0)
-            self._lock_path = self._lock_path_of(self._session)
-            self._lock = self._disk.lock(self._lock_path)
-
-    def _connect(self) -> sqlite3.Connection:
-        # Used by one thread at a time, though not always by the same.
-        return sqlite3.connect(self._path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False)
-
-    def _lock_path_of(self, session: int) -> str:
-        return f"{self._path}.session.{session}"
-
-    def _bury_the_dead(self, writer: sqlite3.Connection) -> None:
-        """Remove what sessions left whose lock is free: their process is gone."""
-        for (session,) in writer.execute("SELECT id FROM sessions").fetchall():
-            path = self._lock_path_of(session)
-            try:
-                lock = self._disk.lock(path)
-            except BlockingIOError:
-                continue
-            writer.execute("DELETE FROM nodes WHERE session = ?", (session,))
-            writer.execute("DELETE FROM sessions WHERE id = ?", (session,))
-            self._disk.remove(path)
-            lock.release()
-
-    def _end_session(self) -> None:
-        assert self._writer is not None
-        with _Transaction(self._writer):
-            self._writer.execute("DELETE FROM nodes WHERE session = ?", (self._session,))
-            self._writer.execute("DELETE FROM sessions WHERE id = ?", (self._session,))
-        self._disk.remove(self._lock_path)
-
-    def _write(self, operations: list[Operation]) -> list[str]:
-        assert self._writer is not None
-        changed: list[str] = []
-        with _Transaction(self._writer):
-            for operation in operations:
-                self._apply_one(self._writer, operation, changed)
-        return changed
-
-    def _apply_one(self, writer: sqlite3.Connection, operation: Operation, changed: list[str]) -> None:
-        path = checked(operation.path)
-        row = writer.execute("SELECT version FROM nodes WHERE path = ?", (path,)).fetchone()
-        if isinstance(operation, Create):
-            if row is not None or path == "/":
-                raise NodeExists(path)
-            self._create(writer, path, operation.data, self._session if operation.ephemeral else _PERSISTENT, changed)
+    def _news(self) -> None:
+        """Somebody woke us: read what changed, and who is there."""
+        if self._expired or self._reader is None:
             return
-        if row is None:
-            raise NoNode(path)
-        if operation.version not in (ANY_VERSION, row[0]):
-            raise BadVersion(f"{path} has version {row[0]}, not {operation.version}")
-        if isinstance(operation, Put):
-            writer.execute("UPDATE nodes SET data = ?, version = version + 1 WHERE path = ?", (operation.data, path))
-            changed.append(path)
-        elif isinstance(operation, Delete):
-            if writer.execute("SELECT 1 FROM nodes WHERE parent = ? LIMIT 1", (path,)).fetchone():
-                raise NotEmpty(path)
-            writer.execute("DELETE FROM nodes WHERE path = ?", (path,))
-            changed.append(path)
-        else:
-            assert isinstance(operation, Check)
-
-    def _create(self, writer: sqlite3.Connection, path: str, data: bytes, session: int, changed: list[str]) -> None:
-        parent = parent_of(path)
-        if parent != "/":
-            row = writer.execute("SELECT session FROM nodes WHERE path = ?", (parent,)).fetchone()
-            if row is None:
-                self._create(writer, parent, b"", _PERSISTENT, changed)
-            elif row[0] != _PERSISTENT:
-                raise StoreError(f"{parent} is ephemeral and cannot have children")
-        writer.execute("INSERT INTO nodes VALUES (?, ?, ?, 0, ?)", (path, parent, data, session))
-        changed.append(path)
-
-    # --- inner: on the loop ---
-
-    def _read(self, query: str, parameters: tuple[str, ...]) -> list[Any]:
-        if self._reader is None:
-            raise StoreUnavailable(f"{self._path} is closed")
         try:
-            return self._reader.execute(query, parameters).fetchall()
+            rows = self._read("SELECT seq, session, path FROM changes WHERE seq > ? ORDER BY seq", (self._last_seq,))
+            sessions = [row[0] for row in self._read("SELECT id FROM sessions", ())]
+        except StoreUnavailable as error:
+            logger.warning("metadata store: %s", error)
+            return
+        missed = bool(rows) and rows[0][0] > self._last_seq + 1
+        if rows:
+            self._last_seq = rows[-1][0]
+        if self.session not in sessions:
+            self._expire()
+            return
+        self._neighbours.update(sessions)
+        paths = [path for _, session, path in rows if session != self.session]
+        if missed or EVERYTHING in paths:
+            self._watches.fire_all()
+        else:
+            self._watches.fire(paths)
+
+    # --- sessions ---
+
+    async def _begin(self) -> None:
+        assert self._tree is not None
+        opened: Opened = await self._disk.run(_LANE, self._tree.begin_session, self._loop.time())
+        self.session = opened.session
+        self._last_seq = opened.last_seq
+        self._neighbours.begin(opened.session, opened.lease)
+        self._neighbours.wake(opened.outcome.others)
+        self._neighbours.update([opened.session, *opened.outcome.others])
+
+    def _expire(self) -> None:
+        if not self._expired:
+            self._expired = True
+            logger.warning("metadata store: session %d was ended by another process", self.session)
+            self._neighbours.end()
+            self._watches.fire_expired()
+
+    async def reopen(self) -> None:
+        if self._tree is None:
+            raise StoreUnavailable(f"{self._path} is closed")
+        if not self._expired:
+            return
+        try:
+            await self._begin()
         except sqlite3.Error as error:
             raise StoreUnavailable(f"{self._path}: {error}") from error
+        except OSError as error:
+            raise StoreUnavailable(f"{self._path}: {error.strerror}") from error
+        self._expired = False
+        self._watches.fire_all()
 
-    def _close(self) -> None:
-        for connection in (self._reader, self._writer):
+    def _died(self, session: int) -> None:
+        """Its pipe has ended: either it ended its session before, or nobody did."""
+        if session in self._tasks or self._tree is None:
+            return
+        try:
+            ended = not self._read("SELECT 1 FROM sessions WHERE id = ?", (session,))
+        except StoreError:
+            ended = False
+        if ended:
+            self._neighbours.forget(session)
+        else:
+            self._tasks[session] = self._loop.create_task(self._bury(session, self._tree))
+
+    def _silent(self, session: int, stamp: float | None) -> None:
+        if session not in self._tasks and self._tree is not None:
+            self._tasks[session] = self._loop.create_task(self._end_silent(session, stamp, self._tree))
+
+    async def _bury(self, session: int, tree: SqliteTree) -> None:
+        try:
+            for _ in range(_BURIAL_ATTEMPTS):
+                if await self._disk.run(_LANE, self._telling, tree.bury, self.session, session) is not None:
+                    return
+                # The kernel closes a dead process's files one after the other.
+                await asyncio.sleep(_BURIAL_PAUSE_SECONDS)
+            logger.warning("metadata store: session %d gave up its pipe but not its lease", session)
+        except (sqlite3.Error, OSError) as error:
+            logger.warning("metadata store: session %d cannot be ended: %s", session, error)
+        finally:
+            self._tasks.pop(session, None)
+            self._news()
+
+    async def _end_silent(self, session: int, stamp: float | None, tree: SqliteTree) -> None:
+        try:
+            outcome = await self._disk.run(_LANE, self._telling, tree.expire, self.session, session, stamp)
+            if outcome is not None:
+                logger.warning("metadata store: session %d is silent and was ended", session)
+                # If its process ever runs again, it learns of it first thing.
+                self._neighbours.wake([session])
+        except (sqlite3.Error, OSError) as error:
+            logger.warning("metadata store: session %d cannot be ended: %s", session, error)
+        finally:
+            self._tasks.pop(session, None)
+            self._news()
+
+    # --- the end ---
+
+    async def close(self) -> None:
+        tree, self._tree = self._tree, None
+        self._watches.clear()
+        try:
+            if tree is not None and not self._expired:
+                outcome = await self._disk.run(_LANE, tree.end_session, self.session)
+                self._neighbours.wake(outcome.others if outcome is not None else ())
+        except sqlite3.Error as error:
+            raise StoreUnavailable(f"{self._path}: {error}") from error
+        finally:
+            self._tree = tree
+            self.abandon(dead=False)
+
+    def abandon(self, *, dead: bool = True) -> None:
+        """Close all files without ending the session, as the kernel does for a process that was killed."""
+        self._neighbours.end(dead=dead)
+        for task in self._tasks.values():
+            task.cancel()
+        for connection in (self._reader, self._tree):
             if connection is not None:
                 connection.close()
-        self._reader = self._writer = None
-        if self._lock is not None:
-            self._lock.release()
-            self._lock = None
-
-
-class _Transaction:
-    """Commit at the end, roll back on an exception."""
-
-    __slots__ = ("_connection",)
-
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        self._connection = connection
-
-    def __enter__(self) -> None:
-        self._connection.execute("BEGIN IMMEDIATE")
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        if self._connection.in_transaction:
-            self._connection.execute("COMMIT" if kind is None else "ROLLBACK")
+        self._reader = self._tree = None

@@ -235,11 +235,13 @@ def test_what_a_dead_process_left_is_buried_at_open(tmp_path: Path) -> None:
         path = str(tmp_path / "metadata.db")
         dead = await SqliteStore.open(path, disk)
         await dead.apply([Create("/ids/1", b"", ephemeral=True), Create("/kept", b"")])
-        dead._close()  # the process ends without a word: connections and lock go, rows stay
+        dead.abandon()  # the process ends without a word: connections and lock go, rows stay
         heir = await SqliteStore.open(path, disk)
         assert await heir.children("/ids") == []
         assert await heir.get("/kept") is not None
-        assert [name for name in disk.list(str(tmp_path)) if "session" in name] == ["metadata.db.session.2"]
+        assert [name for name in disk.list(str(tmp_path)) if "session" in name] == [
+            f"metadata.db.session.2{suffix}" for suffix in ("", ".life", ".wake")
+        ]
         await heir.close()
         assert [name for name in disk.list(str(tmp_path)) if "session" in name] == []
         disk.close()

@@ -1,0 +1,145 @@
+"""The other processes that have the same SQLite store open: who lives, who is silent, and how to wake them.
+
+A dead process is noticed by the end of its pipe, at once and without asking. Only a process that lives but does nothing
+(stopped, or its event loop stuck) is found by its lease, which every process renews from its event loop, so that a
+loop that does not turn counts as silent. While a process is alone it does nothing at all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+
+from odradek.metadata.sqlite_tree import lease_path
+from odradek.ports.liveness import Lease, Peer
+
+logger = logging.getLogger(__name__)
+
+RENEWALS = 3
+"""How often a lease is renewed within the session timeout."""
+_WATCHED_SHARE = 0.6
+"""How much of the timeout a lease must have been seen unchanged: whoever was stopped himself has not looked."""
+
+
+class Neighbours:
+    """Lives on the loop as long as a session."""
+
+    __slots__ = (
+        "_died",
+        "_due",
+        "_lease",
+        "_loop",
+        "_path",
+        "_peers",
+        "_session",
+        "_silent",
+        "_timeout",
+        "_timer",
+        "_woken",
+    )
+
+    def __init__(
+        self,
+        path: str,
+        timeout: float,
+        woken: Callable[[], None],
+        died: Callable[[int], None],
+        silent: Callable[[int, float | None], None],
+    ) -> None:
+        """`woken`: there may be news; `died` and `silent`: with a session (and its last sign of life)."""
+        self._path = path
+        self._timeout = timeout
+        self._woken = woken
+        self._died = died
+        self._silent = silent
+        self._loop = asyncio.get_running_loop()
+        self._peers: dict[int, Peer] = {}
+        self._lease: Lease | None = None
+        self._session = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._due = 0.0
+
+    def begin(self, session: int, lease: Lease) -> None:
+        self._session = session
+        self._lease = lease
+        lease.listen(self._loop, self._woken)
+
+    def update(self, sessions: Iterable[int]) -> None:
+        """Those that there are, the own one among them."""
+        current = set(sessions)
+        for gone in self._peers.keys() - current:
+            self.forget(gone)
+        for session in current - self._peers.keys():
+            if session != self._session:
+                self._find(session)
+        if self._peers:
+            if self._timer is None:
+                self._tick_at(self._loop.time())
+        elif self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def forget(self, session: int) -> None:
+        peer = self._peers.pop(session, None)
+        if peer is not None:
+            peer.close()
+
+    def wake(self, sessions: Iterable[int]) -> None:
+        for session in sessions:
+            peer = self._peers.get(session) or self._find(session)
+            if peer is not None:
+                peer.wake()
+
+    def end(self, *, dead: bool = False) -> None:
+        """Give up the lease; `dead`: leave it as a process does that is killed."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        for peer in self._peers.values():
+            peer.close()
+        self._peers.clear()
+        if self._lease is not None:
+            if dead:
+                self._lease.abandon()
+            else:
+                self._lease.end()
+            self._lease = None
+
+    def _find(self, session: int) -> Peer | None:
+        try:
+            peer = Peer(lease_path(self._path, session), self._loop.time())
+        except ProcessLookupError:
+            self._died(session)
+            return None
+        self._peers[session] = peer
+        peer.watch(self._loop, lambda: self._died(session))
+        return peer
+
+    # --- leases ---
+
+    def _tick_at(self, due: float) -> None:
+        self._due = due
+        self._timer = self._loop.call_at(due, self._tick)
+
+    def _tick(self) -> None:
+        now = self._loop.time()
+        interval = self._timeout / RENEWALS
+        if self._lease is None:
+            return
+        self._lease.renew(now)
+        if now - self._due > interval:
+            # We were stopped ourselves, and have seen nobody's silence.
+            for peer in self._peers.values():
+                peer.since = now
+        following = now + interval
+        for session, peer in list(self._peers.items()):
+            peer.look(now)
+            ends = max((peer.stamp or 0.0) + self._timeout, peer.since + _WATCHED_SHARE * self._timeout)
+            if now >= ends:
+                self._silent(session, peer.stamp)
+            else:
+                following = min(following, ends)
+        self._tick_at(following)
+        # Nobody relies on this: every change wakes. It is the net below.
+        self._woken()
