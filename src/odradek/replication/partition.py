@@ -10,15 +10,26 @@ import heapq
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
-from odradek.log.partition_log import AppendResult, Origin, PartitionLog
-from odradek.metadata.image import PartitionState
+from odradek.log.partition_log import AppendResult, LogRead, Origin, PartitionLog
+from odradek.metadata.image import NO_LEADER, PartitionState
 from odradek.ports.disk import FileRange
+from odradek.replication.in_sync import (
+    NEVER_MS,
+    FollowerProgress,
+    IsrProposal,
+    ReplicaRules,
+    committed_offset,
+    lagging,
+)
 from odradek.wire.errors import ErrorCode, KafkaError
 
 READ_UNCOMMITTED = 0
 READ_COMMITTED = 1
 NO_EPOCH = -1
 NO_OFFSET = -1
+
+_ALONE = ReplicaRules()
+_TRY_AGAIN = (ErrorCode.OPERATION_NOT_ATTEMPTED, ErrorCode.INELIGIBLE_REPLICA)
 
 MANY_BYTES = 1 << 62
 """What a change other than an append counts for: whoever waits has to look again."""
@@ -42,6 +53,18 @@ class AppendWatcher(Protocol):
     def __call__(self, partition: Partition, appended_bytes: int, /) -> None: ...
 
 
+class FollowerWatch(Protocol):
+    """A follower's fetch session, which wants to know what happens to a partition for as long as it reads it."""
+
+    def appended(self, size: int) -> None:
+        """So many bytes more; MANY_BYTES when the partition has to be looked at whatever is in it."""
+        ...
+
+    def committed(self) -> None:
+        """The high watermark has moved."""
+        ...
+
+
 class Partition:
     """The leader or a follower of a partition.
 
@@ -52,67 +75,130 @@ class Partition:
     __slots__ = (
         "_commit_order",
         "_commit_waiters",
+        "_counted",
+        "_followers",
         "_readers",
+        "_rules",
+        "_watches",
         "high_watermark",
         "index",
         "isr",
         "leader",
         "leader_epoch",
+        "leader_epoch_start_offset",
         "local_id",
         "log",
         "partition_epoch",
+        "proposal",
         "replicas",
         "topic",
         "topic_id",
     )
 
-    def __init__(self, topic: str, topic_id: bytes, index: int, local_id: int, log: PartitionLog) -> None:
+    def __init__(
+        self,
+        topic: str,
+        topic_id: bytes,
+        index: int,
+        local_id: int,
+        log: PartitionLog,
+        rules: ReplicaRules = _ALONE,
+    ) -> None:
         self.topic = topic
         self.topic_id = topic_id
         self.index = index
         self.local_id = local_id
         self.log = log
-        self.leader = -1
+        self.leader = NO_LEADER
         self.leader_epoch = NO_EPOCH
+        self.leader_epoch_start_offset = NO_OFFSET
+        """Where the log ended when this broker began to lead it."""
         self.partition_epoch = 0
         self.replicas: tuple[int, ...] = ()
         self.isr: tuple[int, ...] = ()
+        self.proposal: IsrProposal | None = None
         self.high_watermark = log.log_start_offset
+        self._rules = rules
+        self._followers: dict[int, FollowerProgress] = {}
+        # Members of the ISR and those whom a proposal would make so: the high watermark waits for all of them.
+        self._counted: frozenset[int] = frozenset()
         self._commit_waiters: list[tuple[int, int, Callable[[], None]]] = []
         self._commit_order = 0
         self._readers: list[AppendWatcher] = []
+        self._watches: list[FollowerWatch] = []
+
+    def restore_high_watermark(self, offset: int) -> None:
+        """Go on from the checkpointed high watermark, as far as the log bears it out."""
+        self.high_watermark = max(self.log.log_start_offset, min(offset, self.log.end_offset))
 
     # --- what the controller says ---
 
     def apply_state(self, state: PartitionState) -> None:
-        """Take over leadership and replicas as the cluster image has them."""
+        """Take over leadership and replicas as the cluster image has them; what is older than what is known is not."""
         if state.leader_epoch < self.leader_epoch:
             return
-        became_leader = state.leader == self.local_id and state.leader_epoch > self.leader_epoch
+        if state.leader_epoch == self.leader_epoch:
+            known = self.partition_epoch
+            if state.partition_epoch < known or (state.partition_epoch == known and state.leader == self.leader):
+                # An answer of the controller may be faster than its image. No change: nobody need be woken.
+                if self.replicas:
+                    return
+        was_leader = self.is_leader
+        new_epoch = state.leader_epoch > self.leader_epoch
         self.leader = state.leader
         self.leader_epoch = state.leader_epoch
         self.partition_epoch = state.partition_epoch
         self.replicas = state.replicas
         self.isr = state.isr
-        if became_leader:
-            self.log.assign_leader_epoch(state.leader_epoch)
+        proposal = self.proposal
+        if proposal is not None and (new_epoch or state.partition_epoch > proposal.partition_epoch):
+            self.proposal = None
         if self.is_leader:
-            self.advance_high_watermark(MANY_BYTES)
+            self._lead(was_leader, new_epoch)
         else:
-            self._release_waiters()
-            self._wake_readers(MANY_BYTES)
+            self._follow()
+
+    def _lead(self, was_leader: bool, new_epoch: bool) -> None:
+        if new_epoch or not was_leader:
+            self.leader_epoch_start_offset = self.log.end_offset
+            try:
+                self.log.assign_leader_epoch(self.leader_epoch)
+            except KafkaError:
+                # The disk has failed, and every later use of the log says so to whom it concerns.
+                pass
+        now_ms = self._rules.now_ms()
+        known = self._followers if was_leader else {}
+        self._followers = {
+            broker_id: known.get(broker_id)
+            or FollowerProgress(broker_id, now_ms if broker_id in self.isr else NEVER_MS)
+            for broker_id in self.replicas
+            if broker_id != self.local_id
+        }
+        self._count()
+        if new_epoch or not was_leader:
+            for watch in self._watches:
+                watch.appended(MANY_BYTES)
+        self.advance_high_watermark(MANY_BYTES)
+
+    def _follow(self) -> None:
+        self.proposal = None
+        self._followers = {}
+        self._counted = frozenset()
+        self._dismiss()
 
     def retire(self) -> None:
         """The partition is gone from this broker: whoever waits on it looks again and is told so."""
-        self.leader = -1
-        self._release_waiters()
-        self._wake_readers(MANY_BYTES)
+        self.leader = NO_LEADER
+        self._follow()
 
-    def _release_waiters(self) -> None:
-        """Nothing more is committed here: those who wait are called and see for themselves (`is_committed`)."""
+    def _dismiss(self) -> None:
+        """Nothing more is committed or read from the leader here: those who wait see for themselves."""
         waiters, self._commit_waiters = self._commit_waiters, []
         for _, _, callback in waiters:
             callback()
+        self._wake_readers(MANY_BYTES)
+        for watch in self._watches:
+            watch.appended(MANY_BYTES)
 
     @property
     def is_leader(self) -> bool:
@@ -122,11 +208,110 @@ class Partition:
         """Raise NOT_LEADER_OR_FOLLOWER, FENCED_LEADER_EPOCH or UNKNOWN_LEADER_EPOCH unless the request is for this
         leader.
         """
+        self.check_epoch(current_leader_epoch)
+        if self.leader != self.local_id:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+    def check_epoch(self, current_leader_epoch: int) -> None:
+        """FENCED_LEADER_EPOCH or UNKNOWN_LEADER_EPOCH unless the request is of this leader's time; -1 is of any."""
         if current_leader_epoch != NO_EPOCH and current_leader_epoch != self.leader_epoch:
             fenced = current_leader_epoch < self.leader_epoch
             raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH if fenced else ErrorCode.UNKNOWN_LEADER_EPOCH)
-        if self.leader != self.local_id:
+
+    # --- in-sync replicas ---
+
+    @property
+    def min_isr(self) -> int:
+        """`min.insync.replicas`, as far as there are so many replicas."""
+        return min(self.log.config.min_insync_replicas, len(self.replicas))
+
+    @property
+    def followers(self) -> dict[int, FollowerProgress]:
+        """The progress of the other replicas by broker id; empty unless this broker leads."""
+        return self._followers
+
+    def follower_fetched(
+        self, broker_id: int, broker_epoch: int, fetch_offset: int, log_start_offset: int, now_ms: int
+    ) -> None:
+        """A follower asks for what comes at the offset, and so has all before it.
+
+        To be called when its epochs have been checked and its history found to be this log's. Raises KafkaError
+        UNKNOWN_LEADER_EPOCH for a broker that is no replica here, OFFSET_OUT_OF_RANGE, NOT_LEADER_OR_FOLLOWER for a
+        fetch of an earlier life of that broker.
+        """
+        follower = self._followers.get(broker_id)
+        if follower is None:
+            # A reassignment that this leader has not heard of yet may have made it one.
+            raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH)
+        log = self.log
+        end_offset = log.end_offset
+        if not log.log_start_offset <= fetch_offset <= end_offset:
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
+        if broker_epoch < follower.broker_epoch:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        before = follower.end_offset
+        follower.fetched(fetch_offset, log_start_offset, broker_epoch, end_offset, now_ms)
+        if broker_id not in self._counted:
+            self._expand_isr(follower)
+        if fetch_offset != before:
+            self.advance_high_watermark(0)
+
+    def _expand_isr(self, follower: FollowerProgress) -> None:
+        """Propose the follower as in sync if it has all that is committed, and what the epoch began with."""
+        if (
+            self.proposal is None
+            and follower.end_offset >= self.high_watermark
+            and follower.end_offset >= self.leader_epoch_start_offset
+            and self._rules.is_eligible(follower.broker_id, follower.broker_epoch)
+        ):
+            self._propose((*self.isr, follower.broker_id))
+
+    def shrink_isr(self) -> None:
+        """Propose to leave out who has not been caught up for `replica.lag.time.max.ms`."""
+        if self.proposal is not None or not self._followers:
+            return
+        rules = self._rules
+        out = lagging(self._followers, self.isr, self.local_id, self.log.end_offset, rules.now_ms(), rules.max_lag_ms)
+        if out:
+            self._propose(tuple(broker_id for broker_id in self.isr if broker_id not in out))
+        # A follower that has stopped keeping up without being in the ISR held the high watermark back until now.
+        self.advance_high_watermark(0)
+
+    def _propose(self, isr: tuple[int, ...]) -> None:
+        self.proposal = IsrProposal(isr, self.partition_epoch)
+        self._count()
+        self._rules.propose(self)
+
+    def _count(self) -> None:
+        proposal = self.proposal
+        self._counted = frozenset(self.isr if proposal is None else (*self.isr, *proposal.isr))
+
+    def isr_with_epochs(self, proposal: IsrProposal, broker_epoch: int) -> tuple[tuple[int, int], ...]:
+        """The proposed members with the registration that each fetched under, -1 if unknown (KIP-903)."""
+        return tuple(
+            (member, broker_epoch if member == self.local_id else self._followers[member].broker_epoch)
+            for member in proposal.isr
+            if member == self.local_id or member in self._followers
+        )
+
+    def proposal_answered(self, proposal: IsrProposal, error: ErrorCode, state: PartitionState | None) -> None:
+        """What the controller says to the proposal."""
+        if self.proposal is not proposal:
+            return
+        if error in _TRY_AGAIN:
+            # It was not done, for certain: what is in the ISR is what was.
+            self.proposal = None
+            self._count()
+            self.advance_high_watermark(0)
+        elif error or state is None:
+            # Some state that is not known here yet stands against it, maybe one that an earlier try of this very
+            # proposal brought about. The high watermark goes on waiting for both.
+            proposal.refused = True
+        else:
+            self.proposal = None
+            self._count()
+            self.apply_state(state)
+            self.advance_high_watermark(0)
 
     # --- write ---
 
@@ -145,18 +330,46 @@ class Partition:
             raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
         result = log.append(batches, leader_epoch=self.leader_epoch, now_ms=now_ms, origin=origin)
         if not result.duplicate:
+            if self._followers:
+                size = len(batches)
+                for watch in self._watches:
+                    watch.appended(size)
             self.advance_high_watermark(len(batches))
         return result
 
     def advance_high_watermark(self, appended_bytes: int) -> None:
-        """Recompute the high watermark after an append or a follower's progress, and wake who waits for it."""
-        if len(self.isr) <= 1:
+        """Recompute the leader's high watermark after an append or a follower's progress, and wake who waits for it."""
+        if self.leader != self.local_id:
+            return
+        if self._followers:
+            if not self._commit_with_followers():
+                return
+            appended_bytes = MANY_BYTES
+        else:
             self.high_watermark = self.log.end_offset
         waiters = self._commit_waiters
         while waiters and waiters[0][0] < self.high_watermark:
             heapq.heappop(waiters)[2]()
         if self._readers:
             self._wake_readers(appended_bytes)
+
+    def _commit_with_followers(self) -> bool:
+        """Move the high watermark to where all who count have the log; whether it moved.
+
+        Not while the ISR is below `min.insync.replicas`: what is committed then could be on one broker only (KIP-966).
+        """
+        if len(self.isr) < min(self.log.config.min_insync_replicas, len(self.replicas)):
+            return False
+        rules = self._rules
+        offset = committed_offset(
+            self.log.end_offset, self._followers, self._counted, rules.max_lag_ms, rules.now_ms(), rules.is_eligible
+        )
+        if offset <= self.high_watermark:
+            return False
+        self.high_watermark = offset
+        for watch in self._watches:
+            watch.committed()
+        return True
 
     def _wake_readers(self, appended_bytes: int) -> None:
         readers, self._readers = self._readers, []
@@ -165,6 +378,14 @@ class Partition:
 
     def is_committed(self, last_offset: int) -> bool:
         return last_offset < self.high_watermark
+
+    def commit_error(self, last_offset: int, otherwise: ErrorCode) -> ErrorCode:
+        """What a write with acks=all is answered that waits no longer: NONE if all is well, `otherwise` if it is not
+        committed, NOT_ENOUGH_REPLICAS_AFTER_APPEND if it is, on fewer replicas than `min.insync.replicas`.
+        """
+        if last_offset >= self.high_watermark:
+            return otherwise
+        return ErrorCode.NONE if len(self.isr) >= self.min_isr else ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
 
     def when_committed(self, last_offset: int, callback: Callable[[], None]) -> None:
         """Call back once the high watermark is past the offset; at once when it is."""
@@ -231,6 +452,57 @@ class Partition:
         if epoch < last_fetched_epoch or end_offset < offset:
             return epoch, end_offset
         return None
+
+    def read_uncommitted(self, offset: int, max_bytes: int, *, min_one_batch: bool) -> LogRead:
+        """What a follower reads: up to the log's end. Raises KafkaError OFFSET_OUT_OF_RANGE or KAFKA_STORAGE_ERROR."""
+        log = self.log
+        return log.read(offset, max_bytes, upper_offset=log.end_offset, min_one_batch=min_one_batch)
+
+    # --- as a follower ---
+
+    def append_as_follower(self, batches: memoryview, leader_epoch: int, now_ms: int) -> bool:
+        """Append what the leader of that epoch sent; False when this broker does not follow it any more.
+
+        Raises KafkaError INVALID_RECORD, CORRUPT_MESSAGE or KAFKA_STORAGE_ERROR, and then nothing was appended.
+        """
+        if leader_epoch != self.leader_epoch or self.is_leader:
+            return False
+        self.log.append(batches, leader_epoch=NO_EPOCH, now_ms=now_ms, origin=Origin.REPLICATION)
+        return True
+
+    def leader_told(self, high_watermark: int, log_start_offset: int) -> None:
+        """Follow the leader's high watermark, as far as the log goes here, and the start of its log.
+
+        The high watermark of a follower may go back with its leader's: a new leader begins with what it knows.
+        """
+        log = self.log
+        known = min(high_watermark, log.end_offset)
+        if known != self.high_watermark and known >= log.log_start_offset:
+            self.high_watermark = known
+            if self._readers:
+                self._wake_readers(MANY_BYTES)
+        if log_start_offset > log.log_start_offset:
+            log.advance_log_start(min(log_start_offset, log.end_offset))
+
+    def truncate_to(self, offset: int) -> None:
+        """Cut off what the leader does not have. Raises KafkaError KAFKA_STORAGE_ERROR."""
+        self.log.truncate_to(offset)
+        self.high_watermark = min(self.high_watermark, self.log.end_offset)
+
+    def start_anew_at(self, offset: int) -> None:
+        """Begin at the offset, where the leader's log begins, with nothing. Raises KafkaError KAFKA_STORAGE_ERROR."""
+        self.log.truncate_fully_and_start_at(offset)
+        self.high_watermark = offset
+
+    # --- who waits ---
+
+    def watch(self, watch: FollowerWatch) -> None:
+        """Tell of everything that a follower's fetch session may want to answer, until `unwatch`."""
+        self._watches.append(watch)
+
+    def unwatch(self, watch: FollowerWatch) -> None:
+        if watch in self._watches:
+            self._watches.remove(watch)
 
     def watch_appends(self, callback: AppendWatcher) -> None:
         """Call back once, on the next append or move of the high watermark."""

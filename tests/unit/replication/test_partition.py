@@ -15,6 +15,7 @@ from odradek.metadata.image import PartitionState
 from odradek.ports.clock import SystemClock
 from odradek.ports.disk import SystemDisk
 from odradek.records.builder import BatchFields, encode_batch
+from odradek.replication.in_sync import ReplicaRules
 from odradek.replication.partition import READ_COMMITTED, Partition
 from odradek.wire.errors import ErrorCode, KafkaError
 
@@ -29,7 +30,9 @@ def make(tmp_path: Path) -> Make:
         directory.mkdir()
         environment = LogEnvironment(SystemDisk(), SystemClock())
         log = PartitionLog.open("t", 0, str(directory), LogConfig(**settings), environment, clean=True)  # type: ignore[arg-type]
-        partition = Partition("t", bytes(16), 0, 1, log)
+        rules = ReplicaRules()
+        rules.is_eligible = lambda _id, _epoch: False
+        partition = Partition("t", bytes(16), 0, 1, log, rules)
         partition.apply_state(PartitionState(1, 0, replicas, isr))
         return partition
 
@@ -64,8 +67,7 @@ def test_writes_wait_for_the_high_watermark_in_the_order_of_their_offsets(make: 
         partition.when_committed(offset, lambda offset=offset: called.append(offset))  # type: ignore[misc]
     assert called == []
     assert not partition.is_committed(0)
-    partition.high_watermark = 2
-    partition.advance_high_watermark(0)
+    partition.follower_fetched(2, 7, 2, 0, 1)
     assert called == [0, 1]
     partition.apply_state(PartitionState(1, 0, (1, 2), (1,), partition_epoch=1))
     assert called == [0, 1, 2], "the other replica has left the in-sync ones"

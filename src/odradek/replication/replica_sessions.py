@@ -1,0 +1,321 @@
+"""Fetch sessions of followers (KIP-227), kept so that a fetch costs what has changed and not what is followed.
+
+Each partition of a session watches its log: what has records that the follower has not asked for yet stands in `ready`,
+so neither an incremental fetch nor an append looks at any other partition. Time comes in as an argument.
+Source: Kafka's FetchSession and `ReplicaManager.fetchMessages`, which go through all partitions at every fetch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from odradek.log.partition_log import LogRead
+from odradek.ports.randomness import Random
+from odradek.replication.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, MAX_EPOCH, NO_SESSION, Place
+from odradek.replication.in_sync import ReplicaRules
+from odradek.replication.partition import MANY_BYTES, NO_EPOCH, Partition
+from odradek.wire.errors import ErrorCode, KafkaError
+from odradek.wire.fetch import FetchPartition
+from odradek.wire.produce import TopicKey
+
+MOST_SESSIONS_OF_A_BROKER = 64
+
+Lookup = Callable[[TopicKey, int], Partition]
+Throttled = Callable[[Partition, int], bool]
+"""Whether the partition must not be sent to that broker now."""
+
+
+class Follower(NamedTuple):
+    """Who fetches: a broker and the epoch of its registration."""
+
+    broker_id: int
+    broker_epoch: int
+
+
+class FollowedPartition:
+    """One partition of a session: where its follower stands, and what it is to be told."""
+
+    __slots__ = (
+        "_session",
+        "diverging",
+        "error",
+        "fetch_offset",
+        "leader_epoch",
+        "max_bytes",
+        "partition",
+        "place",
+        "told",
+    )
+
+    def __init__(self, session: ReplicaSession, place: Place) -> None:
+        self._session = session
+        self.place = place
+        self.partition: Partition | None = None
+        self.error = ErrorCode.NONE
+        self.diverging: tuple[int, int] | None = None
+        self.leader_epoch = NO_EPOCH
+        self.fetch_offset = 0
+        self.max_bytes = 0
+        self.told = (-1, -1)
+        """(high watermark, log start offset) as the follower heard them last."""
+
+    def appended(self, size: int) -> None:
+        session = self._session
+        ready = session.ready
+        if self not in ready:
+            ready[self] = None
+            if self.partition is not None and size < MANY_BYTES:
+                self._was_caught_up(self.partition)
+        session.grew(size)
+
+    def _was_caught_up(self, partition: Partition) -> None:
+        """Until now the follower had everything; its last fetch did not name the partition, but it was of it, too."""
+        progress = partition.followers.get(self._session.follower.broker_id)
+        if progress is not None and progress.fetched_ms < self._session.fetched_ms:
+            progress.caught_up_ms = progress.fetched_ms = self._session.fetched_ms
+
+    def committed(self) -> None:
+        session = self._session
+        session.news[self] = None
+        if session.rules.tell_followers:
+            session.grew(MANY_BYTES)
+
+    def asked(self, wanted: FetchPartition, lookup: Lookup) -> None:
+        """The follower asks for the partition, maybe from another offset than before: note how far it has come."""
+        _, leader_epoch, fetch_offset, last_fetched_epoch, log_start_offset, max_bytes = wanted
+        session = self._session
+        self.leader_epoch = leader_epoch
+        self.fetch_offset = fetch_offset
+        self.max_bytes = max_bytes
+        self.diverging = None
+        self.error = ErrorCode.NONE
+        try:
+            partition = self._resolve(lookup)
+            partition.check_leader(leader_epoch)
+            self.diverging = partition.diverging_epoch(fetch_offset, last_fetched_epoch)
+            if self.diverging is None:
+                follower = session.follower
+                partition.follower_fetched(
+                    follower.broker_id, follower.broker_epoch, fetch_offset, log_start_offset, session.fetched_ms
+                )
+                if fetch_offset >= partition.log.end_offset:
+                    session.ready.pop(self, None)
+                    return
+        except KafkaError as error:
+            self.error = error.code
+        session.ready[self] = None
+
+    def _resolve(self, lookup: Lookup) -> Partition:
+        # A topic that was deleted and made again has another object of its partition.
+        partition = lookup(*self.place)
+        if partition is not self.partition:
+            self.forget()
+            self.partition = partition
+            partition.watch(self)
+        return partition
+
+    def read(self, max_bytes: int, *, min_one_batch: bool) -> LogRead | None:
+        """What is there for the follower; None when it has to be told `error` or `diverging` instead."""
+        partition = self.partition
+        if self.error or self.diverging is not None or partition is None:
+            return None
+        try:
+            partition.check_leader(self.leader_epoch)
+            return partition.read_uncommitted(
+                self.fetch_offset, min(self.max_bytes, max_bytes), min_one_batch=min_one_batch
+            )
+        except KafkaError as error:
+            self.error = error.code
+            return None
+
+    def forget(self) -> None:
+        if self.partition is not None:
+            self.partition.unwatch(self)
+            self.partition = None
+
+
+Found = tuple[FollowedPartition, LogRead | None]
+
+
+class ReplicaSession:
+    """What one fetcher of a broker reads here."""
+
+    __slots__ = (
+        "_served",
+        "_wake",
+        "epoch",
+        "fetched_ms",
+        "follower",
+        "identifier",
+        "lacking",
+        "members",
+        "news",
+        "ready",
+        "rules",
+    )
+
+    def __init__(self, identifier: int, follower: Follower, rules: ReplicaRules) -> None:
+        self.identifier = identifier
+        self.follower = follower
+        self.rules = rules
+        self.epoch = 1
+        self.fetched_ms = 0
+        self.lacking = 0
+        self.members: dict[Place, FollowedPartition] = {}
+        self.ready: dict[FollowedPartition, None] = {}
+        """Those with something to send, longest waiting first."""
+        self.news: dict[FollowedPartition, None] = {}
+        """Those whose high watermark has moved since the follower heard of it."""
+        self._served: list[FollowedPartition] = []
+        self._wake: Callable[[], None] | None = None
+
+    def fetched(self, wanted: Iterable[tuple[Place, FetchPartition]], forgotten: Iterable[Place], lookup: Lookup,
+                now_ms: int) -> None:  # fmt: skip
+        """A fetch has come, which names what differs from the one before."""
+        self.fetched_ms = now_ms
+        for place in forgotten:
+            member = self.members.pop(place, None)
+            if member is not None:
+                self._drop(member)
+        served, self._served = self._served, []
+        for place, asked in wanted:
+            member = self.members.get(place)
+            if member is None:
+                member = self.members[place] = FollowedPartition(self, place)
+            member.asked(asked, lookup)
+        for member in served:
+            # What was answered and is not asked for anew is wanted once more.
+            if member.place in self.members and (
+                member.error or member.diverging or member.partition is None
+                or member.fetch_offset < member.partition.log.end_offset
+            ):  # fmt: skip
+                self.ready[member] = None
+
+    def _drop(self, member: FollowedPartition) -> None:
+        member.forget()
+        self.ready.pop(member, None)
+        self.news.pop(member, None)
+
+    def collect(self, max_bytes: int, throttled: Throttled | None) -> tuple[list[Found], int, bool]:
+        """(what can be answered, its bytes, whether it must be answered however little it is)."""
+        found: list[Found] = []
+        size = 0
+        must = False
+        for member in self.ready:
+            partition = member.partition
+            if throttled is not None and partition is not None and throttled(partition, self.follower.broker_id):
+                continue
+            read = member.read(max_bytes - size, min_one_batch=not size)
+            if read is None:
+                must = True
+            elif not read.size:
+                continue
+            else:
+                size += read.size
+            found.append((member, read))
+        if self.rules.tell_followers and not must:
+            must = any(member.partition is not None and _news(member.partition) != member.told for member in self.news)
+        return found, size, must
+
+    def answered(self, found: list[Found]) -> list[FollowedPartition]:
+        """What was collected goes out; who else has to be told only of a new high watermark."""
+        for member, _ in found:
+            self.ready.pop(member, None)
+            self.news.pop(member, None)
+            if member.partition is not None:
+                member.told = _news(member.partition)
+        self._served += [member for member, _ in found]
+        told = []
+        for member in self.news:
+            if member.partition is not None and member.told != _news(member.partition):
+                member.told = _news(member.partition)
+                told.append(member)
+        self.news.clear()
+        return told
+
+    # --- waiting ---
+
+    def wait(self, lacking: int, wake: Callable[[], None]) -> None:
+        """Call back once when about so many bytes more have been appended."""
+        self.lacking = lacking
+        self._wake = wake
+
+    def grew(self, size: int) -> None:
+        wake = self._wake
+        if wake is not None:
+            self.lacking -= size
+            if self.lacking <= 0:
+                self._wake = None
+                wake()
+
+    def stop_waiting(self) -> None:
+        self._wake = None
+
+    def close(self) -> None:
+        self._wake = None
+        for member in self.members.values():
+            member.forget()
+        self.members.clear()
+        self.ready.clear()
+        self.news.clear()
+
+
+def _news(partition: Partition) -> tuple[int, int]:
+    return partition.high_watermark, partition.log.log_start_offset
+
+
+class ReplicaSessions:
+    """The sessions of all followers of a broker's partitions."""
+
+    __slots__ = ("_random", "_rules", "_sessions")
+
+    def __init__(self, random: Random, rules: ReplicaRules) -> None:
+        self._random = random
+        self._rules = rules
+        self._sessions: dict[int, ReplicaSession] = {}
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def continued(self, session_id: int, epoch: int, follower: Follower) -> ReplicaSession:
+        """The session that a fetch belongs to: a new one for epoch 0, one for this fetch only for epoch -1.
+
+        Raises KafkaError FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH.
+        """
+        if epoch in (FINAL_EPOCH, INITIAL_EPOCH):
+            self.end(session_id)
+            if epoch == FINAL_EPOCH:
+                return ReplicaSession(NO_SESSION, follower, self._rules)
+            return self._begin(follower)
+        session = self._sessions.get(session_id)
+        if session is None or session.follower != follower:
+            raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+        if epoch != session.epoch:
+            raise KafkaError(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+        session.epoch = 1 if epoch == MAX_EPOCH else epoch + 1
+        return session
+
+    def _begin(self, follower: Follower) -> ReplicaSession:
+        others = [each for each in self._sessions.values() if each.follower.broker_id == follower.broker_id]
+        # Of an earlier life of that broker nobody will hear again; of the rest the longest unused goes.
+        others.sort(key=lambda each: (each.follower == follower, each.fetched_ms))
+        for each in others:
+            if each.follower == follower and len(others) < MOST_SESSIONS_OF_A_BROKER:
+                break
+            self.end(each.identifier)
+        identifier = NO_SESSION
+        while identifier == NO_SESSION or identifier in self._sessions:
+            identifier = self._random.randrange(MAX_EPOCH)
+        session = self._sessions[identifier] = ReplicaSession(identifier, follower, self._rules)
+        return session
+
+    def end(self, session_id: int) -> None:
+        session = self._sessions.pop(session_id, None)
+        if session is not None:
+            session.close()
+
+    def end_idle(self, since_ms: int) -> None:
+        """End those that have not fetched since: their connections are gone."""
+        for session in [each for each in self._sessions.values() if each.fetched_ms < since_ms]:
+            self.end(session.identifier)
