@@ -15,6 +15,7 @@ from typing import Any
 
 from odradek.spark.options import OptionError, SinkOptions
 from odradek.spark.sink import check_columns
+from odradek.spark.speculation import refuse
 from odradek.spark.transactions import Begun, TaskReport, abort, begin, commit, is_done, write_rows
 
 
@@ -30,10 +31,7 @@ def write_exactly_once(frame: Any, batch_id: int, options: Mapping[str, str], *,
         raise OptionError("deliveryGuarantee=at-least-once: use frame.write for that")
     check_columns(frame.schema, given.topic)
     context = frame.sparkSession.sparkContext
-    if context.getConf().get("spark.speculation", "false").lower() == "true":
-        raise OptionError(
-            "spark.speculation runs tasks twice, and each could write: switch it off, or write at least once"
-        )
+    refuse(context.getConf().get("spark.speculation", "false"))
     query_id = context.getLocalProperty("sql.streaming.queryId") or ""
     for attempt in range(max(1, attempts)):
         begun = begin(given, os.getpid())

@@ -1,15 +1,18 @@
-"""Whose turn it is to write to a partition: how the tasks of one micro-batch share one producer id.
+"""Whose turn it is to write to a partition: how the tasks of one transaction share one producer id.
 
 A transaction has one producer id, and the broker takes its batches per partition only in unbroken sequence. So a task
 that has rows for a partition first takes the partition's lease, which tells the sequence to go on with, and hands it
-back with the next one when its rows are acknowledged. This is a small server beside the driver; no row passes through.
+back when its rows are acknowledged. This is a small server beside the driver; no row passes through.
 
 It also knows who has written: a task that is run again after an attempt of it has taken a lease, or a task that goes
-away with a lease in hand, makes the batch fail, which the transaction then undoes.
+away with a lease in hand, makes the write fail, which the transaction then undoes. Before the driver commits, it closes
+the leases and is told what was written under them.
 
-Lines of JSON: {"join": token, "task": 3, "attempt": "..."} -> {}; {"acquire": ["t-0", "t-1"]} -> {"lease": "t-1",
-"next": 17}; {"release": "t-1", "next": 40} has no answer. An answer {"error": "..."} ends the conversation. From the
-one who started it, on standard input: {"open": token}, which makes all earlier batches void.
+Lines of JSON: {"join": token, "task": 3} -> {}; {"acquire": ["t-0", "t-1"]} -> {"lease": "t-1", "next": 17};
+{"release": "t-1", "records": 23} has no answer; {"leave": true} -> {}, when all of that was heard;
+{"settle": token} -> {"written": {"t-1": 40}}; {"drop": token} -> {}.
+An answer {"error": "..."} ends the conversation. From the one who started it, on standard input:
+{"open": token, "owner": "..."}, which makes the owner's earlier transactions void.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ import os
 import secrets
 import subprocess
 import sys
+import threading
 import time
 from collections import deque
 from typing import IO, Any, Final, NamedTuple
@@ -37,70 +41,91 @@ class LeaseError(RuntimeError):
 
 
 class _Slot:
-    __slots__ = ("holder", "next")
+    __slots__ = ("holder", "records")
 
     def __init__(self) -> None:
         self.holder: object | None = None
-        self.next = 0
+        self.records = 0
 
 
 class Batch:
     """The leases of one transaction. Pure: `waiting` are the turns of those who could not be served yet."""
 
-    __slots__ = ("_attempts", "_slots", "_wrote", "failure", "waiting")
+    __slots__ = ("_settled", "_slots", "_tasks", "_wrote", "failure", "waiting")
 
     def __init__(self) -> None:
         self._slots: dict[str, _Slot] = {}
-        self._attempts: dict[int, str] = {}
+        self._tasks: dict[int, object] = {}
         self._wrote: set[int] = set()
+        self._settled = False
         self.failure: str | None = None
         self.waiting: deque[asyncio.Future[None]] = deque()
 
-    def join(self, task: int, attempt: str) -> None:
-        """Raises LeaseError when an earlier attempt of the task has written."""
-        if task in self._wrote and self._attempts[task] != attempt:
-            self.fail(f"task {task} was started again after it had written rows")
-        self._attempts[task] = attempt
+    def join(self, holder: object, task: int) -> None:
+        """An attempt of a task begins; earlier ones may not write any more. Raises LeaseError when one has written."""
+        if self._tasks.setdefault(task, holder) is not holder:
+            if task in self._wrote:
+                self.fail(
+                    f"task {task} was started again after it had written rows; it failed, its executor was lost, or "
+                    "spark.speculation is on, which does not go together with exactly once"
+                )
+            self._tasks[task] = holder
         self.check()
 
     def acquire(self, holder: object, task: int, wanted: list[str]) -> tuple[str, int] | None:
         """A free one of the wanted leases and its next sequence; None while all are taken."""
         self.check()
+        if self._tasks.get(task) is not holder:
+            raise LeaseError(f"another attempt of task {task} has begun, this one must not write")
         for name in wanted:
             slot = self._slots.setdefault(name, _Slot())
             if slot.holder is None:
                 slot.holder = holder
                 self._wrote.add(task)
-                return name, slot.next
+                return name, slot.records & 0x7FFFFFFF
         return None
 
-    def release(self, holder: object, name: str, following: int) -> None:
+    def release(self, holder: object, name: str, records: int) -> None:
         slot = self._slots.get(name)
-        if slot is None or slot.holder is not holder or following < slot.next:
+        if slot is None or slot.holder is not holder or records < 0:
             self.fail(f"the lease of {name} was handed back by a task that does not have it")
             return
         slot.holder = None
-        slot.next = following
+        slot.records += records
 
     def leave(self, holder: object) -> None:
         """A task is gone; with leases in hand it may have written anything."""
-        lost = [name for name, slot in self._slots.items() if slot.holder is holder]
+        lost = self._held(holder)
         if lost:
             self.fail(f"a task was lost while it wrote to {', '.join(lost)}")
+
+    def settle(self) -> dict[str, int]:
+        """The records written under each lease; nobody gets one from now on. Raises LeaseError."""
+        held = [name for name, slot in self._slots.items() if slot.holder is not None]
+        if held:
+            self.fail(f"a task still writes to {', '.join(held)}")
+        self.check()
+        self._settled = True
+        return {name: slot.records for name, slot in self._slots.items()}
 
     def fail(self, reason: str) -> None:
         self.failure = self.failure or reason
 
     def check(self) -> None:
         if self.failure is not None:
-            raise LeaseError(f"the micro-batch has to be run again: {self.failure}")
+            raise LeaseError(f"the write has to be run again: {self.failure}")
+        if self._settled:
+            raise LeaseError("the transaction is being committed, nothing more can be written in it")
+
+    def _held(self, holder: object) -> list[str]:
+        return [name for name, slot in self._slots.items() if slot.holder is holder]
 
 
 class _Server:
     def __init__(self, watched_pid: int) -> None:
         self._watched_pid = watched_pid
-        self._token = ""
-        self._batch = Batch()
+        self._batches: dict[str, Batch] = {}
+        self._owned: dict[str, str] = {}
         self._owner_is_there = True
         self._connections = 0
         self._active_at = time.monotonic()
@@ -131,33 +156,52 @@ class _Server:
     async def _listen(self, reader: asyncio.StreamReader) -> None:
         while line := await reader.readline():
             self._active_at = time.monotonic()
-            self._batch.fail("a later micro-batch has begun")
-            self._serve_waiting(self._batch)
-            self._token, self._batch = json.loads(line)["open"], Batch()
+            message = json.loads(line)
+            self._drop(self._owned.get(message["owner"], ""), "a later transaction of the same query has begun")
+            self._owned[message["owner"]] = message["open"]
+            self._batches[message["open"]] = Batch()
             print("open", flush=True)
         self._owner_is_there = False
+
+    def _drop(self, token: str, why: str) -> None:
+        batch = self._batches.pop(token, None)
+        if batch is not None:
+            batch.fail(why)
+            self._serve_waiting(batch)
+
+    def _find(self, token: str) -> Batch:
+        batch = self._batches.get(token)
+        if batch is None:
+            raise LeaseError("this transaction is not being written any more")
+        return batch
 
     async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._connections += 1
         holder = object()
-        batch, task = self._batch, -1
+        batch, task = Batch(), -1
         # A task hands leases back while it waits for another: what it says is heard all the time.
         acquiring: asyncio.Task[None] | None = None
         try:
             while line := await reader.readline():
                 message = json.loads(line)
                 if "join" in message:
-                    if message["join"] != self._token:
-                        raise LeaseError("this is not the micro-batch that is being written")
-                    batch, task = self._batch, message["task"]
-                    batch.join(task, message["attempt"])
+                    batch, task = self._find(message["join"]), message["task"]
+                    batch.join(holder, task)
+                    _answer(writer, {})
+                elif "settle" in message:
+                    _answer(writer, {"written": self._find(message["settle"]).settle()})
+                elif "drop" in message:
+                    self._drop(message["drop"], "the write was given up")
                     _answer(writer, {})
                 elif task < 0:
                     raise LeaseError("a task has to join first")
+                elif "leave" in message:
+                    batch.check()
+                    _answer(writer, {})
                 elif "acquire" in message:
                     acquiring = asyncio.create_task(self._acquire(batch, holder, task, message["acquire"], writer))
                 else:
-                    batch.release(holder, message["release"], message["next"])
+                    batch.release(holder, message["release"], message["records"])
                     self._serve_waiting(batch)
         except LeaseError as error:
             _answer(writer, {"error": str(error)})
@@ -211,10 +255,11 @@ class Address(NamedTuple):
 class LeaseServer:
     """The server process as its owner sees it."""
 
-    __slots__ = ("_host", "_port", "_process", "pid")
+    __slots__ = ("_host", "_lock", "_port", "_process", "pid")
 
     def __init__(self, host: str, watched_pid: int) -> None:
         """Listens on an address of this machine; ends when the watched process does."""
+        self._lock = threading.Lock()
         command = [sys.executable, "-m", "odradek.spark.leases", host, str(watched_pid)]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self._host = host
@@ -233,14 +278,15 @@ class LeaseServer:
     def alive(self) -> bool:
         return self._process.poll() is None
 
-    def open_batch(self) -> Address:
-        """Begin a transaction's leases; those of the one before are void."""
+    def open_batch(self, owner: str) -> Address:
+        """Begin a transaction's leases; those of the owner's earlier ones are void."""
         token = secrets.token_hex(16)
         assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps({"open": token}) + "\n")
-        self._process.stdin.flush()
-        if self._output.readline().strip() != "open":
-            raise LeaseError("the lease server is gone")
+        with self._lock:
+            self._process.stdin.write(json.dumps({"open": token, "owner": owner}) + "\n")
+            self._process.stdin.flush()
+            if self._output.readline().strip() != "open":
+                raise LeaseError("the lease server is gone")
         return Address(self._host, self._port, token)
 
     def close(self) -> None:
@@ -249,6 +295,25 @@ class LeaseServer:
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
                 pipe.close()
+
+
+async def settle(address: Address) -> dict[str, int]:
+    """Close a transaction's leases: the records written by partition. Raises LeaseError, OSError."""
+    client = await _connect(address)
+    try:
+        written: dict[str, int] = (await client.ask({"settle": address.token}))["written"]
+        return written
+    finally:
+        client.close()
+
+
+async def drop(address: Address) -> None:
+    """A transaction is given up: nobody may write in it any more. Raises LeaseError, OSError."""
+    client = await _connect(address)
+    try:
+        await client.ask({"drop": address.token})
+    finally:
+        client.close()
 
 
 # --- a task's side ---
@@ -263,12 +328,12 @@ class LeaseClient:
         self._reader = reader
         self._writer = writer
 
-    @classmethod
-    async def join(cls, address: Address, task: int) -> LeaseClient:
+    @staticmethod
+    async def join(address: Address, task: int) -> LeaseClient:
         """Raises LeaseError, OSError."""
-        client = cls(*await asyncio.open_connection(address.host, address.port))
+        client = await _connect(address)
         try:
-            await client._ask({"join": address.token, "task": task, "attempt": secrets.token_hex(8)})
+            await client.ask({"join": address.token, "task": task})
         except BaseException:
             client.close()
             raise
@@ -276,11 +341,15 @@ class LeaseClient:
 
     async def acquire(self, wanted: list[str]) -> tuple[str, int]:
         """(lease, next sequence) of one that is or becomes free. Raises LeaseError."""
-        answer = await self._ask({"acquire": wanted})
+        answer = await self.ask({"acquire": wanted})
         return answer["lease"], answer["next"]
 
-    def release(self, name: str, following: int) -> None:
-        self._send({"release": name, "next": following})
+    def release(self, name: str, records: int) -> None:
+        self._send({"release": name, "records": records})
+
+    async def leave(self) -> None:
+        """Returns when the server knows of all that was handed back. Raises LeaseError."""
+        await self.ask({"leave": True})
 
     def close(self) -> None:
         self._writer.close()
@@ -288,7 +357,7 @@ class LeaseClient:
     def _send(self, message: dict[str, Any]) -> None:
         self._writer.write(json.dumps(message).encode() + b"\n")
 
-    async def _ask(self, message: dict[str, Any]) -> dict[str, Any]:
+    async def ask(self, message: dict[str, Any]) -> dict[str, Any]:
         self._send(message)
         line = await self._reader.readline()
         if not line:
@@ -297,6 +366,10 @@ class LeaseClient:
         if "error" in answer:
             raise LeaseError(answer["error"])
         return answer
+
+
+async def _connect(address: Address) -> LeaseClient:
+    return LeaseClient(*await asyncio.open_connection(address.host, address.port))
 
 
 if __name__ == "__main__":

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import json
 import re
+import uuid
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from odradek.client.config import ADMIN_DEFAULTS, CONSUMER_DEFAULTS, PRODUCER_DEFAULTS
 
+MARKER_TOPIC: Final = "odradek-spark-batches"
+"""Where exactly-once queries keep the numbers of their committed batches, unless markerTopic says otherwise."""
 EARLIEST: Final = -2
 LATEST: Final = -1
 
@@ -117,12 +120,13 @@ class SourceOptions(NamedTuple):
         minimum, maximum = _number(given, "minOffsetsPerTrigger"), _number(given, "maxOffsetsPerTrigger")
         if minimum is not None and maximum is not None and minimum > maximum:
             raise OptionError("minOffsetsPerTrigger is greater than maxOffsetsPerTrigger")
+        client = _client_options(given, _REFUSED_BY_SOURCE, dict(CONSUMER_DEFAULTS), "source")
+        group, client = _group(given, client)
         commits = read_flag(given, "commitOffsets", default=False)
-        group = given.get("kafka.group.id")
         if commits and not group:
-            raise OptionError("commitOffsets needs kafka.group.id, the group to commit to")
+            raise OptionError("commitOffsets needs kafka.group.id or groupIdPrefix, to have a group to commit to")
         return cls(
-            client=_client_options(given, _REFUSED_BY_SOURCE, dict(CONSUMER_DEFAULTS), "source"),
+            client=client,
             subscription=_subscription(given),
             starting=starting,
             ending=ending,
@@ -149,12 +153,13 @@ class SinkOptions(NamedTuple):
     checkpoint_location: str | None
     query_name: str | None
     source_group: str | None
+    marker_topic: str | None
 
     @classmethod
     def parse(cls, options: Mapping[str, str], *, streaming: bool) -> SinkOptions:
         """Raises OptionError."""
         given = {name.lower(): value for name, value in options.items()}
-        guarantee = given.get("deliveryguarantee", "exactly-once" if streaming else "at-least-once").strip().lower()
+        guarantee = given.get("deliveryguarantee", "exactly-once").strip().lower()
         if guarantee not in ("exactly-once", "at-least-once"):
             raise OptionError(f"deliveryGuarantee: {guarantee!r} is neither exactly-once nor at-least-once")
         exactly_once = guarantee == "exactly-once"
@@ -174,6 +179,7 @@ class SinkOptions(NamedTuple):
             checkpoint_location=checkpoint,
             query_name=given.get("queryname"),
             source_group=given.get("sourcegroup"),
+            marker_topic=given.get("markertopic", MARKER_TOPIC) or None,
         )
 
 
@@ -196,6 +202,25 @@ def _client_options(
     if not found.get("bootstrap_servers"):
         raise OptionError("the option kafka.bootstrap.servers is missing")
     return tuple(sorted(found.items()))
+
+
+def _group(
+    given: Mapping[str, str], client: tuple[tuple[str, str], ...]
+) -> tuple[str | None, tuple[tuple[str, str], ...]]:
+    """The group that reading goes by, and client options that say so.
+
+    As with Spark's own source nobody joins the group, but it names the clients: brokers see it in client ids, by which
+    quotas and request logs go, and commitOffsets commits to it. kafka.group.id comes before groupIdPrefix, which makes
+    a group of its own for every query.
+    """
+    group = given.get("kafka.group.id")
+    if group is None and given.get("groupidprefix"):
+        group = f"{given['groupidprefix']}-{uuid.uuid4().hex[:16]}"
+    settings = dict(client)
+    settings.pop("group_id", None)
+    if group is not None:
+        settings.setdefault("client_id", f"consumer-{group}")
+    return group, tuple(sorted(settings.items()))
 
 
 def admin_options(client: tuple[tuple[str, str], ...]) -> dict[str, str]:

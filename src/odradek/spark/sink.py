@@ -17,6 +17,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import ArrayType, BinaryType, IntegerType, StringType, StructType
 
 from odradek.spark.options import OptionError, SinkOptions
+from odradek.spark.speculation import refuse_where_known
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,8 @@ def _are_headers(kind: Any) -> bool:
 def _write(options: SinkOptions, rows: Iterator[Any]) -> Written:
     """Write a task's rows with an idempotent producer that the process keeps."""
     from odradek.spark import clients
-    from odradek.spark.writing import PRODUCER_DEFAULTS, Encoded, RowWriter
+    from odradek.spark.protocol import Encoded
+    from odradek.spark.writing import PRODUCER_DEFAULTS, RowWriter
 
     key = tuple(sorted({**PRODUCER_DEFAULTS, **dict(options.client)}.items()))
     producer = clients.producer(key)
@@ -103,6 +105,51 @@ class Reported(WriterCommitMessage):
     report: Any
 
 
+class ExactlyOnceBatchWriter(DataSourceArrowWriter):
+    """All rows of a write become visible at once, or none: one transaction, begun when Spark pickles the writer.
+
+    A job that fails, or whose driver dies, leaves nothing that a read-committed reader sees. Writing again is a new
+    write: whether the one before was committed is for the one who asks to know.
+    """
+
+    def __init__(self, options: SinkOptions) -> None:
+        from odradek.spark.transactions import with_identity
+
+        self._options = with_identity(options)
+        self._begun: Any = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        from odradek.spark.transactions import begin
+
+        if self._begun is None:
+            self._begun = begin(self._options, os.getppid(), batches=False)
+        return {"_options": self._options, "_begun": self._begun}
+
+    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+        from pyspark import TaskContext
+
+        from odradek.spark.transactions import NO_BATCH, TaskReport, write_rows
+
+        context = TaskContext.get()
+        assert context is not None
+        counts = write_rows(self._options, self._begun, context.partitionId(), iterator)
+        return Reported(TaskReport(self._begun, NO_BATCH, "", counts))
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        from odradek.spark.transactions import commit
+
+        commit(self._options, _reports(messages))
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        from odradek.spark.transactions import give_up
+
+        give_up(self._options, self._begun)
+
+
+def _reports(messages: list[WriterCommitMessage | None]) -> list[Any]:
+    return [each.report if isinstance(each, Reported) else None for each in messages]
+
+
 class ExactlyOnceStreamWriter(DataSourceStreamArrowWriter):
     """A micro-batch becomes visible whole, with its number, or not at all; one that is run again is skipped if it was.
 
@@ -139,7 +186,7 @@ class ExactlyOnceStreamWriter(DataSourceStreamArrowWriter):
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         from odradek.spark.transactions import commit
 
-        commit(self._options, [each.report if isinstance(each, Reported) else None for each in messages], batchId)
+        commit(self._options, _reports(messages), batchId)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         from odradek.spark.transactions import abort
@@ -159,10 +206,16 @@ def batch_writer(options: SinkOptions, schema: Any, overwrite: bool) -> DataSour
     if overwrite:
         raise OptionError("a topic cannot be overwritten; the save mode must be append")
     check_columns(schema, options.topic)
-    return AtLeastOnceBatchWriter(options)
+    if not options.exactly_once:
+        return AtLeastOnceBatchWriter(options)
+    refuse_where_known()
+    return ExactlyOnceBatchWriter(options)
 
 
 def stream_writer(options: SinkOptions, schema: Any) -> DataSourceStreamWriter:
     """Raises OptionError."""
     check_columns(schema, options.topic)
-    return ExactlyOnceStreamWriter(options) if options.exactly_once else AtLeastOnceStreamWriter(options)
+    if not options.exactly_once:
+        return AtLeastOnceStreamWriter(options)
+    refuse_where_known()
+    return ExactlyOnceStreamWriter(options)

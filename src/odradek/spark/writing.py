@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +18,7 @@ from odradek.records.compression import CODEC_NAMES
 from odradek.records.errors import RecordTooLarge
 from odradek.records.murmur import partition_column
 from odradek.spark import clients
+from odradek.spark.protocol import Encoded
 
 ROWS_AT_ONCE: Final = 65_536
 BYTES_AT_ONCE: Final = 32 * 1024 * 1024
@@ -34,15 +35,6 @@ PRODUCER_DEFAULTS: Final[dict[str, Any]] = {
 
 class RowError(ValueError):
     """A row cannot be written: it has no topic, no value column, or a partition that does not exist."""
-
-
-class Encoded(NamedTuple):
-    """Record batches of one partition, in order, and how many records they hold."""
-
-    topic: str
-    partition: int
-    records: int
-    batches: list[bytearray]
 
 
 class RowWriter:

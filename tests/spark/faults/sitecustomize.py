@@ -1,11 +1,21 @@
 """On the PYTHONPATH of the tests' Spark: lets a test break the transaction protocol at a named point, once.
 
-A test writes `POINT ACTION` into the file that ODRADEK_TEST_FAULTS names. The first process that comes by the point
-takes the file away and acts: `raise`, `exit` (this Python process dies) or `kill` (so do Java and the driver).
+A test writes `POINT ACTION ARGUMENTS` into the file that ODRADEK_TEST_FAULTS names. The first process that comes by the
+point takes the file away and acts. Actions:
+
+    raise             an error at that place
+    exit              this Python process dies
+    kill PGID         so do the driver and its Java
+    executor          so does the Java process that this one belongs to
+    broker PGID       the broker dies; this process goes on
+    proxy PORT HOW    the proxy before the broker breaks connections, see tests/spark/proxy.py; this process goes on
+    shuffle FOLDER    the files of Spark's shuffles are lost; this process goes on
 """
 
 import os
 import signal
+import socket
+import sys
 
 _FILE = os.environ.get("ODRADEK_TEST_FAULTS")
 
@@ -13,7 +23,7 @@ _FILE = os.environ.get("ODRADEK_TEST_FAULTS")
 def _reached(point):
     try:
         with open(_FILE) as file:
-            wanted, action, *pids = file.read().split()
+            wanted, action, *arguments = file.read().split()
         if wanted != point:
             return
         # Only one process can take it.
@@ -22,38 +32,78 @@ def _reached(point):
         return
     if action == "raise":
         raise RuntimeError(f"planted at {point}")
-    if action == "kill":
-        os.killpg(int(pids[0]), signal.SIGKILL)
-    os._exit(9)
+    if action in ("kill", "broker"):
+        os.killpg(int(arguments[0]), signal.SIGKILL)
+    if action == "proxy":
+        with socket.create_connection(("127.0.0.1", int(arguments[0]))) as connection:
+            connection.sendall(arguments[1].encode() + b"\n")
+            connection.recv(1)
+    if action == "shuffle":
+        _lose_shuffles(arguments[0])
+    if action == "executor":
+        os.kill(_java_above(), signal.SIGKILL)
+    if action in ("exit", "kill", "executor"):
+        os._exit(9)
 
 
-def _around(owner, name, before, after):
+def _lose_shuffles(folder):
+    for path, _, names in os.walk(folder):
+        for name in names:
+            if name.startswith("shuffle_"):
+                os.unlink(os.path.join(path, name))
+
+
+def _java_above():
+    pid = os.getppid()
+    while True:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            if b"java" in os.path.basename(file.read().split(b"\0")[0]):
+                return pid
+        with open(f"/proc/{pid}/stat") as file:
+            pid = int(file.read().rpartition(")")[2].split()[1])
+
+
+def _around(owner, name, before=None, after=None):
     original = getattr(owner, name)
-    if name in ("begin", "commit") and not isinstance(owner, type):
 
-        def call(*args, **kwargs):
+    def call(*args, **kwargs):
+        if before:
             _reached(before)
-            result = original(*args, **kwargs)
+        result = original(*args, **kwargs)
+        if after:
             _reached(after)
-            return result
-
-    else:
-
-        async def call(*args, **kwargs):
-            _reached(before)
-            result = await original(*args, **kwargs)
-            _reached(after)
-            return result
+        return result
 
     setattr(owner, name, call)
 
 
-if _FILE:
-    from odradek.client.transactions import TransactionalProducer
-    from odradek.spark import transactions
+def _around_async(owner, name, before, after):
+    original = getattr(owner, name)
 
+    async def call(*args, **kwargs):
+        _reached(before)
+        result = await original(*args, **kwargs)
+        _reached(after)
+        return result
+
+    setattr(owner, name, call)
+
+
+# The server of the leases starts its own program under the name of a module that must not have been imported.
+if _FILE and "odradek.spark.leases" not in sys.orig_argv:
+    from odradek.client.transactions import TransactionalProducer
+    from odradek.spark import markers, protocol, sink, source, transactions
+
+    _around_async(TransactionalProducer, "_init_producer_id", "before-init", "after-init")
+    _around_async(markers, "fetch_committed", "before-fetch", "after-fetch")
     _around(transactions, "begin", "before-begin", "after-begin")
+    _around_async(protocol.Sending, "_send_partition", "before-produce", "after-produce")
     _around(transactions, "commit", "before-commit", "after-commit")
-    _around(transactions._Sending, "_send_partition", "before-produce", "after-produce")
-    _around(TransactionalProducer, "send_offsets", "before-offsets", "after-offsets")
-    _around(TransactionalProducer, "commit", "before-end", "after-end")
+    _around_async(TransactionalProducer, "_commit_offsets", "before-offsets", "after-offsets")
+    _around_async(TransactionalProducer, "_end_txn", "before-end", "after-end")
+    # Spark plans an end, writes it to its log of offsets, asks for partitions; runs the batch, writes it to its log of
+    # commits, and tells the source.
+    _around(source.StreamReader, "latestOffset", after="before-offset-log")
+    _around(source.StreamReader, "partitions", before="after-offset-log")
+    _around(sink.ExactlyOnceStreamWriter, "commit", after="before-commit-log")
+    _around(source.StreamReader, "commit", before="after-commit-log")

@@ -7,11 +7,19 @@ from itertools import pairwise
 
 import pytest
 
-from odradek.spark.leases import Address, Batch, LeaseClient, LeaseError, LeaseServer
+from odradek.spark.leases import Address, Batch, LeaseClient, LeaseError, LeaseServer, drop, settle
+
+
+def joined(batch: Batch, *tasks: int) -> list[object]:
+    holders = [object() for _ in tasks]
+    for holder, task in zip(holders, tasks, strict=True):
+        batch.join(holder, task)
+    return holders
 
 
 def test_a_lease_has_one_holder_and_passes_the_sequence_on() -> None:
-    batch, one, two = Batch(), object(), object()
+    batch = Batch()
+    one, two = joined(batch, 1, 2)
     assert batch.acquire(one, 1, ["t-0", "t-1"]) == ("t-0", 0)
     assert batch.acquire(two, 2, ["t-0", "t-1"]) == ("t-1", 0)
     assert batch.acquire(two, 2, ["t-0"]) is None
@@ -19,20 +27,59 @@ def test_a_lease_has_one_holder_and_passes_the_sequence_on() -> None:
     assert batch.acquire(two, 2, ["t-0"]) == ("t-0", 17)
 
 
+def test_sequences_begin_again_after_the_largest() -> None:
+    batch = Batch()
+    (one,) = joined(batch, 1)
+    for first in (0, 0x7FFFFFFF - 5, 7):
+        assert batch.acquire(one, 1, ["t-0"]) == ("t-0", first)
+        batch.release(one, "t-0", 0x7FFFFFFF - 5 if first == 0 else 13)
+
+
 def test_a_task_may_start_again_only_before_it_wrote() -> None:
     batch = Batch()
-    batch.join(1, "first")
-    batch.join(1, "second")
-    batch.acquire(object(), 1, ["t-0"])
-    batch.join(1, "second")
+    _, second = joined(batch, 1, 1)
+    batch.acquire(second, 1, ["t-0"])
+    batch.join(second, 1)
     with pytest.raises(LeaseError, match="task 1 was started again"):
-        batch.join(1, "third")
+        batch.join(object(), 1)
     with pytest.raises(LeaseError):
         batch.acquire(object(), 2, ["t-1"])
 
 
+def test_of_two_attempts_only_the_later_writes() -> None:
+    """As with speculation, or after an executor was given up that still lives."""
+    batch = Batch()
+    first, second = joined(batch, 1, 1)
+    with pytest.raises(LeaseError, match="another attempt of task 1"):
+        batch.acquire(first, 1, ["t-0"])
+    assert batch.acquire(second, 1, ["t-0"]) == ("t-0", 0)
+
+
+def test_what_was_written_is_told_once_nobody_can_write() -> None:
+    batch = Batch()
+    one, two = joined(batch, 1, 2)
+    batch.acquire(one, 1, ["t-0"])
+    batch.release(one, "t-0", 5)
+    batch.acquire(two, 2, ["t-0"])
+    batch.release(two, "t-0", 3)
+    assert batch.settle() == {"t-0": 8}
+    with pytest.raises(LeaseError, match="is being committed"):
+        batch.acquire(one, 1, ["t-0"])
+    with pytest.raises(LeaseError, match="is being committed"):
+        batch.join(object(), 3)
+
+
+def test_nothing_is_settled_while_somebody_writes() -> None:
+    batch = Batch()
+    (one,) = joined(batch, 1)
+    batch.acquire(one, 1, ["t-0"])
+    with pytest.raises(LeaseError, match="still writes to t-0"):
+        batch.settle()
+
+
 def test_a_holder_that_leaves_fails_the_batch() -> None:
-    batch, holder = Batch(), object()
+    batch = Batch()
+    (holder,) = joined(batch, 1)
     batch.acquire(holder, 1, ["t-0"])
     batch.leave(object())
     batch.check()
@@ -41,13 +88,12 @@ def test_a_holder_that_leaves_fails_the_batch() -> None:
         batch.check()
 
 
-@pytest.mark.parametrize(("holds", "following"), [(False, 5), (True, 3)])
-def test_a_wrong_release_fails_the_batch(holds: bool, following: int) -> None:
-    batch, holder = Batch(), object()
+@pytest.mark.parametrize(("holds", "records"), [(False, 5), (True, -1)])
+def test_a_wrong_release_fails_the_batch(holds: bool, records: int) -> None:
+    batch = Batch()
+    (holder,) = joined(batch, 1)
     batch.acquire(holder, 1, ["t-0"])
-    batch.release(holder, "t-0", 4)
-    batch.acquire(holder, 1, ["t-0"])
-    batch.release(holder if holds else object(), "t-0", following)
+    batch.release(holder if holds else object(), "t-0", records)
     with pytest.raises(LeaseError, match="handed back"):
         batch.check()
 
@@ -60,7 +106,7 @@ def server() -> Iterator[LeaseServer]:
 
 
 def test_tasks_take_turns_over_the_network(server: LeaseServer) -> None:
-    address = server.open_batch()
+    address = server.open_batch("q")
 
     async def task(number: int) -> list[tuple[int, int]]:
         client = await LeaseClient.join(address, number)
@@ -68,7 +114,7 @@ def test_tasks_take_turns_over_the_network(server: LeaseServer) -> None:
         for _ in range(20):
             name, first = await client.acquire(["t-0"])
             await asyncio.sleep(0)
-            client.release(name, first + number)
+            client.release(name, number)
             spans.append((first, first + number))
         client.close()
         return spans
@@ -83,7 +129,7 @@ def test_tasks_take_turns_over_the_network(server: LeaseServer) -> None:
 
 
 def test_a_task_hands_back_while_it_waits(server: LeaseServer) -> None:
-    address = server.open_batch()
+    address = server.open_batch("q")
 
     async def run() -> None:
         one, two = await LeaseClient.join(address, 1), await LeaseClient.join(address, 2)
@@ -96,6 +142,9 @@ def test_a_task_hands_back_while_it_waits(server: LeaseServer) -> None:
         assert await asyncio.gather(*waiting) == [("t-1", 7), ("t-0", 5)]
         one.release("t-1", 9)
         two.release("t-0", 9)
+        await one.leave()
+        await two.leave()
+        assert await settle(address) == {"t-0": 14, "t-1": 16}
         one.close()
         two.close()
 
@@ -103,7 +152,7 @@ def test_a_task_hands_back_while_it_waits(server: LeaseServer) -> None:
 
 
 def test_a_lost_task_fails_those_who_wait(server: LeaseServer) -> None:
-    address = server.open_batch()
+    address = server.open_batch("q")
 
     async def run() -> None:
         first, second = await LeaseClient.join(address, 1), await LeaseClient.join(address, 2)
@@ -119,18 +168,36 @@ def test_a_lost_task_fails_those_who_wait(server: LeaseServer) -> None:
 
 
 def test_a_later_batch_voids_the_earlier_one(server: LeaseServer) -> None:
-    address = server.open_batch()
+    address = server.open_batch("q")
 
     async def run() -> None:
         client = await LeaseClient.join(address, 1)
-        later = server.open_batch()
-        with pytest.raises(LeaseError, match="later micro-batch"):
+        later = server.open_batch("q")
+        with pytest.raises(LeaseError, match="later transaction"):
             await client.acquire(["t-0"])
         client.close()
-        with pytest.raises(LeaseError, match="not the micro-batch"):
+        with pytest.raises(LeaseError, match="not being written"):
             await LeaseClient.join(address, 1)
-        with pytest.raises(LeaseError, match="not the micro-batch"):
+        with pytest.raises(LeaseError, match="not being written"):
             await LeaseClient.join(Address(later.host, later.port, "guessed"), 1)
         (await LeaseClient.join(later, 1)).close()
+
+    asyncio.run(run())
+
+
+def test_queries_do_not_disturb_each_other(server: LeaseServer) -> None:
+    address = server.open_batch("one")
+
+    async def run() -> None:
+        client = await LeaseClient.join(address, 1)
+        other = server.open_batch("two")
+        assert await client.acquire(["t-0"]) == ("t-0", 0)
+        await drop(other)
+        with pytest.raises(LeaseError, match="not being written"):
+            await LeaseClient.join(other, 1)
+        client.release("t-0", 4)
+        await client.leave()
+        client.close()
+        assert await settle(address) == {"t-0": 4}
 
     asyncio.run(run())

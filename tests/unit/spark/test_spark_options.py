@@ -147,11 +147,11 @@ def test_commits_need_a_group() -> None:
         source(commitOffsets="true")
 
 
-def test_streams_write_exactly_once_unless_told_otherwise() -> None:
+def test_writes_are_exactly_once_unless_told_otherwise() -> None:
     stream = SinkOptions.parse({**SERVERS, "checkpointlocation": "/c"}, streaming=True)
     assert stream.exactly_once
     assert not SinkOptions.parse({**SERVERS, "deliveryguarantee": "at-least-once"}, streaming=True).exactly_once
-    assert not SinkOptions.parse(SERVERS, streaming=False).exactly_once
+    assert SinkOptions.parse(SERVERS, streaming=False).exactly_once
     with pytest.raises(OptionError, match="checkpointLocation or transactionalId"):
         SinkOptions.parse(SERVERS, streaming=True)
     with pytest.raises(OptionError, match="deliveryGuarantee"):

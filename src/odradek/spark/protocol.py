@@ -1,0 +1,222 @@
+"""One transaction per write: its rows, the micro-batch's number and the source's offsets become visible together.
+
+1. The driver gets the producer id of the transactional id, which fences every earlier attempt and aborts what it left
+   open; only then it reads the number of the last batch that was committed (the other order would race with a commit
+   that is still under way): see `markers`.
+2. Micro-batches up to that number are skipped.
+3. Tasks write under the driver's producer id; `leases` keeps their sequences in order.
+4. The driver closes the leases and compares what they let through with what Spark took for written; then it commits the
+   batch's number, maybe the source's offsets, and the transaction.
+5. Any failure: a fresh producer id, which aborts, and the write is run again from its start.
+
+Nothing here knows Spark, threads or processes: whoever calls brings producers, leases and an event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import NamedTuple, Protocol
+
+from odradek.client.model import TopicPartition
+from odradek.client.sequences import ProducerIdentity
+from odradek.client.transactions import State, TransactionalProducer
+from odradek.spark.leases import Address
+from odradek.spark.markers import Markers, Recorded
+
+Counts = dict[tuple[str, int], int]
+"""Records by topic and partition."""
+
+
+class TransactionError(RuntimeError):
+    """The write was not committed. Run again from its start, it can be."""
+
+
+class Encoded(NamedTuple):
+    """Record batches of one partition, in order, and how many records they hold."""
+
+    topic: str
+    partition: int
+    records: int
+    batches: list[bytearray]
+
+
+class Begun(NamedTuple):
+    """What the driver hands to the tasks of one transaction."""
+
+    producer_id: int
+    epoch: int
+    recorded: Recorded | None
+    leases: Address
+
+    @property
+    def identity(self) -> ProducerIdentity:
+        return ProducerIdentity(self.producer_id, self.epoch)
+
+
+class TaskReport(NamedTuple):
+    """What a task did: records by topic and partition; None if the batch was committed before."""
+
+    begun: Begun
+    batch_id: int
+    query_id: str
+    counts: Counts | None
+
+
+class Leases(Protocol):
+    """A task's turns to write to partitions: see `leases.LeaseClient`."""
+
+    async def acquire(self, wanted: list[str]) -> tuple[str, int]: ...
+
+    def release(self, name: str, records: int) -> None: ...
+
+    async def leave(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+# --- driver ---
+
+
+async def begin(producer: TransactionalProducer, markers: Markers | None) -> tuple[ProducerIdentity, Recorded | None]:
+    """Step 1. Without markers there is nothing to recognise: a single write. Raises KafkaError, ClientError."""
+    identity = await producer.initialize()
+    return identity, None if markers is None else await markers.find(producer)
+
+
+def is_done(begun: Begun, batch_id: int, query_id: str) -> bool:
+    """Step 2: whether the batch was committed before. Raises TransactionError when that was another query's batch."""
+    if begun.recorded is None:
+        return False
+    if begun.recorded.query_id != query_id:
+        raise TransactionError(
+            f"batch {begun.recorded.batch_id} was committed under this transactional id by another query "
+            f"({begun.recorded.query_id}; this one is {query_id}): the checkpoint was deleted, or two queries share an "
+            "id. Rows could be lost or written twice; give the query a new transactionalId"
+        )
+    return begun.recorded.batch_id >= batch_id
+
+
+def checked(reports: Iterable[TaskReport | None], batch_id: int) -> list[TaskReport]:
+    """The reports of one attempt's tasks; none if the batch had been committed before. Raises TransactionError."""
+    found = list(reports)
+    done = [each for each in found if each is not None]
+    if len(done) < len(found):
+        raise TransactionError("a task did not report what it has written")
+    written = [each for each in done if each.counts is not None]
+    if not written:
+        return []
+    if len(written) < len(done) or len({each.begun for each in done}) > 1 or {e.batch_id for e in done} != {batch_id}:
+        raise TransactionError(f"the tasks' reports do not belong to one attempt of batch {batch_id}")
+    return written
+
+
+def total(reports: Iterable[TaskReport]) -> Counts:
+    """Records of all tasks by topic and partition."""
+    counts: Counter[tuple[str, int]] = Counter()
+    for each in reports:
+        counts.update(each.counts or {})
+    return dict(counts)
+
+
+def compare(counts: Counts, let_through: Mapping[str, int]) -> None:
+    """Step 4: what tasks reported must be what the leases saw written. Raises TransactionError."""
+    reported = {lease_name(*key): number for key, number in counts.items()}
+    for name in sorted(reported.keys() | {name for name, number in let_through.items() if number}):
+        if reported.get(name, 0) != let_through.get(name, 0):
+            raise TransactionError(
+                f"{let_through.get(name, 0)} records were written to {name}, but the tasks that Spark counts report "
+                f"{reported.get(name, 0)}: a task ran twice"
+            )
+
+
+async def finish(
+    producer: TransactionalProducer,
+    begun: Begun,
+    markers: Markers | None,
+    recorded: Recorded,
+    source: tuple[str, Mapping[TopicPartition, int]] | None,
+    topic: str | None,
+    records: int,
+) -> None:
+    """Step 4: commit. `topic` is one that the transaction writes to; `source` are a group and its new offsets.
+
+    Raises KafkaError, ClientError; the outcome is open then, and shows when the transactional id begins again.
+    """
+    producer.adopt(begun.identity)
+    if markers is not None and topic is not None:
+        await markers.add(producer, recorded, topic, records)
+    if source is not None:
+        await producer.send_offsets(source[0], {**source[1]})
+    await producer.commit()
+
+
+# --- tasks ---
+
+
+def lease_name(topic: str, partition: int) -> str:
+    return f"{topic}-{partition}"
+
+
+class Sending:
+    """Sends a task's encoded batches, partition by partition as leases come free."""
+
+    __slots__ = ("_join", "_leases", "_pending", "_producer", "_task")
+
+    def __init__(self, producer: TransactionalProducer, task: int, join: Callable[[], Awaitable[Leases]]) -> None:
+        self._producer = producer
+        self._task = task
+        self._join = join
+        self._leases: Leases | None = None
+        self._pending: dict[tuple[str, int], list[Encoded]] = {}
+
+    def take(self, batches: Iterable[Encoded]) -> None:
+        """Batches for the next `send`: all that is known of a partition goes under one lease."""
+        for each in batches:
+            self._pending.setdefault((each.topic, each.partition), []).append(each)
+
+    async def send(self) -> None:
+        """Returns when everything taken is acknowledged. Raises LeaseError, KafkaError, ClientError, OSError."""
+        if not self._pending:
+            return
+        if self._leases is None:
+            self._leases = await self._join()
+        names = {lease_name(*key): key for key in self._pending}
+        order = sorted(names)
+        turn = self._task % len(order)
+        order = order[turn:] + order[:turn]
+        async with asyncio.TaskGroup() as group:
+            while order:
+                lease, following = await self._leases.acquire(order)
+                order.remove(lease)
+                group.create_task(self._send_partition(names[lease], lease, following))
+
+    async def _send_partition(self, key: tuple[str, int], lease: str, following: int) -> None:
+        batches = self._pending.pop(key)
+        producer = self._producer.producer
+        assert producer.sender.sequences is not None
+        assert self._leases is not None
+        producer.sender.sequences.resume(key, following)
+        deliveries = []
+        for each in batches:
+            deliveries += await producer.send_batch(*key, each.batches)
+        for delivery in deliveries:
+            await delivery
+        self._leases.release(lease, sum(each.records for each in batches))
+
+    async def finish(self) -> None:
+        """Send what is left; when this returns the leases' count is complete. Raises as `send`."""
+        await self.send()
+        if self._leases is not None:
+            await self._leases.leave()
+
+    def close(self) -> None:
+        if self._leases is not None:
+            self._leases.close()
+
+
+def adopt(producer: TransactionalProducer, begun: Begun) -> None:
+    """Let a task's producer write in the transaction, if it does not yet."""
+    if producer.identity != begun.identity or producer.state is not State.IN_TRANSACTION:
+        producer.adopt(begun.identity)
