@@ -1,4 +1,4 @@
-"""`odradek serve [server.properties] [--data-dir D] [--listen HOST:PORT] [--set name=value …]`."""
+"""`odradek serve [server.properties] [--data-dir D] [--listen HOST:PORT] [--set name=value …] [--brokers N]`."""
 
 from __future__ import annotations
 
@@ -24,6 +24,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--set", action="append", default=[], metavar="NAME=VALUE", dest="settings", help="a setting by Kafka's name"
     )
+    parser.add_argument(
+        "--brokers", type=int, default=1, metavar="N", help="a cluster of N brokers, each a process, ports consecutive"
+    )
+    # Of a supervisor for its brokers: they end when it does.
+    parser.add_argument("--until-input-ends", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--log-level", choices=LEVELS, default="info", help="of the log on standard error")
     parser.add_argument("--log-format", choices=("text", "json"), default="text")
 
@@ -52,9 +57,19 @@ def settings_of(arguments: argparse.Namespace) -> dict[str, str]:
 def run(arguments: argparse.Namespace) -> int:
     configure_logging(arguments.log_level, arguments.log_format)
     try:
-        config = BrokerConfig.load(arguments.properties, settings_of(arguments))
+        settings = settings_of(arguments)
+        config = BrokerConfig.load(arguments.properties, settings)
     except ConfigError as error:
         raise UsageError(str(error)) from error
+    if arguments.brokers < 1:
+        raise UsageError(f"--brokers {arguments.brokers}: at least one is needed")
+    if arguments.brokers > 1:
+        from odradek.cli.supervisor import Supervisor
+
+        async def supervise() -> int:
+            return await Supervisor(arguments, config, settings, sys.stdout).run()
+
+        return asyncio.run(supervise())
     try:
         import uvloop
     except ImportError:
@@ -62,15 +77,17 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         runner = asyncio.Runner(loop_factory=uvloop.new_event_loop)
     with runner:
-        return runner.run(_serve(config))
+        return runner.run(_serve(config, until_input_ends=arguments.until_input_ends))
 
 
-async def _serve(config: BrokerConfig) -> int:
+async def _serve(config: BrokerConfig, *, until_input_ends: bool) -> int:
     broker = Broker(config)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
+    if until_input_ends:
+        loop.add_reader(sys.stdin.fileno(), _look_for_end, stop)
     try:
         await broker.start()
     except StartError as error:
@@ -81,3 +98,9 @@ async def _serve(config: BrokerConfig) -> int:
     await stop.wait()
     await broker.stop()
     return 0
+
+
+def _look_for_end(stop: asyncio.Event) -> None:
+    if not os.read(sys.stdin.fileno(), 4096):
+        asyncio.get_running_loop().remove_reader(sys.stdin.fileno())
+        stop.set()

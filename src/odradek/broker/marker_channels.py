@@ -1,0 +1,105 @@
+"""Transaction markers on their way to partitions that other brokers lead (Kafka's TransactionMarkerChannelManager).
+
+To each broker one request is under way; what comes meanwhile goes together in the next one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import TypeAlias
+
+from odradek.broker.peers import Peers
+from odradek.client.errors import TransportError
+from odradek.transactions.service import PartitionMarker
+from odradek.wire.errors import ErrorCode
+from odradek.wire.messages.write_txn_markers import (
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersRequestMarker,
+    WriteTxnMarkersRequestTopic,
+    WriteTxnMarkersResponse,
+)
+
+_VERSION = 2
+
+Settled: TypeAlias = Callable[[ErrorCode], None]
+_Waiting: TypeAlias = "tuple[PartitionMarker, Settled]"
+
+
+class MarkerChannels:
+    """`send` a marker to a broker; `settled` hears NONE once it is committed there, or why it is not."""
+
+    __slots__ = ("_loop", "_peers", "_queues", "_timeout_ms")
+
+    def __init__(self, peers: Peers, loop: asyncio.AbstractEventLoop, timeout_ms: int) -> None:
+        self._peers = peers
+        self._loop = loop
+        self._timeout_ms = timeout_ms
+        self._queues: dict[int, deque[_Waiting]] = {}
+
+    def send(self, broker_id: int, marker: PartitionMarker, settled: Settled) -> None:
+        queue = self._queues.get(broker_id)
+        if queue is not None:
+            queue.append((marker, settled))
+            return
+        queue = self._queues[broker_id] = deque(((marker, settled),))
+        self._loop.create_task(self._drain(broker_id, queue))
+
+    async def _drain(self, broker_id: int, queue: deque[_Waiting]) -> None:
+        while queue:
+            batch = list(queue)
+            queue.clear()
+            try:
+                answer = await self._peers.request(
+                    broker_id,
+                    _request(marker for marker, _ in batch),
+                    WriteTxnMarkersResponse,
+                    _VERSION,
+                    self._timeout_ms,
+                )
+            except TransportError:
+                codes = {}
+            else:
+                codes = _codes(answer)
+            for marker, settled in batch:
+                settled(codes.get((marker.producer_id, marker.topic, marker.partition), ErrorCode.NETWORK_EXCEPTION))
+        del self._queues[broker_id]
+
+
+def _request(markers: Iterable[PartitionMarker]) -> WriteTxnMarkersRequest:
+    entries: dict[tuple[int, int, bool, int, int], dict[str, list[int]]] = {}
+    for marker in markers:
+        end = (
+            marker.producer_id,
+            marker.producer_epoch,
+            marker.commit,
+            marker.coordinator_epoch,
+            marker.transaction_version,
+        )
+        entries.setdefault(end, {}).setdefault(marker.topic, []).append(marker.partition)
+    return WriteTxnMarkersRequest(
+        [
+            WriteTxnMarkersRequestMarker(
+                producer_id=producer_id,
+                producer_epoch=producer_epoch,
+                transaction_result=commit,
+                topics=[WriteTxnMarkersRequestTopic(*topic) for topic in topics.items()],
+                coordinator_epoch=coordinator_epoch,
+                transaction_version=transaction_version,
+            )
+            for (producer_id, producer_epoch, commit, coordinator_epoch, transaction_version), topics in entries.items()
+        ]
+    )
+
+
+def _codes(answer: WriteTxnMarkersResponse) -> dict[tuple[int, str, int], ErrorCode]:
+    """By producer id, topic and partition. A producer that has two ends in one answer failed if one of them did."""
+    codes: dict[tuple[int, str, int], ErrorCode] = {}
+    for marker in answer.markers:
+        for topic in marker.topics:
+            for partition in topic.partitions:
+                place = (marker.producer_id, topic.name, partition.partition_index)
+                if codes.get(place, ErrorCode.NONE) is ErrorCode.NONE:
+                    codes[place] = ErrorCode(partition.error_code)
+    return codes

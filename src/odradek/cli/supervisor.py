@@ -1,0 +1,180 @@
+"""`odradek serve --brokers N`: a cluster on one machine, a process per broker, started again when one dies.
+
+The brokers share the metadata store in the data directory; each has a directory `broker-ID` of its own below it. They
+end with this process, however it ends: their standard input is a pipe from it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Mapping
+from typing import Final, TextIO
+
+from odradek.broker.config import BrokerConfig
+from odradek.cli.errors import UsageError
+from odradek.ports.clock import process_age
+
+_FIRST_BACKOFF_SECONDS: Final = 0.1
+_LONGEST_BACKOFF_SECONDS: Final = 10.0
+_STEADY_SECONDS: Final = 10.0
+"""A broker that served so long starts again at once when it dies."""
+_KILL_AFTER_SECONDS: Final = 60.0
+_MISCONFIGURED: Final = 2
+_READY: Final = "odradek ready "
+DEFAULT_DIRECTORY: Final = "odradek-data"
+DEFAULT_PORT: Final = 9092
+
+
+def broker_settings(
+    given: Mapping[str, str], config: BrokerConfig, broker_id: int, brokers: int, listen: tuple[str, int]
+) -> dict[str, str]:
+    """What one of the brokers is told beside the properties file. `given` are the settings of the command line."""
+    directory = given.get("log.dirs", DEFAULT_DIRECTORY)
+    host, port = listen
+    settings = dict(given)
+    settings |= {
+        "node.id": str(broker_id),
+        "broker.id": str(broker_id),
+        "log.dirs": f"{directory}/broker-{broker_id}",
+        "listeners": f"PLAINTEXT://{host}:{port}",
+        "advertised.listeners": "",
+    }
+    if config.given("odradek.metadata.store") is None and config.given("zookeeper.connect") is None:
+        settings["odradek.metadata.store"] = f"{directory}/odradek-metadata.sqlite"
+    if config.given("default.replication.factor") is None:
+        settings["default.replication.factor"] = str(min(brokers, 3))
+        if brokers >= 3 and config.given("min.insync.replicas") is None:
+            settings["min.insync.replicas"] = "2"
+    return settings
+
+
+class _Child:
+    """One broker: its process while it has one, and where it serves."""
+
+    __slots__ = ("bootstrap", "broker_id", "process", "ready", "status")
+
+    def __init__(self, broker_id: int) -> None:
+        self.broker_id = broker_id
+        self.process: asyncio.subprocess.Process | None = None
+        self.ready = asyncio.Event()
+        self.bootstrap = ""
+        self.status = 0
+
+
+class Supervisor:
+    """`await run()` until a signal ends the cluster; the exit status."""
+
+    __slots__ = ("_arguments", "_children", "_config", "_given", "_out", "_prefixed", "_stop")
+
+    def __init__(
+        self, arguments: argparse.Namespace, config: BrokerConfig, given: Mapping[str, str], out: TextIO
+    ) -> None:
+        """Raises UsageError for settings that several brokers cannot share."""
+        if config.given("listeners") is not None and "listeners" not in given:
+            raise UsageError("--brokers needs its listeners from --listen HOST:PORT, not from the properties file")
+        self._arguments = arguments
+        self._config = config
+        self._given = given
+        self._out = out
+        self._prefixed = arguments.log_format == "text"
+        self._children = [_Child(i + 1) for i in range(arguments.brokers)]
+        self._stop = asyncio.Event()
+
+    async def run(self) -> int:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._stop.set)
+        keepers = [loop.create_task(self._keep(child)) for child in self._children]
+        ready = loop.create_task(self._report_ready())
+        await self._stop.wait()
+        ready.cancel()
+        for child in self._children:
+            if child.process is not None and child.process.returncode is None:
+                child.process.send_signal(signal.SIGTERM)
+        _, unfinished = await asyncio.wait(keepers, timeout=_KILL_AFTER_SECONDS)
+        for child in self._children:
+            if unfinished and child.process is not None and child.process.returncode is None:
+                child.process.kill()
+        await asyncio.wait(keepers)
+        return max(child.status for child in self._children)
+
+    async def _report_ready(self) -> None:
+        for child in self._children:
+            await child.ready.wait()
+        bootstrap = ",".join(child.bootstrap for child in self._children)
+        brokers = ",".join(f"{c.broker_id}:{c.process.pid}" for c in self._children if c.process is not None)
+        line = f"{_READY}bootstrap={bootstrap} pid={os.getpid()} brokers={brokers} seconds={process_age():.2f}"
+        print(line, file=self._out, flush=True)
+
+    # --- one broker ---
+
+    def _address(self, child: _Child) -> tuple[str, int]:
+        """The port that it had before, or the one that `--listen` gives it."""
+        host, _, port = (self._arguments.listen or f":{DEFAULT_PORT}").rpartition(":")
+        if child.bootstrap:
+            return host, int(child.bootstrap.rpartition(":")[2])
+        return host, int(port) and int(port) + child.broker_id - 1
+
+    async def _keep(self, child: _Child) -> None:
+        """Start it, and again whenever it dies, until the cluster stops."""
+        loop = asyncio.get_running_loop()
+        backoff = _FIRST_BACKOFF_SECONDS
+        while not self._stop.is_set():
+            begun = loop.time()
+            child.status = await self._run_once(child)
+            if self._stop.is_set():
+                break
+            if not child.bootstrap and child.status == _MISCONFIGURED:
+                self._stop.set()  # it has said why, and trying again would not help
+                break
+            child.status = 0
+            backoff = _FIRST_BACKOFF_SECONDS if loop.time() - begun > _STEADY_SECONDS else backoff * 2
+            self._say(child, f"ended; it is started again in {backoff:.1f} s")
+            try:
+                await asyncio.wait_for(self._stop.wait(), backoff)
+            except TimeoutError:
+                backoff = min(backoff, _LONGEST_BACKOFF_SECONDS)
+
+    async def _run_once(self, child: _Child) -> int:
+        settings = broker_settings(
+            self._given, self._config, child.broker_id, len(self._children), self._address(child)
+        )
+        arguments = self._arguments
+        command = [sys.executable, "-m", "odradek.cli.main", "serve", "--until-input-ends"]
+        command += [f"--log-level={arguments.log_level}", f"--log-format={arguments.log_format}"]
+        for name, value in settings.items():
+            command += ["--set", f"{name}={value}"]
+        if arguments.properties:
+            command.append(arguments.properties)
+        pipe = asyncio.subprocess.PIPE
+        # A signal of the terminal is for this process, which passes it on.
+        process = child.process = await asyncio.create_subprocess_exec(
+            *command, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True
+        )
+        assert process.stdout is not None
+        assert process.stderr is not None
+        if self._stop.is_set():
+            process.send_signal(signal.SIGTERM)
+        await asyncio.gather(self._follow_output(child, process.stdout), self._follow_log(child, process.stderr))
+        return await process.wait()
+
+    async def _follow_output(self, child: _Child, lines: asyncio.StreamReader) -> None:
+        async for line in lines:
+            text = line.decode(errors="replace").rstrip()
+            if text.startswith(_READY):
+                fields = dict(field.partition("=")[::2] for field in text.removeprefix(_READY).split())
+                child.bootstrap = fields["bootstrap"]
+                child.ready.set()
+            self._say(child, text)
+
+    async def _follow_log(self, child: _Child, lines: asyncio.StreamReader) -> None:
+        async for line in lines:
+            self._say(child, line.decode(errors="replace").rstrip())
+
+    def _say(self, child: _Child, text: str) -> None:
+        prefix = f"[broker {child.broker_id}] " if self._prefixed else ""
+        print(f"{prefix}{text}", file=sys.stderr, flush=True)
