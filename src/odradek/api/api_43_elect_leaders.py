@@ -22,7 +22,10 @@ async def handle(request: ElectLeadersRequest, context: RequestContext) -> Elect
     asked = None
     if request.topic_partitions is not None:
         asked = [(topic.topic, index) for topic in request.topic_partitions for index in topic.partitions]
-    elected = await context.services.controller.change(lambda image: elect_leaders(image, request.election_type, asked))
+    config = context.services.config
+    elected = await context.services.controller.change(
+        lambda image: elect_leaders(image, request.election_type, asked, config)
+    )
     by_topic: dict[str, list[ElectLeadersResponsePartition]] = {}
     for result in elected:
         by_topic.setdefault(result.topic, []).append(_partition(result))

@@ -21,6 +21,7 @@ from odradek.wire.messages.alter_partition_reassignments import (
 async def handle(
     request: AlterPartitionReassignmentsRequest, context: RequestContext
 ) -> AlterPartitionReassignmentsResponse:
+    config = context.services.config
     allow_change = request.allow_replication_factor_change
     moves = [
         Reassignment(
@@ -30,7 +31,7 @@ async def handle(
         for partition in topic.partitions
     ]
     done = await context.services.controller.change(
-        lambda image: alter_reassignments(image, moves, allow_replication_factor_change=allow_change)
+        lambda image: alter_reassignments(image, moves, config, allow_replication_factor_change=allow_change)
     )
     by_topic: dict[str, list[AlterPartitionReassignmentsResponseReassignablePartition]] = {}
     for result in done:

@@ -10,9 +10,16 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from odradek.controller.outcome import Decision, Failure
+from odradek.controller.partition_changes import (
+    Defaults,
+    Election,
+    PartitionChanges,
+    Rules,
+    is_alive,
+    min_in_sync,
+    next_state,
+)
 from odradek.metadata.image import NO_LEADER, ClusterImage, PartitionState
-from odradek.metadata.nodes import PartitionNode
-from odradek.ports.store import Operation, Put
 from odradek.wire.errors import ErrorCode, KafkaError
 
 
@@ -30,7 +37,7 @@ class Elected(NamedTuple):
 
 
 def elect_leaders(
-    image: ClusterImage, election_type: int, partitions: Sequence[tuple[str, int]] | None
+    image: ClusterImage, election_type: int, partitions: Sequence[tuple[str, int]] | None, defaults: Defaults
 ) -> Decision[Elected]:
     """One reply for every partition; of all partitions (None) those that needed no election are left out."""
     if election_type not in ElectionType.__members__.values():
@@ -42,54 +49,45 @@ def elect_leaders(
         else list(dict.fromkeys(partitions))
     )
     replies = []
-    operations: list[Operation] = []
-    changed = image
-    for topic, index in asked:
+    changes = PartitionChanges(image)
+    for name, index in asked:
         try:
-            before, after = _elected(image, ElectionType(election_type), topic, index)
+            before, after = _elected(image, ElectionType(election_type), name, index, defaults)
         except KafkaError as error:
             if not (everything and error.code is ErrorCode.ELECTION_NOT_NEEDED):
-                replies.append(Elected(topic, index, Failure(error.code, error.message)))
+                replies.append(Elected(name, index, Failure(error.code, error.message)))
             continue
-        operations.append(Put(PartitionNode.path(topic, index), PartitionNode.encode(after), before.partition_epoch))
-        changed = changed.with_partition(topic, index, after)
-        replies.append(Elected(topic, index, None))
-    return Decision(operations, changed, replies)
+        changes.put(image.topics[name], index, before, after)
+        replies.append(Elected(name, index, None))
+    return changes.decision(replies)
+
+
+def can_lead_as_preferred(image: ClusterImage, state: PartitionState) -> bool:
+    preferred = state.replicas[0]
+    return preferred in state.isr and is_alive(state, preferred, image.brokers)
 
 
 def _elected(
-    image: ClusterImage, election_type: ElectionType, topic: str, index: int
+    image: ClusterImage, election_type: ElectionType, name: str, index: int, defaults: Defaults
 ) -> tuple[PartitionState, PartitionState]:
-    if topic not in image.topics or topic in image.topics_in_deletion:
-        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such topic as {topic}")
-    state = image.partition(topic, index)
+    topic = image.topics.get(name)
+    if topic is None or name in image.topics_in_deletion:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such topic as {name}")
+    state = image.partition(name, index)
     if state is None:
-        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such partition as {topic}-{index}")
-    preferred = state.replicas[0]
-    if election_type is ElectionType.PREFERRED:
-        if state.leader == preferred:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such partition as {name}-{index}")
+    election = Election.PREFERRED if election_type is ElectionType.PREFERRED else Election.UNCLEAN
+    rules = Rules(image.brokers, image.controller_epoch, min_in_sync(topic, defaults), election)
+    if election is Election.PREFERRED:
+        if state.leader == state.replicas[0]:
             raise KafkaError(ErrorCode.ELECTION_NOT_NEEDED)
-        if preferred not in state.isr or not _alive(image, preferred):
+        if not can_lead_as_preferred(image, state):
             raise KafkaError(ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE)
-        return state, _led_by(image, state, preferred, state.isr)
+        return state, next_state(state, state, rules)
     if state.leader != NO_LEADER:
         raise KafkaError(ErrorCode.ELECTION_NOT_NEEDED)
-    for broker in state.replicas:
-        if _alive(image, broker):
-            # Records that only the others have are lost: that is what was asked for.
-            return state, _led_by(image, state, broker, state.isr if broker in state.isr else (broker,))
-    raise KafkaError(ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE)
-
-
-def _alive(image: ClusterImage, broker: int) -> bool:
-    return broker in image.brokers and not image.brokers[broker].fenced
-
-
-def _led_by(image: ClusterImage, state: PartitionState, leader: int, isr: tuple[int, ...]) -> PartitionState:
-    return state._replace(
-        leader=leader,
-        leader_epoch=state.leader_epoch + 1,
-        isr=isr,
-        partition_epoch=state.partition_epoch + 1,
-        controller_epoch=image.controller_epoch,
-    )
+    # Records that only the others have may be lost: that is what was asked for.
+    after = next_state(state, state, rules)
+    if after.leader == NO_LEADER:
+        raise KafkaError(ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE)
+    return state, after

@@ -21,11 +21,16 @@ class Failure(NamedTuple):
 
 
 class Decision(NamedTuple, Generic[T]):
-    """`replies` are in the request's order. Without operations nothing changes and `image` is the one given."""
+    """`replies` are in the request's order. Without operations the store stays as it is.
+
+    The operations are one transaction, unless it is too large: then it may end before each index in `cuts`, since what
+    is in the store up to there is something that the next controller finishes.
+    """
 
     operations: Sequence[Operation]
     image: ClusterImage
     replies: Sequence[T]
+    cuts: Sequence[int] = ()
 
 
 class Settings(Protocol):

@@ -1,6 +1,7 @@
 """Moving partitions to other brokers (KIP-455): what is asked for, what is under way. Pure decisions over the image.
 
-A move is recorded as replicas that are being added and removed; those that merely change their order are done at once.
+A move is recorded as replicas that are being added and removed; it ends in the change that brings the last added replica
+into the ISR (`partition_changes.next_state`). Those that merely change their order are done at once.
 Source: Kafka's `ReplicationControlManager.alterPartitionReassignments`, messages included.
 """
 
@@ -10,9 +11,8 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from odradek.controller.outcome import Decision, Failure
+from odradek.controller.partition_changes import Defaults, PartitionChanges, next_state, rules_of
 from odradek.metadata.image import ClusterImage, PartitionState
-from odradek.metadata.nodes import TopicNode
-from odradek.ports.store import Put
 from odradek.wire.errors import ErrorCode, KafkaError
 
 
@@ -31,57 +31,61 @@ class Reassigned(NamedTuple):
 
 
 def alter_reassignments(
-    image: ClusterImage, moves: Sequence[Reassignment], *, allow_replication_factor_change: bool = True
+    image: ClusterImage,
+    moves: Sequence[Reassignment],
+    defaults: Defaults,
+    *,
+    allow_replication_factor_change: bool = True,
 ) -> Decision[Reassigned]:
-    """One reply for every partition."""
-    changed = image
-    touched: dict[str, None] = {}
+    """One reply for every partition. A move that needs nobody to catch up is done at once."""
+    changes = PartitionChanges(image)
     replies = []
     for move in moves:
+        topic = image.topics.get(move.topic)
         try:
-            before, after = _moved(changed, move, allow_replication_factor_change)
+            if topic is None or move.topic in image.topics_in_deletion:
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find a topic named {move.topic}.")
+            before = changes.state(move.topic, move.partition)
+            if before is None:
+                raise KafkaError(
+                    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find partition {move.topic}:{move.partition}."
+                )
+            wanted = _wanted(image, before, move, allow_replication_factor_change)
         except KafkaError as error:
             replies.append(Reassigned(move.topic, move.partition, Failure(error.code, error.message)))
             continue
         replies.append(Reassigned(move.topic, move.partition, None))
-        if after != before:
-            changed = changed.with_partition(move.topic, move.partition, after)
-            touched[move.topic] = None
-    operations = [
-        Put(TopicNode.path(name), TopicNode.encode(changed.topics[name].id, changed.topics[name].partitions))
-        for name in touched
-    ]
-    return Decision(operations, changed, replies)
+        if wanted != before:
+            changes.put(topic, move.partition, before, next_state(before, wanted, rules_of(image, topic, defaults)))
+    return changes.decision(replies)
 
 
-def _moved(
-    image: ClusterImage, move: Reassignment, allow_replication_factor_change: bool
-) -> tuple[PartitionState, PartitionState]:
-    state = image.partition(move.topic, move.partition)
-    if move.topic not in image.topics or move.topic in image.topics_in_deletion:
-        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find a topic named {move.topic}.")
-    if state is None:
-        raise KafkaError(
-            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find partition {move.topic}:{move.partition}."
-        )
-    under_way = bool(state.adding_replicas or state.removing_replicas)
+def _wanted(
+    image: ClusterImage, state: PartitionState, move: Reassignment, allow_replication_factor_change: bool
+) -> PartitionState:
     settled = tuple(replica for replica in state.replicas if replica not in state.adding_replicas)
     if move.replicas is None:
-        if not under_way:
+        if not state.adding_replicas and not state.removing_replicas:
             raise KafkaError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
-        return state, state._replace(replicas=settled, adding_replicas=(), removing_replicas=())
+        return _in_sync_of(state._replace(replicas=settled, adding_replicas=(), removing_replicas=()))
     target = move.replicas
     _check_target(image, target)
-    if not allow_replication_factor_change:
-        wanted = len(settled)
-        if len(target) != wanted:
-            raise KafkaError(
-                ErrorCode.INVALID_REPLICATION_FACTOR,
-                f"The replication factor is changed from {wanted} to {len(target)}",
-            )
+    if not allow_replication_factor_change and len(target) != len(settled):
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            f"The replication factor is changed from {len(settled)} to {len(target)}",
+        )
     adding = tuple(replica for replica in target if replica not in settled)
     removing = tuple(replica for replica in settled if replica not in target)
-    return state, state._replace(replicas=target + removing, adding_replicas=adding, removing_replicas=removing)
+    return _in_sync_of(state._replace(replicas=target + removing, adding_replicas=adding, removing_replicas=removing))
+
+
+def _in_sync_of(state: PartitionState) -> PartitionState:
+    """With the ISR and eligible replicas that are left; whoever has the records must not be taken away."""
+    isr = tuple(replica for replica in state.isr if replica in state.replicas)
+    if not isr and state.isr:
+        raise _bad(f"None of the replicas {list(state.replicas)} would be in sync: the ISR is {list(state.isr)}.")
+    return state._replace(isr=isr, elr=tuple(replica for replica in state.elr if replica in state.replicas))
 
 
 def _check_target(image: ClusterImage, target: tuple[int, ...]) -> None:

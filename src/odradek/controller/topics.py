@@ -11,18 +11,20 @@ from typing import NamedTuple
 
 from odradek.controller.names import CLUSTER_METADATA_TOPIC, colliding, name_problem
 from odradek.controller.outcome import Decision, Failure, Settings
+from odradek.controller.partition_changes import NEVER_LED
 from odradek.controller.placement import TooFewBrokers, place
 from odradek.metadata.changes import partition_creation, topic_creation
 from odradek.metadata.config_definitions import InvalidConfig
 from odradek.metadata.configs import validate_topic_configs
 from odradek.metadata.image import ClusterImage, PartitionState, Topic
-from odradek.metadata.nodes import ConfigNode, PartitionNode, TopicNode
+from odradek.metadata.nodes import ConfigNode, DeletionNode, PartitionNode, TopicNode
 from odradek.ports.randomness import Random
-from odradek.ports.store import Delete, Operation, Put
+from odradek.ports.store import Create, Delete, Operation, Put
 from odradek.wire.errors import ErrorCode, KafkaError
 
 DEFAULT = -1
 MAX_PARTITIONS_PER_REQUEST = 10_000
+MAX_PARTITIONS_DELETED_AT_ONCE = 500
 
 ZERO_ID = bytes(16)
 
@@ -93,8 +95,14 @@ def create_topics(
             replies.append(CreatedTopic(topic.name, None, made))
     if validate_only or not created:
         return Decision((), image, replies)
-    operations = [operation for topic in created for operation in topic_creation(topic)]
-    return Decision(operations, image.with_topics(created), replies)
+    operations: list[Operation] = []
+    cuts: list[int] = []
+    for made in created:
+        start = len(operations)
+        operations += topic_creation(made)
+        # Configuration and assignment come together and first: states that are missing the next controller makes.
+        cuts += [start, *range(start + 2, len(operations))]
+    return Decision(operations, image.with_topics(created), replies, cuts[1:])
 
 
 def _asked_partitions(topic: NewTopic, settings: Settings) -> int:
@@ -208,7 +216,10 @@ def _new_partition(image: ClusterImage, replicas: tuple[int, ...], index: int) -
             f"All brokers specified in the manual partition assignment for partition {index} are fenced or in "
             "controlled shutdown."
         )
-    return PartitionState(isr[0], 0, replicas, isr, controller_epoch=image.controller_epoch)
+    elected_in = image.brokers[isr[0]].epoch
+    return PartitionState(
+        isr[0], 0, replicas, isr, controller_epoch=image.controller_epoch, leader_broker_epoch=elected_in
+    )
 
 
 def delete_topics(
@@ -238,11 +249,14 @@ def delete_topics(
         )
     if not gone:
         return Decision((), image, replies)
-    return Decision(
-        [operation for topic in gone.values() for operation in topic_deletion(topic)],
-        image.without_topics(gone),
-        replies,
-    )
+    operations: list[Operation] = []
+    cuts: list[int] = []
+    for topic in gone.values():
+        steps = topic_deletion(topic)
+        start = len(operations)
+        operations += steps.operations
+        cuts += [start, *(start + cut for cut in steps.cuts)]
+    return Decision(operations, image.without_topics(gone), replies, cuts[1:])
 
 
 def _repeated_references(image: ClusterImage, references: Collection[TopicReference]) -> dict[TopicReference, str]:
@@ -262,16 +276,30 @@ def _repeated_references(image: ClusterImage, references: Collection[TopicRefere
     return wrong
 
 
-def topic_deletion(topic: Topic) -> list[Operation]:
-    """All nodes of a topic whose nodes are all there, in one transaction."""
+class Deletion(NamedTuple):
+    operations: Sequence[Operation]
+    cuts: Sequence[int]
+
+
+def topic_deletion(topic: Topic) -> Deletion:
+    """All nodes of a topic; a marker tells of many that they are to go."""
     path = TopicNode.path(topic.name)
     operations: list[Operation] = []
-    for index in range(len(topic.partitions)):
-        state = PartitionNode.path(topic.name, index)
-        operations += [Delete(state), Delete(state.removesuffix("/state"))]
-    operations += [Delete(f"{path}/partitions"), Delete(path)]
-    operations.append(Delete(ConfigNode.topic_path(topic.name)))
-    return operations
+    cuts: list[int] = []
+    marked = len(topic.partitions) > MAX_PARTITIONS_DELETED_AT_ONCE
+    if marked:
+        operations.append(Create(DeletionNode.path(topic.name), b""))
+    written = [index for index, state in enumerate(topic.partitions) if state.leader_epoch != NEVER_LED]
+    for index in written:
+        node = PartitionNode.path(topic.name, index)
+        cuts.append(len(operations))
+        operations += [Delete(node), Delete(node.removesuffix("/state"))]
+    if written:
+        operations.append(Delete(f"{path}/partitions"))
+    operations += [Delete(path), Delete(ConfigNode.topic_path(topic.name))]
+    if marked:
+        operations.append(Delete(DeletionNode.path(topic.name)))
+    return Deletion(operations, cuts if marked else ())
 
 
 def create_partitions(
@@ -280,6 +308,7 @@ def create_partitions(
     """One reply for every distinct name."""
     counts = Counter(topic.name for topic in topics)
     operations: list[Operation] = []
+    cuts: list[int] = []
     grown: list[Topic] = []
     replies = []
     for topic in {topic.name: topic for topic in topics}.values():
@@ -295,13 +324,15 @@ def create_partitions(
             replies.append(GrownTopic(topic.name, Failure(error.code, error.message)))
             continue
         larger = found._replace(partitions=found.partitions + added)
+        start = len(operations)
         operations.append(Put(TopicNode.path(found.name), TopicNode.encode(found.id, larger.partitions)))
         operations.extend(partition_creation(found.name, len(found.partitions), added))
+        cuts.extend(range(start or 1, len(operations)))
         grown.append(larger)
         replies.append(GrownTopic(topic.name, None))
     if validate_only or not grown:
         return Decision((), image, replies)
-    return Decision(operations, image.with_topics(grown), replies)
+    return Decision(operations, image.with_topics(grown), replies, cuts)
 
 
 def _added_partitions(

@@ -164,6 +164,7 @@ class FailingStore:
         self.store = store
         self.failure: str | None = None
         self.get, self.children, self.watch, self.close = store.get, store.children, store.watch, store.close
+        self.subtree = store.subtree
 
     async def apply(self, operations: Sequence[Operation]) -> None:
         failure, self.failure = self.failure, None

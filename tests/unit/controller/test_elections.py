@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from odradek.broker.config import BrokerConfig
 from odradek.controller.elections import elect_leaders
 from odradek.controller.reassignments import Reassignment, alter_reassignments, list_reassignments
 from odradek.metadata.changes import load_image, topic_creation
@@ -15,6 +16,7 @@ from odradek.metadata.memory_store import MemoryStore
 from odradek.wire.errors import ErrorCode, KafkaError
 
 PREFERRED, UNCLEAN = 0, 1
+DEFAULTS = BrokerConfig({})
 
 
 def cluster(*states: PartitionState, fenced: tuple[int, ...] = ()) -> ClusterImage:
@@ -41,7 +43,7 @@ def state(leader: int, *replicas: int, isr: tuple[int, ...] | None = None) -> Pa
     ],
 )
 def test_elections(before: PartitionState, election: int, expected: int) -> None:
-    decision = elect_leaders(cluster(before, fenced=(3,)), election, [("t", 0)])
+    decision = elect_leaders(cluster(before, fenced=(3,)), election, [("t", 0)], DEFAULTS)
     (reply,) = decision.replies
     after = decision.image.partition("t", 0)
     assert after is not None
@@ -58,14 +60,14 @@ def test_elections(before: PartitionState, election: int, expected: int) -> None
 
 def test_elections_of_what_does_not_exist() -> None:
     image = cluster(state(1, 1))
-    replies = elect_leaders(image, PREFERRED, [("t", 1), ("u", 0), ("t", -1)]).replies
+    replies = elect_leaders(image, PREFERRED, [("t", 1), ("u", 0), ("t", -1)], DEFAULTS).replies
     assert {reply.failure and reply.failure.code for reply in replies} == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
     with pytest.raises(KafkaError):
-        elect_leaders(image, 2, None)
+        elect_leaders(image, 2, None, DEFAULTS)
 
 
 def test_an_election_of_all_names_those_that_needed_one() -> None:
-    decision = elect_leaders(cluster(state(1, 1, 2), state(2, 1, 2)), PREFERRED, None)
+    decision = elect_leaders(cluster(state(1, 1, 2), state(2, 1, 2)), PREFERRED, None, DEFAULTS)
     assert [(reply.topic, reply.partition, reply.failure) for reply in decision.replies] == [("t", 1, None)]
 
 
@@ -75,8 +77,8 @@ def test_the_store_takes_elections_and_moves() -> None:
         image = cluster(state(2, 1, 2), state(2, 1, 2))
         await store.apply(topic_creation(image.topics["t"]))
         for decide in (
-            lambda i: elect_leaders(i, PREFERRED, None),
-            lambda i: alter_reassignments(i, [Reassignment("t", 1, (3, 1))]),
+            lambda i: elect_leaders(i, PREFERRED, None, DEFAULTS),
+            lambda i: alter_reassignments(i, [Reassignment("t", 1, (3, 1))], DEFAULTS),
         ):
             decision: Any = decide(image)
             await store.apply(decision.operations)
@@ -91,13 +93,13 @@ def test_the_store_takes_elections_and_moves() -> None:
 
 def test_a_move_is_listed_until_it_is_given_up() -> None:
     image = cluster(state(1, 1, 2), state(1, 1, 2))
-    image = alter_reassignments(image, [Reassignment("t", 0, (2, 3))]).image
+    image = alter_reassignments(image, [Reassignment("t", 0, (2, 3))], DEFAULTS).image
     (found,) = list_reassignments(image, None)["t"].values()
     assert (found.replicas, found.adding_replicas, found.removing_replicas) == ((2, 3, 1), (3,), (1,))
     assert list_reassignments(image, {"t": [1, 9], "u": [0]}) == {}
-    other = alter_reassignments(image, [Reassignment("t", 0, (3, 1))]).image.topics["t"].partitions[0]
+    other = alter_reassignments(image, [Reassignment("t", 0, (3, 1))], DEFAULTS).image.topics["t"].partitions[0]
     assert (other.adding_replicas, other.removing_replicas) == ((3,), (2,)), "the new wish takes the old one's place"
-    decision = alter_reassignments(image, [Reassignment("t", 0, None), Reassignment("t", 1, None)])
+    decision = alter_reassignments(image, [Reassignment("t", 0, None), Reassignment("t", 1, None)], DEFAULTS)
     assert [reply.failure and reply.failure.code for reply in decision.replies] == [
         None,
         ErrorCode.NO_REASSIGNMENT_IN_PROGRESS,
@@ -108,7 +110,7 @@ def test_a_move_is_listed_until_it_is_given_up() -> None:
 
 
 def test_another_order_is_no_move() -> None:
-    image = alter_reassignments(cluster(state(1, 1, 2)), [Reassignment("t", 0, (2, 1))]).image
+    image = alter_reassignments(cluster(state(1, 1, 2)), [Reassignment("t", 0, (2, 1))], DEFAULTS).image
     assert image.topics["t"].partitions[0].replicas == (2, 1)
     assert list_reassignments(image, None) == {}
 
@@ -125,7 +127,7 @@ def test_another_order_is_no_move() -> None:
     ],
 )
 def test_moves_that_are_refused(move: Reassignment, code: ErrorCode) -> None:
-    decision = alter_reassignments(cluster(state(1, 1, 2)), [move], allow_replication_factor_change=False)
+    decision = alter_reassignments(cluster(state(1, 1, 2)), [move], DEFAULTS, allow_replication_factor_change=False)
     (reply,) = decision.replies
     assert reply.failure is not None
     assert reply.failure.code is code

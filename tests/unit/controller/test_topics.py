@@ -41,7 +41,8 @@ def test_a_topic_with_the_defaults() -> None:
     topic = decision.image.topics["t"]
     assert reply.topic is topic
     assert reply.failure is None
-    assert topic.partitions == (PartitionState(1, 0, (1,), (1,), controller_epoch=7),) * 4
+    state = PartitionState(1, 0, (1,), (1,), controller_epoch=7, leader_broker_epoch=ONE.brokers[1].epoch)
+    assert topic.partitions == (state,) * 4
     assert topic.configs == {"retention.ms": "5"}
     assert decision.image.topic_names[topic.id] == "t"
     paths = [operation.path for operation in decision.operations]

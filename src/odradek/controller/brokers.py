@@ -1,0 +1,196 @@
+"""Brokers that come, go, restart or shut down, and what it means for all their partitions. Pure decisions.
+
+Every decision here answers the same question, what the partitions must look like with these brokers: asking again
+changes nothing. So a new controller only needs to ask it of everything to finish what its predecessor had begun.
+Source: Kafka's `ReplicationControlManager` (handleBrokerFenced, handleUncleanBrokerShutdown, ...).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from odradek.controller.outcome import Decision
+from odradek.controller.partition_changes import (
+    NEVER_LED,
+    Defaults,
+    PartitionChanges,
+    is_alive,
+    is_settled,
+    next_state,
+    rules_of,
+)
+from odradek.metadata.image import Broker, ClusterImage, PartitionState
+from odradek.wire.errors import ErrorCode, KafkaError
+
+
+class BrokerChanges(NamedTuple):
+    """`bounced` have another registration than before: whatever was with them under the old one is over."""
+
+    gone: frozenset[int]
+    started: frozenset[int]
+    bounced: frozenset[int]
+
+    def __bool__(self) -> bool:
+        return bool(self.gone or self.started or self.bounced)
+
+
+class ReplicaRef(NamedTuple):
+    topic: str
+    partition: int
+
+
+def broker_changes(before: Mapping[int, Broker], after: Mapping[int, Broker]) -> BrokerChanges:
+    return BrokerChanges(
+        frozenset(before.keys() - after.keys()),
+        frozenset(after.keys() - before.keys()),
+        frozenset(i for i in before.keys() & after.keys() if before[i].epoch != after[i].epoch),
+    )
+
+
+def brokers_changed(image: ClusterImage, brokers: Mapping[int, Broker], defaults: Defaults) -> Decision[ReplicaRef]:
+    """The registered brokers are now these. Who is shutting down goes on doing so under the same registration.
+
+    Replies name the partitions that changed.
+    """
+    changes = broker_changes(image.brokers, brokers)
+    kept = {
+        i: broker._replace(fenced=True) if i in image.brokers and _leaves(image.brokers[i], broker) else broker
+        for i, broker in brokers.items()
+    }
+    unclean = frozenset(i for i in changes.started | changes.bounced if brokers[i].unclean)
+    concerned = changes.gone | changes.started | changes.bounced
+    return _settled(image.with_brokers(kept), defaults, concerned, unclean, out_of_sync=changes.bounced)
+
+
+def _leaves(known: Broker, now: Broker) -> bool:
+    return known.fenced and known.epoch == now.epoch
+
+
+def everything_settled(image: ClusterImage, defaults: Defaults) -> Decision[ReplicaRef]:
+    """What a new controller does first: partitions without a leader or a state, half-done moves, restarted leaders."""
+    unclean = frozenset(i for i, broker in image.brokers.items() if broker.unclean)
+    return _settled(image, defaults, None, unclean)
+
+
+def leaders_sought(image: ClusterImage, defaults: Defaults) -> Decision[ReplicaRef]:
+    """Look again at every partition, for instance since unclean elections are allowed now."""
+    return _settled(image, defaults, None, frozenset())
+
+
+def shutting_down(image: ClusterImage, broker_id: int, broker_epoch: int, defaults: Defaults) -> Decision[ReplicaRef]:
+    """Move leadership away from a broker that wants to stop; replies name the partitions that it still leads.
+
+    Raises KafkaError BROKER_ID_NOT_REGISTERED or STALE_BROKER_EPOCH. Sole replicas stay where they are and are not named.
+    """
+    broker = image.brokers.get(broker_id)
+    if broker is None:
+        raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"Broker {broker_id} is not registered.")
+    if broker.epoch != broker_epoch:
+        raise KafkaError(
+            ErrorCode.STALE_BROKER_EPOCH,
+            f"Broker {broker_id} shuts down with epoch {broker_epoch}, but is registered with {broker.epoch}.",
+        )
+    decision = _settled(image.with_broker(broker._replace(fenced=True)), defaults, frozenset((broker_id,)), frozenset())
+    remaining = [
+        ReplicaRef(topic.name, index)
+        for topic in decision.image.topics.values()
+        for index, state in enumerate(topic.partitions)
+        if state.leader == broker_id and len(state.replicas) > 1
+    ]
+    return decision._replace(replies=remaining)
+
+
+def replicas_offline(
+    image: ClusterImage, broker_id: int, replicas: Iterable[ReplicaRef], defaults: Defaults
+) -> Decision[ReplicaRef]:
+    """The directories of these replicas have failed; the broker lives on. Replies name the partitions that changed."""
+    changes = PartitionChanges(image)
+    changed = []
+    for topic_name, index in dict.fromkeys(replicas):
+        before = changes.state(topic_name, index)
+        if before is None or broker_id not in before.replicas or broker_id in before.offline_replicas:
+            continue
+        topic = image.topics[topic_name]
+        offline = tuple(b for b in before.replicas if b == broker_id or b in before.offline_replicas)
+        known = before._replace(offline_replicas=offline)
+        changes.put(topic, index, before, next_state(known, known, rules_of(image, topic, defaults)))
+        changed.append(ReplicaRef(topic_name, index))
+    return changes.decision(changed)
+
+
+def replicas_online(
+    image: ClusterImage, broker_id: int, replicas: Iterable[ReplicaRef], defaults: Defaults
+) -> Decision[ReplicaRef]:
+    """Replicas that were offline answer again, for instance since their log is recovered."""
+    changes = PartitionChanges(image)
+    changed = []
+    for topic_name, index in dict.fromkeys(replicas):
+        before = changes.state(topic_name, index)
+        if before is None or broker_id not in before.offline_replicas:
+            continue
+        topic = image.topics[topic_name]
+        known = before._replace(offline_replicas=tuple(b for b in before.offline_replicas if b != broker_id))
+        changes.put(topic, index, before, next_state(known, known, rules_of(image, topic, defaults)))
+        changed.append(ReplicaRef(topic_name, index))
+    return changes.decision(changed)
+
+
+def _settled(
+    image: ClusterImage,
+    defaults: Defaults,
+    concerned: frozenset[int] | None,
+    unclean: frozenset[int],
+    out_of_sync: frozenset[int] = frozenset(),
+) -> Decision[ReplicaRef]:
+    """`concerned` brokers: only their partitions are looked at; all when None."""
+    changes = PartitionChanges(image)
+    changed = []
+    for topic in image.topics.values():
+        rules = None
+        for index, before in enumerate(topic.partitions):
+            if concerned is not None and concerned.isdisjoint(before.replicas):
+                continue
+            if is_settled(before) and not before.offline_replicas:
+                continue
+            if rules is None:
+                rules = rules_of(image, topic, defaults)._replace(unclean=unclean)
+            known = before
+            if before.offline_replicas and concerned is not None:
+                # A registration begins with all directories presumed good.
+                offline = tuple(b for b in before.offline_replicas if b not in concerned)
+                known = before._replace(offline_replicas=offline) if offline != before.offline_replicas else before
+            after = next_state(known, _wanted(known, image.brokers, unclean, out_of_sync), rules)
+            if after is not before:
+                changes.put(topic, index, before, after)
+                changed.append(ReplicaRef(topic.name, index))
+    return changes.decision(changed)
+
+
+def _wanted(
+    state: PartitionState, brokers: Mapping[int, Broker], unclean: frozenset[int], out_of_sync: frozenset[int]
+) -> PartitionState:
+    if state.leader_epoch == NEVER_LED:
+        # Its controller ended between the topic and the state: everybody is in sync with an empty partition.
+        return state._replace(isr=state.replicas)
+    if unclean:
+        state = _without_unclean(state, brokers, unclean)
+    if out_of_sync:
+        isr = tuple(b for b in state.isr if b not in out_of_sync)
+        if any(is_alive(state, b, brokers) for b in isr):
+            state = state._replace(isr=isr)
+    return state
+
+
+def _without_unclean(state: PartitionState, brokers: Mapping[int, Broker], unclean: frozenset[int]) -> PartitionState:
+    """Who may have lost records steps back wherever somebody else has them all."""
+    suspects = unclean
+    leader = brokers.get(state.leader)
+    if leader is not None and leader.epoch == state.leader_broker_epoch:
+        # It has led since it came back: what it has is what there is.
+        suspects = unclean - {state.leader}
+    isr = tuple(b for b in state.isr if b not in suspects)
+    elr = tuple(b for b in state.elr if b not in suspects)
+    if isr:
+        return state._replace(isr=isr, elr=elr)
+    return state._replace(isr=elr, elr=()) if elr else state

@@ -1,0 +1,124 @@
+"""What brokers must be told of a change: the difference of two images, and each broker's part of it. Pure.
+
+The controller keeps, for each broker, the image that the broker has acknowledged. Whatever happened since is one
+difference, however many changes it sums up; a broker that was told nothing yet is told everything.
+Source: Kafka's `ControllerBrokerRequestBatch`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from odradek.metadata.image import ClusterImage, PartitionState, Topic
+
+
+class ToldPartition(NamedTuple):
+    """`is_new`: there was no such partition, or no replica of it here, as far as the broker knows."""
+
+    topic: Topic
+    partition: int
+    state: PartitionState
+    is_new: bool = False
+
+
+class StoppedReplica(NamedTuple):
+    """A replica whose data goes. `leader_epoch` is the one that ended it, or TOPIC_DELETED."""
+
+    topic: str
+    partition: int
+    leader_epoch: int
+
+
+class Notice(NamedTuple):
+    """For one broker, to be told in this order: what to delete, what to lead or follow, what to know."""
+
+    full: bool
+    stop: Sequence[StoppedReplica]
+    lead: Sequence[ToldPartition]
+    know: Sequence[ToldPartition]
+    deleted: Sequence[Topic]
+    brokers_changed: bool
+
+    def __bool__(self) -> bool:
+        return bool(self.full or self.stop or self.lead or self.know or self.deleted or self.brokers_changed)
+
+
+TOPIC_DELETED = -2
+
+
+class Difference(NamedTuple):
+    """What changed from one image to another; `changed` has the state before, or None of a new partition."""
+
+    changed: Sequence[tuple[Topic, int, PartitionState | None]]
+    deleted: Sequence[Topic]
+    brokers_changed: bool
+
+
+def difference(old: ClusterImage, new: ClusterImage) -> Difference:
+    """Costs a comparison for each topic, and one for each partition of topics that changed."""
+    brokers = old.brokers is not new.brokers and _addresses(old) != _addresses(new)
+    if old.topics is new.topics:
+        return Difference((), (), brokers)
+    deleted = [topic for name, topic in old.topics.items() if name not in new.topics or new.topics[name].id != topic.id]
+    return Difference(list(_changed(old, new)), deleted, brokers)
+
+
+def _addresses(image: ClusterImage) -> dict[int, object]:
+    return {i: (broker.epoch, broker.rack, broker.endpoints) for i, broker in image.brokers.items()}
+
+
+def _changed(old: ClusterImage, new: ClusterImage) -> Iterator[tuple[Topic, int, PartitionState | None]]:
+    for name, topic in new.topics.items():
+        known = old.topics.get(name)
+        if known is topic:
+            continue
+        before = known.partitions if known is not None and known.id == topic.id else ()
+        for index, state in enumerate(topic.partitions):
+            was = before[index] if index < len(before) else None
+            if was is not state and was != state:
+                yield topic, index, was
+
+
+def everything(image: ClusterImage, broker_id: int) -> Notice:
+    """For a broker that has just registered, and for all when a controller has just been elected."""
+    know = [
+        ToldPartition(topic, index, state)
+        for topic in image.topics.values()
+        for index, state in enumerate(topic.partitions)
+    ]
+    lead = [told for told in know if broker_id in told.state.replicas]
+    return Notice(True, (), lead, know, (), True)
+
+
+def notice(changes: Difference, broker_id: int) -> Notice:
+    """This broker's part of a difference."""
+    stop = [
+        StoppedReplica(topic.name, index, TOPIC_DELETED)
+        for topic in changes.deleted
+        for index, state in enumerate(topic.partitions)
+        if broker_id in state.replicas
+    ]
+    lead = []
+    know = []
+    for topic, index, before in changes.changed:
+        state = topic.partitions[index]
+        know.append(ToldPartition(topic, index, state))
+        held = before is not None and broker_id in before.replicas
+        if broker_id not in state.replicas:
+            if held:
+                stop.append(StoppedReplica(topic.name, index, state.leader_epoch))
+        elif before is None or not held or _is_role_changed(before, state):
+            lead.append(ToldPartition(topic, index, state, not held))
+    return Notice(False, stop, lead, know, changes.deleted, changes.brokers_changed)
+
+
+def _is_role_changed(before: PartitionState, after: PartitionState) -> bool:
+    """Whether a replica has something to do; that the ISR alone is another is only to be known."""
+    return (
+        before.leader != after.leader
+        or before.leader_epoch != after.leader_epoch
+        or before.replicas != after.replicas
+        or before.adding_replicas != after.adding_replicas
+        or before.removing_replicas != after.removing_replicas
+    )

@@ -1,0 +1,231 @@
+"""How the state of a partition goes on: one rule for every event, and the store's operations for many partitions at once.
+
+Whatever happens (a broker dies or comes back, followers fall behind, a move is asked for), the caller says what the
+partition shall become and `next_state` completes it: moves that are done end, eligible leader replicas are kept, a
+leader is chosen, epochs grow. Source: Kafka's `PartitionChangeBuilder` and `PartitionLeaderElectionAlgorithms`, KIP-966.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import Enum
+from typing import NamedTuple, Protocol, TypeVar
+
+from odradek.controller.outcome import Decision
+from odradek.metadata.image import NO_BROKER, NO_LEADER, Broker, ClusterImage, PartitionState, Topic
+from odradek.metadata.nodes import PartitionNode, TopicNode
+from odradek.ports.store import Create, Operation, Put
+
+T = TypeVar("T")
+
+NEVER_LED = -1
+"""The leader epoch of a partition whose state was never written."""
+
+
+class Election(Enum):
+    """Whom a partition may be led by. ONLINE: who is in the ISR, else who is eligible, the present leader first."""
+
+    ONLINE = 0
+    PREFERRED = 1
+    UNCLEAN = 2
+
+
+class Defaults(Protocol):
+    """What holds for topics that have not set it."""
+
+    def number(self, name: str) -> int: ...
+
+    def flag(self, name: str) -> bool: ...
+
+
+class Rules(NamedTuple):
+    """What a change of a partition depends on besides its state.
+
+    `unclean` are brokers that may have lost records: none of them becomes an eligible leader replica by leaving the ISR.
+    """
+
+    brokers: Mapping[int, Broker]
+    controller_epoch: int
+    min_in_sync: int
+    election: Election = Election.ONLINE
+    unclean: frozenset[int] = frozenset()
+
+
+def min_in_sync(topic: Topic, defaults: Defaults) -> int:
+    text = topic.configs.get("min.insync.replicas")
+    return defaults.number("min.insync.replicas") if text is None else int(text)
+
+
+def may_elect_unclean(topic: Topic, defaults: Defaults) -> bool:
+    text = topic.configs.get("unclean.leader.election.enable")
+    return defaults.flag("unclean.leader.election.enable") if text is None else text.lower() == "true"
+
+
+def rules_of(image: ClusterImage, topic: Topic, defaults: Defaults) -> Rules:
+    """For events that nobody asked for: an unclean leader only where the topic allows it."""
+    election = Election.UNCLEAN if may_elect_unclean(topic, defaults) else Election.ONLINE
+    return Rules(image.brokers, image.controller_epoch, min_in_sync(topic, defaults), election)
+
+
+def is_alive(state: PartitionState, broker_id: int, brokers: Mapping[int, Broker]) -> bool:
+    """Whether the replica can lead and follow: its broker is there, does not leave, and has the directory."""
+    broker = brokers.get(broker_id)
+    return broker is not None and not broker.fenced and broker_id not in state.offline_replicas
+
+
+def is_settled(state: PartitionState) -> bool:
+    """A sole replica leads whenever its broker is there, in one and the same epoch: nobody can diverge from it."""
+    return len(state.replicas) == 1 and state.leader == state.replicas[0]
+
+
+def has_bounced(state: PartitionState, brokers: Mapping[int, Broker]) -> bool:
+    """Whether the leader's broker has registered anew since the leader was elected."""
+    leader = brokers.get(state.leader)
+    return leader is not None and leader.epoch != state.leader_broker_epoch
+
+
+def next_state(before: PartitionState, wanted: PartitionState, rules: Rules) -> PartitionState:
+    """The state to be written; `before` itself when nothing changes.
+
+    Of `wanted` count replicas, adding, removing, isr and elr. At least one member of its ISR must be among its replicas.
+    """
+    brokers = rules.brokers
+    isr = tuple(b for b in wanted.isr if b in wanted.replicas)
+    # Where nobody in sync is left, those who were are the ones to wait for.
+    isr = tuple(b for b in isr if is_alive(wanted, b, brokers)) or isr
+    state = _without_finished_move(wanted._replace(isr=isr))
+    state = _with_eligible(before, state, rules)
+    alone = is_settled(before)
+    bounced = not alone and has_bounced(before, brokers)
+    leader = before.leader if alone and is_settled(state) else _leader(before, state, rules, bounced=bounced)
+    if before.leader_epoch == NEVER_LED and leader == NO_LEADER:
+        return before
+    state = _led_by(state, leader)
+    renewed = bounced and leader == before.leader
+    if not renewed and leader == before.leader and _same_members(before, state):
+        return before
+    new_epoch = renewed or leader != before.leader or not set(before.replicas) <= set(state.replicas)
+    # A sole replica's registration is not followed: what it is now counts when it gets company.
+    elected_in = brokers[leader].epoch if (new_epoch or alone) and leader in brokers else before.leader_broker_epoch
+    return state._replace(
+        leader=leader,
+        leader_epoch=before.leader_epoch + 1 if new_epoch else before.leader_epoch,
+        partition_epoch=before.partition_epoch if before.leader_epoch == NEVER_LED else before.partition_epoch + 1,
+        controller_epoch=rules.controller_epoch,
+        leader_broker_epoch=NO_BROKER if leader == NO_LEADER else elected_in,
+    )
+
+
+def _same_members(before: PartitionState, after: PartitionState) -> bool:
+    return (
+        after.isr == before.isr
+        and after.replicas == before.replicas
+        and after.elr == before.elr
+        and after.adding_replicas == before.adding_replicas
+        and after.removing_replicas == before.removing_replicas
+    )
+
+
+def _without_finished_move(state: PartitionState) -> PartitionState:
+    if not state.adding_replicas and not state.removing_replicas:
+        return state
+    if not set(state.adding_replicas) <= set(state.isr):
+        return state
+    staying = tuple(b for b in state.isr if b not in state.removing_replicas)
+    if not staying:
+        return state
+    replicas = tuple(b for b in state.replicas if b not in state.removing_replicas)
+    return state._replace(replicas=replicas, isr=staying, adding_replicas=(), removing_replicas=())
+
+
+def _with_eligible(before: PartitionState, state: PartitionState, rules: Rules) -> PartitionState:
+    """Who leaves an ISR that is below the minimum has every committed record: nothing is committed meanwhile."""
+    if len(state.isr) >= min(rules.min_in_sync, len(state.replicas)):
+        return state._replace(elr=())
+    candidates = {*state.elr, *before.isr}.difference(state.isr, rules.unclean)
+    return state._replace(elr=tuple(b for b in state.replicas if b in candidates))
+
+
+def _leader(before: PartitionState, state: PartitionState, rules: Rules, *, bounced: bool) -> int:
+    brokers, present = rules.brokers, before.leader
+    in_sync = [b for b in state.replicas if b in state.isr and is_alive(state, b, brokers)]
+    if rules.election is Election.PREFERRED and state.replicas[0] in in_sync:
+        return state.replicas[0]
+    if present in in_sync and not bounced:
+        return present
+    if in_sync:
+        # Whoever stayed is ahead of the one that has just come back.
+        return next((b for b in in_sync if b != present), present)
+    for broker in state.elr:
+        if is_alive(state, broker, brokers):
+            return broker
+    if present in state.isr and present in brokers and not bounced and present not in state.offline_replicas:
+        # It is shutting down, and leads until it is gone: nobody else has all records.
+        return present
+    if rules.election is Election.UNCLEAN:
+        for broker in state.replicas:
+            if is_alive(state, broker, brokers):
+                return broker
+    return NO_LEADER
+
+
+def _led_by(state: PartitionState, leader: int) -> PartitionState:
+    """ISR and eligible replicas under this leader."""
+    if leader == NO_LEADER or leader in state.isr:
+        return state
+    if leader in state.elr:
+        # The ISR that it takes the place of was below the minimum, too: its members are as complete.
+        rest = {*state.elr, *state.isr} - {leader}
+        return state._replace(isr=(leader,), elr=tuple(b for b in state.replicas if b in rest))
+    return state._replace(isr=(leader,), elr=())
+
+
+class PartitionChanges:
+    """Gathers new states of partitions of one image, and makes the decision of them."""
+
+    __slots__ = ("_changed", "_image", "_moved", "_operations")
+
+    def __init__(self, image: ClusterImage) -> None:
+        self._image = image
+        self._changed: dict[str, list[PartitionState]] = {}
+        self._moved: dict[str, None] = {}
+        self._operations: list[Operation] = []
+
+    def state(self, topic: str, index: int) -> PartitionState | None:
+        """With the changes so far; None when there is no such partition."""
+        changed = self._changed.get(topic)
+        if changed is None:
+            return self._image.partition(topic, index)
+        return changed[index] if 0 <= index < len(changed) else None
+
+    def put(self, topic: Topic, index: int, before: PartitionState, after: PartitionState) -> None:
+        """Nothing happens when both are the same."""
+        if after is before:
+            return
+        states = self._changed.get(topic.name)
+        if states is None:
+            states = self._changed[topic.name] = list(topic.partitions)
+        states[index] = after
+        path = PartitionNode.path(topic.name, index)
+        if before.leader_epoch == NEVER_LED:
+            self._operations.append(Create(path, PartitionNode.encode(after)))
+        elif after.partition_epoch != before.partition_epoch:
+            self._operations.append(Put(path, PartitionNode.encode(after), before.partition_epoch))
+        if (after.replicas, after.adding_replicas, after.removing_replicas) != (
+            before.replicas, before.adding_replicas, before.removing_replicas,
+        ):  # fmt: skip
+            self._moved[topic.name] = None
+
+    def decision(self, replies: Sequence[T]) -> Decision[T]:
+        """Assignments come first: a state that its assignment has outrun is put right at the next look at it."""
+        if not self._changed:
+            return Decision((), self._image, replies)
+        image = self._image.with_topics(
+            self._image.topics[name]._replace(partitions=tuple(states)) for name, states in self._changed.items()
+        )
+        moved: list[Operation] = [
+            Put(TopicNode.path(name), TopicNode.encode(image.topics[name].id, image.topics[name].partitions))
+            for name in self._moved
+        ]
+        operations = [*moved, *self._operations]
+        return Decision(operations, image, replies, range(1, len(operations)))
