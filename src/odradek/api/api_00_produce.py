@@ -1,6 +1,6 @@
 """Produce: append record batches, answer at once or when all in-sync replicas have them.
 
-Version notes: 3 transactional id and batches of format 2; 5 log start offset; 8 errors of single records (KIP-467); 9
+Version notes: 3 transactional id, batches of format 2; 5 log start offset; 7 zstd; 8 errors of single records (KIP-467); 9
 flexible; 10 current leader in the answer (KIP-951); 12 transactions version 2 (KIP-890); 13 topic ids. Versions 0-2 are
 listed by ApiVersions for old librdkafka's sake (KAFKA-18659) and refused.
 """
@@ -12,7 +12,7 @@ from collections.abc import Awaitable
 
 from odradek.api.context import ANONYMOUS, RequestContext
 from odradek.api.registry import api
-from odradek.api.transactional_produce import is_transactional, keep, refusals
+from odradek.api.transactional_produce import ZSTD, codec_of, is_transactional, keep, refusals
 from odradek.log.append import RejectedRecords
 from odradek.log.partition_log import AppendResult
 from odradek.metadata.image import INTERNAL_TOPICS
@@ -24,6 +24,7 @@ from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.produce import ProducedPartition, ProduceRequest, TopicKey, decode_request, encode_response
 
 ALL = -1
+_FIRST_WITH_ZSTD = 7
 _ADMIN_CLIENT = "__admin_client"
 """The client id for which Kafka lets records into the topics that its coordinators live in."""
 _VALID_ACKS = (ALL, 0, 1)
@@ -81,7 +82,11 @@ def _produce(
             try:
                 partition = require(topic, index)
                 if records is None:
-                    raise KafkaError(ErrorCode.CORRUPT_MESSAGE)
+                    raise KafkaError(ErrorCode.INVALID_RECORD, "there is no record batch")
+                if context.version < _FIRST_WITH_ZSTD and codec_of(records) == ZSTD:
+                    raise KafkaError(
+                        ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"Produce {context.version} may not carry zstd"
+                    )
                 if partition.topic in INTERNAL_TOPICS and context.client_id != _ADMIN_CLIENT:
                     raise KafkaError(
                         ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot append to internal topic {partition.topic}"

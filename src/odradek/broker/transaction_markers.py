@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Protocol
 
 from odradek.broker.coordinator_shard import ShardClock
 from odradek.log.partition_log import Origin
-from odradek.metadata.image import GROUP_METADATA_TOPIC
+from odradek.metadata.image import GROUP_METADATA_TOPIC, NO_LEADER
 from odradek.records.control import encode_end_transaction
 from odradek.replication.partition import Partition
 from odradek.transactions.events import Markers
-from odradek.transactions.records import TV_2
+from odradek.transactions.records import TV_2, TopicPartition
 from odradek.transactions.service import PartitionMarker
 from odradek.wire.errors import ErrorCode, KafkaError
 
@@ -24,6 +24,12 @@ log = logging.getLogger("odradek.transactions")
 
 _RETRY_SECONDS = 0.1
 _ENDED_ELSEWHERE = (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED)
+
+
+LEADER_HERE = -2
+
+SendElsewhere = Callable[[int, PartitionMarker, Callable[[ErrorCode], None]], None]
+"""Send a marker to the broker that leads its partition; the callback hears NONE once it is committed."""
 
 
 class TransactionListener(Protocol):
@@ -112,7 +118,7 @@ def _settle(partition: Partition, offset: int, settled: Callable[[bool], None]) 
 class _Delivery:
     """The markers of one transaction on their way."""
 
-    __slots__ = ("coordinator_epoch", "done", "left", "markers", "wanted")
+    __slots__ = ("coordinator_epoch", "done", "markers", "pending", "wanted")
 
     def __init__(
         self, markers: Markers, coordinator_epoch: int, wanted: Callable[[], bool], done: Callable[[], None]
@@ -121,27 +127,33 @@ class _Delivery:
         self.coordinator_epoch = coordinator_epoch
         self.wanted = wanted
         self.done = done
-        self.left = len(markers.partitions)
+        self.pending = set(markers.partitions)
 
 
-class LocalMarkers:
-    """A `MarkerSender` for a cluster of one broker."""
+class RoutedMarkers:
+    """A `MarkerSender`: markers go to the leader of their partition, which may be this broker or another one."""
 
-    __slots__ = ("_exists", "_loop", "_writer")
+    __slots__ = ("_deliveries", "_elsewhere", "_leader_of", "_loop", "_writer")
 
     def __init__(
-        self, writer: MarkerWriter, exists: Callable[[str, int], bool], loop: asyncio.AbstractEventLoop
+        self,
+        writer: MarkerWriter,
+        leader_of: Callable[[str, int], int | None],
+        elsewhere: SendElsewhere,
+        loop: asyncio.AbstractEventLoop,
     ) -> None:
-        """`exists` says whether the cluster has a partition."""
+        """`leader_of` a partition: LEADER_HERE, another broker's id, NO_LEADER, or None for one that does not exist."""
+        self._deliveries: dict[str, _Delivery] = {}
         self._writer = writer
-        self._exists = exists
+        self._leader_of = leader_of
+        self._elsewhere = elsewhere
         self._loop = loop
 
     def send(
         self, markers: Markers, coordinator_epoch: int, wanted: Callable[[], bool], done: Callable[[], None]
     ) -> None:
         """See `MarkerSender`."""
-        delivery = _Delivery(markers, coordinator_epoch, wanted, done)
+        delivery = self._deliveries[markers.transactional_id] = _Delivery(markers, coordinator_epoch, wanted, done)
         for topic, index in sorted(markers.partitions):
             self._write(delivery, topic, index)
 
@@ -158,19 +170,39 @@ class LocalMarkers:
             delivery.coordinator_epoch,
             markers.transaction_version,
         )
-        try:
-            self._writer.write(marker, lambda committed: self._settled(delivery, topic, index, committed))
-        except KafkaError as error:
-            if error.code in _ENDED_ELSEWHERE:
-                log.warning("%s-%d takes no marker for %s: %s", topic, index, markers.transactional_id, error)
-                return
-            log.debug("%s-%d has no marker for %s yet: %s", topic, index, markers.transactional_id, error)
+        leader = self._leader_of(topic, index)
+        if leader is None or leader == NO_LEADER:
             self._settled(delivery, topic, index, False)
+        elif leader != LEADER_HERE:
+            self._elsewhere(leader, marker, lambda code: self._answered(delivery, topic, index, code))
+        else:
+            try:
+                self._writer.write(marker, lambda committed: self._settled(delivery, topic, index, committed))
+            except KafkaError as error:
+                self._answered(delivery, topic, index, error.code)
+
+    def _answered(self, delivery: _Delivery, topic: str, index: int, code: ErrorCode) -> None:
+        transactional_id = delivery.markers.transactional_id
+        if code in _ENDED_ELSEWHERE:
+            log.warning("%s-%d takes no marker for %s: %s", topic, index, transactional_id, code.name)
+            return
+        if code is not ErrorCode.NONE:
+            log.debug("%s-%d has no marker for %s yet: %s", topic, index, transactional_id, code.name)
+        self._settled(delivery, topic, index, code is ErrorCode.NONE)
 
     def _settled(self, delivery: _Delivery, topic: str, index: int, committed: bool) -> None:
-        if not committed and self._exists(topic, index):
+        if not committed and self._leader_of(topic, index) is not None:
             self._loop.call_later(_RETRY_SECONDS, self._write, delivery, topic, index)
             return
-        delivery.left -= 1
-        if not delivery.left and delivery.wanted():
-            delivery.done()
+        delivery.pending.discard((topic, index))
+        if not delivery.pending:
+            transactional_id = delivery.markers.transactional_id
+            if self._deliveries.get(transactional_id) is delivery:
+                del self._deliveries[transactional_id]
+            if delivery.wanted():
+                delivery.done()
+
+    def pending(self, transactional_id: str) -> frozenset[TopicPartition] | None:
+        """See `MarkerSender`."""
+        delivery = self._deliveries.get(transactional_id)
+        return None if delivery is None else frozenset(delivery.pending)

@@ -7,12 +7,15 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from odradek.broker.coordinator_shard import ShardClock
+from odradek.broker.marker_channels import MarkerChannels
+from odradek.broker.peers import Peers
 from odradek.broker.producer_ids import ProducerIds
-from odradek.broker.transaction_markers import LocalMarkers, MarkerWriter, TransactionListener
+from odradek.broker.remote_verification import ask_coordinator
+from odradek.broker.transaction_markers import LEADER_HERE, MarkerWriter, RoutedMarkers, TransactionListener
 from odradek.broker.transaction_shard import Decide, TransactionShard
 from odradek.groups.placement import partition_for_group
 from odradek.metadata.features import TRANSACTION_VERSION, level_in_force
-from odradek.metadata.image import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, ClusterImage
+from odradek.metadata.image import GROUP_METADATA_TOPIC, NO_LEADER, TRANSACTION_STATE_TOPIC, ClusterImage
 from odradek.replication.partition import Partition
 from odradek.transactions.connections import NewestConnections, StaleConnection
 from odradek.transactions.coordinator import TransactionCoordinator, states_of
@@ -47,6 +50,7 @@ _ADDING_PRODUCE_VERSION = 12
 _ABORTABLE_PRODUCE_VERSION = 11
 _ADDING_COMMIT_VERSION = 5
 _ABORTABLE_COMMIT_VERSION = 4
+_CONCURRENT_RETRY_SECONDS = 0.02
 _COORDINATION_FAILURES = (
     ErrorCode.NETWORK_EXCEPTION,
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
@@ -82,6 +86,8 @@ class TransactionRuntime:
         "_image",
         "_loop",
         "_markers",
+        "_node_id",
+        "_peers",
         "_settings",
         "_shards",
         "_writer",
@@ -91,28 +97,35 @@ class TransactionRuntime:
         self,
         config: Configuration,
         clock: ShardClock,
-        loop: asyncio.AbstractEventLoop,
         image: Callable[[], ClusterImage],
         controller: ControllerService,
         partitions: PartitionLookup,
         groups: TransactionListener,
+        peers: Peers,
     ) -> None:
         self._config = config
+        loop = asyncio.get_running_loop()
+        self._node_id = peers.node_id
+        self._peers = peers
         self._settings = transaction_settings(config, self._transaction_version)
         self._clock = clock
         self._loop = loop
         self._image = image
         self._ids = ProducerIds(controller.next_producer_id_block, loop)
         self._writer = MarkerWriter(partitions, groups, clock, loop)
-        self._markers = LocalMarkers(self._writer, self._exists, loop)
+        channels = MarkerChannels(peers, loop, config.number("request.timeout.ms"))
+        self._markers = RoutedMarkers(self._writer, self._leader_of, channels.send, loop)
         self._shards: dict[int, TransactionShard] = {}
         self._commits = NewestConnections(_REMEMBERED_COMMITTERS)
 
     def _transaction_version(self) -> int:
         return level_in_force(self._image(), TRANSACTION_VERSION)
 
-    def _exists(self, topic: str, index: int) -> bool:
-        return self._image().partition(topic, index) is not None
+    def _leader_of(self, topic: str, index: int) -> int | None:
+        state = self._image().partition(topic, index)
+        if state is None:
+            return None
+        return LEADER_HERE if state.leader == self._node_id else state.leader
 
     # --- what the broker says ---
 
@@ -247,6 +260,9 @@ class TransactionRuntime:
             frozenset(wanted.partitions),
             TV_2 if adds else TV_0,
         )
+        coordinator = self._coordinator_of(wanted.transactional_id)
+        if coordinator not in (LEADER_HERE, NO_LEADER):
+            return self._verify_elsewhere(coordinator, request, adds=adds, abortable=abortable)
         try:
             if not adds:
                 return _told(self.verify_partitions(request), adds=adds, abortable=abortable)
@@ -256,6 +272,27 @@ class TransactionRuntime:
         except KafkaError as error:
             return _told(dict.fromkeys(request.partitions, error.code), adds=adds, abortable=abortable)
         return self._when_added(request, answer)
+
+    def _coordinator_of(self, transactional_id: str) -> int:
+        count = self._partition_count(TRANSACTION_STATE_TOPIC)
+        if not count:
+            return NO_LEADER
+        found = self._leader_of(TRANSACTION_STATE_TOPIC, partition_for_group(transactional_id, count))
+        return NO_LEADER if found is None else found
+
+    async def _verify_elsewhere(
+        self, coordinator: int, request: AddPartitions, *, adds: bool, abortable: bool
+    ) -> Refusals:
+        """Until the transaction before it is complete the client would only have to try again."""
+        deadline = self._loop.time() + self._settings.append_timeout_ms / 1000
+        while True:
+            refused = await ask_coordinator(
+                self._peers, coordinator, request, verify_only=not adds, timeout_ms=self._settings.append_timeout_ms
+            )
+            waits = adds and ErrorCode.CONCURRENT_TRANSACTIONS in refused.values()
+            if not waits or self._loop.time() > deadline:
+                return _told(refused, adds=adds, abortable=abortable)
+            await asyncio.sleep(_CONCURRENT_RETRY_SECONDS)
 
     async def _when_added(self, request: AddPartitions, answer: asyncio.Future[ErrorCode]) -> Refusals:
         """Until the transaction before it is complete the client would only have to try again."""
@@ -296,7 +333,7 @@ class TransactionRuntime:
     def describe(self, transactional_id: str) -> TransactionDescription:
         if not transactional_id:
             raise KafkaError(ErrorCode.INVALID_REQUEST)
-        return self._shard(transactional_id).check().describe(transactional_id)
+        return self._shard(transactional_id).describe(transactional_id)
 
     def list_transactions(self, wanted: ListFilter) -> Listings:
         states, unknown = states_of(wanted.states)

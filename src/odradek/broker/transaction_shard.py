@@ -20,7 +20,7 @@ from odradek.records.record import Record
 from odradek.replication.partition import Partition
 from odradek.transactions.connections import NewestConnections
 from odradek.transactions.coordinator import TransactionCoordinator
-from odradek.transactions.events import Markers, Outcome, append_failure
+from odradek.transactions.events import Markers, Outcome, TransactionDescription, append_failure
 from odradek.transactions.markers import MarkerSender
 from odradek.transactions.records import TransactionRecord, decode_record, encode_record
 from odradek.transactions.settings import TransactionSettings
@@ -105,6 +105,15 @@ class TransactionShard:
         """Whether the id has neither an open transaction nor one that is being ended."""
         found = self.coordinator.transactions.get(transactional_id)
         return found is not None and found.state in SETTLED
+
+    def describe(self, transactional_id: str) -> TransactionDescription:
+        """Of a transaction that is being ended the partitions whose marker is still to be written, as in Kafka."""
+        found = self.check().describe(transactional_id)
+        transaction = self.coordinator.transactions.get(transactional_id)
+        if transaction is None or transaction.state not in PREPARED:
+            return found
+        pending = self._markers.pending(transactional_id)
+        return found if pending is None else found._replace(partitions=found.partitions & pending)
 
     def completion(self, transactional_id: str) -> asyncio.Future[None]:
         """Done when the transaction that is being ended, if one is, is complete, or the shard is gone."""

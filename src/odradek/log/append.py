@@ -7,12 +7,14 @@ alone. Everything that looks at records, or changes more than the header, is `pr
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import NamedTuple, NoReturn
+from typing import Final, NamedTuple, NoReturn
 
 from odradek.log.config import LONG_MAX, VALIDATE_RECORDS, LogConfig
 from odradek.records.batch import (
     COMPRESSION_MASK,
     CONTROL_BIT,
+    LOG_OVERHEAD,
+    MAGIC,
     NO_TIMESTAMP,
     TIMESTAMP_TYPE_BIT,
     BatchHeader,
@@ -57,11 +59,36 @@ class Prepared(NamedTuple):
     log_append_time_ms: int
 
 
-def refused(error: CorruptRecords) -> NoReturn:
-    """Raise the KafkaError for what `records` found."""
-    if isinstance(error, UnsupportedMagic):
+_NAMELESS: Final = 17
+"""Bytes up to and with the magic: of fewer, Kafka says that there is no batch."""
+_LEAST_LENGTH: Final = 14
+"""What Kafka takes for the least length of a batch of any format (LegacyRecord.RECORD_OVERHEAD_V0)."""
+
+
+def _names_no_batch(batches: memoryview) -> bool:
+    """Whether what a client sent does not begin with a whole batch, or with one of format 0 or 1.
+
+    For Kafka that is an invalid request, anything else that is wrong a corrupt batch: ProduceRequest.validateRecords,
+    ByteBufferLogInputStream.
+    """
+    if len(batches) < LOG_OVERHEAD:
+        return True
+    length = int.from_bytes(batches[8:LOG_OVERHEAD], "big", signed=True)
+    if length < _LEAST_LENGTH:
+        return False
+    if len(batches) < _NAMELESS:
+        return True
+    magic = batches[_NAMELESS - 1]
+    return magic < MAGIC or (magic == MAGIC and LOG_OVERHEAD + length > len(batches))
+
+
+def refused(error: CorruptRecords, batches: memoryview | None = None) -> NoReturn:
+    """Raise the KafkaError for what `records` found; `batches` are given if a client sent them."""
+    if batches is not None and isinstance(error, UnsupportedMagic):
+        code = ErrorCode.INVALID_RECORD if _names_no_batch(batches) else ErrorCode.CORRUPT_MESSAGE
+    elif isinstance(error, UnsupportedMagic):
         code = ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT
-    elif isinstance(error, InvalidRecords):
+    elif isinstance(error, InvalidRecords) or (batches is not None and _names_no_batch(batches)):
         code = ErrorCode.INVALID_RECORD
     else:
         code = ErrorCode.CORRUPT_MESSAGE
@@ -95,7 +122,7 @@ def prepare(batches: memoryview, config: LogConfig, now_ms: int, origin: Origin)
     CLIENT gives exactly one batch, as Kafka demands of magic 2. Raises KafkaError.
     """
     try:
-        placed = list(split_batches(batches, allow_partial_tail=origin is Origin.REPLICATION))
+        placed = list(split_batches(batches, allow_partial_tail=origin is not Origin.COORDINATOR))
         if not placed:
             raise InvalidRecords("no record batch")
         if origin is Origin.CLIENT and len(placed) > 1:
@@ -111,7 +138,7 @@ def prepare(batches: memoryview, config: LogConfig, now_ms: int, origin: Origin)
             return Prepared(batches, placed, NO_TIMESTAMP)
         return _bring_to_topic(batches, placed, config, now_ms, from_client)
     except CorruptRecords as error:
-        refused(error)
+        refused(error, batches if origin is Origin.CLIENT else None)
 
 
 def _bring_to_topic(

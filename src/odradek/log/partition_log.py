@@ -226,7 +226,7 @@ class PartitionLog:
         try:
             header = check_batch(batches, 0, from_client=origin is Origin.CLIENT)
         except CorruptRecords as error:
-            refused(error)
+            refused(error, batches if origin is Origin.CLIENT else None)
         attributes = header[5]
         if (
             header[1] + LOG_OVERHEAD != size

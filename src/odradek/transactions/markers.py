@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from odradek.transactions.events import Markers
+from odradek.transactions.records import TopicPartition
 
 
 class MarkerSender(Protocol):
@@ -17,4 +18,8 @@ class MarkerSender(Protocol):
         A partition that does not exist any more has it. `done` is not called when a partition has seen a newer epoch of
         the producer or of the coordinator: then somebody else ends this transaction.
         """
+        ...
+
+    def pending(self, transactional_id: str) -> frozenset[TopicPartition] | None:
+        """The partitions that do not have the marker of the transaction that is being ended yet; None before `send`."""
         ...

@@ -430,6 +430,25 @@ async def test_a_partition_that_leaves_takes_its_waiting_markers_along(tmp_path:
 
 
 @running
+async def test_while_it_is_ended_a_transaction_shows_the_partitions_without_a_marker(tmp_path: Path) -> None:
+    broker = TransactionBroker(tmp_path).start()
+    producer = await broker.producer()
+    await broker.add(producer, (TOPIC, 0), (TOPIC, 1))
+    slow = broker.partitions[TOPIC, 1]
+    broker.set_followers(slow, 2)
+    ending = broker.end(producer)
+    assert broker.runtime.describe("tx").partitions == {(TOPIC, 0), (TOPIC, 1)}, "no marker is on its way yet"
+    assert (await ending).error is E.NONE
+    await turn()
+    assert broker.shown() == "PrepareCommit"
+    assert broker.runtime.describe("tx").partitions == {(TOPIC, 1)}
+    broker.commit_all(slow)
+    assert broker.shown() == "CompleteCommit"
+    assert broker.runtime.describe("tx").partitions == frozenset()
+    broker.stop()
+
+
+@running
 async def test_offsets_can_be_added_before_their_topic_exists(tmp_path: Path) -> None:
     broker = TransactionBroker(tmp_path, {"offsets.topic.num.partitions": "1"}).start()
     producer = await broker.producer()

@@ -44,20 +44,34 @@ def test_refusals(tmp_path: Path) -> None:
     flipped = batch()
     flipped[-1] ^= 1
     assert refusal(log, flipped) == ErrorCode.CORRUPT_MESSAGE
-    assert refusal(log, batch()[:-1]) == ErrorCode.CORRUPT_MESSAGE
-    assert refusal(log, memoryview(bytearray())) == ErrorCode.CORRUPT_MESSAGE
+    assert refusal(log, batch()[:-1]) == ErrorCode.INVALID_RECORD
+    assert refusal(log, memoryview(bytearray())) == ErrorCode.INVALID_RECORD
     assert refusal(log, batch(value=b"x" * 1000)) == ErrorCode.MESSAGE_TOO_LARGE
     assert refusal(log, batch(base_offset=5)) == ErrorCode.INVALID_RECORD
     assert refusal(log, memoryview(bytearray(batch()) + bytearray(batch()))) == ErrorCode.INVALID_RECORD
     assert refusal(log, marker(1, commit=True)) == ErrorCode.INVALID_RECORD
     assert refusal(log, batch(timestamps=[NOW + 3_600_001])) == ErrorCode.INVALID_TIMESTAMP
     assert refusal(log, batch(timestamps=[NOW, NOW + 3_600_001, NOW])) == ErrorCode.INVALID_TIMESTAMP
-    magic_one = bytearray(batch())
-    magic_one[16] = 1
-    assert refusal(log, memoryview(magic_one)) == ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT
+    for magic, code in ((0, ErrorCode.INVALID_RECORD), (1, ErrorCode.INVALID_RECORD), (3, ErrorCode.CORRUPT_MESSAGE)):
+        other_format = bytearray(batch())
+        other_format[16] = magic
+        assert refusal(log, memoryview(other_format)) == code
+    short = bytearray(batch())
+    short[8:12] = (13).to_bytes(4, "big")
+    assert refusal(log, memoryview(short)) == ErrorCode.CORRUPT_MESSAGE, "less than a batch of any format"
+    assert refusal(log, memoryview(short)[:11]) == ErrorCode.INVALID_RECORD, "no length: no batch"
+    assert refusal(log, batch()[:16]) == ErrorCode.INVALID_RECORD, "no magic: no batch"
     put(log, batch(timestamps=[NOW + 3_600_000]))
     put(log, batch(timestamps=[0]))
     put(log, batch(timestamps=[-1]))
+
+
+def test_the_beginning_of_another_batch_is_cut_off_as_in_kafka(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    whole = batch(2)
+    put(log, memoryview(bytearray(whole) + bytearray(batch()[:30])))
+    assert log.end_offset == 2
+    assert log.size_bytes == len(whole)
 
 
 def test_timestamps_before_the_limit_are_found_in_single_records(tmp_path: Path) -> None:
