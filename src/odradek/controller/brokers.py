@@ -81,7 +81,8 @@ def leaders_sought(image: ClusterImage, defaults: Defaults) -> Decision[ReplicaR
 def shutting_down(image: ClusterImage, broker_id: int, broker_epoch: int, defaults: Defaults) -> Decision[ReplicaRef]:
     """Move leadership away from a broker that wants to stop; replies name the partitions that it still leads.
 
-    Raises KafkaError BROKER_ID_NOT_REGISTERED or STALE_BROKER_EPOCH. Sole replicas stay where they are and are not named.
+    Sole replicas stay where they are and are not named. Raises
+    KafkaError BROKER_ID_NOT_REGISTERED or STALE_BROKER_EPOCH.
     """
     broker = image.brokers.get(broker_id)
     if broker is None:

@@ -12,7 +12,7 @@ MAX_ELECTIONS_AT_ONCE = 1000
 
 
 def imbalanced_partitions(image: ClusterImage, percentage: int) -> list[tuple[str, int]]:
-    """Partitions to elect the preferred replica of: those of brokers of which more than the percentage is led elsewhere.
+    """Where to elect the preferred replica: partitions of brokers of which more than the percentage is led elsewhere.
 
     At most MAX_ELECTIONS_AT_ONCE, so that clients are not all sent to new leaders in one moment.
     """

@@ -1,8 +1,8 @@
-"""How the state of a partition goes on: one rule for every event, and the store's operations for many partitions at once.
+"""How the state of a partition goes on: one rule for every event, and the operations that write many of them.
 
 Whatever happens (a broker dies or comes back, followers fall behind, a move is asked for), the caller says what the
 partition shall become and `next_state` completes it: moves that are done end, eligible leader replicas are kept, a
-leader is chosen, epochs grow. Source: Kafka's `PartitionChangeBuilder` and `PartitionLeaderElectionAlgorithms`, KIP-966.
+leader is chosen, epochs grow. Source: Kafka's `PartitionChangeBuilder`, `PartitionLeaderElectionAlgorithms`, KIP-966.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Defaults(Protocol):
 class Rules(NamedTuple):
     """What a change of a partition depends on besides its state.
 
-    `unclean` are brokers that may have lost records: none of them becomes an eligible leader replica by leaving the ISR.
+    `unclean` are brokers that may have lost records: none of them becomes eligible by leaving the ISR.
     """
 
     brokers: Mapping[int, Broker]
@@ -87,7 +87,7 @@ def has_bounced(state: PartitionState, brokers: Mapping[int, Broker]) -> bool:
 def next_state(before: PartitionState, wanted: PartitionState, rules: Rules) -> PartitionState:
     """The state to be written; `before` itself when nothing changes.
 
-    Of `wanted` count replicas, adding, removing, isr and elr. At least one member of its ISR must be among its replicas.
+    Of `wanted` count replicas, adding, removing, isr and elr. A member of its ISR must be among its replicas.
     """
     brokers = rules.brokers
     isr = tuple(b for b in wanted.isr if b in wanted.replicas)

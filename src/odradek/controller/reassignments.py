@@ -1,7 +1,7 @@
 """Moving partitions to other brokers (KIP-455): what is asked for, what is under way. Pure decisions over the image.
 
-A move is recorded as replicas that are being added and removed; it ends in the change that brings the last added replica
-into the ISR (`partition_changes.next_state`). Those that merely change their order are done at once.
+A move is recorded as replicas that are being added and removed; it ends in the change that brings the last added
+replica into the ISR (`partition_changes.next_state`). Those that merely change their order are done at once.
 Source: Kafka's `ReplicationControlManager.alterPartitionReassignments`, messages included.
 """
 
