@@ -20,6 +20,7 @@ from odradek.broker.group_runtime import GroupRuntime, group_settings
 from odradek.broker.log_directory_runtime import LogDirectoryRuntime
 from odradek.broker.loggers import BrokerLoggers
 from odradek.broker.partitions import Partitions
+from odradek.broker.peers import Peers
 from odradek.broker.server import Server
 from odradek.broker.transaction_runtime import TransactionRuntime
 from odradek.log.config import LogConfig
@@ -41,6 +42,7 @@ from odradek.ports.randomness import Random, SystemRandom
 from odradek.ports.store import MetadataStore, StoreError
 from odradek.quotas.client_quotas import ClientQuotas
 from odradek.replication.fetch_sessions import FetchSessions
+from odradek.replication.replica_sessions import ReplicaSessions
 from odradek.wire.errors import KafkaError
 
 log = logging.getLogger("odradek.broker")
@@ -96,6 +98,7 @@ class Broker:
         "_led",
         "_log_directories",
         "_partitions",
+        "_peers",
         "_ports",
         "_quotas",
         "_server",
@@ -163,6 +166,9 @@ class Broker:
     def _start_services(self) -> None:
         config, ports = self._config, self._ports
         loop = asyncio.get_running_loop()
+        self._peers = Peers(
+            ports.network, lambda: self._controller.image, config.inter_broker_listener_name, config.node_id
+        )
         self._groups = GroupRuntime(
             group_settings(config),
             self._offsets_partitions,
@@ -174,11 +180,11 @@ class Broker:
         self._transactions = TransactionRuntime(
             config,
             ShardClock(ports.clock),
-            loop,
             lambda: self._controller.image,
             self._controller,
             self._partitions,
             self._groups,
+            self._peers,
         )
         self._log_directories = LogDirectoryRuntime(
             config, self._partitions, self._directories, ports.disk, lambda: self._controller.image
@@ -196,6 +202,7 @@ class Broker:
             disk=ports.disk,
             partitions=self._partitions,
             fetch_sessions=FetchSessions(slots, ports.random),
+            replica_sessions=ReplicaSessions(ports.random, self._partitions.rules),
             controller=self._controller,
             groups=self._groups,
             transactions=self._transactions,
@@ -309,6 +316,7 @@ class Broker:
         await self._background.stop()
         await self._log_directories.stop()
         self._transactions.close()
+        self._peers.close()
         self._server.close()
         await self._directories.close(clean=True, high_watermarks=self._background.high_watermarks())
         try:

@@ -24,12 +24,13 @@ class Peers:
     `connect` gives one to the caller alone.
     """
 
-    __slots__ = ("_client_id", "_connections", "_image", "_listener", "_network", "_opening")
+    __slots__ = ("_client_id", "_connections", "_image", "_listener", "_network", "_opening", "node_id")
 
     def __init__(self, network: Network, image: Callable[[], ClusterImage], listener: str, node_id: int) -> None:
         self._network = network
         self._image = image
         self._listener = listener
+        self.node_id = node_id
         self._client_id = f"broker-{node_id}"
         self._connections: dict[int, tuple[int, Connection]] = {}
         self._opening: dict[int, asyncio.Task[Connection]] = {}

@@ -8,6 +8,7 @@ from typing import Any
 
 from odradek.broker.config import BrokerConfig
 from odradek.broker.coordinator_shard import ShardClock
+from odradek.broker.peers import Peers
 from odradek.broker.transaction_runtime import TransactionRuntime
 from odradek.log.config import LogConfig
 from odradek.log.environment import LogEnvironment
@@ -15,6 +16,7 @@ from odradek.log.partition_log import PartitionLog
 from odradek.metadata.image import ClusterImage, PartitionState, Topic
 from odradek.ports.clock import SystemClock
 from odradek.ports.disk import SystemDisk
+from odradek.ports.network import TcpNetwork
 from odradek.replication.partition import Partition
 from odradek.transactions.events import AddPartitions, EndTransaction, InitProducerId, ProducerResult
 from odradek.transactions.service import Verification
@@ -54,15 +56,14 @@ class TransactionBroker:
         self.image = ClusterImage().with_topics(
             Topic(name, name.encode().ljust(16, b"-"), (led,) * count) for name, count in counts.items()
         )
-        loop = asyncio.get_running_loop()
         self.runtime = TransactionRuntime(
             BrokerConfig(settings or {}),
             ShardClock(SystemClock()),
-            loop,
             lambda: self.image,
             self.ids,  # type: ignore[arg-type]
             self,  # type: ignore[arg-type]
             self,
+            Peers(TcpNetwork(), lambda: self.image, "PLAINTEXT", 1),
         )
 
     def _partition(self, topic: str, index: int) -> Partition:
