@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 
 from odradek.log.config import LogConfig
 from odradek.log.directories import LogDirectories
 from odradek.metadata.image import ClusterImage, Topic
+from odradek.replication.in_sync import ReplicaRules
 from odradek.replication.partition import Partition
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.produce import TopicKey
@@ -26,7 +27,7 @@ LogSettings = Callable[[Topic], LogConfig]
 class Partitions:
     """Topic and index -> `Partition`. An idle partition is nothing but its directory until somebody asks for it."""
 
-    __slots__ = ("_directories", "_image", "_local_id", "_open", "_settings", "_work")
+    __slots__ = ("_directories", "_image", "_local_id", "_open", "_settings", "_work", "rules")
 
     def __init__(self, local_id: int, directories: LogDirectories, settings: LogSettings) -> None:
         self._local_id = local_id
@@ -35,6 +36,8 @@ class Partitions:
         self._image = ClusterImage()
         self._open: dict[tuple[str, int], Partition] = {}
         self._work: deque[Callable[[], None]] = deque()
+        self.rules = ReplicaRules()
+        """What every partition here is told about replication."""
 
     def find(self, topic: str, index: int) -> Partition | None:
         """The local replica; None when there is none here. Raises KafkaError KAFKA_STORAGE_ERROR."""
@@ -66,7 +69,8 @@ class Partitions:
             return None
         topic = self._image.topics[name]
         opened = self._directories.open(name, index, topic.id, self._settings(topic))
-        partition = Partition(name, topic.id, index, self._local_id, opened)
+        partition = Partition(name, topic.id, index, self._local_id, opened, self.rules)
+        partition.restore_high_watermark(self._directories.high_watermark(name, index) or 0)
         partition.apply_state(state)
         self._open[name, index] = partition
         return partition
@@ -96,7 +100,7 @@ class Partitions:
                 self._work.append(partial(self._create_directory, topic, index))
 
     def _create_directory(self, topic: Topic, index: int) -> None:
-        if self._is_current(topic):
+        if self._is_current(topic) and self._local_id in self._image.topics[topic.name].partitions[index].replicas:
             self._directories.create(topic.name, index, topic.id)
 
     def _is_current(self, topic: Topic) -> bool:
@@ -105,7 +109,13 @@ class Partitions:
 
     def _update(self, before: Topic, topic: Topic) -> None:
         settings = None if topic.configs == before.configs else self._settings(topic)
-        for index, state in enumerate(topic.partitions):
+        local_id = self._local_id
+        for index, (old, state) in enumerate(zip(before.partitions, topic.partitions, strict=False)):
+            if old is not state and old.replicas != state.replicas:
+                if local_id in state.replicas and local_id not in old.replicas:
+                    self._work.append(partial(self._create_directory, topic, index))
+                elif local_id in old.replicas and local_id not in state.replicas and state.replicas:
+                    self.stop(((topic.name, index),), delete=True)
             partition = self._open.get((topic.name, index))
             if partition is None:
                 continue
@@ -113,6 +123,19 @@ class Partitions:
                 partition.log.set_config(settings)
             partition.apply_state(state)
         self._create(topic, len(before.partitions))
+
+    def stop(self, places: Iterable[tuple[str, int]], delete: bool) -> None:
+        """End replicas here, as StopReplica or a reassignment says; with `delete` their data goes, too."""
+        for place in places:
+            partition = self._open.get(place)
+            if partition is not None:
+                partition.retire()
+            topic = self._image.topics.get(place[0])
+            if delete and topic is not None:
+                self._open.pop(place, None)
+                self._work.append(
+                    partial(self._delete_directory, topic, place[1], self._settings(topic).file_delete_delay_ms)
+                )
 
     def _delete(self, topic: Topic) -> None:
         delay_ms = self._settings(topic).file_delete_delay_ms

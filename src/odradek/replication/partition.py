@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable
+from contextlib import suppress
 from typing import NamedTuple, Protocol
 
 from odradek.log.partition_log import AppendResult, LogRead, Origin, PartitionLog
@@ -139,10 +140,10 @@ class Partition:
             return
         if state.leader_epoch == self.leader_epoch:
             known = self.partition_epoch
-            if state.partition_epoch < known or (state.partition_epoch == known and state.leader == self.leader):
-                # An answer of the controller may be faster than its image. No change: nobody need be woken.
-                if self.replicas:
-                    return
+            unchanged = state.partition_epoch == known and state.leader == self.leader
+            if self.replicas and (unchanged or state.partition_epoch < known):
+                # An answer of the controller may be faster than its image.
+                return
         was_leader = self.is_leader
         new_epoch = state.leader_epoch > self.leader_epoch
         self.leader = state.leader
@@ -161,11 +162,8 @@ class Partition:
     def _lead(self, was_leader: bool, new_epoch: bool) -> None:
         if new_epoch or not was_leader:
             self.leader_epoch_start_offset = self.log.end_offset
-            try:
+            with suppress(KafkaError):  # the disk has failed: every later use of the log says so to whom it concerns
                 self.log.assign_leader_epoch(self.leader_epoch)
-            except KafkaError:
-                # The disk has failed, and every later use of the log says so to whom it concerns.
-                pass
         now_ms = self._rules.now_ms()
         known = self._followers if was_leader else {}
         self._followers = {

@@ -183,6 +183,7 @@ class ReplicaSession:
             member = self.members.get(place)
             if member is None:
                 member = self.members[place] = FollowedPartition(self, place)
+                self.news[member] = None
             member.asked(asked, lookup)
         for member in served:
             # What was answered and is not asked for anew is wanted once more.
@@ -268,11 +269,12 @@ def _news(partition: Partition) -> tuple[int, int]:
 class ReplicaSessions:
     """The sessions of all followers of a broker's partitions."""
 
-    __slots__ = ("_random", "_rules", "_sessions")
+    __slots__ = ("_random", "_sessions", "rules", "throttled")
 
     def __init__(self, random: Random, rules: ReplicaRules) -> None:
         self._random = random
-        self._rules = rules
+        self.rules = rules
+        self.throttled: Throttled | None = None
         self._sessions: dict[int, ReplicaSession] = {}
 
     def __len__(self) -> int:
@@ -286,7 +288,7 @@ class ReplicaSessions:
         if epoch in (FINAL_EPOCH, INITIAL_EPOCH):
             self.end(session_id)
             if epoch == FINAL_EPOCH:
-                return ReplicaSession(NO_SESSION, follower, self._rules)
+                return ReplicaSession(NO_SESSION, follower, self.rules)
             return self._begin(follower)
         session = self._sessions.get(session_id)
         if session is None or session.follower != follower:
@@ -307,7 +309,7 @@ class ReplicaSessions:
         identifier = NO_SESSION
         while identifier == NO_SESSION or identifier in self._sessions:
             identifier = self._random.randrange(MAX_EPOCH)
-        session = self._sessions[identifier] = ReplicaSession(identifier, follower, self._rules)
+        session = self._sessions[identifier] = ReplicaSession(identifier, follower, self.rules)
         return session
 
     def end(self, session_id: int) -> None:
