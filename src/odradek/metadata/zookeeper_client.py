@@ -1,0 +1,200 @@
+"""What kazoo lacks for our store: recursive watches that last (addWatch) and many reads in one request (multiRead).
+
+Both are of ZooKeeper 3.6 (ZOOKEEPER-1416, ZOOKEEPER-3402). Everything in here runs in kazoo's threads; only this module
+imports kazoo.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from kazoo.client import KazooClient
+from kazoo.exceptions import EXCEPTIONS, NoNodeError
+from kazoo.protocol.connection import ConnectionHandler
+from kazoo.protocol.serialization import read_buffer, read_string, write_string
+from kazoo.protocol.states import KazooState
+
+_INT = struct.Struct("!i")
+_MULTI_HEADER = struct.Struct("!iBi")
+_STAT = struct.Struct("!qqqqiiiqiiq")
+_PERSISTENT_RECURSIVE = 1
+_GET_DATA = 4
+_GET_CHILDREN = 8
+_ERROR = -1
+_RETRY_SECONDS = 2.0
+
+
+class Found(NamedTuple):
+    """A node as getData answers it."""
+
+    data: bytes
+    version: int
+    owner: int
+    children: int
+
+
+class AddWatch:
+    """A watch of a node and all below it that lasts as long as the connection."""
+
+    __slots__ = ("path",)
+
+    type = 106
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def serialize(self) -> bytes:
+        return bytes(write_string(self.path) + _INT.pack(_PERSISTENT_RECURSIVE))
+
+    @staticmethod
+    def deserialize(_buffer: bytes, _offset: int) -> bool:
+        return True
+
+
+class GetData:
+    """Of many nodes; a missing one is None."""
+
+    __slots__ = ("paths",)
+
+    type = 22
+
+    def __init__(self, paths: list[str]) -> None:
+        self.paths = paths
+
+    def serialize(self) -> bytes:
+        return _multi_read(_GET_DATA, self.paths)
+
+    @staticmethod
+    def deserialize(buffer: bytes, offset: int) -> list[Found | None]:
+        return _multi_read_answer(buffer, offset, _read_found)
+
+
+class GetChildren:
+    """Of many nodes; a missing one is None."""
+
+    __slots__ = ("paths",)
+
+    type = 22
+
+    def __init__(self, paths: list[str]) -> None:
+        self.paths = paths
+
+    def serialize(self) -> bytes:
+        return _multi_read(_GET_CHILDREN, self.paths)
+
+    @staticmethod
+    def deserialize(buffer: bytes, offset: int) -> list[list[str] | None]:
+        return _multi_read_answer(buffer, offset, _read_names)
+
+
+def _multi_read(kind: int, paths: list[str]) -> bytes:
+    header = _MULTI_HEADER.pack(kind, 0, -1)
+    return b"".join(header + write_string(path) + b"\0" for path in paths) + _MULTI_HEADER.pack(-1, 1, -1)
+
+
+def _multi_read_answer(buffer: bytes, offset: int, read: Callable[[bytes, int], tuple[Any, int]]) -> list[Any]:
+    answers: list[Any] = []
+    while True:
+        kind, done, _ = _MULTI_HEADER.unpack_from(buffer, offset)
+        offset += _MULTI_HEADER.size
+        if done:
+            return answers
+        if kind == _ERROR:
+            error = EXCEPTIONS[_INT.unpack_from(buffer, offset)[0]]()
+            offset += _INT.size
+            if not isinstance(error, NoNodeError):
+                raise error
+            answers.append(None)
+        else:
+            answer, offset = read(buffer, offset)
+            answers.append(answer)
+
+
+def _read_found(buffer: bytes, offset: int) -> tuple[Found, int]:
+    data, offset = read_buffer(buffer, offset)
+    stat = _STAT.unpack_from(buffer, offset)
+    return Found(bytes(data or b""), stat[4], stat[7], stat[9]), offset + _STAT.size
+
+
+def _read_names(buffer: bytes, offset: int) -> tuple[list[str], int]:
+    count = _INT.unpack_from(buffer, offset)[0]
+    offset += _INT.size
+    names = []
+    for _ in range(count):
+        name, offset = read_string(buffer, offset)
+        names.append(name)
+    return names, offset
+
+
+class _Connection(ConnectionHandler):  # type: ignore[misc]
+    """Hands every watch event on: kazoo looks for watches of exactly that path, and forgets them."""
+
+    def _read_watch_event(self, buffer: bytes, offset: int) -> None:
+        # Two ints, kind and state, come before the path.
+        path, _ = read_string(buffer, offset + 2 * _INT.size)
+        self.client.changed(path)
+
+
+class Client(KazooClient):  # type: ignore[misc]
+    """A client of one session: when that is over, so is the client, and nothing waits for the next one.
+
+    The callbacks are called in kazoo's threads: `changed` with a path, `connected` after every (re)connection,
+    `lost` when the session is over without having been closed.
+    """
+
+    def __init__(
+        self,
+        hosts: str,
+        session_timeout_ms: int,
+        changed: Callable[[str], None],
+        connected: Callable[[Client], None],
+        lost: Callable[[Client], None],
+    ) -> None:
+        super().__init__(
+            hosts,
+            timeout=session_timeout_ms / 1000,
+            connection_retry={"max_tries": -1, "delay": 0.05, "backoff": 2, "max_delay": _RETRY_SECONDS},
+        )
+        self.changed = changed
+        self._on_connected = connected
+        self._on_lost = lost
+        self.over = False
+        self._connection = _Connection(self, self._conn_retry.copy(), logger=self.logger)
+        self.add_listener(self._state_changed)
+
+    def _state_changed(self, state: str) -> None:
+        if state == KazooState.CONNECTED:
+            self._on_connected(self)
+        elif state == KazooState.LOST and not self._stopped.is_set():
+            self.over = True
+            # kazoo would begin another session now, and in it do what was asked of this one.
+            self._stopped.set()
+            self._on_lost(self)
+
+    def call(self, request: Any, answered: Callable[[Any], None]) -> Callable[[], None]:
+        """Send, and call `answered` with kazoo's result, in its thread. What is returned takes an unsent one back."""
+        result = self.handler.async_result()
+        result.rawlink(answered)
+        self._call(request, result)
+
+        def take_back() -> None:
+            try:
+                self._queue.remove((request, result))
+            except ValueError:
+                return
+
+        return take_back
+
+    def end(self) -> None:
+        """Close the session if it lives, and wait for the threads."""
+        if self._stopped.is_set():
+            self._safe_close()
+        else:
+            self.stop()
+        self.close()
+
+    @property
+    def session_id(self) -> int:
+        return int(self._session_id or 0)
