@@ -1,0 +1,208 @@
+"""`odradek plan`: how many disks, how much bandwidth and how many brokers a workload takes.
+
+Sizes are decimal (1 KB is 1,000 bytes), as disks and networks are sold. What a network carries is counted in bits.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import re
+from typing import Final, NamedTuple
+
+from odradek.cli.errors import UsageError
+from odradek.cli.options import add_output
+from odradek.cli.output import DOCUMENTS, Column, show, show_document
+
+_SIZE: Final = re.compile(r"(\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)\s*([kKMGTP]?)(?:i?[bB])?")
+_UNITS: Final = {"": 1, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
+_PERIODS: Final = {"s": 1, "second": 1, "m": 60, "minute": 60, "h": 3600, "hour": 3600, "d": 86400, "day": 86400}
+_COLUMNS: Final = (Column("WHAT", "what", 28), Column("HOW MUCH", "amount", 14), Column("WHY", "why"))
+
+
+class Workload(NamedTuple):
+    """`bytes_per_second` arrive uncompressed; `compression` is what is left of them (1: nothing is saved)."""
+
+    bytes_per_second: float
+    copies: int
+    retention_seconds: float
+    compression: float
+    index_share: float
+    disk_headroom: float
+    readers: float
+
+
+class Machine(NamedTuple):
+    """`link_use` is how much of a link may be used at all, `link_share` the part of that which new records may take."""
+
+    link_bits_per_second: float
+    link_use: float
+    link_share: float
+    disk_bytes: float
+
+
+class Plan(NamedTuple):
+    stored_bytes: float
+    disk_bytes: float
+    ingress_bits_per_second: float
+    traffic_in_bits_per_second: float
+    traffic_out_bits_per_second: float
+    usable_bits_per_second: float
+    brokers_for_ingress: int
+    brokers_for_copies: int
+    brokers_for_disks: int
+    brokers: int
+
+
+def plan(work: Workload, machine: Machine) -> Plan:
+    """What the workload takes. Every copy is as much work again as the first, so brokers multiply with copies."""
+    arriving = work.bytes_per_second * work.compression
+    stored = arriving * work.retention_seconds * work.copies * (1 + work.index_share)
+    disks = stored * (1 + work.disk_headroom)
+    ingress = arriving * 8
+    usable = machine.link_bits_per_second * machine.link_use * machine.link_share
+    for_ingress = _ceil(ingress / usable)
+    for_disks = _ceil(disks / machine.disk_bytes) if machine.disk_bytes else 0
+    for_copies = for_ingress * work.copies
+    return Plan(
+        stored,
+        disks,
+        ingress,
+        ingress * work.copies,
+        ingress * (work.copies - 1 + work.readers),
+        usable,
+        for_ingress,
+        for_copies,
+        for_disks,
+        max(for_copies, for_disks, work.copies, 1),
+    )
+
+
+def _ceil(value: float) -> int:
+    return math.ceil(value - 1e-9)
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--records", metavar="N/PERIOD", help="records, for instance 1e8/day, 5000/s")
+    parser.add_argument("--record-size", metavar="SIZE", default="1KB", help="of a record uncompressed; default 1KB")
+    parser.add_argument(
+        "--throughput", metavar="SIZE/PERIOD", help="instead of --records: bytes, for instance 1TB/hour"
+    )
+    parser.add_argument("--copies", type=int, default=3, help="replication factor; default 3")
+    parser.add_argument("--retention", metavar="TIME", default="7days", help="for instance 14days, 36h; default 7days")
+    parser.add_argument(
+        "--compression", type=float, default=1.0, metavar="PART", help="compressed size by uncompressed; default 1"
+    )
+    parser.add_argument("--index-share", type=float, default=0.1, metavar="PART", help="for indexes; default 0.1")
+    parser.add_argument("--headroom", type=float, default=0.0, metavar="PART", help="free part of disks; default 0")
+    parser.add_argument("--readers", type=float, default=1.0, metavar="N", help="groups that read all; default 1")
+    parser.add_argument("--link", metavar="BITS", default="1G", help="of a broker's network in bit/s; default 1G")
+    parser.add_argument("--link-use", type=float, default=0.7, metavar="PART", help="of a link at most; default 0.7")
+    parser.add_argument(
+        "--link-share", type=float, default=1 / 3, metavar="PART",
+        help="of that for new records, the rest for peaks, copies and readers; default 1/3",
+    )  # fmt: skip
+    parser.add_argument("--disk", metavar="SIZE", help="space of one broker's disks")
+    add_output(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    work, machine = _workload(arguments), _machine(arguments)
+    found = plan(work, machine)
+    if arguments.output in DOCUMENTS:
+        show_document(found._asdict(), arguments.output)
+        return 0
+    show(_rows(work, machine, found), _COLUMNS, arguments.output)
+    return 0
+
+
+def _rows(work: Workload, machine: Machine, found: Plan) -> list[dict[str, str]]:
+    days = work.retention_seconds / 86400
+    kept = f"{days:g} days, {work.copies} copies, {work.index_share:.0%} for indexes"
+    usable = f"{machine.link_use:.0%} of the link, {machine.link_share:.0%} of that for new records"
+    rows = [
+        ("records arriving", _bits(found.ingress_bits_per_second), "after compression, of one copy"),
+        ("stored", _bytes(found.stored_bytes), kept),
+        ("disks", _bytes(found.disk_bytes), f"with {work.disk_headroom:.0%} headroom"),
+        ("into brokers", _bits(found.traffic_in_bits_per_second), "producers and followers"),
+        ("out of brokers", _bits(found.traffic_out_bits_per_second), f"followers and {work.readers:g} readers"),
+        ("a broker takes", _bits(found.usable_bits_per_second), usable),
+        ("brokers for one copy", str(found.brokers_for_ingress), "by network"),
+        ("brokers for all copies", str(found.brokers_for_copies), f"times {work.copies}"),
+    ]
+    if machine.disk_bytes:
+        rows.append(("brokers for the disks", str(found.brokers_for_disks), f"{_bytes(machine.disk_bytes)} each"))
+    rows.append(("brokers", str(found.brokers), "the largest of these, at least one for each copy"))
+    return [dict(zip(("what", "amount", "why"), row, strict=True)) for row in rows]
+
+
+def _workload(arguments: argparse.Namespace) -> Workload:
+    if (arguments.records is None) == (arguments.throughput is None):
+        raise UsageError("give either --records N/PERIOD or --throughput SIZE/PERIOD")
+    if arguments.records is not None:
+        rate = _rate(arguments.records, "--records") * _size(arguments.record_size, "--record-size")
+    else:
+        rate = _rate(arguments.throughput, "--throughput")
+    if arguments.copies < 1:
+        raise UsageError(f"--copies {arguments.copies}: at least one is needed")
+    for name in ("compression", "index_share", "headroom", "readers"):
+        if getattr(arguments, name) < 0:
+            raise UsageError(f"--{name.replace('_', '-')} {getattr(arguments, name)}: not below 0")
+    return Workload(
+        rate,
+        arguments.copies,
+        _duration(arguments.retention),
+        arguments.compression,
+        arguments.index_share,
+        arguments.headroom,
+        arguments.readers,
+    )
+
+
+def _machine(arguments: argparse.Namespace) -> Machine:
+    for name in ("link_use", "link_share"):
+        if not 0 < getattr(arguments, name) <= 1:
+            raise UsageError(f"--{name.replace('_', '-')} {getattr(arguments, name)}: more than 0, at most 1")
+    link = _size(arguments.link, "--link")
+    if not link:
+        raise UsageError("--link 0: a broker without a network takes nothing")
+    disk = _size(arguments.disk, "--disk") if arguments.disk else 0
+    return Machine(link, arguments.link_use, arguments.link_share, disk)
+
+
+def _size(text: str, option: str) -> float:
+    match = _SIZE.fullmatch(text.strip())
+    if match is None:
+        raise UsageError(f"{option} {text}: a number with k, M, G, T or P expected")
+    return float(match[1]) * _UNITS[match[2]]
+
+
+def _rate(text: str, option: str) -> float:
+    amount, slash, period = text.partition("/")
+    seconds = _PERIODS.get(period.strip())
+    if not slash or seconds is None:
+        raise UsageError(f"{option} {text}: AMOUNT/second, /minute, /hour or /day expected")
+    return _size(amount, option) / seconds
+
+
+def _duration(text: str) -> float:
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]+?)s?", text.strip())
+    seconds = _PERIODS.get(match[2]) if match is not None else None
+    if match is None or seconds is None:
+        raise UsageError(f"--retention {text}: a number of days, hours, minutes or seconds expected")
+    return float(match[1]) * seconds
+
+
+def _bytes(amount: float) -> str:
+    return f"{_scaled(amount)}B"
+
+
+def _bits(amount: float) -> str:
+    return f"{_scaled(amount)}b/s"
+
+
+def _scaled(amount: float) -> str:
+    for unit in ("P", "T", "G", "M", "k"):
+        if amount >= _UNITS[unit]:
+            return f"{amount / _UNITS[unit]:.3g} {unit}"
+    return f"{amount:.3g} "
