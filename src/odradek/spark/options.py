@@ -6,6 +6,7 @@ Spark hands options over with lower-case names. Whatever starts with `kafka.` go
 from __future__ import annotations
 
 import json
+import os
 import re
 import uuid
 from collections.abc import Mapping
@@ -17,6 +18,9 @@ MARKER_TOPIC: Final = "odradek-spark-batches"
 """Where exactly-once queries keep the numbers of their committed batches, unless markerTopic says otherwise."""
 EARLIEST: Final = -2
 LATEST: Final = -1
+
+CHECKPOINTS_VARIABLE: Final = "ODRADEK_CHECKPOINTS"
+"""For the sink what spark.sql.streaming.checkpointLocation is for Spark: a folder with one for each named query."""
 
 PartitionOffsets = dict[str, dict[int, int]]
 """Offsets (or timestamps in ms) by topic and partition."""
@@ -164,11 +168,12 @@ class SinkOptions(NamedTuple):
             raise OptionError(f"deliveryGuarantee: {guarantee!r} is neither exactly-once nor at-least-once")
         exactly_once = guarantee == "exactly-once"
         transactional_id = given.get("transactionalid")
-        checkpoint = given.get("checkpointlocation")
+        checkpoint = given.get("checkpointlocation") or _default_checkpoint(given.get("queryname"))
         if streaming and exactly_once and not (transactional_id or checkpoint):
             raise OptionError(
-                "exactly-once needs the option checkpointLocation or transactionalId on the writer, to recognise the "
-                "query after a restart; deliveryGuarantee=at-least-once does without"
+                "exactly-once needs the option checkpointLocation or transactionalId on the writer, or a queryName where "
+                f"{CHECKPOINTS_VARIABLE} names a folder for all checkpoints, to recognise the query after a restart; "
+                "deliveryGuarantee=at-least-once does without"
             )
         return cls(
             client=_client_options(given, _REFUSED_BY_SINK, dict(PRODUCER_DEFAULTS), "sink"),
@@ -181,6 +186,12 @@ class SinkOptions(NamedTuple):
             source_group=given.get("sourcegroup"),
             marker_topic=given.get("markertopic", MARKER_TOPIC) or None,
         )
+
+
+def _default_checkpoint(query_name: str | None) -> str | None:
+    """Where Spark keeps a named query without a checkpointLocation of its own: sinks are not told that setting."""
+    folder = os.environ.get(CHECKPOINTS_VARIABLE)
+    return f"{folder}/{query_name}" if folder and query_name else None
 
 
 def _client_options(

@@ -1,0 +1,210 @@
+"""How a streaming query gets on: for each micro-batch its rows, their rate, how far behind it is, and for how long."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple
+
+from odradek.client.blocking import Blocking
+from odradek.client.consumer import Consumer
+from odradek.client.errors import ClientError, ConfigError
+from odradek.records.batch import HEADER_SIZE, parse_header
+from odradek.spark.options import OptionError, SourceOptions
+from odradek.wire.errors import KafkaError
+
+_ANSWER_MS: Final = 2_000
+_MOST_PARTITIONS: Final = 64
+
+
+class Progress(NamedTuple):
+    """One finished micro-batch."""
+
+    query: str
+    batch_id: int
+    rows: int
+    rows_per_second: float
+    """How fast rows come in, as Spark has it."""
+    lag: int | None
+    """Records that the source had when the batch was planned, and that are in no batch yet; None where unknown."""
+    delay_ms: int | None
+    """From the youngest record of the batch, by its timestamp, to now; None where unknown."""
+    took_ms: int
+
+    def line(self) -> str:
+        lag = "?" if self.lag is None else f"{self.lag:,}"
+        delay = "?" if self.delay_ms is None else f"{self.delay_ms / 1000:.1f} s"
+        return (
+            f"{self.query} batch {self.batch_id}: {self.rows:,} rows, {self.rows_per_second:,.0f} rows/s in, "
+            f"lag {lag}, delay {delay}, took {self.took_ms / 1000:.1f} s"
+        )
+
+
+Offsets = Mapping[str, Mapping[str, int]]
+
+
+def progress_of(report: Mapping[str, Any], delay_ms: int | None) -> Progress:
+    """From Spark's StreamingQueryProgress as JSON."""
+    durations = report.get("durationMs", {})
+    rate = report.get("inputRowsPerSecond") or 0.0
+    return Progress(
+        report.get("name") or str(report["id"])[:8],
+        report["batchId"],
+        report.get("numInputRows", 0),
+        # Spark says NaN, or Infinity, where there is nothing to divide by
+        rate if isinstance(rate, int | float) and rate == rate and rate < float("inf") else 0.0,
+        lag_of(report),
+        delay_ms,
+        durations.get("triggerExecution", report.get("batchDuration", 0)),
+    )
+
+
+def lag_of(report: Mapping[str, Any]) -> int | None:
+    """What our sources report as latest, less where the batch ends."""
+    lags = []
+    for source in report.get("sources", ()):
+        latest, end = _offsets(source.get("latestOffset")), _offsets(source.get("endOffset"))
+        if latest is not None and end is not None:
+            lags.append(
+                sum(
+                    max(0, offset - end.get(topic, {}).get(partition, 0))
+                    for topic, partitions in latest.items()
+                    for partition, offset in partitions.items()
+                )
+            )
+    return sum(lags) if lags else None
+
+
+def _offsets(content: Any) -> Offsets | None:
+    if isinstance(content, str):
+        try:
+            content = json.loads(content)
+        except ValueError:
+            return None
+    if not isinstance(content, dict) or not all(isinstance(each, dict) for each in content.values()):
+        return None
+    return content
+
+
+def last_offsets(source: Mapping[str, Any]) -> list[tuple[str, int, int]]:
+    """(topic, partition, offset) of the last record in each partition that the batch took something of."""
+    start, end = _offsets(source.get("startOffset")) or {}, _offsets(source.get("endOffset")) or {}
+    return [
+        (topic, int(partition), offset - 1)
+        for topic, partitions in end.items()
+        for partition, offset in partitions.items()
+        if offset > start.get(topic, {}).get(partition, 0)
+    ]
+
+
+class Follower:
+    """Watches the queries of a session and tells of every micro-batch that had rows."""
+
+    def __init__(self, session: Any, tell: Callable[[Progress], None], failed: Callable[[str, str], None]) -> None:
+        """`tell` and `failed(query, reason)` are called on a thread of Spark's."""
+        self._session = session
+        self._tell = tell
+        self._failed = failed
+        self._names: dict[str, str] = {}
+        self._options: dict[str, list[SourceOptions | None]] = {}
+        self._blocking = Blocking()
+        self._consumers: dict[tuple[tuple[str, str], ...], Consumer] = {}
+
+    def start(self) -> None:
+        from pyspark.sql.streaming import StreamingQueryListener
+
+        follower = self
+
+        class Listener(StreamingQueryListener):
+            def onQueryStarted(self, event: Any) -> None:  # noqa: N802 - Spark's name
+                follower.started(str(event.id), event.name)
+
+            def onQueryProgress(self, event: Any) -> None:  # noqa: N802
+                follower.progressed(json.loads(event.progress.json))
+
+            def onQueryIdle(self, event: Any) -> None:  # noqa: N802
+                pass
+
+            def onQueryTerminated(self, event: Any) -> None:  # noqa: N802
+                follower.terminated(str(event.id), event.exception)
+
+        self._session.streams.addListener(Listener())
+
+    def close(self) -> None:
+        self._blocking.close()
+
+    def started(self, query_id: str, name: str | None) -> None:
+        self._names[query_id] = name or query_id[:8]
+
+    def progressed(self, report: Mapping[str, Any]) -> None:
+        if report.get("numInputRows"):
+            self._tell(progress_of(report, self._delay_ms(report)))
+
+    def terminated(self, query_id: str, exception: str | None) -> None:
+        if exception is not None:
+            self._failed(self._names.get(query_id, query_id[:8]), exception)
+
+    def _delay_ms(self, report: Mapping[str, Any]) -> int | None:
+        """Asks the brokers for the timestamps of the batch's last records: Spark itself knows none."""
+        query_id = str(report["id"])
+        if query_id not in self._options:
+            self._options[query_id] = source_options(self._session, query_id)
+        options = self._options[query_id]
+        youngest = -1
+        for source, given in zip(report.get("sources", ()), options, strict=False):
+            if given is None:
+                continue
+            places = last_offsets(source)[:_MOST_PARTITIONS]
+            try:
+                consumer = self._consumer(given)
+                for place in places:
+                    youngest = max(youngest, self._blocking.run(_timestamp(consumer, *place)))
+            except (ClientError, KafkaError, ConfigError, TimeoutError):
+                return None
+        return None if youngest < 0 else max(0, time.time_ns() // 1_000_000 - youngest)
+
+    def _consumer(self, options: SourceOptions) -> Consumer:
+        found = self._consumers.get(options.client)
+        if found is None:
+            settings: dict[str, Any] = {**dict(options.client), "group_id": None, "default_api_timeout_ms": _ANSWER_MS}
+            found = self._blocking.open(Consumer(**settings))
+            self._consumers[options.client] = found
+        return found
+
+
+async def _timestamp(consumer: Consumer, topic: str, partition: int, offset: int) -> int:
+    """The largest timestamp in the record batch that holds an offset, in ms; -1 if it is not there any more."""
+    answer = await consumer.fetch_raw(topic, partition, offset, 1, max_wait_ms=0, timeout_ms=_ANSWER_MS)
+    if len(answer.batches) < HEADER_SIZE:
+        return -1
+    return parse_header(answer.batches, 0).max_timestamp
+
+
+def source_options(session: Any, query_id: str) -> list[SourceOptions | None]:
+    """The options of a running query's sources, in order, from its plan; None for those of others.
+
+    Empty where Spark does not show the plan.
+    """
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+
+    try:
+        queries = session._jsparkSession.sharedState().activeStreamingQueries()
+        leaves = queries.get(session._jvm.java.util.UUID.fromString(query_id)).logicalPlan().collectLeaves()
+        plans = [leaves.apply(number) for number in range(leaves.size())]
+        found = [
+            dict(plan.relation().options().asCaseSensitiveMap())
+            for plan in plans
+            if plan.getClass().getSimpleName() == "StreamingDataSourceV2ScanRelation"
+        ]
+    except (Py4JError, AttributeError, TypeError):
+        # Connect, or another Spark: then nobody knows whom to ask
+        return []
+    return [_parsed(each) for each in found]
+
+
+def _parsed(options: Mapping[str, str]) -> SourceOptions | None:
+    try:
+        return SourceOptions.parse(options, streaming=True)
+    except OptionError:
+        return None  # a source that is not ours

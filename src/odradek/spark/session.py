@@ -1,0 +1,71 @@
+"""Start Spark as pipelines need it: with a Java, without jars, and without noise on the user's terminal."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from odradek.spark.java import ensure_java
+from odradek.spark.options import CHECKPOINTS_VARIABLE
+
+_LOCAL_SETTINGS: Final = {
+    # nothing of a session on this machine is meant for others
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.ui.enabled": "false",
+}
+_SETTINGS: Final = {"spark.ui.showConsoleProgress": "false"}
+
+
+def settings_for(master: str, given: Mapping[str, str], checkpoints: str | None = None) -> dict[str, str]:
+    """Spark's settings: the user's before ours; with `checkpoints` each named query has a folder of its own there."""
+    found = {**_SETTINGS, **(_LOCAL_SETTINGS if is_local(master) else {})}
+    if checkpoints is not None:
+        found["spark.sql.streaming.checkpointLocation"] = checkpoints
+    return {**found, **given}
+
+
+def is_local(master: str) -> bool:
+    return master == "local" or master.startswith("local[")
+
+
+def prepare_environment(master: str, checkpoints: str | None = None) -> None:
+    """What Spark's processes inherit from this one: a Java, this Python, the checkpoints. Raises NoJavaError."""
+    ensure_java()
+    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    if is_local(master):
+        os.environ["PYSPARK_PYTHON"] = sys.executable
+    if checkpoints is not None:
+        os.environ[CHECKPOINTS_VARIABLE] = checkpoints
+
+
+def start_session(master: str, name: str, settings: Mapping[str, str], log: Path) -> Any:
+    """The process's SparkSession, which `SparkSession.builder.getOrCreate()` returns from then on.
+
+    All that Java and the Python workers print goes to the log file.
+    """
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.master(master).appName(name)
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    with standard_error_to(log):
+        return builder.getOrCreate()
+
+
+@contextlib.contextmanager
+def standard_error_to(path: Path) -> Iterator[None]:
+    """Processes started meanwhile write their standard error to a file for as long as they live."""
+    sys.stderr.flush()
+    saved = os.dup(2)
+    with path.open("ab") as log:
+        os.dup2(log.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(saved, 2)
+        os.close(saved)
