@@ -33,7 +33,7 @@ DELETED = -2
 """The leader of a partition whose topic is deleted (Kafka's LeaderDuringDelete)."""
 
 T = TypeVar("T")
-OnImage = Callable[[ClusterImage, ClusterImage], None]
+OnImage = Callable[[ClusterImage, ClusterImage], Awaitable[None] | None]
 Place = tuple[str, int]
 
 
@@ -96,9 +96,14 @@ class ClusterView:
 
     # --- from the controller in this process ---
 
-    def take(self, image: ClusterImage) -> None:
-        self._publish(image)
-        self._told.set()
+    async def take(self, image: ClusterImage) -> None:
+        """The newest image of the controller, which decides on nothing older."""
+
+        async def event() -> None:
+            await self._publish(image)
+            self._told.set()
+
+        await self._in_turn(event)
 
     # --- from a controller elsewhere ---
 
@@ -115,7 +120,7 @@ class ClusterView:
             for told in request.topic_states:
                 topic = await self._topic(told.topic_name, told.topic_id)
                 taken.append(_led(topic, told.partition_states))
-            self._publish(image.with_topics(taken))
+            await self._publish(image.with_topics(taken))
             return {
                 (told.topic_id, p.partition_index): ErrorCode.NONE
                 for told in request.topic_states
@@ -146,7 +151,7 @@ class ClusterView:
                 gone = set(image.topics) - {topic.name for topic in taken}
             if gone:
                 image = image.without_topics(gone)
-            self._publish(image.with_topics(taken))
+            await self._publish(image.with_topics(taken))
             if request.type == FULL:
                 self._told.set()
 
@@ -221,7 +226,7 @@ class ClusterView:
         task.add_done_callback(_report)
 
     async def _read_configs(self) -> None:
-        self._publish(await load_configs(self._store, self.image))
+        await self._publish(await load_configs(self._store, self.image))
 
     def _take_dynamic_configs(self) -> None:
         configs = self.image.broker_configs
@@ -240,7 +245,7 @@ class ClusterView:
         task = self._last = asyncio.get_running_loop().create_task(run())
         return await asyncio.shield(task)
 
-    def _publish(self, image: ClusterImage) -> None:
+    async def _publish(self, image: ClusterImage) -> None:
         old = self.image
         if image is old:
             return
@@ -248,7 +253,9 @@ class ClusterView:
         if image.broker_configs is not old.broker_configs:
             self._take_dynamic_configs()
         for on_image in tuple(self._subscribers):
-            on_image(old, image)
+            waiting = on_image(old, image)
+            if waiting is not None:
+                await waiting
 
 
 def without_leaders(image: ClusterImage) -> ClusterImage:

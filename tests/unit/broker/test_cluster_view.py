@@ -1,0 +1,183 @@
+import asyncio
+from collections.abc import Awaitable, Callable
+from functools import wraps
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from odradek.broker.cluster_view import ClusterView
+from odradek.broker.config import BrokerConfig
+from odradek.broker.controller_channel import (
+    leader_and_isr_request,
+    stop_replica_request,
+    update_metadata_request,
+)
+from odradek.controller.notices import difference, everything, notice
+from odradek.metadata.image import NO_LEADER, Broker, ClusterImage, Endpoint, PartitionState, Topic
+from odradek.metadata.memory_store import MemoryStore
+from odradek.metadata.nodes import CONTROLLER_EPOCH, ConfigNode, ControllerEpochNode
+from odradek.ports.store import Create, Put
+from odradek.wire.errors import ErrorCode, KafkaError
+from odradek.wire.messages.leader_and_isr import LeaderAndIsrRequest
+from odradek.wire.messages.update_metadata import UpdateMetadataRequest
+
+SELF = 2
+
+
+def running(test: Callable[[], Awaitable[None]]) -> Callable[[], None]:
+    @wraps(test)
+    def run() -> None:
+        asyncio.run(test())  # type: ignore[arg-type]
+
+    return run
+
+
+def broker(broker_id: int, epoch: int = 1) -> Broker:
+    return Broker(broker_id, epoch, None, {"PLAINTEXT": Endpoint("127.0.0.1", 9000 + broker_id, "PLAINTEXT")})
+
+
+def state(leader: int, epoch: int, replicas: tuple[int, ...] = (1, 2, 3), partition_epoch: int = 0) -> PartitionState:
+    return PartitionState(leader, epoch, replicas, replicas, partition_epoch, controller_epoch=1)
+
+
+def topic(name: str, *states: PartitionState, generation: int = 0) -> Topic:
+    return Topic(name, f"{name}{generation}".encode().ljust(16, b"-"), states)
+
+
+async def new_view(store: MemoryStore | None = None) -> ClusterView:
+    store = store or MemoryStore()
+    await store.apply([Create(CONTROLLER_EPOCH, ControllerEpochNode.encode(1))])
+    view = ClusterView(store, BrokerConfig({"node.id": str(SELF)}))
+    await view.load()
+    view.broker_epoch = 1
+    return view
+
+
+async def tell(view: ClusterView, old: ClusterImage | None, new: ClusterImage) -> None:
+    """As the controller's channel does it."""
+    told = everything(new, SELF) if old is None else notice(difference(old, new), SELF)
+    if told.stop:
+        await view.stop_replica(stop_replica_request(told, new, broker(SELF)))
+    if told.lead or told.full:
+        await view.leader_and_isr(leader_and_isr_request(told, new, broker(SELF)))
+    await view.update_metadata(update_metadata_request(told, new, broker(SELF)))
+
+
+CLUSTER = ClusterImage("c").with_controller(1, 1).with_brokers({i: broker(i) for i in (1, 2, 3)})
+
+
+@running
+async def test_what_the_controller_tells_is_what_the_broker_knows() -> None:
+    view = await new_view()
+    first = CLUSTER.with_topics([topic("a", state(1, 0), state(3, 0, (3, 1))), topic("b", state(2, 4))])
+    await tell(view, None, first)
+    assert view.image.topics == first.topics
+    assert view.image.brokers == first.brokers
+    assert (view.image.controller_id, view.image.controller_epoch) == (1, 1)
+    second = first.with_topics([topic("a", state(2, 1, partition_epoch=1), state(3, 0, (3, 1)))]).without_topics(["b"])
+    await tell(view, first, second)
+    assert view.image.topics == second.topics
+
+
+@running
+async def test_stopped_replicas_are_reported_with_what_becomes_of_their_data() -> None:
+    view = await new_view()
+    stopped: list[tuple[list[tuple[str, int]], bool]] = []
+    view.on_stopped = lambda places, delete: stopped.append((places, delete))
+    first = CLUSTER.with_topic(topic("a", state(1, 0)))
+    await tell(view, None, first)
+    await tell(view, first, CLUSTER.with_topic(topic("a", state(1, 1, (1, 3), 1))))
+    assert stopped == [([("a", 0)], True)]
+
+
+@running
+async def test_a_controller_that_was_replaced_is_refused() -> None:
+    view = await new_view()
+    await tell(view, None, CLUSTER.with_topic(topic("a", state(1, 0))))
+    stale = UpdateMetadataRequest(controller_id=3, controller_epoch=0, broker_epoch=1)
+    with pytest.raises(KafkaError) as refused:
+        await view.update_metadata(stale)
+    assert refused.value.code is ErrorCode.STALE_CONTROLLER_EPOCH
+    invented = LeaderAndIsrRequest(controller_id=3, controller_epoch=7, broker_epoch=1)
+    with pytest.raises(KafkaError) as refused:
+        await view.leader_and_isr(invented)
+    assert refused.value.code is ErrorCode.STALE_CONTROLLER_EPOCH
+
+
+@running
+async def test_what_was_decided_for_an_earlier_registration_is_refused() -> None:
+    view = await new_view()
+    view.broker_epoch = 5
+    with pytest.raises(KafkaError) as refused:
+        await view.leader_and_isr(LeaderAndIsrRequest(controller_id=1, controller_epoch=1, broker_epoch=4))
+    assert refused.value.code is ErrorCode.STALE_BROKER_EPOCH
+
+
+@running
+async def test_nobody_leads_by_what_the_store_said() -> None:
+    store = MemoryStore()
+    told = await new_view(store)
+    await tell(told, None, CLUSTER.with_topic(topic("a", state(2, 3))))
+    assert told.image.partition("a", 0) == state(2, 3)
+    view = ClusterView(store, BrokerConfig({"node.id": str(SELF)}))
+    image = await view.load()
+    assert all(p.leader == NO_LEADER for t in image.topics.values() for p in t.partitions)
+    assert not image.brokers
+
+
+@running
+async def test_a_new_topic_comes_with_its_configuration_and_changes_of_it_are_read() -> None:
+    store = MemoryStore()
+    view = await new_view(store)
+    view.follow_configs()
+    path = ConfigNode.topic_path("a")
+    await store.apply([Create(path, ConfigNode.encode({"cleanup.policy": "compact"}))])
+    await tell(view, None, CLUSTER.with_topic(topic("a", state(1, 0))))
+    assert view.image.topic_configs("a") == {"cleanup.policy": "compact"}
+    changed = asyncio.Event()
+    view.subscribe(lambda _old, new: changed.set() if new.topic_configs("a") == {"retention.ms": "5"} else None)
+    await store.apply([Put(path, ConfigNode.encode({"retention.ms": "5"}))])
+    await asyncio.wait_for(changed.wait(), 10)
+    view.close()
+
+
+images = st.lists(
+    st.dictionaries(
+        st.sampled_from("abc"),
+        st.tuples(
+            st.integers(0, 1),
+            st.lists(
+                st.tuples(st.integers(1, 3), st.permutations((1, 2, 3)), st.integers(1, 3)), min_size=1, max_size=3
+            ),
+        ),
+    ),
+    min_size=1,
+    max_size=6,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(images)
+def test_a_broker_follows_any_history(history: list[dict[str, tuple[int, list[tuple[int, list[int], int]]]]]) -> None:
+    async def follow() -> None:
+        view = await new_view()
+        known: ClusterImage | None = None
+        for step, topics in enumerate(history):
+            image = CLUSTER
+            for name, (generation, partitions) in topics.items():
+                # Partitions of a topic never become fewer, and every change has a higher epoch.
+                before = known.topics.get(name) if known is not None else None
+                count = (
+                    len(before.partitions)
+                    if before is not None and before.id == topic(name, generation=generation).id
+                    else 0
+                )
+                states = [state(leader, step, tuple(order[:copies]), step) for leader, order, copies in partitions]
+                states += [state(1, step, (1,), step)] * (count - len(states))
+                image = image.with_topic(topic(name, *states, generation=generation))
+            await tell(view, known, image)
+            assert view.image.topics == image.topics
+            known = image
+
+    asyncio.run(follow())
