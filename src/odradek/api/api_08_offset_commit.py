@@ -6,114 +6,107 @@ KIP-848, whose GROUP_ID_NOT_FOUND tells of an unknown group; 10 topics by id.
 
 from __future__ import annotations
 
-import asyncio
+from collections.abc import Sequence
 
-from odradek.api.context import RequestContext
+from odradek.api.context import LateAnswer, RequestContext
 from odradek.api.registry import api
 from odradek.groups.events import CommitRequest, OffsetToCommit
+from odradek.ports.network import Part
 from odradek.wire.apis import ApiKey
 from odradek.wire.errors import ErrorCode, KafkaError
-from odradek.wire.messages.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitResponse,
-    OffsetCommitResponsePartition,
-    OffsetCommitResponseTopic,
-)
+from odradek.wire.offset_commit import TOPIC_ID_FROM, OffsetCommit, Topics, decode_request, encode_response
 
-_BY_ID = 10
+_CONSUMER_GROUPS_FROM = 9
 
 
-Waiting = list[OffsetCommitResponsePartition]
+class _Reply:
+    """Takes the codes of the offsets that the coordinator was asked to commit, and answers the request.
+
+    `refused` are the codes of all its partitions where some are unknown and were not asked for.
+    """
+
+    __slots__ = ("_answered", "_context", "_late", "_refused", "_topics")
+
+    def __init__(
+        self, topics: Topics, context: RequestContext, late: LateAnswer, refused: list[ErrorCode] | None
+    ) -> None:
+        self._topics = topics
+        self._context = context
+        self._late = late
+        self._refused = refused
+        self._answered = False
+
+    def done(self) -> bool:
+        return self._answered
+
+    def set_result(self, codes: Sequence[ErrorCode]) -> None:
+        self._answered = True
+        context = self._context
+        answered: Sequence[ErrorCode] | None = None
+        if self._refused is not None:
+            committed = iter(codes)
+            answered = [code or next(committed) for code in self._refused]
+        elif any(codes):
+            answered = codes
+        self._late.answer([encode_response(context.version, context.correlation_id, self._topics, answered)])
+
+    def set_exception(self, error: KafkaError) -> None:
+        count = sum(len(partitions) for _, partitions in self._topics)
+        self.set_result([error.code] * count)
+
+
+def _failed(request: OffsetCommit, context: RequestContext, code: ErrorCode) -> list[Part]:
+    codes = [code] * sum(len(partitions) for _, partitions in request.topics)
+    return [encode_response(context.version, context.correlation_id, request.topics, codes)]
 
 
 # What is committed is decided before the next request of the connection starts; only the answer waits.
-@api(ApiKey.OFFSET_COMMIT, overtaking=True)
-def handle(
-    request: OffsetCommitRequest, context: RequestContext
-) -> OffsetCommitResponse | asyncio.Future[OffsetCommitResponse] | None:
-    generation_id = request.generation_id_or_member_epoch
-    if context.services.groups.is_late_commit(
-        request.group_id, request.member_id, generation_id, context.connection.identifier
-    ):
-        context.connection.close(f"{request.member_id!r} has gone on with a newer connection")
+@api(ApiKey.OFFSET_COMMIT, decode=decode_request, overtaking=True, failed=_failed)
+def handle(request: OffsetCommit, context: RequestContext) -> list[Part] | LateAnswer | None:
+    group_id, generation_id, member_id, instance_id, retention_ms, topics = request
+    groups = context.services.groups
+    connection = context.connection
+    if member_id and groups.is_late_commit(group_id, member_id, generation_id, connection.identifier):
+        connection.close(f"{member_id!r} has gone on with a newer connection")
         return None
-    image = context.services.image()
-    offsets: list[OffsetToCommit] = []
-    waiting: Waiting = []
-    answers: list[OffsetCommitResponseTopic] = []
-    for topic in request.topics:
-        name, unknown = topic.name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        if context.version >= _BY_ID:
-            name, unknown = image.topic_names.get(topic.topic_id, ""), ErrorCode.UNKNOWN_TOPIC_ID
-        found = image.topics.get(name)
-        if found is not None:
-            unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        count = 0 if found is None else len(found.partitions)
-        partitions: list[OffsetCommitResponsePartition] = []
-        for partition in topic.partitions:
-            index = partition.partition_index
-            answer = OffsetCommitResponsePartition(index, unknown)
-            partitions.append(answer)
-            if found is not None and 0 <= index < count:
-                waiting.append(answer)
-                offsets.append(
-                    OffsetToCommit(
-                        name,
-                        index,
-                        partition.committed_offset,
-                        partition.committed_leader_epoch,
-                        partition.committed_metadata,
-                        found.id,
-                    )
-                )
-        answers.append(OffsetCommitResponseTopic(topic.name, topic.topic_id, partitions))
-    response = OffsetCommitResponse(topics=answers)
-    return _commit(request, context, offsets, waiting, response) if offsets else response
-
-
-def _commit(
-    request: OffsetCommitRequest,
-    context: RequestContext,
-    offsets: list[OffsetToCommit],
-    waiting: Waiting,
-    response: OffsetCommitResponse,
-) -> OffsetCommitResponse | asyncio.Future[OffsetCommitResponse]:
-    commit = CommitRequest(
-        request.group_id,
-        request.member_id,
-        request.group_instance_id,
-        request.generation_id_or_member_epoch,
-        offsets,
-        request.retention_time_ms,
-        ErrorCode.GROUP_ID_NOT_FOUND if context.version >= 9 else ErrorCode.ILLEGAL_GENERATION,
-        context.version,
-    )
+    offsets, refused = _known(topics, context)
+    if not offsets:
+        return [encode_response(context.version, context.correlation_id, topics, refused)]
+    version = context.version
+    unknown_group = ErrorCode.ILLEGAL_GENERATION
+    if version >= _CONSUMER_GROUPS_FROM:
+        unknown_group = ErrorCode.GROUP_ID_NOT_FOUND
+    late = connection.later()
+    reply = _Reply(topics, context, late, refused)
+    commit = (group_id, member_id, instance_id, generation_id, offsets, retention_ms, unknown_group, version)
     try:
-        committed = context.services.groups.commit_offsets(commit)
+        groups.commit_offsets(tuple.__new__(CommitRequest, commit), reply)
     except KafkaError as error:
-        _fill(waiting, [error.code] * len(waiting))
-        return response
-    answered: asyncio.Future[OffsetCommitResponse] = committed.get_loop().create_future()
-
-    def done(finished: asyncio.Future[list[ErrorCode]]) -> None:
-        if finished.cancelled():
-            answered.cancel()
-            return
-        error = finished.exception()
-        if error is None:
-            _fill(waiting, finished.result())
-        elif isinstance(error, KafkaError):
-            _fill(waiting, [error.code] * len(waiting))
-        else:
-            answered.set_exception(error)
-            return
-        if not answered.done():
-            answered.set_result(response)
-
-    committed.add_done_callback(done)
-    return answered
+        reply.set_exception(error)
+    return late
 
 
-def _fill(waiting: Waiting, codes: list[ErrorCode]) -> None:
-    for answer, code in zip(waiting, codes, strict=True):
-        answer.error_code = code
+def _known(topics: Topics, context: RequestContext) -> tuple[list[OffsetToCommit], list[ErrorCode] | None]:
+    """What the coordinator is to be asked for; and where some partitions do not exist the codes of all, 0 if asked."""
+    image = context.services.image()
+    by_id = context.version >= TOPIC_ID_FROM
+    offsets: list[OffsetToCommit] = []
+    codes: list[ErrorCode] = []
+    new = tuple.__new__
+    for key, partitions in topics:
+        unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        name = key
+        if by_id:
+            name = image.topic_names.get(key, "")  # type: ignore[arg-type]
+            unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if name else ErrorCode.UNKNOWN_TOPIC_ID
+        found = image.topics.get(name)  # type: ignore[arg-type]
+        count = 0 if found is None else len(found.partitions)
+        topic_id = b"" if found is None else found.id
+        for index, offset, epoch, metadata in partitions:
+            if 0 <= index < count:
+                # Without the keyword handling of a NamedTuple's constructor.
+                offsets.append(new(OffsetToCommit, (name, index, offset, epoch, metadata, topic_id)))
+                codes.append(ErrorCode.NONE)
+            else:
+                codes.append(unknown)
+    return offsets, None if len(offsets) == len(codes) else codes

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 from odradek.metadata.image import ClusterImage
 from odradek.ports.clock import Clock
 from odradek.ports.disk import Disk
+from odradek.ports.network import Part
 from odradek.ports.randomness import Random
 from odradek.quotas.client_quotas import ClientQuotas
 from odradek.replication.fetch_sessions import FetchSessions
@@ -28,6 +29,12 @@ ANONYMOUS = "ANONYMOUS"
 """The user of a connection without authentication, as Kafka's principal is called."""
 
 
+class LateAnswer(Protocol):
+    def answer(self, parts: list[Part] | None) -> None:
+        """The whole frame, or None where the protocol wants none."""
+        ...
+
+
 class Client(Protocol):
     """The connection that a request came on."""
 
@@ -36,6 +43,10 @@ class Client(Protocol):
     peer_host: str
     client_software_name: str
     client_software_version: str
+
+    def later(self) -> LateAnswer:
+        """The place of an answer that a raw endpoint gives later; requests behind it may be served meanwhile."""
+        ...
 
     def throttle(self, milliseconds: int) -> None:
         """Serve nothing more that comes on it for that long; what is answered already goes out (KIP-219)."""

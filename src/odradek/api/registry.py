@@ -27,9 +27,10 @@ class Endpoint(NamedTuple):
     """How requests of one key are served.
 
     `handle(request, context)` answers with the response message, with an awaitable of it, or with None when nothing is
-    to be sent. A raw endpoint, one that has `failed`, answers with the finished frame as a list of parts, or with an
-    awaitable of that list; `failed(request, context, code)` makes the frame that says that all of it failed. An
-    `overtaking` endpoint lets the connection's next request start while its own answer still waits.
+    to be sent. A raw endpoint, one that has `failed`, answers with the finished frame as a list of parts, with an
+    awaitable of that list, or with what the connection's `later()` gave it; `failed(request, context, code)` makes the
+    frame that says that all of it failed. An `overtaking` endpoint lets the connection's next request start while its
+    own answer still waits.
     """
 
     key: ApiKey

@@ -26,7 +26,7 @@ MANY_PARTS = 256
 class Pending:
     """The place in the queue of an answer that is not there yet."""
 
-    __slots__ = ("_connection", "abandon", "overtaking", "parts", "ready")
+    __slots__ = ("_connection", "abandon", "overtaking", "parts", "queued", "ready")
 
     def __init__(self, connection: Connection, overtaking: bool, abandon: Callable[[], object] | None = None) -> None:
         self._connection = connection
@@ -35,12 +35,14 @@ class Pending:
         """Stops the waiting when nobody is left to be answered; None for what has to run to its end."""
         self.parts: list[Part] | None = None
         self.ready = False
+        self.queued = False
 
     def answer(self, parts: list[Part] | None) -> None:
         """The answer has come; None where the protocol wants none."""
         self.parts = parts
         self.ready = True
-        self._connection.answered(self)
+        if self.queued:
+            self._connection.answered(self)
 
 
 class Dispatch(Protocol):
@@ -171,6 +173,7 @@ class Connection:
             return
         if isinstance(answer, Pending):
             self._order.append(answer)
+            answer.queued = True
             if answer.ready:
                 self._release()
             elif not answer.overtaking:
@@ -184,6 +187,10 @@ class Connection:
             if len(self._out) > MANY_PARTS or len(answer[-1]) > JOIN_BYTES:
                 # A buffer full of small requests may ask for a thousand large answers.
                 self._flush()
+
+    def later(self) -> Pending:
+        """The place of an answer that comes later and holds up nothing."""
+        return Pending(self, True)
 
     def answered(self, pending: Pending) -> None:
         """An answer that was waited for has come."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Awaitable
 from typing import Any, NamedTuple
 
@@ -21,6 +22,8 @@ from odradek.wire.headers import parse_request_header
 from odradek.wire.primitives import DecodeError
 
 log = logging.getLogger("odradek.requests")
+
+_DRAIN_STEP_SECONDS = 0.005
 
 
 def encode_response(message: Any, key: int, version: int, correlation_id: int) -> bytearray:
@@ -49,7 +52,7 @@ class RequestLimits(NamedTuple):
 class Dispatcher:
     """Serves the frames of all connections of a broker."""
 
-    __slots__ = ("_limits", "_loop", "_services", "_small", "_tasks")
+    __slots__ = ("_late", "_limits", "_loop", "_services", "_small", "_tasks")
 
     def __init__(
         self, services: Services, loop: asyncio.AbstractEventLoop, limits: RequestLimits | None = None
@@ -60,6 +63,7 @@ class Dispatcher:
         self._services = services
         self._loop = loop
         self._tasks: dict[asyncio.Future[Any], ApiKey] = {}
+        self._late: deque[Pending] = deque()
 
     def __call__(self, frame: memoryview, connection: Connection) -> list[Part] | Pending | None:
         try:
@@ -99,9 +103,19 @@ class Dispatcher:
             return self._failed(found, request, context, error)
         if type(answer) is list:
             return answer
+        if type(answer) is Pending:
+            return self._remember(answer)
         if hasattr(answer, "__await__"):
             return self._wait(found, request, context, connection, answer)
         return self._encoded(found, answer, request, context)
+
+    def _remember(self, pending: Pending) -> Pending:
+        """`drain` waits for it."""
+        late = self._late
+        late.append(pending)
+        while late and late[0].ready:
+            late.popleft()
+        return pending
 
     def _unsupported(self, found: Endpoint, version: int, correlation_id: int) -> list[Part]:
         if found.key != ApiKey.API_VERSIONS:
@@ -181,3 +195,7 @@ class Dispatcher:
             await asyncio.wait(list(self._tasks), timeout=timeout)
         for task in list(self._tasks):
             task.cancel()
+        end = self._loop.time() + timeout
+        # An answer tells nobody but its connection.
+        while not all(pending.ready for pending in self._late) and self._loop.time() < end:  # noqa: ASYNC110
+            await asyncio.sleep(_DRAIN_STEP_SECONDS)

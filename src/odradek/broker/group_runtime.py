@@ -26,7 +26,7 @@ from odradek.groups.events import (
     SyncResult,
 )
 from odradek.groups.placement import partition_for_group
-from odradek.groups.service import TopicOffsets
+from odradek.groups.service import Reply, TopicOffsets
 from odradek.groups.settings import GroupSettings
 from odradek.metadata.image import ClusterImage, Topic
 from odradek.ports.clock import Clock
@@ -187,9 +187,8 @@ class GroupRuntime:
         self._committers.used(name, _ANY_PRODUCER, generation_id, connection)
         return False
 
-    def commit_offsets(self, request: CommitRequest) -> asyncio.Future[list[ErrorCode]]:
-        shard = self._shard(request.group_id)
-        return shard.commit(lambda shard, now_ms, token: shard.commit_offsets(now_ms, token, request))
+    def commit_offsets(self, request: CommitRequest, reply: Reply) -> None:
+        self._shard(request.group_id).commit(request, reply)
 
     def commit_transactional_offsets(
         self, request: CommitRequest, producer_id: int, producer_epoch: int

@@ -15,9 +15,10 @@ from typing import Any, NamedTuple
 
 from odradek.broker.coordinator_shard import LogReplay, ShardClock, ShardTimer
 from odradek.groups.coordinator import GroupCoordinator
-from odradek.groups.events import Continuation, Outcome, append_failure
+from odradek.groups.events import CommitRequest, Continuation, Outcome, append_failure
 from odradek.groups.offsets import NO_PRODUCER_ID
 from odradek.groups.records import decode_record, encode_record
+from odradek.groups.service import Reply
 from odradek.groups.settings import GroupSettings
 from odradek.log.partition_log import Origin
 from odradek.records.batch import BatchHeader
@@ -129,23 +130,20 @@ class GroupShard:
         elif self._failure is None:
             self.run(decide)
 
-    def commit(self, decide: Decide) -> asyncio.Future[Any]:
-        """As `run` for an offset commit, which may share its batch with others of this turn of the loop."""
-        coordinator = self.check()
-        future: asyncio.Future[Any] = self._loop.create_future()
-        outcome = decide(coordinator, self._clock.now_ms(), future)
+    def commit(self, request: CommitRequest, reply: Reply) -> None:
+        """Decide an offset commit, which may share its batch with others of this turn of the loop."""
+        outcome = self.check().commit_offsets(self._clock.now_ms(), reply, request)
         if not outcome.records:
             self._release(outcome.replies)
-            return future
+            return
         operation = self._encode(outcome)
         if operation is not None:
             if self._commits and self._commits_size + operation.size > _SHARED_BATCH_BYTES:
                 self.flush()
             if not self._commits:
-                self._loop.call_soon(self.flush)
+                self._loop.call_soon(self._gathered)
             self._commits.append(operation)
             self._commits_size += operation.size
-        return future
 
     def commit_in_transaction(
         self,
@@ -182,16 +180,28 @@ class GroupShard:
         if self._partition.is_committed(self._last_offset):
             future.set_result(answer)
         else:
-            self._settle_later(_Unsettled([_Operation(Outcome(replies=[(future, answer)]), [], 0)]), self._last_offset)
+            operation = _Operation(Outcome(replies=[(future, answer)]), [], 0)
+            self._settle_later(_Unsettled([operation]), self._last_offset)
         return future
 
     # --- the way of a decision ---
 
     def flush(self) -> None:
-        """Append the commits that have gathered."""
+        """Append the commits that have gathered; they are answered in the next turn of the loop.
+
+        An answer lets a connection serve what it has held back, which must not happen in the midst of what flushes.
+        """
         if self._commits:
-            operations, self._commits, self._commits_size = self._commits, [], 0
-            self._append(operations)
+            self._append(self._take_commits(), later=True)
+
+    def _gathered(self) -> None:
+        """This turn of the loop has no more commits: append and answer them."""
+        if self._commits:
+            self._append(self._take_commits())
+
+    def _take_commits(self) -> list[_Operation]:
+        operations, self._commits, self._commits_size = self._commits, [], 0
+        return operations
 
     def _obey(self, outcome: Outcome, fields: BatchFields | None = None) -> None:
         self._release(outcome.now)
@@ -212,10 +222,9 @@ class GroupShard:
         size = sum(len(key) + (0 if value is None else len(value)) + 16 for key, value in encoded)
         return _Operation(outcome, encoded, size)
 
-    def _append(self, operations: list[_Operation], fields: BatchFields | None = None) -> None:
+    def _append(self, operations: list[_Operation], fields: BatchFields | None = None, *, later: bool = False) -> None:
         if self._failure is not None:
-            for operation in operations:
-                self._fail(operation.outcome, self._failure)
+            self._end(operations, self._failure, later)
             return
         now_ms = self._clock.now_ms()
         records = [(now_ms, key, value, ()) for operation in operations for key, value in operation.encoded]
@@ -227,11 +236,10 @@ class GroupShard:
         except KafkaError as error:
             if error.code is ErrorCode.MESSAGE_TOO_LARGE and len(operations) > 1:
                 for operation in operations:
-                    self._append([operation], fields)
+                    self._append([operation], fields, later=True)
                 return
             log.warning("%s: the group coordinator cannot write: %s", self._name, error)
-            for operation in operations:
-                self._fail(operation.outcome, error.code)
+            self._end(operations, error.code, later)
             return
         offset = result.first_offset
         replay = self.coordinator.replay
@@ -242,8 +250,7 @@ class GroupShard:
                 offset += 1
         self._last_offset = result.last_offset
         if self._partition.is_committed(result.last_offset):
-            for operation in operations:
-                self._succeed(operation.outcome)
+            self._end(operations, None, later)
         else:
             self._settle_later(_Unsettled(operations), result.last_offset)
 
@@ -264,7 +271,14 @@ class GroupShard:
         self._unsettled.discard(unsettled)
         if unsettled.timer is not None:
             unsettled.timer.cancel()
-        for operation in unsettled.operations:
+        # Whoever made the high watermark move is in the midst of something.
+        self._end(unsettled.operations, error, later=True)
+
+    def _end(self, operations: list[_Operation], error: ErrorCode | None, later: bool) -> None:
+        if later:
+            self._loop.call_soon(self._end, operations, error, False)
+            return
+        for operation in operations:
             if error is None:
                 self._succeed(operation.outcome)
             else:

@@ -6,7 +6,6 @@ the future, as KafkaError: NOT_COORDINATOR and COORDINATOR_LOAD_IN_PROGRESS from
 
 from __future__ import annotations
 
-from asyncio import Future
 from collections.abc import Awaitable, Sequence
 from typing import Protocol
 
@@ -25,9 +24,19 @@ from odradek.groups.events import (
     SyncRequest,
     SyncResult,
 )
-from odradek.wire.errors import ErrorCode
+from odradek.wire.errors import ErrorCode, KafkaError
 
 TopicOffsets = list[tuple[str, list[FetchedOffset]]]
+
+
+class Reply(Protocol):
+    """Where an answer goes: a Future, or what costs less. It may be called before the asking call has returned."""
+
+    def done(self) -> bool: ...
+
+    def set_result(self, codes: list[ErrorCode], /) -> object: ...
+
+    def set_exception(self, error: KafkaError, /) -> object: ...
 
 
 class GroupService(Protocol):
@@ -56,8 +65,11 @@ class GroupService(Protocol):
         """
         ...
 
-    def commit_offsets(self, request: CommitRequest) -> Future[list[ErrorCode]]:
-        """One code per offset, once they are committed; decided, and their order fixed, when this returns."""
+    def commit_offsets(self, request: CommitRequest, reply: Reply) -> None:
+        """One code per offset, once they are committed; decided, and their order fixed, when this returns.
+
+        Raises KafkaError when the request as a whole is refused at once; then there is no reply.
+        """
         ...
 
     def commit_transactional_offsets(

@@ -17,6 +17,7 @@ from odradek.metadata.image import ClusterImage, PartitionState, Topic
 from odradek.wire.apis import APIS, ApiKey, response_class
 from odradek.wire.errors import ErrorCode as E
 from odradek.wire.errors import KafkaError
+from odradek.wire.headers import parse_response_header
 from odradek.wire.messages.delete_groups import DeleteGroupsRequest
 from odradek.wire.messages.describe_groups import DescribeGroupsRequest
 from odradek.wire.messages.heartbeat import HeartbeatRequest
@@ -48,6 +49,16 @@ SETTINGS = GroupSettings(initial_rebalance_delay_ms=0)
 SUBSCRIPTION = b"\x00\x01\x00\x00\x00\x01\x00\x01t\xff\xff\xff\xff"
 
 
+class Late:
+    """The place of an answer that comes later."""
+
+    def __init__(self) -> None:
+        self.parts: asyncio.Future[list[bytearray]] = asyncio.get_running_loop().create_future()
+
+    def answer(self, parts: list[bytearray]) -> None:
+        self.parts.set_result(parts)
+
+
 class Caller:
     """Calls handlers as the dispatcher does: both messages go through their bytes."""
 
@@ -58,7 +69,7 @@ class Caller:
         image.topics = {"t": Topic("t", TOPIC_ID, (state, state))}
         image.topic_names = {TOPIC_ID: "t"}
         self.services = SimpleNamespace(groups=broker.runtime, image=lambda: image)
-        self.connection = SimpleNamespace(peer_host="10.0.0.1", identifier=1)
+        self.connection = SimpleNamespace(peer_host="10.0.0.1", identifier=1, later=Late)
 
     async def __call__(self, key: ApiKey, version: int, request: Any) -> Any:
         data = bytearray()
@@ -70,6 +81,10 @@ class Caller:
             services=self.services, version=version, client_id="me", connection=self.connection, correlation_id=1
         )
         answer = found.handle(decoded, context)
+        if found.failed is not None:
+            (frame,) = await answer.parts if isinstance(answer, Late) else answer
+            _, position = parse_response_header(memoryview(frame)[4:], key, version)
+            return response_class(key).decode(memoryview(frame)[4:], position, version)[0]
         if inspect.isawaitable(answer):
             answer = await answer
         out = bytearray()

@@ -18,6 +18,7 @@ from odradek.ports.clock import SystemClock
 from odradek.ports.disk import SystemDisk
 from odradek.ports.randomness import SeededRandom
 from odradek.replication.partition import Partition
+from odradek.wire.errors import ErrorCode
 
 QUICK = GroupSettings(initial_rebalance_delay_ms=0, min_session_timeout_ms=1)
 CONFIG = LogConfig(cleanup_policy=frozenset({"compact"}))
@@ -52,15 +53,19 @@ class GroupBroker:
         for partition in self.partitions:
             partition.log.close()
 
+    def commit(self, request: CommitRequest) -> asyncio.Future[list[ErrorCode]]:
+        reply: asyncio.Future[list[ErrorCode]] = asyncio.get_running_loop().create_future()
+        self.runtime.commit_offsets(request, reply)
+        return reply
+
     def set_followers(self, partition: Partition, *followers: int) -> None:
         """With followers in sync that never fetch, nothing more is committed."""
         replicas = (1, *followers)
-        partition.isr = partition.replicas = replicas
+        partition.apply_state(PartitionState(1, 0, replicas, replicas, partition.partition_epoch + 1))
 
     def commit_all(self, partition: Partition) -> None:
-        """The followers have caught up."""
-        partition.high_watermark = partition.log.end_offset
-        partition.advance_high_watermark(0)
+        """Nobody has to follow any more."""
+        partition.apply_state(PartitionState(1, 0, (1,), (1,), partition.partition_epoch + 1))
 
 
 def join_request(group_id: str = "g", member_id: str = "", **fields: Any) -> JoinRequest:

@@ -71,6 +71,7 @@ def answers(monkeypatch: pytest.MonkeyPatch, handle: Callable[..., Any], peer: P
     async def scenario() -> Any:
         got = served(monkeypatch, handle, caller, **more)
         if isinstance(got, Pending):
+            got.queued = True
             while not caller.answers and not caller.closed:
                 await asyncio.sleep(0)
             got = caller.answers[0] if caller.answers else None

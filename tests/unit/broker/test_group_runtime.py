@@ -52,7 +52,7 @@ async def test_a_group_lives_through_a_restart(tmp_path: Path) -> None:
     broker = GroupBroker(tmp_path).start()
     member = await stable_member(broker)
     commit = commit_request(("t", 0, 5), member_id=member, generation_id=1)
-    assert await broker.runtime.commit_offsets(commit) == [E.NONE]
+    assert await broker.commit(commit) == [E.NONE]
     broker.stop()
     broker = GroupBroker(tmp_path).start()
     assert broker.runtime.heartbeat("g", member, None, 1) is E.NONE
@@ -65,7 +65,7 @@ async def test_a_group_lives_through_a_restart(tmp_path: Path) -> None:
 @running
 async def test_commits_of_one_turn_share_a_batch(tmp_path: Path) -> None:
     broker = GroupBroker(tmp_path).start()
-    waiting = [broker.runtime.commit_offsets(commit_request(("t", i, i), group_id=f"g{i}")) for i in range(20)]
+    waiting = [broker.commit(commit_request(("t", i, i), group_id=f"g{i}")) for i in range(20)]
     assert await asyncio.gather(*waiting) == [[E.NONE]] * 20
     log = broker.partitions[0].log
     assert log.end_offset == 20
@@ -78,7 +78,7 @@ async def test_commits_of_one_turn_share_a_batch(tmp_path: Path) -> None:
 async def test_large_commits_do_not_share(tmp_path: Path) -> None:
     broker = GroupBroker(tmp_path).start()
     offsets = [("t" * 200, i, i) for i in range(600)]
-    waiting = [broker.runtime.commit_offsets(commit_request(*offsets, group_id=f"g{i}")) for i in range(5)]
+    waiting = [broker.commit(commit_request(*offsets, group_id=f"g{i}")) for i in range(5)]
     await asyncio.gather(*waiting)
     sizes = [len(batch) for batch in broker.partitions[0].log.read_batches(0, 3000)]
     assert len(sizes) >= 3
@@ -91,9 +91,9 @@ async def test_one_commit_that_is_too_large_costs_only_itself(tmp_path: Path) ->
     broker = GroupBroker(tmp_path)
     broker.partitions[0].log.config = LogConfig(cleanup_policy=frozenset({"compact"}), max_message_bytes=2_000)
     broker.start()
-    small = broker.runtime.commit_offsets(commit_request(("t", 0, 1)))
-    large = broker.runtime.commit_offsets(commit_request(*[("t", i, 1) for i in range(200)], group_id="large"))
-    other = broker.runtime.commit_offsets(commit_request(("t", 1, 2)))
+    small = broker.commit(commit_request(("t", 0, 1)))
+    large = broker.commit(commit_request(*[("t", i, 1) for i in range(200)], group_id="large"))
+    other = broker.commit(commit_request(("t", 1, 2)))
     assert await small == await other == [E.NONE]
     assert await code_of(large) is E.UNKNOWN_SERVER_ERROR
     assert await committed(broker, group_id="large") == -1
@@ -103,8 +103,8 @@ async def test_one_commit_that_is_too_large_costs_only_itself(tmp_path: Path) ->
 @running
 async def test_a_record_that_cannot_be_written_fails_alone(tmp_path: Path) -> None:
     broker = GroupBroker(tmp_path).start()
-    bad = broker.runtime.commit_offsets(commit_request(("t", 0, 1), group_id="g" * 40_000))
-    good = broker.runtime.commit_offsets(commit_request(("t", 0, 1)))
+    bad = broker.commit(commit_request(("t", 0, 1), group_id="g" * 40_000))
+    good = broker.commit(commit_request(("t", 0, 1)))
     assert await code_of(bad) is E.UNKNOWN_SERVER_ERROR
     assert await good == [E.NONE]
     broker.stop()
@@ -115,7 +115,7 @@ async def test_answers_wait_for_the_followers(tmp_path: Path) -> None:
     broker = GroupBroker(tmp_path).start()
     (partition,) = broker.partitions
     broker.set_followers(partition, 2)
-    commit = broker.runtime.commit_offsets(commit_request(("t", 0, 1)))
+    commit = broker.commit(commit_request(("t", 0, 1)))
     await until(lambda: partition.log.end_offset == 1)
     fetch = asyncio.ensure_future(committed(broker))
     await asyncio.sleep(0)
@@ -132,7 +132,7 @@ async def test_a_commit_that_takes_too_long_is_not_available(tmp_path: Path) -> 
     broker = GroupBroker(tmp_path, GroupSettings(offset_commit_timeout_ms=5)).start()
     (partition,) = broker.partitions
     broker.set_followers(partition, 2)
-    assert await code_of(broker.runtime.commit_offsets(commit_request(("t", 0, 1)))) is E.COORDINATOR_NOT_AVAILABLE
+    assert await code_of(broker.commit(commit_request(("t", 0, 1)))) is E.COORDINATOR_NOT_AVAILABLE
     broker.commit_all(partition)
     assert await committed(broker) == 1
     broker.stop()
@@ -145,7 +145,7 @@ async def test_too_few_replicas_refuse_a_commit_and_change_nothing(tmp_path: Pat
     partition.log.config = LogConfig(cleanup_policy=frozenset({"compact"}), min_insync_replicas=2)
     broker.start()
     partition.replicas, partition.isr = (1, 2), (1,)
-    assert await code_of(broker.runtime.commit_offsets(commit_request(("t", 0, 1)))) is E.COORDINATOR_NOT_AVAILABLE
+    assert await code_of(broker.commit(commit_request(("t", 0, 1)))) is E.COORDINATOR_NOT_AVAILABLE
     assert partition.log.end_offset == 0
     assert await committed(broker) == -1
     broker.stop()
@@ -157,14 +157,14 @@ async def test_a_deposed_coordinator_sends_everybody_away(tmp_path: Path) -> Non
     (partition,) = broker.partitions
     join = broker.runtime.join(join_request(member_id_required=False))
     broker.set_followers(partition, 2)
-    commit = broker.runtime.commit_offsets(commit_request(("t", 0, 1), group_id="other"))
+    commit = broker.commit(commit_request(("t", 0, 1), group_id="other"))
     await until(lambda: partition.log.end_offset == 2)
     broker.runtime.resigned(0)
     assert (await join).error is E.NOT_COORDINATOR
     assert await code_of(commit) is E.NOT_COORDINATOR
     for call in (
         lambda: broker.runtime.heartbeat("g", "m", None, 1),
-        lambda: broker.runtime.commit_offsets(commit_request(("t", 0, 1))),
+        lambda: broker.commit(commit_request(("t", 0, 1))),
         lambda: broker.runtime.describe_group("g"),
         lambda: broker.runtime.join(join_request()),
     ):
@@ -178,9 +178,9 @@ async def test_a_deposed_coordinator_sends_everybody_away(tmp_path: Path) -> Non
 @running
 async def test_a_topic_deleted_while_a_shard_loads_loses_its_offsets_all_the_same(tmp_path: Path) -> None:
     broker = GroupBroker(tmp_path).start()
-    await broker.runtime.commit_offsets(commit_request(("doomed", 0, 5), ("kept", 0, 6)))
+    await broker.commit(commit_request(("doomed", 0, 5), ("kept", 0, 6)))
     for i in range(40):
-        await broker.runtime.commit_offsets(commit_request(*[("t" * 100, p, i) for p in range(200)], group_id=f"g{i}"))
+        await broker.commit(commit_request(*[("t" * 100, p, i) for p in range(200)], group_id=f"g{i}"))
     broker.stop()
     broker = GroupBroker(tmp_path).start()
     shard = next(iter(broker.runtime._shards.values()))
@@ -196,12 +196,12 @@ async def test_a_topic_deleted_while_a_shard_loads_loses_its_offsets_all_the_sam
 async def test_loading_takes_several_turns_and_says_so(tmp_path: Path) -> None:
     broker = GroupBroker(tmp_path).start()
     for i in range(40):
-        await broker.runtime.commit_offsets(commit_request(*[("t" * 100, p, i) for p in range(200)], group_id=f"g{i}"))
+        await broker.commit(commit_request(*[("t" * 100, p, i) for p in range(200)], group_id=f"g{i}"))
     broker.stop()
     broker = GroupBroker(tmp_path).start()
     assert broker.runtime.heartbeat("g1", "m", None, 1) is E.NONE
     for call in (
-        lambda: broker.runtime.commit_offsets(commit_request(("t", 0, 1))),
+        lambda: broker.commit(commit_request(("t", 0, 1))),
         lambda: broker.runtime.list_groups([], []),
         lambda: broker.runtime.join(join_request()),
         lambda: broker.runtime.fetch_offsets("g1", None, False),
@@ -284,7 +284,7 @@ async def test_transactional_commits_are_pending_across_a_restart(tmp_path: Path
 async def test_groups_are_spread_and_listed_over_all_shards(tmp_path: Path) -> None:
     broker = GroupBroker(tmp_path, partitions=5).start()
     for i in range(20):
-        await broker.runtime.commit_offsets(commit_request(("t", 0, i), group_id=f"group-{i}"))
+        await broker.commit(commit_request(("t", 0, i), group_id=f"group-{i}"))
     assert sum(partition.log.end_offset > 0 for partition in broker.partitions) > 1
     assert {group.group_id for group in broker.runtime.list_groups(["empty"], [])} == {f"group-{i}" for i in range(20)}
     names = ["group-1", "nowhere", "group-2"]
@@ -302,7 +302,7 @@ async def test_leaving_and_deleting(tmp_path: Path) -> None:
     assert await broker.runtime.delete_groups(["g"]) == [E.NON_EMPTY_GROUP]
     left = await broker.runtime.leave("g", [LeavingMember(member), LeavingMember("nobody")])
     assert [m.error for m in left] == [E.NONE, E.UNKNOWN_MEMBER_ID]
-    await broker.runtime.commit_offsets(commit_request(("t", 0, 1)))
+    await broker.commit(commit_request(("t", 0, 1)))
     assert await broker.runtime.delete_offsets("g", [("t", 0), ("t", 1)]) == [E.NONE, E.NONE]
     assert await broker.runtime.delete_groups(["g"]) == [E.NONE]
     broker.stop()
@@ -325,7 +325,7 @@ async def test_a_client_that_is_gone_does_not_disturb(tmp_path: Path) -> None:
 async def test_a_marker_that_comes_while_its_shard_loads_is_not_lost(tmp_path: Path) -> None:
     broker = GroupBroker(tmp_path).start()
     for i in range(4):
-        await broker.runtime.commit_offsets(commit_request(*[("t" * 200, p, i) for p in range(600)], group_id=f"g{i}"))
+        await broker.commit(commit_request(*[("t" * 200, p, i) for p in range(600)], group_id=f"g{i}"))
     await broker.runtime.commit_transactional_offsets(commit_request(("t", 0, 7)), 42, 0)
     broker.stop()
     broker = GroupBroker(tmp_path).start()

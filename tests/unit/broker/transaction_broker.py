@@ -101,12 +101,12 @@ class TransactionBroker:
 
     def set_followers(self, partition: Partition, *followers: int) -> None:
         """With followers in sync that never fetch, nothing more is committed."""
-        partition.isr = partition.replicas = (1, *followers)
+        replicas = (1, *followers)
+        partition.apply_state(PartitionState(1, 0, replicas, replicas, partition.partition_epoch + 1))
 
     def commit_all(self, partition: Partition) -> None:
-        """The followers have caught up."""
-        partition.high_watermark = partition.log.end_offset
-        partition.advance_high_watermark(0)
+        """Nobody has to follow any more."""
+        partition.apply_state(PartitionState(1, 0, (1,), (1,), partition.partition_epoch + 1))
 
     def init(self, transactional_id: str = "tx", timeout_ms: int = 60_000, connection: int = 1) -> Any:
         return self.runtime.init_producer_id(InitProducerId(transactional_id, timeout_ms), connection)
