@@ -11,8 +11,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Iterable
 
-from odradek.api.context import ANONYMOUS, RequestContext
+from odradek.api.context import ANONYMOUS, LateAnswer, RequestContext
 from odradek.api.registry import api
+from odradek.api.replica_fetch import serve as serve_follower
 from odradek.log import cold_reads
 from odradek.ports.disk import FileRange
 from odradek.ports.network import Part
@@ -53,8 +54,10 @@ def _all_failed(request: FetchRequest, context: RequestContext, code: ErrorCode)
 
 
 @api(ApiKey.FETCH, decode=decode_request, overtaking=True, failed=_all_failed)
-def handle(request: FetchRequest, context: RequestContext) -> list[Part] | Awaitable[list[Part]]:
+def handle(request: FetchRequest, context: RequestContext) -> list[Part] | Awaitable[list[Part]] | LateAnswer:
     try:
+        if request.replica_id >= 0:
+            return serve_follower(request, context)
         reader = _Reader(request, context)
     except KafkaError as error:
         return _all_failed(request, context, error.code)

@@ -14,6 +14,7 @@ from odradek.ports.randomness import Random
 from odradek.quotas.client_quotas import ClientQuotas
 from odradek.replication.fetch_sessions import FetchSessions
 from odradek.replication.partition import Partition
+from odradek.replication.replica_sessions import ReplicaSessions
 from odradek.wire.produce import TopicKey
 
 if TYPE_CHECKING:
@@ -100,6 +101,7 @@ class Services:
     disk: Disk
     partitions: PartitionLookup
     fetch_sessions: FetchSessions
+    replica_sessions: ReplicaSessions
     controller: ControllerService
     groups: GroupService
     transactions: TransactionService

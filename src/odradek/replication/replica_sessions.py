@@ -142,6 +142,7 @@ class ReplicaSession:
     """What one fetcher of a broker reads here."""
 
     __slots__ = (
+        "_interrupted",
         "_served",
         "_wake",
         "epoch",
@@ -169,6 +170,7 @@ class ReplicaSession:
         """Those whose high watermark has moved since the follower heard of it."""
         self._served: list[FollowedPartition] = []
         self._wake: Callable[[], None] | None = None
+        self._interrupted: Callable[[], None] | None = None
 
     def fetched(self, wanted: Iterable[tuple[Place, FetchPartition]], forgotten: Iterable[Place], lookup: Lookup,
                 now_ms: int) -> None:  # fmt: skip
@@ -237,10 +239,18 @@ class ReplicaSession:
 
     # --- waiting ---
 
-    def wait(self, lacking: int, wake: Callable[[], None]) -> None:
-        """Call back once when about so many bytes more have been appended."""
+    def wait(self, lacking: int, wake: Callable[[], None], interrupted: Callable[[], None]) -> None:
+        """Call `wake` once when about so many bytes more have been appended, `interrupted` if the next fetch comes."""
         self.lacking = lacking
         self._wake = wake
+        self._interrupted = interrupted
+
+    def interrupt(self) -> None:
+        """Have a fetch that waits answered as it is: its follower has sent another, to name more partitions."""
+        interrupted = self._interrupted
+        if interrupted is not None:
+            self.stop_waiting()
+            interrupted()
 
     def grew(self, size: int) -> None:
         wake = self._wake
@@ -251,10 +261,10 @@ class ReplicaSession:
                 wake()
 
     def stop_waiting(self) -> None:
-        self._wake = None
+        self._wake = self._interrupted = None
 
     def close(self) -> None:
-        self._wake = None
+        self.stop_waiting()
         for member in self.members.values():
             member.forget()
         self.members.clear()

@@ -1,0 +1,129 @@
+"""Fetch as followers send it: progress noted, then everything up to the log's end, at once or when there is some.
+
+Source: Kafka's `ReplicaManager.fetchMessages` and `DelayedFetch`. An answer waits for the turn of the loop after the
+append that woke it, so that one answer takes along all that was appended in that turn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+
+from odradek.api.context import LateAnswer, RequestContext
+from odradek.log import cold_reads
+from odradek.ports.disk import FileRange
+from odradek.ports.network import Part
+from odradek.replication.fetch_sessions import INITIAL_EPOCH
+from odradek.replication.replica_sessions import FollowedPartition, Follower, Found, ReplicaSession
+from odradek.wire.errors import ErrorCode
+from odradek.wire.fetch import FetchedPartition, FetchRequest, encode_response
+from odradek.wire.produce import TopicKey
+
+
+def serve(request: FetchRequest, context: RequestContext) -> list[Part] | Awaitable[list[Part]] | LateAnswer:
+    """Answer a follower. Raises KafkaError of its session."""
+    services = context.services
+    sessions = services.replica_sessions
+    follower = Follower(request.replica_id, request.replica_epoch)
+    session = sessions.continued(request.session_id, request.session_epoch, follower)
+    session.interrupt()
+    session.fetched(
+        [((topic, entry[0]), entry) for topic, partitions in request.topics for entry in partitions],
+        [(topic, index) for topic, indexes in request.forgotten for index in indexes],
+        services.partitions.require,
+        sessions.rules.now_ms(),
+    )
+    reader = _Reader(session, request, context)
+    # The first answer of a session goes at once: its follower can name more partitions only when it knows the session.
+    found, lacking = reader.collect(request.max_wait_ms <= 0 or request.session_epoch == INITIAL_EPOCH)
+    if lacking:
+        return reader.wait(lacking)
+    cold = [part for _, read in found if read is not None for part in cold_reads.cold_ranges(read.ranges)]
+    return reader.warmed(found, cold) if cold else reader.answer(found)
+
+
+class _Reader:
+    """One fetch of a follower."""
+
+    __slots__ = ("_context", "_late", "_loop", "_max_bytes", "_request", "_session", "_timer")
+
+    def __init__(self, session: ReplicaSession, request: FetchRequest, context: RequestContext) -> None:
+        self._session = session
+        self._request = request
+        self._context = context
+        self._max_bytes = min(request.max_bytes, context.services.config.number("fetch.max.bytes"))
+        self._late: LateAnswer | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._loop = asyncio.get_running_loop()
+
+    def collect(self, time_is_up: bool) -> tuple[list[Found], int]:
+        """What can be answered, and how many bytes it lacks; 0 when it can go."""
+        found, size, must = self._session.collect(self._max_bytes, self._context.services.replica_sessions.throttled)
+        lacking = min(self._request.min_bytes, self._max_bytes) - size
+        return found, 0 if must or time_is_up or lacking <= 0 else lacking
+
+    def wait(self, lacking: int) -> LateAnswer:
+        late = self._late = self._context.connection.later()
+        self._session.wait(lacking, self._wake, self._interrupted)
+        self._timer = self._loop.call_later(self._request.max_wait_ms / 1000, self._finish, True)
+        return late
+
+    def _wake(self) -> None:
+        self._loop.call_soon(self._finish, False)
+
+    def _interrupted(self) -> None:
+        self._finish(True)
+
+    def _finish(self, time_is_up: bool) -> None:
+        late, timer = self._late, self._timer
+        if late is None or timer is None:
+            return
+        found, lacking = self.collect(time_is_up)
+        if lacking:
+            self._session.wait(lacking, self._wake, self._interrupted)
+            return
+        self._late = self._timer = None
+        timer.cancel()
+        self._session.stop_waiting()
+        late.answer(self.answer(found))
+
+    async def warmed(self, found: list[Found], cold: list[FileRange]) -> list[Part]:
+        """The answer, once what it sends is in memory."""
+        await self._context.services.disk.run(cold_reads.LANE, cold_reads.read_ahead, cold)
+        return self.answer(found)
+
+    def answer(self, found: list[Found]) -> list[Part]:
+        session, context = self._session, self._context
+        told = session.answered(found)
+        topics: dict[TopicKey, list[FetchedPartition]] = {}
+        for member, read in found:
+            topic, index = member.place
+            if read is None:
+                row = _failed(member, index)
+            else:
+                high_watermark, start = member.told
+                row = FetchedPartition(
+                    index, ErrorCode.NONE, high_watermark, high_watermark, start, read.ranges, read.size
+                )
+            topics.setdefault(topic, []).append(row)
+        for member in told:
+            topic, index = member.place
+            high_watermark, start = member.told
+            row = FetchedPartition(index, ErrorCode.NONE, high_watermark, high_watermark, start)
+            topics.setdefault(topic, []).append(row)
+        if session.identifier == 0:
+            session.close()
+        return encode_response(
+            context.version, context.correlation_id, list(topics.items()), session_id=session.identifier
+        )
+
+
+def _failed(member: FollowedPartition, index: int) -> FetchedPartition:
+    if member.diverging is not None and not member.error:
+        high_watermark, start = member.told
+        return FetchedPartition(
+            index, ErrorCode.NONE, high_watermark, high_watermark, start, diverging_epoch=member.diverging
+        )
+    partition = member.partition
+    leader = None if partition is None or partition.leader < 0 else (partition.leader, partition.leader_epoch)
+    return FetchedPartition(index, member.error, current_leader=leader)

@@ -1,0 +1,434 @@
+"""A follower's connection to one leader: a fetch session over many partitions, long polls, appends out of the buffer.
+
+Everything happens in the turn of the loop in which an answer arrives: its batches are appended from the receive buffer,
+one write per partition, and the next fetch, which tells the leader so, goes out. Source: Kafka's ReplicaFetcherThread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from typing import Any, Final, NamedTuple, Protocol, cast
+
+from odradek.client.connection import Connection
+from odradek.client.errors import ClientError
+from odradek.ports.clock import Clock
+from odradek.replication.fetch_sessions import MAX_EPOCH, NO_SESSION
+from odradek.replication.follower import FollowedLog, Next
+from odradek.replication.partition import Partition
+from odradek.wire.errors import ErrorCode, KafkaError
+from odradek.wire.fetch import FetchPartition
+from odradek.wire.messages.list_offsets import (
+    ListOffsetsRequest,
+    ListOffsetsRequestPartition,
+    ListOffsetsRequestTopic,
+    ListOffsetsResponse,
+)
+from odradek.wire.replica_fetch import ReplicaFetchRequest, ReplicaFetchResponse
+
+log = logging.getLogger("odradek.replication")
+
+Place = tuple[bytes, int]
+"""(topic id, partition)."""
+
+_EARLIEST: Final = -2
+_LATEST: Final = -1
+_FIRST_PAUSE_SECONDS: Final = 0.02
+_MOST_IN_FLIGHT: Final = 2
+_SESSION_LOST: Final = frozenset(
+    (
+        ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
+        ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+        ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
+    )
+)
+
+
+class FetchSettings(NamedTuple):
+    """`replica.*` of the configuration; sizes in bytes."""
+
+    wait_max_ms: int = 500
+    min_bytes: int = 1
+    response_max_bytes: int = 10 * 1024 * 1024
+    partition_max_bytes: int = 1024 * 1024
+    backoff_ms: int = 1000
+    socket_timeout_ms: int = 30_000
+
+
+class Connect(Protocol):
+    async def connect(self, broker_id: int) -> Connection:
+        """A connection to the broker's listener for brokers. Raises TransportError."""
+        ...
+
+
+class FetcherHost(Protocol):
+    """What a fetcher knows of its broker."""
+
+    node_id: int
+    peers: Connect
+    clock: Clock
+
+    def broker_epoch(self) -> int:
+        """Of this broker's registration."""
+        ...
+
+    def settings(self) -> FetchSettings: ...
+
+    def is_throttled(self, partition: Partition) -> bool:
+        """Whether fetching the partition has to pause (`follower.replication.throttled.rate`)."""
+        ...
+
+    def appended(self, partition: Partition, size: int) -> None:
+        """So many bytes of it came."""
+        ...
+
+
+class ReplicaFetcher:
+    """Fetches from one leader what `follow` names, until `unfollow` or `close`."""
+
+    __slots__ = (
+        "_changed",
+        "_connecting",
+        "_connection",
+        "_delayed",
+        "_failures",
+        "_host",
+        "_in_flight",
+        "_known",
+        "_logs",
+        "_loop",
+        "_poked",
+        "_session_epoch",
+        "_session_id",
+        "_tasks",
+        "_timer",
+        "_version",
+        "closed",
+        "leader_id",
+    )
+
+    def __init__(self, leader_id: int, host: FetcherHost, loop: asyncio.AbstractEventLoop) -> None:
+        self.leader_id = leader_id
+        self.closed = False
+        self._host = host
+        self._loop = loop
+        self._logs: dict[Place, FollowedLog] = {}
+        # Those whose next fetch differs from what the session knows of them.
+        self._changed: dict[Place, None] = {}
+        # What the session knows: the rows sent last.
+        self._known: dict[Place, FetchPartition] = {}
+        self._delayed: dict[Place, float] = {}
+        self._connection: Connection | None = None
+        self._connecting: asyncio.Task[None] | None = None
+        self._failures = 0
+        self._in_flight = 0
+        self._poked = False
+        self._session_id = NO_SESSION
+        self._session_epoch = 0
+        self._version = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    # --- what is followed ---
+
+    @property
+    def partitions(self) -> Iterable[Partition]:
+        return [followed.partition for followed in self._logs.values()]
+
+    @property
+    def is_idle(self) -> bool:
+        return not self._logs
+
+    def follow(self, place: Place, followed: FollowedLog) -> None:
+        """Fetch the partition from now on."""
+        self._logs[place] = followed
+        self._delayed.pop(place, None)
+        self._changed[place] = None
+        self._poke()
+
+    def unfollow(self, place: Place) -> None:
+        if self._logs.pop(place, None) is None:
+            return
+        self._delayed.pop(place, None)
+        self._changed[place] = None
+        if not self._logs:
+            self._drop_connection()
+        else:
+            self._poke()
+
+    def problems(self) -> dict[Place, str]:
+        """What keeps partitions from being fetched."""
+        return {place: self._logs[place].problem for place in self._delayed if place in self._logs}
+
+    def close(self) -> None:
+        self.closed = True
+        self._logs.clear()
+        self._drop_connection()
+        if self._connecting is not None:
+            self._connecting.cancel()
+        for task in self._tasks:
+            task.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    # --- the connection ---
+
+    def _poke(self) -> None:
+        """Look for something to ask, once this turn of the loop is over: more may change in it."""
+        if not self._poked and not self.closed:
+            self._poked = True
+            self._loop.call_soon(self._poked_now)
+
+    def _poked_now(self) -> None:
+        self._poked = False
+        if self.closed or not self._logs:
+            return
+        if self._connection is None:
+            self._connect(0.0)
+        elif not self._in_flight or (self._changed and self._in_flight < _MOST_IN_FLIGHT and self._session_id):
+            self._fetch()
+
+    def _connect(self, pause: float) -> None:
+        if self._connecting is None and not self.closed:
+            self._connecting = self._loop.create_task(self._connected(pause))
+
+    async def _connected(self, pause: float) -> None:
+        try:
+            await asyncio.sleep(pause)
+            if not self._logs:
+                self._connecting = None
+                return
+            connection = await self._host.peers.connect(self.leader_id)
+            self._version = connection.version_of(cast(Any, ReplicaFetchRequest))
+        except ClientError as error:
+            self._connecting = None
+            self._failed(f"cannot reach broker {self.leader_id}: {error}")
+            return
+        self._connecting = None
+        self._connection = connection
+        self._reset_session()
+        self._fetch()
+
+    def _failed(self, reason: str) -> None:
+        """Nothing can be fetched: try again after a pause, which grows from failure to failure."""
+        if self.closed or not self._logs:
+            return
+        self._failures += 1
+        if self._failures == 1:
+            log.info("%s", reason)
+        self._connect(self._pause(self._failures))
+
+    def _pause(self, failures: int) -> float:
+        longest = self._host.settings().backoff_ms / 1000
+        return min(longest, _FIRST_PAUSE_SECONDS * (1 << min(failures - 1, 16)))
+
+    def _drop_connection(self) -> None:
+        connection, self._connection = self._connection, None
+        self._in_flight = 0
+        if connection is not None:
+            connection.close()
+
+    def _reset_session(self) -> None:
+        self._session_id = NO_SESSION
+        self._session_epoch = 0
+        self._known.clear()
+
+    # --- out ---
+
+    def _fetch(self) -> None:
+        connection = self._connection
+        if connection is None or self.closed:
+            return
+        self._release_delayed()
+        host = self._host
+        settings = host.settings()
+        request = ReplicaFetchRequest(
+            host.node_id, host.broker_epoch(), settings.wait_max_ms, settings.min_bytes, settings.response_max_bytes
+        )
+        full = not self._session_id
+        places = self._logs if full else self._changed
+        topics: dict[bytes, list[FetchPartition]] = {}
+        forgotten: dict[bytes, list[int]] = {}
+        for place in places:
+            followed = self._logs.get(place)
+            if followed is None or place in self._delayed or not followed.is_current or self._pauses(followed, place):
+                if not full and self._known.pop(place, None) is not None:
+                    forgotten.setdefault(place[0], []).append(place[1])
+                continue
+            row = self._known[place] = followed.row(settings.partition_max_bytes)
+            topics.setdefault(place[0], []).append(row)
+        self._changed.clear()
+        if not self._known and not forgotten:
+            return
+        request.topics = list(topics.items())
+        request.forgotten = list(forgotten.items())
+        request.session_id = self._session_id
+        request.session_epoch = self._session_epoch
+        self._session_epoch = 1 if self._session_epoch == MAX_EPOCH else self._session_epoch + 1
+        self._in_flight += 1
+        try:
+            connection.send(
+                cast(Any, request),
+                ReplicaFetchResponse,
+                self._version,
+                settings.socket_timeout_ms,
+                _Answer(self, connection),
+            )
+        except ClientError as error:
+            self._lost(error)
+
+    def _pauses(self, followed: FollowedLog, place: Place) -> bool:
+        if self._host.is_throttled(followed.partition):
+            self._delay(place, self._host.settings().backoff_ms / 1000)
+            return True
+        return False
+
+    # --- in ---
+
+    def answered(self, connection: Connection, result: Any) -> None:
+        """The answer to a fetch, or what came instead of it."""
+        if connection is not self._connection:
+            return
+        self._in_flight -= 1
+        if isinstance(result, ReplicaFetchResponse):
+            self._received(result)
+        else:
+            self._lost(result)
+
+    def _lost(self, error: ClientError) -> None:
+        self._drop_connection()
+        self._failed(f"fetching from broker {self.leader_id}: {error}")
+
+    def _received(self, response: ReplicaFetchResponse) -> None:
+        if response.error_code:
+            self._reset_session()
+            if response.error_code in _SESSION_LOST:
+                self._fetch()
+            else:
+                self._drop_connection()
+                self._failed(f"broker {self.leader_id} answers fetches with error {response.error_code}")
+            return
+        self._failures = 0
+        if not self._session_id:
+            self._session_id = response.session_id
+            self._session_epoch = 1
+        now_ms = self._host.clock.now_ms()
+        logs, changed = self._logs, self._changed
+        for answer in response.partitions:
+            place = answer[0], answer[1]
+            followed = logs.get(place)
+            if followed is None:
+                continue
+            size = len(answer[5])
+            following = followed.received(answer, now_ms)
+            if following is Next.FETCH:
+                if size or answer[6] is not None:
+                    changed[place] = None
+                    self._host.appended(followed.partition, size)
+            else:
+                self._otherwise(place, followed, following)
+        if not self._in_flight or (changed and self._in_flight < _MOST_IN_FLIGHT):
+            self._fetch()
+
+    def _otherwise(self, place: Place, followed: FollowedLog, following: Next) -> None:
+        self._changed[place] = None
+        if following is Next.OFFSETS:
+            self._delayed[place] = float("inf")
+            self._start(self._find_offsets(place, followed))
+        elif following is Next.STOP:
+            self._delayed[place] = float("inf")
+            if followed.is_current:
+                partition = followed.partition
+                log.warning("%s-%d is not followed any more: %s", partition.topic, partition.index, followed.problem)
+        else:
+            partition = followed.partition
+            if followed.failures == 1:
+                log.info("%s-%d cannot be fetched: %s", partition.topic, partition.index, followed.problem)
+            self._delay(place, self._pause(followed.failures))
+
+    # --- later ---
+
+    def _delay(self, place: Place, seconds: float) -> None:
+        due = self._loop.time() + seconds
+        self._delayed[place] = due
+        self._arm(due)
+
+    def _arm(self, due: float) -> None:
+        if self._timer is None or due < self._timer.when():
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer = self._loop.call_at(due, self._due)
+
+    def _due(self) -> None:
+        self._timer = None
+        self._release_delayed()
+        self._poked_now()
+
+    def _release_delayed(self) -> None:
+        if not self._delayed:
+            return
+        now = self._loop.time()
+        for place in [place for place, due in self._delayed.items() if due <= now]:
+            del self._delayed[place]
+            self._changed[place] = None
+        nearest = min(self._delayed.values(), default=float("inf"))
+        if nearest != float("inf"):
+            self._arm(nearest)
+
+    def _start(self, coroutine: Any) -> None:
+        task = self._loop.create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _find_offsets(self, place: Place, followed: FollowedLog) -> None:
+        """Where the leader's log begins and ends, when a fetch was out of its range."""
+        connection = self._connection
+        following = Next.DELAY
+        try:
+            if connection is not None:
+                earliest = await self._list_offset(connection, followed, _EARLIEST)
+                latest = await self._list_offset(connection, followed, _LATEST)
+                following = followed.offsets_known(earliest, latest)
+        except (ClientError, KafkaError) as error:
+            followed.problem = str(error)
+        if self._logs.get(place) is not followed or self.closed:
+            return
+        if following is Next.STOP:
+            return
+        followed.failures += 1
+        # Even when it may go on: a leader that says one thing here and another there is not to be asked in a rush.
+        self._delay(
+            place, 0.0 if following is Next.FETCH and followed.failures == 1 else self._pause(followed.failures)
+        )
+
+    async def _list_offset(self, connection: Connection, followed: FollowedLog, timestamp: int) -> int:
+        partition = followed.partition
+        wanted = ListOffsetsRequestPartition(partition.index, followed.leader_epoch, timestamp)
+        request = ListOffsetsRequest(
+            replica_id=self._host.node_id, topics=[ListOffsetsRequestTopic(partition.topic, [wanted])]
+        )
+        response = await connection.request(
+            request,
+            ListOffsetsResponse,
+            connection.version_of(ListOffsetsRequest),
+            self._host.settings().socket_timeout_ms,
+        )
+        answer = response.topics[0].partitions[0]
+        if answer.error_code:
+            raise KafkaError(ErrorCode(answer.error_code))
+        return answer.offset
+
+
+class _Answer:
+    """Who hears of one fetch's answer: late ones of a connection that was given up are nobody's."""
+
+    __slots__ = ("_connection", "_fetcher")
+
+    def __init__(self, fetcher: ReplicaFetcher, connection: Connection) -> None:
+        self._fetcher = fetcher
+        self._connection = connection
+
+    def __call__(self, result: Any) -> None:
+        self._fetcher.answered(self._connection, result)

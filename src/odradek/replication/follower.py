@@ -1,0 +1,135 @@
+"""What a follower does with its leader's answers: append, truncate where histories part, go on elsewhere, wait.
+
+Truncation is by the leader epochs that fetches carry (KIP-595): the leader names the end of the last epoch that both
+have, the follower cuts there and fetches on, until nothing diverges. Pure but for the log.
+Source: Kafka's AbstractFetcherThread and ReplicaFetcherThread.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from odradek.records.batch import LOG_OVERHEAD
+from odradek.replication.partition import Partition
+from odradek.wire.errors import ErrorCode, KafkaError
+from odradek.wire.fetch import FetchPartition
+from odradek.wire.replica_fetch import FetchedReplica
+
+
+class Next(IntEnum):
+    """What follows for a partition."""
+
+    FETCH = 0
+    DELAY = 1
+    """Fetch again after a pause."""
+    OFFSETS = 2
+    """Ask the leader where its log begins and ends, then `offsets_known`."""
+    STOP = 3
+    """Nothing more until the controller says something else."""
+
+
+_STOPPING = frozenset((ErrorCode.FENCED_LEADER_EPOCH,))
+
+
+class FollowedLog:
+    """One partition that this broker follows under one leader epoch."""
+
+    __slots__ = ("failures", "leader_end_offset", "leader_epoch", "partition", "problem")
+
+    def __init__(self, partition: Partition) -> None:
+        self.partition = partition
+        self.leader_epoch = partition.leader_epoch
+        self.failures = 0
+        """Answers in a row that could not be used."""
+        self.problem = ""
+        """What the last of them said."""
+        self.leader_end_offset = -1
+        """The high watermark that the leader told last, as the nearest that is known to where its log ends."""
+        log = partition.log
+        if log.leader_epochs.latest < 0 and log.end_offset > partition.high_watermark:
+            # Without epochs nothing tells what the leader has, too, beyond what was committed.
+            partition.truncate_to(partition.high_watermark)
+
+    @property
+    def is_current(self) -> bool:
+        """Whether this is still what the controller wants."""
+        partition = self.partition
+        return partition.leader_epoch == self.leader_epoch and not partition.is_leader and partition.leader >= 0
+
+    def row(self, max_bytes: int) -> FetchPartition:
+        """What to ask the leader for."""
+        partition = self.partition
+        log = partition.log
+        epoch = log.leader_epochs.latest
+        return partition.index, self.leader_epoch, log.end_offset, epoch, log.log_start_offset, max_bytes
+
+    def received(self, answer: FetchedReplica, now_ms: int) -> Next:
+        """Take the leader's answer."""
+        if not self.is_current:
+            return Next.STOP
+        try:
+            following = self._take(answer, now_ms)
+        except KafkaError as error:
+            self.problem = error.message
+            following = Next.STOP if self.partition.log.is_offline else Next.DELAY
+        self.failures = self.failures + 1 if following is Next.DELAY else 0
+        return following
+
+    def _take(self, answer: FetchedReplica, now_ms: int) -> Next:
+        _, _, code, high_watermark, log_start_offset, records, diverging, _ = answer
+        if code:
+            self.problem = f"the leader answers with error {code}"
+            if code == ErrorCode.OFFSET_OUT_OF_RANGE:
+                return Next.OFFSETS
+            return Next.STOP if code in _STOPPING else Next.DELAY
+        if diverging is not None:
+            return self._truncate(*diverging)
+        partition = self.partition
+        if len(records) >= LOG_OVERHEAD:
+            if int.from_bytes(records[:8], "big") < partition.log.end_offset:
+                # The answer to a request that was sent before an earlier answer had come.
+                return Next.FETCH
+            partition.append_as_follower(records, self.leader_epoch, now_ms)
+        self.leader_end_offset = high_watermark
+        partition.leader_told(high_watermark, log_start_offset)
+        return Next.FETCH
+
+    def _truncate(self, epoch: int, end_offset: int) -> Next:
+        """The leader's history departs from this one's at the end of the epoch."""
+        partition = self.partition
+        log = partition.log
+        before = log.end_offset
+        if end_offset < 0:
+            target = partition.high_watermark
+        else:
+            own_epoch, own_end_offset = log.leader_epochs.end_offset_for(epoch, before)
+            if own_end_offset < 0:
+                target = end_offset
+            elif own_epoch != epoch:
+                # That epoch is unknown here: cut what came after the last one before it, and ask again.
+                target = own_end_offset
+            else:
+                target = min(own_end_offset, end_offset)
+        if target < before:
+            partition.truncate_to(max(target, log.log_start_offset))
+        if log.end_offset == before:
+            self.problem = f"the leader parts at {end_offset} of epoch {epoch}, where there is nothing to cut"
+            return Next.DELAY
+        return Next.FETCH
+
+    def offsets_known(self, earliest: int, latest: int) -> Next:
+        """After OFFSETS: the leader's log goes from `earliest` to `latest`."""
+        if not self.is_current:
+            return Next.STOP
+        partition = self.partition
+        end_offset = partition.log.end_offset
+        try:
+            if latest < end_offset:
+                # Only an unclean election makes a leader with less than its followers have.
+                partition.truncate_to(latest)
+            elif earliest > end_offset:
+                partition.start_anew_at(earliest)
+        except KafkaError as error:
+            self.problem = error.message
+            return Next.STOP if partition.log.is_offline else Next.DELAY
+        return Next.FETCH
