@@ -26,6 +26,10 @@ MAX_TIMESTAMP = -3
 EARLIEST_LOCAL = -4
 LATEST_TIERED = -5
 EARLIEST_PENDING_UPLOAD = -6
+_AT_THE_START = (EARLIEST, EARLIEST_LOCAL)
+CONSUMER = -1
+DEBUGGING_REPLICA = -2
+"""Who wants to know where a replica's log ends, whether it leads or not (Kafka's DEBUGGING_REPLICA_ID)."""
 _SINCE = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
 
 
@@ -44,7 +48,7 @@ def handle(request: ListOffsetsRequest, context: RequestContext) -> ListOffsetsR
             try:
                 if (topic.name, wanted.partition_index) in twice:
                     raise KafkaError(ErrorCode.INVALID_REQUEST)
-                partitions.append(_find(topic.name, wanted, request.isolation_level, context))
+                partitions.append(_find(topic.name, wanted, request, context))
             except KafkaError as error:
                 partitions.append(ListOffsetsResponsePartition(wanted.partition_index, error.code))
         answered.append(ListOffsetsResponseTopic(topic.name, partitions))
@@ -52,15 +56,23 @@ def handle(request: ListOffsetsRequest, context: RequestContext) -> ListOffsetsR
 
 
 def _find(
-    topic: str, wanted: ListOffsetsRequestPartition, isolation: int, context: RequestContext
+    topic: str, wanted: ListOffsetsRequestPartition, request: ListOffsetsRequest, context: RequestContext
 ) -> ListOffsetsResponsePartition:
-    partition = context.services.partitions.find(topic, wanted.partition_index)
-    if partition is None:
-        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    partition.check_leader(wanted.current_leader_epoch)
+    partition = context.services.partitions.require(topic, wanted.partition_index)
+    if request.replica_id == DEBUGGING_REPLICA:
+        partition.check_epoch(wanted.current_leader_epoch)
+    else:
+        partition.check_leader(wanted.current_leader_epoch)
     if context.version < _SINCE.get(wanted.timestamp, 0) or wanted.timestamp < EARLIEST_PENDING_UPLOAD:
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
-    offset, timestamp, epoch = _look_up(partition, wanted.timestamp, partition.upper_offset(isolation))
+    upper_offset = partition.log.end_offset
+    if request.replica_id == CONSUMER:
+        upper_offset = partition.upper_offset(request.isolation_level)
+        if partition.leader_epoch_start_offset > partition.high_watermark and wanted.timestamp not in _AT_THE_START:
+            # What an earlier leader had committed is not known to be committed here yet: an answer could go back.
+            unknown = ErrorCode.OFFSET_NOT_AVAILABLE if context.version >= 5 else ErrorCode.LEADER_NOT_AVAILABLE
+            raise KafkaError(unknown)
+    offset, timestamp, epoch = _look_up(partition, wanted.timestamp, upper_offset)
     if context.version < 4:
         epoch = NO_EPOCH
     return ListOffsetsResponsePartition(wanted.partition_index, 0, timestamp, offset, epoch)

@@ -35,9 +35,7 @@ def _end_of_epoch(
     topic: str, wanted: OffsetForLeaderEpochRequestPartition, context: RequestContext
 ) -> OffsetForLeaderEpochResponseEpochEndOffset:
     try:
-        partition = context.services.partitions.find(topic, wanted.partition)
-        if partition is None:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        partition = context.services.partitions.require(topic, wanted.partition)
         partition.check_leader(wanted.current_leader_epoch)
     except KafkaError as error:
         return OffsetForLeaderEpochResponseEpochEndOffset(error.code, wanted.partition)

@@ -29,9 +29,7 @@ def handle(request: DescribeProducersRequest, context: RequestContext) -> Descri
 
 def _describe(topic: str, index: int, context: RequestContext) -> DescribeProducersResponsePartition:
     try:
-        partition = context.services.partitions.find(topic, index)
-        if partition is None:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        partition = context.services.partitions.require(topic, index)
         partition.check_leader()
     except KafkaError as error:
         return DescribeProducersResponsePartition(index, error.code, error.message)

@@ -45,8 +45,10 @@ class Partitions:
         return found if found is not None else self._touch(topic, index)
 
     def require(self, topic: TopicKey, index: int) -> Partition:
-        """The local replica of a topic given by name or id; UNKNOWN_TOPIC_OR_PARTITION or UNKNOWN_TOPIC_ID without
-        one.
+        """The local replica of a topic given by name or id.
+
+        Raises NOT_LEADER_OR_FOLLOWER for one that other brokers hold, UNKNOWN_TOPIC_OR_PARTITION or UNKNOWN_TOPIC_ID
+        for one that nobody holds, KAFKA_STORAGE_ERROR.
         """
         if isinstance(topic, bytes):
             name = self._image.topic_names.get(topic)
@@ -55,7 +57,8 @@ class Partitions:
             topic = name
         found = self._open.get((topic, index)) or self._touch(topic, index)
         if found is None:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            elsewhere = self._image.partition(topic, index) is not None
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER if elsewhere else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         return found
 
     def settings_of(self, topic: str) -> LogConfig | None:
