@@ -200,7 +200,10 @@ class Connection:
             self._release()
         if self._held is pending:
             self._held = None
-        self._serve_backlog()
+        if self._backlog:
+            self._serve_backlog()
+        if self._flushing:
+            return
         if self._out and not self._writing:
             if not self._order or self._held is not None:
                 self._flush()
@@ -212,9 +215,9 @@ class Connection:
 
     def _flush_gathered(self) -> None:
         self._flushing = False
-        if self._out and not self._writing and not self.closed:
+        if self._out and not self._writing:
             self._flush()
-            self._adjust_reading()
+        self._adjust_reading()
 
     def _serve_backlog(self) -> None:
         while self._backlog and self._may_serve():

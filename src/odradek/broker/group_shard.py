@@ -213,14 +213,20 @@ class GroupShard:
             self._append([operation], fields)
 
     def _encode(self, outcome: Outcome) -> _Operation | None:
+        encoded: Encoded = []
+        size = 0
         try:
-            encoded = [encode_record(record) for record in outcome.records]
+            for record in outcome.records:
+                key, value = pair = encode_record(record)
+                encoded.append(pair)
+                size += len(key) + 16
+                if value is not None:
+                    size += len(value)
         except EncodeError as error:
             log.warning("a group's record cannot be written: %s", error)
             self._fail(outcome, ErrorCode.UNKNOWN_SERVER_ERROR)
             return None
-        size = sum(len(key) + (0 if value is None else len(value)) + 16 for key, value in encoded)
-        return _Operation(outcome, encoded, size)
+        return tuple.__new__(_Operation, (outcome, encoded, size))
 
     def _append(self, operations: list[_Operation], fields: BatchFields | None = None, *, later: bool = False) -> None:
         if self._failure is not None:
@@ -279,15 +285,13 @@ class GroupShard:
             self._loop.call_soon(self._end, operations, error, False)
             return
         for operation in operations:
-            if error is None:
-                self._succeed(operation.outcome)
-            else:
-                self._fail(operation.outcome, error)
-
-    def _succeed(self, outcome: Outcome) -> None:
-        self._release(outcome.replies)
-        if outcome.then is not None:
-            self._continue(outcome.then, None)
+            outcome = operation[0]
+            if error is not None:
+                self._fail(outcome, error)
+                continue
+            self._release(outcome.replies)
+            if outcome.then is not None:
+                self._continue(outcome.then, None)
 
     def _fail(self, outcome: Outcome, error: ErrorCode) -> None:
         told = append_failure(error)

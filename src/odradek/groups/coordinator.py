@@ -327,6 +327,7 @@ class GroupCoordinator:
         group_id = request.group_id
         records: list[OffsetRecord] = []
         errors: list[ErrorCode] = []
+        new = tuple.__new__
         for topic, partition, offset, leader_epoch, metadata, topic_id in request.offsets:
             if metadata and len(metadata) > limit:
                 errors.append(ErrorCode.OFFSET_METADATA_TOO_LARGE)
@@ -334,9 +335,10 @@ class GroupCoordinator:
             if late is not None:
                 check_partition(late, request.generation_id, topic_id, partition)
             errors.append(ErrorCode.NONE)
-            value = OffsetValue(offset, leader_epoch, metadata or "", now_ms, expire_ms, topic_id)
-            records.append(OffsetRecord(group_id, topic, partition, value))
-        return Outcome(records, [(token, errors)])
+            # Commits are what a group asks most; `tuple.__new__` is twice as fast as a NamedTuple's constructor.
+            value = new(OffsetValue, (offset, leader_epoch, metadata or "", now_ms, expire_ms, topic_id))
+            records.append(new(OffsetRecord, (group_id, topic, partition, value)))
+        return new(Outcome, (records, [(token, errors)], None, ()))
 
     def _check_commit(self, now_ms: int, request: CommitRequest, *, transactional: bool) -> ConsumerMember | None:
         """Raises KafkaError unless the member may commit; a member whose epoch is late is answered, to be looked at."""

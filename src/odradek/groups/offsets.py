@@ -61,7 +61,7 @@ class Offsets:
             offsets = self._groups.get(group_id)
             if offsets is None:
                 offsets = self._groups[group_id] = {}
-            offsets[key] = StoredOffset(value, record_offset)
+            offsets[key] = tuple.__new__(StoredOffset, (value, record_offset))
         else:
             pending = self._pending.setdefault(producer_id, {}).setdefault(group_id, {})
             pending[key] = StoredOffset(value, record_offset)
