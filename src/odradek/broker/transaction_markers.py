@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("odradek.transactions")
 
 _RETRY_SECONDS = 0.1
-_ENDED_ELSEWHERE = (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED)
 
 
 LEADER_HERE = -2
@@ -183,9 +182,14 @@ class RoutedMarkers:
 
     def _answered(self, delivery: _Delivery, topic: str, index: int, code: ErrorCode) -> None:
         transactional_id = delivery.markers.transactional_id
-        if code in _ENDED_ELSEWHERE:
+        if code is ErrorCode.TRANSACTION_COORDINATOR_FENCED:
             log.warning("%s-%d takes no marker for %s: %s", topic, index, transactional_id, code.name)
             return
+        if code is ErrorCode.INVALID_PRODUCER_EPOCH:
+            # The partition is past this transaction, and the coordinator's log has lost what came after it. Kafka tries
+            # no more and never completes it, so that its transactional id is of no use any more.
+            log.warning("%s-%d is past the transaction of %s that is being ended", topic, index, transactional_id)
+            code = ErrorCode.NONE
         if code is not ErrorCode.NONE:
             log.debug("%s-%d has no marker for %s yet: %s", topic, index, transactional_id, code.name)
         self._settled(delivery, topic, index, code is ErrorCode.NONE)

@@ -258,7 +258,7 @@ class TransactionShard:
             self._failure = ErrorCode.NOT_COORDINATOR
             return
         self._failure = None
-        markers = tuple(self.coordinator.loaded())
+        markers = tuple(self.coordinator.loaded(uncertain=self._partition.log.after_crash))
         # Only what is committed may be told to other partitions.
         self._obey(Outcome(markers=markers), None)
 

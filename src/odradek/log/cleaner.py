@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Final, NamedTuple
 
-from odradek.log.checkpoints import TopicPartition
+from odradek.log.checkpoints import RECOVERY_POINTS, TopicPartition
 from odradek.log.cleaning import CleanedSegment, Compaction, DamagedSegment, Outcome, Plan
 from odradek.log.compaction import Cleanable, SegmentFacts, cleanable
 from odradek.log.config import LONG_MAX, LogConfig
@@ -106,6 +106,8 @@ class Cleaner:
         return Cleaned(log, found.first_dirty_offset, outcome)
 
     async def _clean(self, log: PartitionLog, planned: Plan, throttle: Throttle, lane: str) -> Outcome | None:
+        # What was compacted has gaps, and recovery must not take them for losses: it does not look below this.
+        await self._directories.persist(RECOVERY_POINTS)
         compaction = Compaction(planned, self._disk)
         truncations = log.truncations
         while True:

@@ -173,6 +173,7 @@ class LogDirectories:
     def _load_directory(self, directory: LogDirectory, cluster_id: str, node_id: int) -> None:
         own = MetaProperties(cluster_id, node_id, None)
         found = scan(self._disk, directory, own, self._random, self.report)
+        directory.after_crash = not found.clean
         for path in found.doomed:
             self._pending.delete_later((path,), 0)
         for key, path in found.futures:
@@ -385,6 +386,7 @@ class LogDirectories:
             log_start_offset=directory.log_starts.get(key, 0),
             clean=key not in directory.unrecovered,
         )
+        log.after_crash = directory.after_crash
         directory.unrecovered.discard(key)
         self._logs[key] = log
         if key in self._unsettled:

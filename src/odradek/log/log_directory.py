@@ -25,6 +25,7 @@ class LogDirectory:
     """One of `log.dirs`."""
 
     __slots__ = (
+        "after_crash",
         "checkpoints",
         "cleaner_offsets",
         "directory_id",
@@ -46,6 +47,8 @@ class LogDirectory:
         """Why it is not used any more."""
         self.unrecovered: set[TopicPartition] = set()
         """Partitions that an unclean stop left and nobody has opened since."""
+        self.after_crash = False
+        """Whether it was not closed cleanly before this start."""
         self.known = 0
         """Partitions that it holds."""
         self.recovery_points: dict[TopicPartition, int] = {}

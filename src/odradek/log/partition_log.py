@@ -69,6 +69,7 @@ class PartitionLog:
         "_seen_end_offset",
         "_target_codec",
         "_truncations",
+        "after_crash",
         "config",
         "directory",
         "end_offset",
@@ -106,6 +107,8 @@ class PartitionLog:
         self._truncations = 0
         self._seen_end_offset = -1
         self._released = False
+        self.after_crash = False
+        """Whether the log directory was not closed cleanly before this start: the log may have lost its end."""
         self.set_config(config)
 
     @classmethod
@@ -316,7 +319,11 @@ class PartitionLog:
         first, last = placed[0][1], placed[-1][1]
         timestamp = max(header.max_timestamp for _, header in placed)
         now_ms = self._environment.clock.now_ms()
-        segment = self._segment_for(len(data), first.base_offset, last.last_offset, timestamp, now_ms)
+        base_offset = first.base_offset
+        if last.last_offset - self.end_offset <= MAX_RELATIVE_OFFSET:
+            # A leader's compacted log has gaps. One between two files would look like a loss to recovery.
+            base_offset = self.end_offset
+        segment = self._segment_for(len(data), base_offset, last.last_offset, timestamp, now_ms)
         for _, header in placed:
             if header.partition_leader_epoch > self.leader_epochs.latest:
                 self.assign_leader_epoch(header.partition_leader_epoch, header.base_offset)

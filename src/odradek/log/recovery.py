@@ -221,12 +221,29 @@ class _Loader:
         """Check everything from the recovery point on and cut the log off where it is broken."""
         first = max(0, bisect_right(self.segments, recovery_point, key=lambda segment: segment.base_offset) - 1)
         for index in range(first, len(self.segments)):
-            if not self._recover_segment(self.segments[index], recovery_point):
+            end_offset = self._recover_segment(self.segments[index], recovery_point)
+            if end_offset is None or self._is_hole(index, end_offset, recovery_point):
                 self._drop(index + 1)
                 return
 
-    def _recover_segment(self, segment: Segment, recovery_point: int) -> bool:
-        """Whether the segment was whole."""
+    def _is_hole(self, index: int, end_offset: int, recovery_point: int) -> bool:
+        """Whether the segment lost its end, at a boundary of batches, while the next one was begun.
+
+        Segments are synced in the background after a roll, so a power loss may take the end of one and leave the next.
+        Apache Kafka serves such a log. Only compaction leaves gaps of its own, so compacted logs cannot be told.
+        """
+        if self.config.compact or index + 1 == len(self.segments) or end_offset < recovery_point:
+            return False
+        next_base = self.segments[index + 1].base_offset
+        if end_offset == next_base:
+            return False
+        self.environment.recovered(
+            f"{self.segments[index].path}: ends at offset {end_offset}, but the next segment begins at {next_base}"
+        )
+        return True
+
+    def _recover_segment(self, segment: Segment, recovery_point: int) -> int | None:
+        """Where its offsets end; None if it had to be cut off."""
         start, next_offset = self._trusted_end(segment, recovery_point)
         file = segment.file()
         end = segment.size
@@ -274,7 +291,7 @@ class _Loader:
             segment.size = position
         segment.truncate_aborted(recovery_point)
         segment.finish_indexes()
-        return problem is None
+        return next_offset if problem is None else None
 
     def _trusted_end(self, segment: Segment, recovery_point: int) -> tuple[int, int]:
         """(position, offset) from which the segment is read anew, its indexes cut to there."""
@@ -305,7 +322,7 @@ class _Loader:
     def _drop(self, index: int) -> None:
         """Remove segments after one that was cut off: what they hold does not follow any more."""
         for segment in self.segments[index:]:
-            self.environment.recovered(f"{segment.path}: removed, the segment before it was cut off")
+            self.environment.recovered(f"{segment.path}: removed, the segment before it has lost its end")
             for path in segment.file_paths():
                 self.environment.files.forget(path)
                 self.environment.disk.remove(path)

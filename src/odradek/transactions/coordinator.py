@@ -43,7 +43,7 @@ from odradek.wire.errors import ErrorCode
 class TransactionCoordinator:
     """A shard. Feed it its log through `replay`, then send the markers of `loaded`; before that it decides nothing."""
 
-    __slots__ = ("_deadlines", "_ids", "_retry_ms", "_settings", "transactions")
+    __slots__ = ("_deadlines", "_ids", "_retry_ms", "_settings", "_uncertain", "transactions")
 
     def __init__(self, settings: TransactionSettings, ids: ProducerIdSource) -> None:
         self._settings = settings
@@ -51,6 +51,8 @@ class TransactionCoordinator:
         self.transactions: dict[str, Transaction] = {}
         self._retry_ms: dict[str, int] = {}
         """Until when a refused abort or expiry waits."""
+        self._uncertain: set[str] = set()
+        """Ids whose last epochs the log may have lost."""
         self._deadlines = Deadlines(self._deadline_of)
 
     # --- the log ---
@@ -59,6 +61,8 @@ class TransactionCoordinator:
         """Take over a record that is in the log."""
         transactional_id, value = record
         self._retry_ms.pop(transactional_id, None)
+        if self._uncertain and (value is None or value.producer_id != self.transactions[transactional_id].producer_id):
+            self._uncertain.discard(transactional_id)
         if value is None:
             self.transactions.pop(transactional_id, None)
             self._deadlines.forget(transactional_id)
@@ -66,8 +70,15 @@ class TransactionCoordinator:
             self.transactions[transactional_id] = value
             self._deadlines.update(transactional_id)
 
-    def loaded(self) -> list[Markers]:
-        """The whole log has been replayed: the markers of transactions whose end is decided but not complete."""
+    def loaded(self, *, uncertain: bool = False) -> list[Markers]:
+        """The whole log has been replayed: the markers of transactions whose end is decided but not complete.
+
+        `uncertain`: it may have lost its end, as when the machine lost power. An epoch that is handed out then could be
+        one that a producer had, and partitions that lost less would take its batches for repeated ones. So the next
+        InitProducerId of each id gives a new producer id, as when epochs are exhausted.
+        """
+        if uncertain:
+            self._uncertain.update(self.transactions)
         return [
             _markers(transactional_id, transaction)
             for transactional_id, transaction in self.transactions.items()
@@ -102,10 +113,15 @@ class TransactionCoordinator:
 
     def _next_epoch(self, request: InitProducerId, transaction: Transaction, now_ms: int) -> Outcome:
         is_recovery = request.is_recovery
-        current = not is_recovery or request.producer_epoch == transaction.producer_epoch
+        uncertain = request.transactional_id in self._uncertain
+        current = (
+            not is_recovery
+            or request.producer_epoch == transaction.producer_epoch
+            or (uncertain and request.producer_epoch > transaction.producer_epoch)
+        )
         producer_id, epoch = transaction.producer_id, transaction.producer_epoch
-        last_epoch = epoch if is_recovery else NO_EPOCH
-        if current and transaction.is_epoch_exhausted:
+        last_epoch = max(epoch, request.producer_epoch) if is_recovery else NO_EPOCH
+        if current and (uncertain or transaction.is_epoch_exhausted):
             producer_id, epoch = self._ids.take(), 0
         elif current:
             epoch += 1
@@ -348,11 +364,13 @@ def states_of(titles: Iterable[str]) -> tuple[frozenset[State], list[str]]:
 def _is_known_producer(request: InitProducerId, transaction: Transaction) -> bool:
     """Whether a recovering producer may be this id's: its epoch is checked later.
 
-    The previous id with its last epoch is one whose answer, with the id that follows, was lost.
+    The previous id with its last epoch, or the one it recovered with, had its answer, with the id that follows, lost.
     """
     if request.producer_id == transaction.producer_id:
         return True
-    return request.producer_id == transaction.previous_producer_id and request.producer_epoch >= LAST_CLIENT_EPOCH
+    return request.producer_id == transaction.previous_producer_id and (
+        request.producer_epoch >= LAST_CLIENT_EPOCH or request.producer_epoch == transaction.last_producer_epoch
+    )
 
 
 def _check_producer(request: AddPartitions, transaction: Transaction | None) -> ErrorCode:

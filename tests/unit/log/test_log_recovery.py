@@ -112,6 +112,42 @@ def test_segments_after_a_broken_one_are_removed(tmp_path: Path) -> None:
     assert len(files(recovered, ".log")) == 2
 
 
+def test_a_segment_that_lost_whole_batches_takes_the_next_ones_along(tmp_path: Path) -> None:
+    log = open_log(tmp_path, SMALL)
+    while len(log.segments) < 4:
+        put(log, batch(value=b"x" * 200))
+    log.release()
+    second = log.segments[1]
+    last = list(second.scan(0))[-1]
+    with open(second.path, "r+b") as file:
+        file.truncate(last.position)
+    recovered = reopen(tmp_path)
+    assert recovered.end_offset == last.header.base_offset
+    assert [segment.base_offset for segment in recovered.segments] == [0, second.base_offset]
+
+
+def test_gaps_of_compaction_are_no_losses(tmp_path: Path) -> None:
+    compacted = LogConfig(segment_bytes=SMALL.segment_bytes, cleanup_policy=frozenset({"compact"}))
+    log = open_log(tmp_path, compacted)
+    while len(log.segments) < 4:
+        put(log, batch(value=b"x" * 200))
+    log.release()
+    second = log.segments[1]
+    with open(second.path, "r+b") as file:
+        file.truncate(list(second.scan(0))[-1].position)
+    assert reopen(tmp_path, config=compacted).end_offset == log.end_offset
+
+
+def test_gaps_of_a_leader_are_no_losses(tmp_path: Path) -> None:
+    log = open_log(tmp_path, SMALL)
+    offset = 0
+    while len(log.segments) < 4:
+        log.append(batch(value=b"x" * 200, base_offset=offset), leader_epoch=-1, now_ms=NOW, origin=Origin.REPLICATION)
+        offset += 10
+    log.release()
+    assert reopen(tmp_path).end_offset == log.end_offset
+
+
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])
 @pytest.mark.parametrize("damage", ["gone", "empty", "half an entry", "zeros", "beyond"])
 @pytest.mark.parametrize("clean", [True, False])

@@ -80,6 +80,45 @@ def test_an_exhausted_epoch_gets_a_new_producer_id(shard: Any) -> None:
     assert shard.init(producer=producer).error is ErrorCode.PRODUCER_FENCED
 
 
+# --- after a log that may have lost its end ---
+
+
+def reloaded(shard: Any, *ids: str) -> None:
+    """The state as another process finds it that does not know whether the log is whole."""
+    before = shard.coordinator.transactions
+    shard.coordinator.transactions = {}
+    for transactional_id in ids:
+        shard.coordinator.replay(TransactionRecord(transactional_id, before[transactional_id]))
+    shard.coordinator.loaded(uncertain=True)
+
+
+def test_no_epoch_is_handed_out_again_when_the_log_may_have_lost_its_end(shard: Any) -> None:
+    producer = producer_of(shard.init())
+    reloaded(shard, "tx")
+    assert shard.add(producer, 0) is ErrorCode.NONE, "whoever goes on with what is known is served"
+    assert shard.end(producer).error is ErrorCode.NONE
+    shard.write_markers()
+    assert shard.init() == ProducerResult(ErrorCode.NONE, 1001, 0), "another producer id, not epoch 1"
+    assert shard.init() == ProducerResult(ErrorCode.NONE, 1001, 1), "once"
+    assert shard.add(producer, 0) is ErrorCode.INVALID_PRODUCER_ID_MAPPING
+
+
+def test_a_producer_whose_epoch_was_lost_recovers(shard: Any) -> None:
+    producer_of(shard.init())
+    reloaded(shard, "tx")
+    lost = (1000, 3)
+    assert shard.init(producer=lost) == ProducerResult(ErrorCode.NONE, 1001, 0)
+    assert shard.init(producer=lost) == ProducerResult(ErrorCode.NONE, 1001, 0), "the answer was lost"
+    assert shard.init(producer=(1000, 0)).error is ErrorCode.PRODUCER_FENCED
+
+
+def test_a_fenced_producer_does_not_recover_there_either(shard: Any) -> None:
+    old = producer_of(shard.init())
+    shard.init()
+    reloaded(shard, "tx")
+    assert shard.init(producer=old).error is ErrorCode.PRODUCER_FENCED
+
+
 def test_a_recovery_with_the_exhausted_epoch_can_be_repeated(shard: Any) -> None:
     producer = with_epoch(shard, LAST_CLIENT_EPOCH)
     assert shard.init(producer=producer) == ProducerResult(ErrorCode.NONE, 1001, 0)
