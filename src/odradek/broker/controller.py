@@ -1,0 +1,543 @@
+"""The elected controller: one event at a time, from a decision through the store to the next image and to the brokers.
+
+The shape is that of Kafka's `KafkaController` and `ControllerEventManager`: events queue, and each is decided on the
+image that the one before left behind. A change is in the store, then in the image, then known to this broker, then
+answered; the other brokers are told meanwhile. Every write checks that no other controller has been elected since.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Final, TypeVar
+
+from odradek.api.controller_service import NotTheController
+from odradek.broker.config import BrokerConfig
+from odradek.broker.controller_channel import Connect, ControllerChannel, Differences
+from odradek.broker.registrations import Registrations, burial, read_registrations
+from odradek.controller.batching import batches
+from odradek.controller.brokers import (
+    ReplicaRef,
+    broker_changes,
+    brokers_changed,
+    everything_settled,
+    leaders_sought,
+    replicas_offline,
+    replicas_online,
+    shutting_down,
+)
+from odradek.controller.config_effects import UNCLEAN_ELECTION, topics_with_changed, with_effects
+from odradek.controller.configs import AlteredResource, ResourceChanges, alter_configs
+from odradek.controller.elections import ElectionType, elect_leaders
+from odradek.controller.in_sync import IsrChange, IsrChanged, alter_partitions
+from odradek.controller.internal_topics import creatable
+from odradek.controller.leader_balance import imbalanced_partitions, is_balanced
+from odradek.controller.outcome import Decision
+from odradek.controller.topics import (
+    CreatedTopic,
+    DeletedTopic,
+    GrownTopic,
+    MorePartitions,
+    NewTopic,
+    TopicReference,
+    create_partitions,
+    create_topics,
+    delete_topics,
+)
+from odradek.metadata.changes import load_image, read_subtree
+from odradek.metadata.image import NO_BROKER, Broker, ClusterImage
+from odradek.metadata.nodes import (
+    BROKER_IDS,
+    BROKER_SEQUENCE,
+    CONTROLLER_EPOCH,
+    PRODUCER_ID_BLOCK,
+    BrokerNode,
+    ConfigNode,
+    DeletionNode,
+    ProducerIdBlock,
+    ProducerIdBlockNode,
+    TopicNode,
+)
+from odradek.ports.clock import Clock
+from odradek.ports.randomness import Random
+from odradek.ports.store import (
+    ANY_VERSION,
+    Check,
+    Create,
+    Delete,
+    MetadataStore,
+    Operation,
+    Put,
+    SessionExpired,
+    StoreError,
+)
+from odradek.wire.errors import ErrorCode, KafkaError
+
+logger = logging.getLogger(__name__)
+
+PRODUCER_IDS_PER_BLOCK: Final = 1000
+MAX_PRODUCER_ID: Final = (1 << 63) - 1
+TELL_SECONDS: Final = 0.5
+"""How long an answer to a client waits for the other brokers to know of a change."""
+LOOK_AGAIN_SECONDS: Final = 0.2
+FIRST_BALANCE_SECONDS: Final = 5.0
+
+T = TypeVar("T")
+Take = Callable[[ClusterImage], Awaitable[None] | None]
+
+
+class Controller:
+    """The controller as long as `is_active`. `reign` when elected, `resign` when that is over."""
+
+    __slots__ = (
+        "_channels",
+        "_clock",
+        "_config",
+        "_connect",
+        "_differences",
+        "_epoch_version",
+        "_last",
+        "_node_id",
+        "_random",
+        "_stale",
+        "_store",
+        "_take",
+        "_timers",
+        "_unwatch",
+        "epoch",
+        "image",
+        "is_active",
+        "on_resigned",
+    )
+
+    def __init__(
+        self, store: MetadataStore, config: BrokerConfig, clock: Clock, random: Random, take: Take, connect: Connect
+    ) -> None:
+        """`take` gives this broker the image, before a change is answered."""
+        self._store = store
+        self._config = config
+        self._clock = clock
+        self._random = random
+        self._take = take
+        self._connect = connect
+        self._node_id = config.node_id
+        self._channels: dict[int, ControllerChannel] = {}
+        self._differences = Differences()
+        self._last: asyncio.Task[object] | None = None
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._unwatch: Callable[[], None] | None = None
+        self._epoch_version = ANY_VERSION
+        self._stale = True
+        self.epoch = NO_BROKER
+        self.image = ClusterImage()
+        self.is_active = False
+        self.on_resigned: Callable[[], None] = lambda: None
+        """Called when the controller found out by itself that it is none any more."""
+
+    # --- reign ---
+
+    async def reign(self, epoch: int, epoch_version: int) -> None:
+        """Take over as the controller of this epoch; the version is that of its node.
+
+        Loads the cluster and finishes what the controller before left half done. Raises KafkaError.
+        """
+        self.resign()
+        self.epoch = epoch
+        self._epoch_version = epoch_version
+        self.is_active = True
+        self._stale = True
+        version, self.image = self.image.version, ClusterImage()
+        self.image.version = version
+        self._unwatch = self._store.watch(BROKER_IDS, lambda _path: self._look_at_brokers_soon())
+        logger.info("broker %d is the controller, epoch %d", self._node_id, epoch)
+        try:
+            await self._in_turn(self._refreshed)
+        except KafkaError:
+            if self.epoch == epoch:
+                self.resign()
+            raise
+
+    def resign(self) -> None:
+        """Decide nothing more and tell nobody anything."""
+        if self._unwatch is not None:
+            self._unwatch()
+            self._unwatch = None
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+        for channel in self._channels.values():
+            channel.close()
+        self._channels.clear()
+        if self.is_active:
+            self.is_active = False
+            logger.info("broker %d is no longer the controller of epoch %d", self._node_id, self.epoch)
+
+    async def settled(self) -> None:
+        """Wait for the events under way."""
+        last = self._last
+        if last is not None and not last.done():
+            await asyncio.wait({last})
+
+    # --- requests of clients ---
+
+    async def create_topics(self, topics: Sequence[NewTopic], *, validate_only: bool = False) -> Sequence[CreatedTopic]:
+        return await self._announced(
+            lambda image: create_topics(image, topics, self._config, self._random, validate_only=validate_only)
+        )
+
+    async def delete_topics(self, references: Sequence[TopicReference]) -> Sequence[DeletedTopic]:
+        return await self._announced(lambda image: delete_topics(image, references, self._config))
+
+    async def create_partitions(
+        self, topics: Sequence[MorePartitions], *, validate_only: bool = False
+    ) -> Sequence[GrownTopic]:
+        return await self._announced(
+            lambda image: create_partitions(image, topics, self._random, validate_only=validate_only)
+        )
+
+    async def alter_configs(
+        self, resources: Sequence[ResourceChanges], *, validate_only: bool = False
+    ) -> Sequence[AlteredResource]:
+        before = self.image
+        replies = await self.change(
+            lambda image: with_effects(
+                image, alter_configs(image, resources, self._config, validate_only=validate_only)
+            )
+        )
+        if topics_with_changed(UNCLEAN_ELECTION, before, self.image):
+            await self.change(lambda image: leaders_sought(image, self._config))
+        return replies
+
+    async def auto_create(self, names: Sequence[str]) -> dict[str, ErrorCode]:
+        """Create those that are missing, internal ones with their settings; the names that could not be created."""
+        live = len(self.image.live_brokers())
+        created = await self.create_topics([creatable(name, self._config, live) for name in dict.fromkeys(names)])
+        failures: dict[str, ErrorCode] = {}
+        for topic in created:
+            # Somebody else may have been quicker: then it is there, as was asked.
+            if topic.failure is not None and topic.failure.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
+                failures[topic.name] = topic.failure.code
+                logger.info("cannot create topic %s: %s", topic.name, topic.failure.message or topic.failure.code.name)
+        return failures
+
+    async def change(self, decide: Callable[[ClusterImage], Decision[T]]) -> Sequence[T]:
+        """Let a pure decision on the newest image take effect; its replies. Raises KafkaError."""
+
+        async def event() -> Sequence[T]:
+            return await self._carry_out(decide(self.image))
+
+        return await self._in_turn(event)
+
+    async def unregister_broker(self, broker_id: int) -> None:
+        self._require_active()
+        if broker_id not in self.image.brokers:
+            raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"Broker ID {broker_id} is not currently registered")
+        # A registration here is a live session, not a record that outlasts its broker as in KRaft.
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Broker {broker_id} is running; it is unregistered by its end")
+
+    # --- requests of brokers ---
+
+    async def alter_partitions(
+        self, broker_id: int, broker_epoch: int, changes: Sequence[IsrChange]
+    ) -> Sequence[IsrChanged]:
+        """Raises KafkaError STALE_BROKER_EPOCH among others."""
+        return await self.change(lambda image: alter_partitions(image, broker_id, broker_epoch, changes, self._config))
+
+    async def controlled_shutdown(self, broker_id: int, broker_epoch: int) -> Sequence[ReplicaRef]:
+        """Partitions that the broker still leads since nobody else can. Raises KafkaError STALE_BROKER_EPOCH, ..."""
+        remaining = await self._announced(lambda image: shutting_down(image, broker_id, broker_epoch, self._config))
+        logger.info("broker %d shuts down; it still leads %d partitions", broker_id, len(remaining))
+        return remaining
+
+    async def next_producer_id_block(self, broker_id: int | None = None) -> range:
+        """Producer ids that nobody else will ever hand out."""
+        return await self._in_turn(lambda: self._next_producer_id_block(broker_id))
+
+    async def broker_failed(self, broker: Broker) -> None:
+        """The process of this registration is known to be dead: end it before its session does. Raises KafkaError."""
+
+        await self._in_turn(lambda: self._bury(broker))
+
+    async def log_dir_failed(self, broker_id: int, replicas: Iterable[ReplicaRef]) -> None:
+        """The directories of these replicas are offline."""
+        failed = list(replicas)
+        await self.change(lambda image: replicas_offline(image, broker_id, failed, self._config))
+
+    # --- one event at a time ---
+
+    def _require_active(self) -> None:
+        if not self.is_active:
+            raise NotTheController(ErrorCode.NOT_CONTROLLER)
+
+    async def _in_turn(self, event: Callable[[], Awaitable[T]]) -> T:
+        """Run an event after all earlier ones. It goes on to its end even if the one who asked has gone."""
+        self._require_active()
+        previous, epoch = self._last, self.epoch
+
+        async def run() -> T:
+            if previous is not None and not previous.done():
+                await asyncio.wait({previous})
+            if not self.is_active or self.epoch != epoch:
+                raise NotTheController(ErrorCode.NOT_CONTROLLER)
+            try:
+                if self._stale and event != self._refreshed:
+                    await self._refreshed()
+                return await event()
+            except SessionExpired as error:
+                self._end_reign()
+                raise NotTheController(ErrorCode.NOT_CONTROLLER) from error
+            except StoreError as error:
+                self._stale = True
+                self._later("look", LOOK_AGAIN_SECONDS, self._look_at_brokers_soon)
+                raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"The metadata store cannot be read: {error}") from error
+
+        task = self._last = asyncio.get_running_loop().create_task(run())
+        return await asyncio.shield(task)
+
+    def _soon(self, event: Callable[[], Awaitable[object]]) -> None:
+        """Run an event that nobody waits for; one that fails while this is the controller is looked after later."""
+
+        async def run() -> None:
+            try:
+                await self._in_turn(event)
+            except NotTheController:
+                pass
+            except KafkaError as error:
+                logger.warning("controller: %s", error)
+                self._later("look", LOOK_AGAIN_SECONDS, self._look_at_brokers_soon)
+
+        if self.is_active:
+            task = asyncio.get_running_loop().create_task(run())
+            task.add_done_callback(_report)
+
+    def _later(self, name: str, seconds: float, then: Callable[[], None]) -> None:
+        """Call later, once, however often this is asked meanwhile."""
+        if name in self._timers or not self.is_active:
+            return
+
+        def fire() -> None:
+            del self._timers[name]
+            then()
+
+        self._timers[name] = asyncio.get_running_loop().call_later(seconds, fire)
+
+    async def _announced(self, decide: Callable[[ClusterImage], Decision[T]]) -> Sequence[T]:
+        """Answer only when the other brokers know, too, or are slow to answer."""
+        before = self.image
+        replies = await self.change(decide)
+        image = self.image
+        if image is not before and self._channels:
+            waiting = [channel.when_acknowledged(image.version) for channel in self._channels.values()]
+            await asyncio.wait(waiting, timeout=TELL_SECONDS)
+        return replies
+
+    async def _carry_out(self, decision: Decision[T]) -> Sequence[T]:
+        if decision.operations:
+            limit = self._store.max_transaction_bytes
+            await self._apply(list(batches(decision.operations, decision.cuts, limit * 8 // 10)))
+        if decision.image is not self.image:
+            await self._publish(decision.image)
+        return decision.replies
+
+    async def _apply(self, transactions: Iterable[Sequence[Operation]]) -> None:
+        guard = Check(CONTROLLER_EPOCH, self._epoch_version)
+        try:
+            for operations in transactions:
+                await self._store.apply([guard, *operations])
+        except SessionExpired:
+            raise
+        except StoreError as error:
+            # Whether it took effect is open, and what we believed of the store may be wrong: look before going on.
+            logger.warning("metadata store: %s", error)
+            await self._ensure_elected()
+            if not self._stale:
+                self._stale = True
+                await self._refreshed()
+            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"The metadata store refused the change: {error}") from error
+
+    async def _ensure_elected(self) -> None:
+        """Raises NotTheController if another controller has been elected, StoreError if nobody can tell."""
+        node = await self._store.get(CONTROLLER_EPOCH)
+        if node is None or node.version != self._epoch_version:
+            self._end_reign()
+            raise NotTheController(ErrorCode.NOT_CONTROLLER)
+
+    def _end_reign(self) -> None:
+        self.resign()
+        self.on_resigned()
+
+    async def _publish(self, image: ClusterImage) -> None:
+        if not self.is_active:
+            return
+        self.image = image
+        waiting = self._take(image)
+        if waiting is not None:
+            await waiting
+        if self.is_active:
+            self._tell(image)
+
+    def _tell(self, image: ClusterImage) -> None:
+        for broker_id, channel in list(self._channels.items()):
+            broker = image.brokers.get(broker_id)
+            if broker is None or broker.epoch != channel.broker.epoch:
+                channel.close()
+                del self._channels[broker_id]
+        for broker_id, broker in image.brokers.items():
+            if broker_id == self._node_id:
+                continue
+            if broker_id not in self._channels:
+                self._channels[broker_id] = ControllerChannel(broker, self._connect, self, self._differences)
+            self._channels[broker_id].offer(image)
+        if self._channels and self._config.flag("auto.leader.rebalance.enable"):
+            self._later("balance", FIRST_BALANCE_SECONDS, self._balance_soon)
+
+    # --- what channels report ---
+
+    def broker_died(self, broker: Broker) -> None:
+        self._soon(lambda: self._bury(broker))
+
+    def registration_ended(self, broker: Broker) -> None:
+        logger.info("broker %d has another registration than of epoch %d", broker.id, broker.epoch)
+        self._look_at_brokers_soon()
+
+    def deposed(self) -> None:
+        self._soon(self._ensure_elected)
+
+    def replicas_answered(self, broker: Broker, offline: list[ReplicaRef], online: list[ReplicaRef]) -> None:
+        async def event() -> None:
+            known = self.image.brokers.get(broker.id)
+            if known is None or known.epoch != broker.epoch:
+                return
+            if offline:
+                await self._carry_out(replicas_offline(self.image, broker.id, offline, self._config))
+            if online:
+                await self._carry_out(replicas_online(self.image, broker.id, online, self._config))
+
+        self._soon(event)
+
+    # --- events ---
+
+    async def _bury(self, broker: Broker) -> None:
+        operations = await burial(self._store, broker)
+        if operations:
+            await self._apply([operations])
+        await self._look_at_brokers()
+
+    def _look_at_brokers_soon(self) -> None:
+        self._soon(self._look_at_brokers)
+
+    async def _look_at_brokers(self) -> None:
+        """Whatever the store says of registrations now is what holds."""
+        found = await read_registrations(self._store)
+        changes = broker_changes(self.image.brokers, found.brokers)
+        if not changes:
+            return
+        logger.info(
+            "brokers: %s; gone %s, new %s, restarted %s",
+            *(sorted(ids) for ids in (found.brokers, changes.gone, changes.started, changes.bounced)),
+        )
+        await self._carry_out(self._cleared(brokers_changed(self.image, found.brokers, self._config), found))
+
+    def _cleared(self, decision: Decision[T], found: Registrations) -> Decision[T]:
+        """With the last step of a registration after an unclean end: all its partitions have taken notice of it."""
+        unclean = [broker for broker in found.brokers.values() if broker.unclean]
+        if not unclean:
+            return decision
+        operations = list(decision.operations)
+        last: list[Operation] = [Check(BROKER_SEQUENCE, found.sequence_version)]
+        now_ms = self._clock.now_ms()
+        image = decision.image
+        for broker in unclean:
+            clean = broker._replace(unclean=False)
+            last.append(Put(BrokerNode.path(broker.id), BrokerNode.encode(clean, now_ms)))
+            image = image.with_broker(image.brokers[broker.id]._replace(unclean=False))
+        return Decision([*operations, *last], image, decision.replies, [*decision.cuts, len(operations)])
+
+    async def _refreshed(self) -> None:
+        """Load the cluster, finish what is half done, go on from there. Raises StoreError, KafkaError."""
+        found = await read_registrations(self._store)
+        image = (await load_image(self._store, self.image.version + 1)).with_controller(self._node_id, self.epoch)
+        image = image.with_brokers(self._still_leaving(found.brokers))
+        image = _with_offline(image, self.image)
+        image = await self._finish_deletions(image)
+        decision = self._cleared(everything_settled(image, self._config), found)
+        if decision.replies:
+            logger.info("controller: %d partitions are put right", len(decision.replies))
+        await self._carry_out(decision)
+        self._stale = False
+
+    def _still_leaving(self, brokers: dict[int, Broker]) -> dict[int, Broker]:
+        before = self.image.brokers
+        return {
+            i: broker._replace(fenced=True)
+            if i in before and before[i].fenced and before[i].epoch == broker.epoch
+            else broker
+            for i, broker in brokers.items()
+        }
+
+    async def _finish_deletions(self, image: ClusterImage) -> ClusterImage:
+        names = sorted(image.topics_in_deletion)
+        for name in names:
+            nodes = set(await read_subtree(self._store, TopicNode.path(name)))
+            nodes.update(await read_subtree(self._store, ConfigNode.topic_path(name)))
+            # Those below first; the marker last.
+            operations: list[Operation] = [Delete(path) for path in sorted(nodes, key=lambda p: (-p.count("/"), p))]
+            operations.append(Delete(DeletionNode.path(name)))
+            limit = self._store.max_transaction_bytes
+            await self._apply(batches(operations, range(1, len(operations)), limit * 8 // 10))
+        return image.without_topics(names) if names else image
+
+    async def _next_producer_id_block(self, broker_id: int | None) -> range:
+        node = await self._store.get(PRODUCER_ID_BLOCK)
+        first = 0 if node is None else ProducerIdBlockNode.decode(node.data).last + 1
+        last = first + PRODUCER_IDS_PER_BLOCK - 1
+        if last > MAX_PRODUCER_ID:
+            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "All producer ids have been used.")
+        block = ProducerIdBlock(self._node_id if broker_id is None else broker_id, first, last)
+        data = ProducerIdBlockNode.encode(block)
+        operation = Create(PRODUCER_ID_BLOCK, data) if node is None else Put(PRODUCER_ID_BLOCK, data, node.version)
+        await self._apply([[operation]])
+        return range(first, last + 1)
+
+    # --- leaders where they belong ---
+
+    def _balance_soon(self) -> None:
+        self._soon(self._balance)
+
+    async def _balance(self) -> None:
+        percentage = self._config.number("leader.imbalance.per.broker.percentage")
+        partitions = imbalanced_partitions(self.image, percentage)
+        if partitions:
+            logger.info("%d partitions are given back to their preferred leaders", len(partitions))
+            await self._carry_out(elect_leaders(self.image, ElectionType.PREFERRED, partitions, self._config))
+        if not is_balanced(self.image):
+            interval = self._config.number("leader.imbalance.check.interval.seconds")
+            self._later("balance", interval, self._balance_soon)
+
+
+def _with_offline(image: ClusterImage, before: ClusterImage) -> ClusterImage:
+    """The image as loaded, with the directories that brokers under the same registration have reported as failed."""
+    topics = []
+    for name, topic in image.topics.items():
+        known = before.topics.get(name)
+        if known is None or known.id != topic.id:
+            continue
+        states = list(topic.partitions)
+        for index, state in enumerate(known.partitions[: len(states)]):
+            offline = tuple(b for b in state.offline_replicas if _same_registration(b, before, image))
+            if offline:
+                states[index] = states[index]._replace(offline_replicas=offline)
+        if any(new is not old for new, old in zip(states, topic.partitions, strict=True)):
+            topics.append(topic._replace(partitions=tuple(states)))
+    return image.with_topics(topics) if topics else image
+
+
+def _same_registration(broker_id: int, before: ClusterImage, after: ClusterImage) -> bool:
+    old, new = before.brokers.get(broker_id), after.brokers.get(broker_id)
+    return old is not None and new is not None and old.epoch == new.epoch
+
+
+def _report(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and task.exception() is not None:
+        logger.error("an event of the controller failed", exc_info=task.exception())

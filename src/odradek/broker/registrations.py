@@ -1,0 +1,82 @@
+"""Registered brokers in the store: read, make and end a registration.
+
+Every registration bumps `/brokers/seqid`; its version is the registration's epoch. Who wants to change the node of a
+registration checks that version, too: a node that was deleted and made again looks like new.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from odradek.metadata.image import Broker
+from odradek.metadata.nodes import BROKER_IDS, BROKER_SEQUENCE, BrokerNode
+from odradek.ports.store import BadVersion, Check, Create, Delete, MetadataStore, NodeExists, NoNode, Operation, Put
+
+FIRST_EPOCH = 1
+
+
+class Registrations(NamedTuple):
+    """As of one moment at or after `sequence_version`: checking that version tells whether they still hold."""
+
+    sequence_version: int
+    brokers: dict[int, Broker]
+
+
+async def read_registrations(store: MetadataStore) -> Registrations:
+    """Raises StoreError, CorruptNode among others."""
+    sequence = await store.get(BROKER_SEQUENCE)
+    nodes = await store.subtree(BROKER_IDS)
+    found = {}
+    for path, node in nodes.items():
+        if path != BROKER_IDS:
+            broker = BrokerNode.decode(path, node.data)
+            found[broker.id] = broker
+    return Registrations(-1 if sequence is None else sequence.version, dict(sorted(found.items())))
+
+
+class AlreadyRegistered(NamedTuple):
+    """Another live process has this broker's id."""
+
+    broker: Broker
+    session: int
+
+
+async def register(store: MetadataStore, broker: Broker, now_ms: int) -> Broker | AlreadyRegistered:
+    """Register in this session; the broker with the epoch that it got.
+
+    A registration of the same id at the same addresses is a dead process's, since nobody else can listen there now: it
+    is replaced. Raises StoreError.
+    """
+    path = BrokerNode.path(broker.id)
+    while True:
+        sequence = await store.get(BROKER_SEQUENCE)
+        present = await store.get(path)
+        operations: list[Operation] = []
+        if present is not None:
+            other = BrokerNode.decode(path, present.data)
+            if present.session != store.session and other.endpoints != broker.endpoints:
+                return AlreadyRegistered(other, present.session)
+            operations.append(Delete(path, present.version))
+        epoch = FIRST_EPOCH if sequence is None else sequence.version + 1 + FIRST_EPOCH
+        registered = broker._replace(epoch=epoch)
+        operations += [
+            Create(BROKER_SEQUENCE, b"") if sequence is None else Put(BROKER_SEQUENCE, b"", sequence.version),
+            Create(path, BrokerNode.encode(registered, now_ms), ephemeral=True),
+        ]
+        try:
+            await store.apply(operations)
+        except (BadVersion, NodeExists, NoNode):
+            # Somebody else registered in between, or the old registration has just ended.
+            continue
+        return registered
+
+
+async def burial(store: MetadataStore, broker: Broker) -> Sequence[Operation]:
+    """What ends this registration, and none that came after it; nothing if it has ended. Raises StoreError."""
+    sequence = await store.get(BROKER_SEQUENCE)
+    path = BrokerNode.path(broker.id)
+    node = await store.get(path)
+    if sequence is None or node is None or BrokerNode.decode(path, node.data).epoch != broker.epoch:
+        return ()
+    return (Check(BROKER_SEQUENCE, sequence.version), Delete(path))
