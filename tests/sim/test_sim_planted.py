@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
-
 import pytest
 
-from odradek.sim.planted import BUGS, SEED_LIMIT, planted, search
+from odradek.sim.planted import BUGS, SEED_LIMIT, locate, planted, search
 
 QUICK = (
     "duplicate appended",
@@ -19,15 +17,12 @@ QUICK = (
 def test_names_are_unique_and_targets_exist() -> None:
     assert len({bug.name for bug in BUGS}) == len(BUGS) >= 30
     for bug in BUGS:
-        module, _, path = bug.target.partition(":")
-        owner = importlib.import_module(module)
-        for part in path.split(".")[:-1]:
-            owner = getattr(owner, part)
-        attribute = path.rpartition(".")[2]
-        right = owner.__dict__[attribute]
+        places = [locate(target) for target in bug.targets]
+        right = [owner.__dict__[attribute] for owner, attribute in places]
         with planted(bug):
-            assert owner.__dict__[attribute] is not right
-        assert owner.__dict__[attribute] is right
+            for (owner, attribute), was in zip(places, right, strict=True):
+                assert owner.__dict__[attribute] is not was
+        assert [owner.__dict__[attribute] for owner, attribute in places] == right
 
 
 @pytest.mark.parametrize("name", QUICK)

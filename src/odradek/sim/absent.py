@@ -13,7 +13,7 @@ from odradek.client.cluster import GROUP_COORDINATOR
 from odradek.client.consumer import Consumer
 from odradek.sim.history import Reader, Violation
 from odradek.sim.raw import Member
-from odradek.sim.workloads import CONSUMER_OPTIONS, FAILURES, app_random, note_failure, note_seen
+from odradek.sim.workloads import CONSUMER_OPTIONS, FAILURES, Assignments, app_random, note_failure, note_seen
 from odradek.sim.world import ClientHost
 from odradek.wire.errors import KafkaError
 from odradek.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
@@ -41,7 +41,7 @@ async def ghost(host: ClientHost, topic: str) -> None:
         options = host.options(**CONSUMER_OPTIONS, group_id=CLASSIC_GROUP, enable_auto_commit=False)
         try:
             async with Consumer(**options) as consumer:
-                consumer.subscribe([topic])
+                consumer.subscribe([topic], listener=Assignments(host, reader, consumer, CLASSIC_GROUP))
                 until = world.now() + rng.uniform(4, 20)
                 while world.now() < until or world.is_stopping():
                     note_seen(host, reader, await consumer.poll(300))

@@ -9,7 +9,7 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from odradek.sim.history import (
     ABORTED,
@@ -118,9 +118,7 @@ def _check_prefix(key: TopicPartition, history: History, present: set[bytes], mi
         first = min((send.offset for send in era if send.value not in present), default=-1)
         kept = [send for send in era if send.value in present and send.offset > first >= 0]
         after = min(kept, key=lambda send: send.offset, default=None)
-        # A file that was never synced may lose its end while the next one, begun since, is whole: as in Apache Kafka,
-        # recovery looks at each file by itself.
-        if after is not None and after.offset not in history.final[key].segment_bases:
+        if after is not None:
             raise Violation("hole after power loss", f"{_at(key)} lost offset {first} but kept {after}")
     last = losses[-1] if losses else 0.0
     for send in missing:
@@ -180,6 +178,26 @@ def check_send_order(history: History, promises: Promises) -> None:
             if before is not None and before.number > send.number:
                 raise Violation("non-monotonic send", f"{_at(key)}: {before} lies before {send} @{seen.offset}")
             last[send.producer] = send
+
+
+_TOGETHER_S: Final = 1.0
+"""Outcomes that come so close to each other count as one: tasks that wait for them run in any order."""
+
+
+def check_settled_in_order(history: History, promises: Promises) -> None:
+    """A producer's records of a partition are acknowledged (or given up) in the order in which it sent them."""
+    by_producer: dict[tuple[str, TopicPartition], list[Send]] = defaultdict(list)
+    for send in history.sends.values():
+        by_producer[send.producer, send.partition].append(send)
+    for sends in by_producer.values():
+        first: Send | None = None
+        for send in reversed(sends):
+            if first is not None and send.settled_at is not None and send.settled_at > first.settled() + _TOGETHER_S:
+                raise Violation(
+                    "acknowledged out of order", f"{send} was settled at {send.settled_at:.3f}, after {first}"
+                )
+            if send.state == OK and (first is None or send.settled() < first.settled()):
+                first = send
 
 
 def check_poll_order(history: History, promises: Promises) -> None:
@@ -401,6 +419,7 @@ CHECKERS: tuple[Checker, ...] = (
     check_compacted,
     check_duplicates,
     check_send_order,
+    check_settled_in_order,
     check_poll_order,
     check_aborted_reads,
     check_torn,

@@ -248,6 +248,7 @@ PROFILES: dict[str, Profile] = {
             2.0,
             ("transactions", "more transactions", "rpw", "observer"),
         ),
+        Profile("spark", (*_NETWORK, *_CLIENTS, *_BROKER, Kind(crash, 2), Kind(crash_in_a_write, 2)), 2.5, ("spark",)),
         Profile(
             "all",
             (

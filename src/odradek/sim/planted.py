@@ -27,36 +27,42 @@ class Planted(NamedTuple):
     name: str
     story: str
     profile: str
-    target: str
+    targets: tuple[str, ...]
     make: Callable[[Any], Any]
 
 
 BUGS: Final[list[Planted]] = []
 
 
-def _bug(name: str, story: str, profile: str, target: str) -> Callable[[Callable[[Any], Any]], None]:
-    """Register what makes the wrong function from the right one; the target is `module:Class.attribute`."""
+def _bug(name: str, story: str, profile: str, *targets: str) -> Callable[[Callable[[Any], Any]], None]:
+    """Register what makes the wrong function from each right one; a target is `module:Class.attribute`."""
 
     def register(make: Callable[[Any], Any]) -> None:
-        BUGS.append(Planted(name, story, profile, target, make))
+        BUGS.append(Planted(name, story, profile, targets, make))
 
     return register
+
+
+def locate(target: str) -> tuple[Any, str]:
+    """The object that has the target, and the attribute's name."""
+    module, _, path = target.partition(":")
+    owner: Any = importlib.import_module(module)
+    *parents, attribute = path.split(".")
+    for parent in parents:
+        owner = getattr(owner, parent)
+    return owner, attribute
 
 
 @contextlib.contextmanager
 def planted(bug: Planted) -> Iterator[None]:
     """Put the bug in, and take it out again."""
-    module, _, path = bug.target.partition(":")
-    owner: Any = importlib.import_module(module)
-    *parents, attribute = path.split(".")
-    for parent in parents:
-        owner = getattr(owner, parent)
-    right = owner.__dict__[attribute]
-    setattr(owner, attribute, bug.make(right))
-    try:
+    with contextlib.ExitStack() as undo:
+        for target in bug.targets:
+            owner, attribute = locate(target)
+            right = owner.__dict__[attribute]
+            setattr(owner, attribute, bug.make(right))
+            undo.callback(setattr, owner, attribute, right)
         yield
-    finally:
-        setattr(owner, attribute, right)
 
 
 def _nothing(*_: Any, **__: Any) -> None:
@@ -420,10 +426,12 @@ def _(right: Any) -> Any:
     return release
 
 
-@_bug("client forgets in-flight order", "a producer sends any batch again, not the oldest first", "network",
-      "odradek.client.sequences:Sequences.may_send")  # fmt: skip
+@_bug("client forgets in-flight order", "of the batches that are sent again the last goes first", "store",
+      "odradek.client.sequences:Sequences.may_send", "odradek.client.accumulator:Queue.put_back")  # fmt: skip
 def _(right: Any) -> Any:
-    return lambda self, batch: self.identity.valid
+    if right.__name__ == "may_send":
+        return lambda self, batch: self.identity.valid
+    return lambda self, batch: self.batches.insert(0, batch)
 
 
 @_bug("client renumbers on every retry", "a batch that is sent again gets new sequence numbers", "network",

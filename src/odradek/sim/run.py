@@ -18,7 +18,7 @@ from odradek.client.admin import Admin, NewTopic
 from odradek.client.consumer import Consumer
 from odradek.client.model import TopicPartition
 from odradek.client.producer import Producer
-from odradek.sim import absent, raw, workloads
+from odradek.sim import absent, administration, raw, spark, workloads
 from odradek.sim.checkers import Promises, check
 from odradek.sim.history import OK, READ_COMMITTED, READ_UNCOMMITTED, FinalLog, Reader, Send, Violation
 from odradek.sim.loop import PROCESS, ProcessKilled, SimulatedLoop, SimulationDeadlock
@@ -257,6 +257,7 @@ def _programs(world: World, profile: Profile) -> list[tuple[ClientHost, Program]
 
 
 _WORKLOADS: dict[str, tuple[tuple[str, Program], ...]] = {
+    "spark": spark.PROGRAMS,
     "producers": (
         ("producer-1", lambda h: workloads.produce(h, "plain", 2)),
         ("producer-2", lambda h: workloads.produce(h, "plain", 2)),
@@ -292,7 +293,7 @@ _WORKLOADS: dict[str, tuple[tuple[str, Program], ...]] = {
     ),
     "moves": (("mover", lambda h: raw.move_replicas(h, {"plain": 2, "ledger": 2, "table": 1, "short": 1})),),
     "observer": (("observer", lambda h: workloads.observe(h, {"plain": 2, "ledger": 2}, "workers")),),
-    "admin": (("admin", lambda h: workloads.administrate(h, "fleeting")),),
+    "admin": (("admin", lambda h: administration.administrate(h, "fleeting")),),
     "compaction": (
         ("producer-5", lambda h: workloads.produce(h, "table", 1, 0.5, 7)),
         ("reader-6", lambda h: workloads.consume(h, "table", 1, READ_UNCOMMITTED)),

@@ -7,7 +7,7 @@ import random
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from odradek.client.admin import Admin, NewTopic
+from odradek.client.admin import Admin
 from odradek.client.consumer import Consumer
 from odradek.client.errors import ClientError, CommitFailed, ProducerFenced
 from odradek.client.model import EARLIEST, LATEST, READ_COMMITTED, READ_UNCOMMITTED, ConsumerRecord, TopicPartition
@@ -85,18 +85,22 @@ class Numbered:
 
 
 async def settle(host: ClientHost, pending: Iterable[tuple[Send, Any]]) -> None:
-    """Wait for deliveries and note what became of them."""
-    for send, delivery in pending:
-        try:
-            done = await delivery
-        except FAILURES as error:
-            send.state = UNKNOWN
-            send.error = repr(error)
-            host.world.note(f"not acked: {send.value[:40].decode()}: {error}"[:160])
-        else:
-            send.state = OK
-            send.offset = done.offset
-            send.acked_at = host.world.now()
+    """Wait for deliveries and note what became of them, and when."""
+    await asyncio.gather(*(_settle(host, send, delivery) for send, delivery in pending))
+
+
+async def _settle(host: ClientHost, send: Send, delivery: Any) -> None:
+    try:
+        done = await delivery
+    except FAILURES as error:
+        send.state = UNKNOWN
+        send.error = repr(error)
+        host.world.note(f"not acked: {send.value[:40].decode()}: {error}"[:160])
+    else:
+        send.state = OK
+        send.offset = done.offset
+        send.acked_at = host.world.now()
+    send.settled_at = host.world.now()
 
 
 async def produce(
@@ -531,47 +535,3 @@ async def observe(host: ClientHost, topics: dict[str, int], group: str | None) -
         except FAILURES as error:
             note_failure(host, "observe", error)
             await asyncio.sleep(0.2)
-
-
-async def administrate(host: ClientHost, topic: str) -> None:
-    """A topic is created, grown, altered, written to, deleted, and created anew under the same name."""
-    world, rng = host.world, app_random(host)
-    while not world.is_stopping():
-        try:
-            async with Admin(**host.options()) as admin:
-                while not world.is_stopping():
-                    await _one_life(host, admin, topic, rng)
-                    await asyncio.sleep(rng.expovariate(0.5))
-        except FAILURES as error:
-            note_failure(host, "administrate", error)
-            await asyncio.sleep(0.2)
-
-
-_MAY_BE = (ErrorCode.TOPIC_ALREADY_EXISTS, ErrorCode.REQUEST_TIMED_OUT, ErrorCode.KAFKA_STORAGE_ERROR)
-"""What a change may end with: an earlier attempt had succeeded, the store or the disk is in trouble."""
-
-
-async def _one_life(host: ClientHost, admin: Admin, topic: str, rng: random.Random) -> None:
-    await must(host, admin.delete_topics([topic]), {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, *_MAY_BE})
-    created = await admin.create_topics([NewTopic(topic, 1, 1, configs={"retention.ms": "60000"})])
-    fresh = created[topic]
-    if isinstance(fresh, KafkaError):
-        if fresh.code not in _MAY_BE:
-            raise Violation("topic can be created", f"{topic}: {fresh!r}")
-        return
-    await must(host, admin.create_partitions({topic: 2}), {ErrorCode.INVALID_PARTITIONS, *_MAY_BE})
-    for isolation in (READ_UNCOMMITTED, READ_COMMITTED):
-        found = await admin.list_offsets({TopicPartition(topic, 0): LATEST}, isolation_level=isolation)
-        if found[TopicPartition(topic, 0)].offset != 0:
-            raise Violation("new topic is empty", f"{topic}: {found}")
-    async with Producer(clock=host.clock, **host.options(**PRODUCER_OPTIONS)) as producer:
-        for _ in range(rng.randrange(4)):
-            await (await producer.send(topic, b"of a short life", partition=0))
-
-
-async def must(host: ClientHost, call: Any, allowed: set[ErrorCode]) -> None:
-    for name, error in (await call).items():
-        if error is not None:
-            host.world.mark(f"error {error.code.name}")
-            if error.code not in allowed:
-                raise Violation("topics can be changed", f"{name}: {error!r}")

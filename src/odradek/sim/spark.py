@@ -1,0 +1,434 @@
+"""Spark's exactly-once sink against the real coordinator: the product's protocol steps under a scheduler that does all
+that Spark may do.
+
+Drivers die, are given up while they still live, and come back; a micro-batch whose end nobody noted is run again, its
+rows in other tasks and another order. Tasks fail and are run again, are started twice, and go on after they were given
+up. Executors die with all their tasks. The number of the last batch expires as a committed offset does. What stays is
+Spark's own: the logs of offsets and of commits, each entry written by one driver only.
+
+At the end, each batch up to the last noted one is in the topic once, whole, and in order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Coroutine
+from functools import partial
+from itertools import pairwise
+from typing import Any, Final
+
+from odradek.client.admin import Admin, NewTopic
+from odradek.client.consumer import Consumer
+from odradek.client.errors import IllegalState
+from odradek.client.model import TopicPartition
+from odradek.client.transactions import TransactionalProducer
+from odradek.records.builder import BatchFields, encode_batch
+from odradek.sim.history import READ_COMMITTED, Violation
+from odradek.sim.workloads import CONSUMER_OPTIONS, FAILURES, PRODUCER_OPTIONS, app_random, note_failure
+from odradek.sim.world import ClientHost, World
+from odradek.spark import protocol
+from odradek.spark.leases import Address, Batch, LeaseError
+from odradek.spark.markers import MarkerError, Markers, Recorded, marker_group
+from odradek.spark.protocol import Begun, Encoded, TaskReport, TransactionError
+from odradek.wire.errors import ErrorCode, KafkaError
+
+TOPIC: Final = "lake"
+PARTITIONS: Final = 3
+MARKER_TOPIC: Final = "batches"
+TRANSACTIONAL_ID: Final = "query"
+QUERY_ID: Final = "the-query"
+DRIVERS: Final = ("driver-1", "driver-2")
+EXECUTORS: Final = ("executor-1", "executor-2")
+MAX_FAILURES: Final = 4
+"""spark.task.maxFailures."""
+TASK_SECONDS: Final = 20.0
+"""After which the scheduler takes a task's executor for lost, whether it is or not."""
+TRANSACTION_MS: Final = 25_000
+PROTOCOL_FAILURES: Final = (
+    *FAILURES, LeaseError, TransactionError, MarkerError, IllegalState, OSError, TimeoutError, ExceptionGroup,
+)  # fmt: skip
+
+
+class JobFailed(Exception):
+    """Spark gives a micro-batch up, and with it the query; somebody starts it again."""
+
+
+class Query:
+    """What outlives drivers: Spark's checkpoint, and what the scheduler knows of executors. One per world."""
+
+    def __init__(self) -> None:
+        self.batches: list[int] = []
+        """The log of offsets: rows of each batch."""
+        self.noted = 0
+        """The log of commits: batches before this one are noted as done."""
+        self.owner: ClientHost | None = None
+        self.executors: dict[str, Executor] = {}
+        self.ended: set[str] = set()
+        self.topics_made = False
+
+    def rows(self, batch: int) -> list[str]:
+        return [f"{batch}:{row}" for row in range(self.batches[batch])]
+
+
+class Executor:
+    """One life of an executor: its process and the producer that its tasks share."""
+
+    __slots__ = ("host", "process", "producer")
+
+    def __init__(self, host: ClientHost) -> None:
+        self.host = host
+        self.process = host.process
+        self.producer: TransactionalProducer | None = None
+
+
+class Conversation:
+    """A task's side of the leases, as `LeaseClient` over a network that is only slow."""
+
+    __slots__ = ("_batch", "_rng", "_task")
+
+    def __init__(self, batch: Batch, task: int, rng: random.Random, executor: Executor) -> None:
+        self._batch = batch
+        self._task = task
+        self._rng = rng
+        # The kernel closes what a dead process had open.
+        executor.process.doomed.append(self.close)
+
+    async def acquire(self, wanted: list[str]) -> tuple[str, int]:
+        await asyncio.sleep(self._rng.expovariate(500))
+        while (got := self._batch.acquire(self, self._task, wanted)) is None:
+            turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._batch.waiting.append(turn)
+            await turn
+        return got
+
+    def release(self, name: str, records: int) -> None:
+        self._batch.release(self, name, records)
+        self._wake()
+
+    async def leave(self) -> None:
+        await asyncio.sleep(self._rng.expovariate(500))
+        self._batch.check()
+
+    def close(self) -> None:
+        self._batch.leave(self)
+        self._wake()
+
+    def _wake(self) -> None:
+        while self._batch.waiting:
+            turn = self._batch.waiting.popleft()
+            if not turn.done():
+                turn.set_result(None)
+
+
+def query_of(world: World) -> Query:
+    found = _queries.get(id(world))
+    if found is None or found[0] is not world:
+        _queries.clear()
+        found = _queries[id(world)] = (world, Query())
+    return found[1]
+
+
+_queries: dict[int, tuple[World, Query]] = {}
+
+
+# --- executors ---
+
+
+async def executor(host: ClientHost) -> None:
+    """Lends its process to tasks until the drivers have ended."""
+    query = query_of(host.world)
+    query.executors[host.name] = Executor(host)
+    while len(query.ended) < len(DRIVERS):
+        await asyncio.sleep(0.5)
+
+
+async def _write_rows(
+    where: Executor, begun: Begun, batch: Batch, task: int, rows: list[str], rng: random.Random
+) -> protocol.Counts:
+    """As `transactions.write_rows`."""
+    if where.producer is None:
+        options = where.host.options(
+            **PRODUCER_OPTIONS, transactional_id=TRANSACTIONAL_ID, transaction_timeout_ms=TRANSACTION_MS
+        )
+        fresh = TransactionalProducer(clock=where.host.clock, **options)
+        await fresh.start()
+        where.producer = fresh
+    producer = where.producer
+    protocol.adopt(producer, begun)
+
+    async def join() -> Conversation:
+        await asyncio.sleep(rng.expovariate(500))
+        made = Conversation(batch, task, rng, where)
+        batch.join(made, task)
+        return made
+
+    sending = protocol.Sending(producer, task, join)
+    counts: protocol.Counts = {}
+    try:
+        _maybe_fail(rng, 0.1)
+        while rows:
+            size = rng.choice((1, 3, 10))
+            round_, rows = rows[:size], rows[size:]
+            for partition in range(PARTITIONS):
+                part = [row for row in round_ if _partition_of(row) == partition]
+                if part:
+                    sending.take([_encoded(partition, part)])
+                    counts[TOPIC, partition] = counts.get((TOPIC, partition), 0) + len(part)
+            await sending.send()
+            _maybe_fail(rng, 0.02)
+            await asyncio.sleep(rng.expovariate(20))
+        await sending.finish()
+    except BaseExceptionGroup as group:
+        if group.subgroup(GeneratorExit) is not None:
+            return {}  # a task of a dead process is thrown away
+        await _close(where, producer)
+        raise
+    except (Exception, asyncio.CancelledError):
+        await _close(where, producer)
+        raise
+    finally:
+        sending.close()
+    return counts
+
+
+async def _close(where: Executor, producer: TransactionalProducer) -> None:
+    if where.producer is producer:
+        where.producer = None
+    await producer.producer.close(flush=False)
+
+
+def _maybe_fail(rng: random.Random, chance: float) -> None:
+    """A row that cannot be converted."""
+    if rng.random() < chance:
+        raise RuntimeError("planted")
+
+
+def _partition_of(row: str) -> int:
+    return sum(row.encode()) % PARTITIONS
+
+
+def _encoded(partition: int, rows: list[str]) -> Encoded:
+    records = [(1_000, None, row.encode(), ()) for row in rows]
+    return Encoded(TOPIC, partition, len(rows), [encode_batch(records, fields=BatchFields(is_transactional=True))])
+
+
+# --- drivers ---
+
+
+async def driver(host: ClientHost) -> None:
+    """Runs the query while the other does not, and now and then although it does; at the end one of them checks."""
+    world, rng, query = host.world, app_random(host), query_of(host.world)
+    while not (world.is_stopping() and query.batches and query.noted == len(query.batches)):
+        owner = query.owner
+        free = owner is None or not owner.process.alive or owner is host
+        if not free and rng.random() > 0.05:
+            await asyncio.sleep(rng.uniform(0.2, 2))
+            continue
+        if not free:
+            world.mark("two drivers of one query")
+        query.owner = host
+        try:
+            await _run_query(host, rng, query)
+        except (*PROTOCOL_FAILURES, JobFailed) as error:
+            note_failure(host, "query", error)
+        if query.owner is host:
+            query.owner = None
+        await asyncio.sleep(rng.expovariate(1))
+    query.ended.add(host.name)
+    if len(query.ended) == len(DRIVERS):
+        await _check(host, query)
+
+
+async def _run_query(host: ClientHost, rng: random.Random, query: Query) -> None:
+    """One run of the query, until it fails or has done some batches."""
+    if not query.topics_made:
+        await _make_topics(host)
+        query.topics_made = True
+    if query.noted and rng.random() < 0.3:
+        await _expire_marker(host)
+    options = host.options(**PRODUCER_OPTIONS, transactional_id=TRANSACTIONAL_ID, transaction_timeout_ms=TRANSACTION_MS)
+    producer = TransactionalProducer(clock=host.clock, **options)
+    markers = Markers(host.options(), MARKER_TOPIC, 60_000)
+    await producer.start()
+    try:
+        for _ in range(rng.choice((1, 3, 8))):
+            number = query.noted
+            if number == len(query.batches):
+                if host.world.is_stopping():
+                    return
+                query.batches.append(rng.choice((0, 3, 20, 60)))
+            await asyncio.sleep(rng.expovariate(100))
+            await _run_batch(host, rng, query, producer, markers, number)
+            await asyncio.sleep(rng.choice((0.0, 0.0, 0.5)))
+            if query.noted > number:
+                raise JobFailed("another driver has noted this batch: concurrent updates to the log of commits")
+            query.noted = number + 1
+            host.world.mark("micro-batch noted")
+    finally:
+        await producer.producer.close(flush=False)
+
+
+async def _make_topics(host: ClientHost) -> None:
+    async with Admin(**host.options()) as admin:
+        failure = (await admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1, {"retention.ms": "-1"})]))[TOPIC]
+    if isinstance(failure, KafkaError) and failure.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
+        raise failure
+
+
+async def _expire_marker(host: ClientHost) -> None:
+    """What offsets.retention.minutes does to a query that is away for long."""
+    async with Admin(**host.options()) as admin:
+        failure = (await admin.groups.delete([marker_group(TRANSACTIONAL_ID)]))[marker_group(TRANSACTIONAL_ID)]
+        if failure is None:
+            host.world.mark("marker expired")
+
+
+async def _run_batch(
+    host: ClientHost,
+    rng: random.Random,
+    query: Query,
+    producer: TransactionalProducer,
+    markers: Markers,
+    number: int,
+) -> None:
+    """As Spark runs a write: the writer is pickled, tasks, then commit, and abort if anything failed."""
+    batch = Batch()
+    identity, recorded = await protocol.begin(producer, markers)
+    begun = Begun(*identity, recorded, Address("", 0, str(rng.random())))
+    try:
+        if protocol.is_done(begun, number, QUERY_ID):
+            host.world.mark("micro-batch skipped")
+            reports = [TaskReport(begun, number, QUERY_ID, None)]
+        else:
+            reports = await _Job(host, rng, query, begun, batch, number).run()
+        written = protocol.checked(reports, number)
+        if written:
+            counts = protocol.total(written)
+            protocol.compare(counts, batch.settle())
+            here = Recorded(number, QUERY_ID)
+            await protocol.finish(producer, begun, markers, here, None, TOPIC, sum(counts.values()))
+            host.world.mark("micro-batch committed")
+        if rng.random() < 0.03:
+            raise JobFailed("the answer to the commit is lost within Spark")
+    except (*PROTOCOL_FAILURES, JobFailed) as error:
+        host.world.note(f"{host.name}: batch {number} fails: {error}"[:160])
+        host.world.mark("micro-batch failed")
+        batch.fail("the batch is over")
+        if rng.random() < 0.9:  # a driver that dies here aborts nothing
+            await producer.initialize()
+        raise
+
+
+class _Job:
+    """The tasks of a micro-batch, as Spark's scheduler runs them."""
+
+    def __init__(
+        self, host: ClientHost, rng: random.Random, query: Query, begun: Begun, batch: Batch, number: int
+    ) -> None:
+        self._host = host
+        self._rng = rng
+        self._query = query
+        self._begun = begun
+        self._batch = batch
+        self._number = number
+
+    async def run(self) -> list[TaskReport | None]:
+        rows = self._query.rows(self._number)
+        self._rng.shuffle(rows)
+        count = self._rng.choice((1, 2, 4))
+        return list(await asyncio.gather(*(self._task(task, rows[task::count]) for task in range(count))))
+
+    async def _task(self, task: int, rows: list[str]) -> TaskReport:
+        """Attempts until one succeeds, some of them side by side. Raises JobFailed."""
+        for attempt in range(MAX_FAILURES):
+            running = [self._launch(task, rows)]
+            if self._rng.random() < 0.05:
+                self._host.world.mark("task started twice")
+                await asyncio.sleep(self._rng.expovariate(10))
+                running.append(self._launch(task, rows))
+            done, pending = await asyncio.wait(running, timeout=TASK_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+            while pending and all(each.exception() for each in done):
+                more, pending = await asyncio.wait(pending, timeout=TASK_SECONDS)
+                done |= more
+                if not more:
+                    break
+            for each in done:
+                if each.exception() is None:
+                    return TaskReport(self._begun, self._number, QUERY_ID, each.result())
+            if not done:
+                self._host.world.mark("task given up that may still run")
+            self._host.world.mark(f"task attempt {attempt} failed")
+        raise JobFailed(f"task {task} failed {MAX_FAILURES} times")
+
+    def _launch(self, task: int, rows: list[str]) -> asyncio.Future[protocol.Counts]:
+        """A task in an executor's process; the driver is told of its end, or of the executor's."""
+        world = self._host.world
+        result: asyncio.Future[protocol.Counts] = world.loop.create_future()
+        alive = [each for each in self._query.executors.values() if each.process.alive]
+        if not alive:
+            world.loop.call_later(1.0, _fail, result, "no executor")
+            return result
+        where = self._rng.choice(alive)
+        rng = random.Random(self._rng.random())
+        work = _write_rows(where, self._begun, self._batch, task, list(rows), rng)
+        running = world.loop.create_task(work, name=f"task {task}", context=where.process.context)
+        running.add_done_callback(partial(_tell, result))
+        where.process.doomed.append(partial(_fail, result, "the executor is lost"))
+        return result
+
+
+def _tell(result: asyncio.Future[protocol.Counts], task: asyncio.Task[protocol.Counts]) -> None:
+    if result.done() or task.cancelled():
+        return
+    error = task.exception()
+    if error is None:
+        result.set_result(task.result())
+    else:
+        _fail(result, repr(error))
+
+
+def _fail(result: asyncio.Future[protocol.Counts], why: str) -> None:
+    if not result.done():
+        result.set_exception(JobFailed(why))
+        result.exception()  # that nobody may wait for it any more is no complaint
+
+
+# --- the verdict ---
+
+
+async def _check(host: ClientHost, query: Query) -> None:
+    """Raises Violation unless every noted batch is there once, whole, and in order."""
+    keys = [TopicPartition(TOPIC, index) for index in range(PARTITIONS)]
+    options = host.options(**{**CONSUMER_OPTIONS, "isolation_level": READ_COMMITTED})
+    found: dict[int, list[str]] = {index: [] for index in range(PARTITIONS)}
+    uncommitted = host.options(**CONSUMER_OPTIONS)
+    async with Consumer(**uncommitted) as consumer:
+        ends = await consumer.end_offsets(keys)
+    async with Consumer(**options) as consumer:
+        consumer.assign(keys)
+        waiting = set(keys)
+        while waiting:
+            for record in await consumer.poll(1000):
+                assert isinstance(record.value, bytes)
+                found[record.partition].append(record.value.decode())
+            waiting = {key for key in waiting if await consumer.position(key) < ends[key]}
+    expected = sorted(row for number in range(query.noted) for row in query.rows(number))
+    seen = sorted(row for rows in found.values() for row in rows)
+    if seen != expected:
+        twice = [a for a, b in pairwise(seen) if a == b]
+        missing = sorted(set(expected) - set(seen))
+        raise Violation("a micro-batch is written once", f"twice: {twice[:5]}, missing: {missing[:5]}")
+    for partition, rows in found.items():
+        numbers = [int(row.partition(":")[0]) for row in rows]
+        if numbers != sorted(numbers):
+            raise Violation("micro-batches are in order", f"{TOPIC}-{partition}: {numbers}")
+    host.world.mark("query checked")
+
+
+Program = Callable[[ClientHost], Coroutine[Any, Any, None]]
+PROGRAMS: Final[tuple[tuple[str, Program], ...]] = (
+    *((name, driver) for name in DRIVERS),
+    *((name, executor) for name in EXECUTORS),
+)
+"""For the simulator's profile `spark`."""
