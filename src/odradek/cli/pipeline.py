@@ -154,6 +154,7 @@ def _run_program(arguments: argparse.Namespace, settings: dict[str, str], log: P
         raise CommandError(f"{reason(error)}; Spark's messages: {log}") from error
     finally:
         stopping.close()
+        follower.finish()
         _end(session, log)
         follower.close()
     return status

@@ -171,9 +171,9 @@ class SinkOptions(NamedTuple):
         checkpoint = given.get("checkpointlocation") or _default_checkpoint(given.get("queryname"))
         if streaming and exactly_once and not (transactional_id or checkpoint):
             raise OptionError(
-                "exactly-once needs the option checkpointLocation or transactionalId on the writer, or a queryName where "
-                f"{CHECKPOINTS_VARIABLE} names a folder for all checkpoints, to recognise the query after a restart; "
-                "deliveryGuarantee=at-least-once does without"
+                "exactly-once needs the option checkpointLocation or transactionalId on the writer, or a queryName "
+                f"where {CHECKPOINTS_VARIABLE} names a folder for all checkpoints, to recognise the query after a "
+                "restart; deliveryGuarantee=at-least-once does without"
             )
         return cls(
             client=_client_options(given, _REFUSED_BY_SINK, dict(PRODUCER_DEFAULTS), "sink"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from collections.abc import Callable, Mapping
@@ -130,6 +131,13 @@ class Follower:
                 follower.terminated(str(event.id), event.exception)
 
         self._session.streams.addListener(Listener())
+
+    def finish(self) -> None:
+        """Wait, a little, for what Spark has still to tell; while the session is there."""
+        from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+
+        with contextlib.suppress(Py4JError, AttributeError):
+            self._session.sparkContext._jsc.sc().listenerBus().waitUntilEmpty(_ANSWER_MS)
 
     def close(self) -> None:
         self._blocking.close()
