@@ -62,7 +62,7 @@ class FollowerWatch(Protocol):
         ...
 
     def committed(self) -> None:
-        """The high watermark has moved."""
+        """The high watermark has moved, or the log's start."""
         ...
 
 
@@ -264,6 +264,13 @@ class Partition:
         ):
             self._propose((*self.isr, follower.broker_id))
 
+    def reconsider(self) -> None:
+        """Other brokers are alive than before: take in who may join, wait no longer for who may not."""
+        for broker_id, follower in self._followers.items():
+            if broker_id not in self._counted:
+                self._expand_isr(follower)
+        self.advance_high_watermark(0)
+
     def shrink_isr(self) -> None:
         """Propose to leave out who has not been caught up for `replica.lag.time.max.ms`."""
         if self.proposal is not None or not self._followers:
@@ -414,6 +421,8 @@ class Partition:
                 f"{self.topic}-{self.index} has offsets up to {self.high_watermark}, not {offset}",
             )
         log.advance_log_start(offset)
+        for watch in self._watches:
+            watch.committed()
         return log.log_start_offset
 
     # --- read ---

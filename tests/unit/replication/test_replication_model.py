@@ -1,0 +1,278 @@
+"""Whatever dies and whenever it is noticed: what was acknowledged stays, and replicas come to be the same."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from odradek.metadata.image import NO_LEADER
+from odradek.replication.follower import Next
+from tests.unit.replication.replicas import Cluster
+
+brokers = st.integers(1, 3)
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Cluster:
+    made = Cluster(tmp_path, min_insync_replicas=2)
+    for replica in made.replicas.values():
+        replica.hear()
+    return made
+
+
+def test_followers_take_what_the_leader_has_and_the_high_watermark_follows(cluster: Cluster) -> None:
+    assert cluster.produce(1, records=3)
+    assert cluster.acked == []
+    assert cluster.fetch(2) is Next.FETCH
+    assert cluster.fetch(3) is Next.FETCH
+    leader = cluster.replicas[1].partition
+    assert leader.high_watermark == 0, "they have it, but the leader knows only by their next fetch"
+    cluster.fetch(2)
+    assert leader.high_watermark == 0
+    cluster.fetch(3)
+    assert leader.high_watermark == 3
+    assert len(cluster.acked) == 3
+    cluster.fetch(2)
+    assert cluster.replicas[2].partition.high_watermark == 3
+    assert cluster.replicas[2].records() == cluster.replicas[1].records()
+
+
+def test_a_silent_follower_leaves_the_isr_and_comes_back(cluster: Cluster) -> None:
+    cluster.fetch(2)
+    cluster.fetch(3)
+    cluster.produce(1)
+    cluster.now_ms += 20_000
+    cluster.fetch(2)
+    cluster.fetch(2)
+    leader = cluster.replicas[1]
+    leader.partition.shrink_isr()
+    assert leader.proposals == [], "within replica.lag.time.max.ms"
+    cluster.now_ms += 20_000
+    cluster.fetch(2)
+    leader.partition.shrink_isr()
+    assert leader.partition.high_watermark == 0, "not before the controller has agreed"
+    cluster.alter(1)
+    assert cluster.state.isr == (1, 2)
+    assert leader.partition.high_watermark == 1
+    cluster.produce(1)
+    cluster.fetch(2)
+    cluster.fetch(2)
+    assert len(cluster.acked) == 2
+    for _ in range(2):
+        cluster.fetch(3)
+    cluster.alter(1)
+    assert cluster.state.isr == (1, 2, 3)
+
+
+def test_under_min_isr_nothing_is_committed(cluster: Cluster) -> None:
+    cluster.produce(1)
+    cluster.crash(2)
+    cluster.crash(3)
+    leader = cluster.replicas[1]
+    while leader.told:
+        leader.hear()
+    assert cluster.state.isr == (1,)
+    assert leader.partition.high_watermark == 0
+    assert not cluster.produce(1), "NOT_ENOUGH_REPLICAS"
+    assert cluster.produce(1, acks_all=False)
+    assert leader.partition.high_watermark == 0
+    cluster.settle()
+    assert cluster.state.isr == (1, 2, 3)
+    assert leader.partition.high_watermark == 2
+
+
+def test_what_an_old_leader_wrote_alone_is_cut_off(cluster: Cluster) -> None:
+    cluster.produce(1)
+    cluster.settle(5)
+    cluster.produce(1)
+    cluster.produce(1)
+    cluster.elect(2)
+    cluster.replicas[2].hear()
+    cluster.produce(2)
+    assert cluster.replicas[1].partition.log.end_offset == 3
+    cluster.settle(5)
+    assert cluster.replicas[1].records() == cluster.replicas[2].records()
+    assert len(cluster.replicas[1].records()) == 2
+    assert cluster.replicas[1].partition.log.leader_epochs.entries() == [(0, 0), (1, 1)]
+
+
+def test_several_epochs_that_nobody_else_knows_go_one_after_the_other(cluster: Cluster) -> None:
+    """Epochs 1 to 4 were led by broker 1 with nobody listening: the follower finds the common end in a few steps."""
+    cluster.produce(1)
+    cluster.settle(5)
+    for _ in range(4):
+        cluster.elect(1)
+        cluster.replicas[1].hear()
+        cluster.produce(1, acks_all=False, records=3)
+    for epoch_of in (2, 3, 2):
+        cluster.elect(epoch_of)
+        while cluster.replicas[epoch_of].told:
+            cluster.replicas[epoch_of].hear()
+        cluster.produce(epoch_of, acks_all=False)
+    cluster.settle(12)
+    records = cluster.replicas[2].records()
+    assert all(replica.records() == records for replica in cluster.replicas.values())
+
+
+def test_a_follower_that_is_far_behind_begins_where_the_leader_does(cluster: Cluster) -> None:
+    for _ in range(5):
+        cluster.produce(1)
+    cluster.fetch(2)
+    cluster.crash(3)
+    cluster.replicas[1].hear()
+    cluster.fetch(2)
+    leader = cluster.replicas[1].partition
+    assert leader.high_watermark == 5
+    leader.delete_records(4)
+    cluster.settle(5)
+    follower = cluster.replicas[3].partition
+    assert follower.log.log_start_offset == 4
+    assert cluster.replicas[3].records() == cluster.replicas[1].records()
+    assert cluster.replicas[2].partition.log.log_start_offset == 4
+
+
+def test_a_leader_that_lost_the_end_of_its_log_makes_followers_cut_theirs(cluster: Cluster) -> None:
+    """As after an unclean election: the leader has less, of the same epoch."""
+    for _ in range(3):
+        cluster.produce(1)
+    cluster.settle(5)
+    cluster.replicas[2].partition.truncate_to(1)
+    cluster.elect(2)
+    cluster.settle(5)
+    assert [len(replica.records()) for replica in cluster.replicas.values()] == [1, 1, 1]
+    assert cluster.replicas[1].partition.high_watermark == 1
+
+
+def test_small_answers_bring_everything_in_time(cluster: Cluster) -> None:
+    for _ in range(20):
+        cluster.produce(1, records=3)
+    cluster.fetch_bytes = 100
+    for _ in range(21):
+        cluster.fetch(2)
+    assert cluster.replicas[2].records() == cluster.replicas[1].records()
+
+
+class Replication(RuleBasedStateMachine):
+    @initialize(min_isr=st.integers(1, 2))
+    def begin(self, min_isr: int) -> None:
+        self.directory = tempfile.TemporaryDirectory()
+        self.cluster = Cluster(Path(self.directory.name), min_insync_replicas=min_isr)
+        for replica in self.cluster.replicas.values():
+            replica.hear()
+        self.min_isr = min_isr
+        self.answers: dict[int, tuple[int, bytes]] = {}
+        self.high_watermarks: dict[tuple[int, int, int], int] = {}
+
+    @rule(broker=brokers, acks_all=st.booleans(), records=st.integers(1, 3))
+    def produce(self, broker: int, acks_all: bool, records: int) -> None:
+        if self.cluster.replicas[broker].alive:
+            self.cluster.produce(broker, acks_all=acks_all, records=records)
+
+    @rule(broker=brokers)
+    def fetch(self, broker: int) -> None:
+        if self.cluster.replicas[broker].alive:
+            self.cluster.fetch(broker)
+
+    @rule(broker=brokers)
+    def ask(self, broker: int) -> None:
+        """A fetch is answered, and the answer is on its way."""
+        replica = self.cluster.replicas[broker]
+        if not replica.alive:
+            return
+        asked = replica.ask()
+        if asked is not None and self.cluster.replicas[asked[0]].alive:
+            self.answers[broker] = asked[0], self.cluster.replicas[asked[0]].serve(asked[1])
+
+    @rule(broker=brokers)
+    def take(self, broker: int) -> None:
+        answer = self.answers.pop(broker, None)
+        if answer is not None and self.cluster.replicas[broker].alive:
+            self.cluster.replicas[broker].take(*answer)
+
+    @rule(broker=brokers)
+    def hear(self, broker: int) -> None:
+        replica = self.cluster.replicas[broker]
+        if replica.alive and replica.told:
+            replica.hear()
+
+    @rule(broker=brokers, lose_answer=st.booleans())
+    def alter(self, broker: int, lose_answer: bool) -> None:
+        replica = self.cluster.replicas[broker]
+        if replica.alive and replica.proposals:
+            self.cluster.alter(broker, lose_answer=lose_answer)
+
+    @rule(broker=brokers)
+    def crash(self, broker: int) -> None:
+        if self.cluster.replicas[broker].alive:
+            self.answers.pop(broker, None)
+            self.cluster.crash(broker)
+
+    @rule(broker=brokers)
+    def restart(self, broker: int) -> None:
+        if not self.cluster.replicas[broker].alive:
+            self.cluster.restart(broker)
+
+    @rule(broker=brokers)
+    def elect(self, broker: int) -> None:
+        state = self.cluster.state
+        if broker in state.isr and self.cluster.replicas[broker].alive and state.leader not in (broker, NO_LEADER):
+            self.cluster.elect(broker)
+
+    @rule(broker=brokers, milliseconds=st.sampled_from((10, 1_000, 40_000)))
+    def time_passes(self, broker: int, milliseconds: int) -> None:
+        self.cluster.now_ms += milliseconds
+        replica = self.cluster.replicas[broker]
+        if replica.alive:
+            replica.partition.shrink_isr()
+
+    @precondition(lambda self: hasattr(self, "cluster"))
+    @invariant()
+    def high_watermarks_of_a_leader_only_grow(self) -> None:
+        for replica in self.cluster.replicas.values():
+            partition = getattr(replica, "partition", None)
+            if replica.alive and partition is not None and partition.is_leader:
+                key = replica.id, replica.epoch, partition.leader_epoch
+                assert partition.high_watermark >= self.high_watermarks.get(key, 0)
+                assert partition.high_watermark <= partition.log.end_offset
+                self.high_watermarks[key] = partition.high_watermark
+
+    @precondition(lambda self: hasattr(self, "cluster"))
+    @invariant()
+    def members_of_the_isr_have_all_that_is_acknowledged(self) -> None:
+        acked = self.cluster.acked
+        for broker_id in self.cluster.state.isr:
+            replica = self.cluster.replicas[broker_id]
+            if replica.alive and acked:
+                assert set(acked) <= set(replica.records())
+
+    def teardown(self) -> None:
+        if not hasattr(self, "cluster"):
+            return
+        self.cluster.settle()
+        leader = self.cluster.leader()
+        assert leader is not None
+        records = leader.records()
+        assert set(self.cluster.acked) <= set(records)
+        assert self.cluster.state.isr and set(self.cluster.state.isr) == {1, 2, 3}
+        for replica in self.cluster.replicas.values():
+            assert replica.records() == records
+            epochs = [each.partition.log.leader_epochs for each in (replica, leader)]
+            for offset, _ in records:
+                assert epochs[0].epoch_for(offset) == epochs[1].epoch_for(offset)
+        assert leader.partition.high_watermark == leader.partition.log.end_offset
+        self.directory.cleanup()
+
+
+TestReplication = Replication.TestCase
+TestReplication.settings = settings(
+    max_examples=40,
+    stateful_step_count=40,
+    deadline=None,
+    database=None,
+    suppress_health_check=list(HealthCheck),
+)
