@@ -25,7 +25,6 @@ from odradek.ports.store import (
     StoreUnavailable,
 )
 
-
 _PERSISTENT = 0
 
 
