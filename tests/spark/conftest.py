@@ -14,13 +14,34 @@ import pytest
 from odradek.client.blocking import Blocking
 from odradek.spark.java import ensure_java
 from tests.spark.support import Topics
+from tests.spark.targets import Target, is_cached
 
 
 @pytest.fixture(scope="session")
-def bootstrap(request: pytest.FixtureRequest) -> str:
-    """HOST:PORT of the broker under test."""
-    given = os.environ.get("ODRADEK_INTEROP_BOOTSTRAP")
-    return given or str(request.getfixturevalue("odradek_broker").bootstrap)
+def targets(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Target]]:
+    """Brokers of other kinds, started for the first test that wants one."""
+    started: dict[str, Target] = {}
+    yield started
+    for each in started.values():
+        each.stop()
+
+
+@pytest.fixture(scope="session")
+def bootstrap(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, targets: dict[str, Target]
+) -> str:
+    """HOST:PORT of the broker under test; with a parameter, of the target with that name."""
+    name = getattr(request, "param", "odradek")
+    if name == "odradek":
+        given = os.environ.get("ODRADEK_INTEROP_BOOTSTRAP")
+        return given or str(request.getfixturevalue("odradek_broker").bootstrap)
+    if not is_cached(name):
+        pytest.skip("Apache Kafka is not there; `python bench/peers/kafka.py fetch` gets it")
+    if name not in targets:
+        target = Target(name, tmp_path_factory.mktemp(name))
+        target.start()
+        targets[name] = target
+    return targets[name].bootstrap
 
 
 @pytest.fixture(scope="session")

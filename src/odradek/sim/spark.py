@@ -379,13 +379,11 @@ class _Job:
 
 
 def _tell(result: asyncio.Future[protocol.Counts], task: asyncio.Task[protocol.Counts]) -> None:
-    if result.done() or task.cancelled():
-        return
-    error = task.exception()
-    if error is None:
-        result.set_result(task.result())
-    else:
+    error = None if task.cancelled() else task.exception()
+    if error is not None:
         _fail(result, repr(error))
+    elif not result.done() and not task.cancelled():
+        result.set_result(task.result())
 
 
 def _fail(result: asyncio.Future[protocol.Counts], why: str) -> None:
