@@ -62,7 +62,7 @@ class Inode:
         left = bytearray(self.durable)
         if how < 0.25:
             left = self.data
-        elif how < 0.85:
+        elif how < 0.7:
             kept = rng.randrange(len(self.unsynced) + 1)
             for write in self.unsynced[:kept]:
                 _apply(left, write)

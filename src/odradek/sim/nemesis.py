@@ -47,7 +47,7 @@ async def crash_in_a_write(world: World, host: BrokerHost, rng: random.Random) -
         await task
     elif host.is_up:
         return
-    if any(kind.fault is power_loss for kind in world.profile.faults) and rng.random() < 0.8:
+    if loses_power(world.profile) and rng.random() < 0.8:
         host.lose_power(rng)
     if rng.random() < 0.3:
         # And again while it recovers.
@@ -66,6 +66,11 @@ async def power_loss(world: World, host: BrokerHost, rng: random.Random) -> None
     await _restart(world, host, rng, (0.1, 4.0))
 
 
+def loses_power(profile: Profile) -> bool:
+    """Whether machines go dark in this profile."""
+    return any(kind.fault is power_loss for kind in profile.faults)
+
+
 async def restart(world: World, host: BrokerHost, rng: random.Random) -> None:
     """A clean stop (sometimes killed in the middle of it) and a start."""
     task = asyncio.get_running_loop().create_task(host.stop())
@@ -74,7 +79,7 @@ async def restart(world: World, host: BrokerHost, rng: random.Random) -> None:
         world.faults["crash while stopping"] += 1
         host.kill()
     await task
-    if rng.random() < 0.3 and any(kind.fault is power_loss for kind in world.profile.faults):
+    if rng.random() < 0.3 and loses_power(world.profile):
         world.faults["power loss while stopped"] += 1
         host.lose_power(rng)
     await _restart(world, host, rng, (0, 2.0))
@@ -157,8 +162,14 @@ async def half_open(world: World, host: BrokerHost, rng: random.Random) -> None:
 
 
 async def slow_disk(world: World, host: BrokerHost, rng: random.Random) -> None:
+    """Syncs and other slow calls take long; where power is lost, it may be lost in the middle of them."""
     host.volume.faults.slow = rng.uniform(0.05, 2.0)
     await asyncio.sleep(rng.uniform(0.5, 4))
+    if loses_power(world.profile) and rng.random() < 0.5:
+        world.faults["power loss on a slow disk"] += 1
+        host.lose_power(rng)
+        host.volume.faults.slow = 0.0
+        await _restart(world, host, rng, (0.1, 4.0))
     host.volume.faults.slow = 0.0
 
 
@@ -210,7 +221,7 @@ _CLIENTS = (Kind(pause_client, 2), Kind(crash_client, 2))
 _LOGS = ("producers", "retention", "compaction", "moves")
 _BROKER = (Kind(restart, 2), Kind(pause_broker, 1), Kind(jump_clock, 1))
 _POWER = (
-    Kind(power_loss, 3), Kind(crash_in_a_write, 4), Kind(slow_disk, 1), Kind(restart, 2), Kind(crash_client, 1),
+    Kind(power_loss, 3), Kind(crash_in_a_write, 4), Kind(slow_disk, 3), Kind(restart, 2), Kind(crash_client, 1),
 )  # fmt: skip
 
 PROFILES: dict[str, Profile] = {

@@ -22,7 +22,7 @@ from odradek.sim import absent, administration, raw, spark, workloads
 from odradek.sim.checkers import Promises, check
 from odradek.sim.history import OK, READ_COMMITTED, READ_UNCOMMITTED, FinalLog, Reader, Send, Violation
 from odradek.sim.loop import PROCESS, ProcessKilled, SimulatedLoop, SimulationDeadlock
-from odradek.sim.nemesis import PROFILES, Profile, heal, power_loss, torment
+from odradek.sim.nemesis import PROFILES, Profile, heal, loses_power, torment
 from odradek.sim.world import PORT, BrokerHost, ClientHost, World
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.update_features import (
@@ -168,11 +168,11 @@ def run_seed(seed: int, profile_name: str, *, safety_seconds: float = SAFETY_SEC
 
 
 def _promises(profile: Profile) -> Promises:
-    loses = not profile.flushes and any(kind.fault is power_loss for kind in profile.faults)
+    loses = not profile.flushes and loses_power(profile)
     return Promises(frozenset({"flushed"}), loses, frozenset({"table"}), {"short": 6.0})
 
 
-def settings_of(rng: random.Random, *, flushes: bool) -> dict[str, str]:
+def settings_of(rng: random.Random, *, flushes: bool, loses_power: bool = False) -> dict[str, str]:
     """A broker's configuration: small and quick, so that much happens in a minute, and varied."""
     return {
         "node.id": "1",
@@ -190,7 +190,7 @@ def settings_of(rng: random.Random, *, flushes: bool) -> dict[str, str]:
         "log.flush.offset.checkpoint.interval.ms": rng.choice(("1000", "5000")),
         "log.segment.delete.delay.ms": "1000",
         "log.index.interval.bytes": rng.choice(("0", "512", "4096")),
-        "log.roll.ms": rng.choice(("2000", "10000", "100000")),
+        "log.roll.ms": rng.choice(("1000", "2000", "4000") if loses_power else ("2000", "10000", "100000")),
         "group.consumer.session.timeout.ms": "6000",
         "group.consumer.min.session.timeout.ms": "6000",
         "group.consumer.heartbeat.interval.ms": "1000",
@@ -201,8 +201,12 @@ def settings_of(rng: random.Random, *, flushes: bool) -> dict[str, str]:
     }
 
 
+def _settings(world: World, profile: Profile) -> dict[str, str]:
+    return settings_of(world.rng, flushes=profile.flushes, loses_power=loses_power(profile))
+
+
 async def _live(world: World, profile: Profile, safety_seconds: float) -> None:
-    host = BrokerHost(world, 1, settings_of(world.rng, flushes=profile.flushes))
+    host = BrokerHost(world, 1, _settings(world, profile))
     world.brokers.append(host)
     for path in ("/data", "/data/a", "/data/b"):
         host.volume.directories[path] = None

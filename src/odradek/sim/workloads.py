@@ -77,7 +77,7 @@ class Numbered:
 
     def next(self, topic: str, partition: int, transaction: Transaction | None = None) -> Send:
         self._count += 1
-        padding = "x" * self.rng.choice((0, 0, 10, 100, 700))
+        padding = "x" * self.rng.choice((0, 0, 10, 100, 700, 1500))
         value = f"{self.name}:{self._count}:{padding}".encode()
         world = self.host.world
         send = Send(value, self.name, (topic, partition), self._count, world.now(), transaction)
