@@ -119,7 +119,7 @@ DOCUMENTATION: dict[str, str] = {
     "node.id": "Number of this broker; it must be its own in the cluster.",
     "initial.broker.registration.timeout.ms": "How long a starting broker may take to register.",
     "broker.heartbeat.interval.ms": "How often a KRaft broker reports to the controller.",
-    "broker.session.timeout.ms": "Silence after which a KRaft broker counts as dead.",
+    "broker.session.timeout.ms": "Silence after which a broker counts as dead; one whose process ended does at once.",
     "controller.listener.names": "Listeners of a KRaft controller; they are left out here.",
     "sasl.mechanism.controller.protocol": "SASL mechanism towards KRaft controllers.",
     "metadata.log.max.record.bytes.between.snapshots": (
@@ -438,6 +438,7 @@ DOCUMENTATION: dict[str, str] = {
     "odradek.group.unsettled.heartbeat.interval.ms": "How often members report while a consumer group rebalances.",
     "odradek.adopt.partitions": "Whether a partition's directory copied in from another cluster is kept and served.",
     "odradek.batch.validation": "Whether a producer's batches are checked by their headers or record by record.",
+    "odradek.metadata.store": "SQLite file that brokers of one machine share; by default each has its own.",
     "odradek.idle.check.interval.ms": "After how long without a write a log is synced and gives back memory and files.",
     "odradek.group.new.partitions.from.start": "Whether groups that read a topic read added partitions from the start.",
 }

@@ -8,6 +8,7 @@ EFFECTIVE_BROKER_CONFIGS = frozenset(
         "auto.create.topics.enable",
         "broker.id",
         "broker.rack",
+        "broker.session.timeout.ms",
         "compression.gzip.level",
         "compression.lz4.level",
         "compression.type",
@@ -79,6 +80,7 @@ EFFECTIVE_BROKER_CONFIGS = frozenset(
         "odradek.max.control.request.bytes",
         "odradek.max.in.flight.requests",
         "odradek.max.request.topics",
+        "odradek.metadata.store",
         "offset.metadata.max.bytes",
         "offsets.commit.timeout.ms",
         "offsets.retention.check.interval.ms",
@@ -105,5 +107,8 @@ EFFECTIVE_BROKER_CONFIGS = frozenset(
         "transaction.state.log.segment.bytes",
         "transactional.id.expiration.ms",
         "unclean.leader.election.enable",
+        "zookeeper.connect",
+        "zookeeper.connection.timeout.ms",
+        "zookeeper.session.timeout.ms",
     )
 )

@@ -1,7 +1,7 @@
 """Broker configurations that Apache Kafka 4.3 does not have: our own, and older ones that stand in people's files.
 
-The older ones are accepted with the limits of their time; those that we act on (`host.name`, the control plane) are
-effective as any other.
+The older ones are accepted with the limits of their time; those that we act on (`host.name`, ZooKeeper, the control
+plane) are effective as any other.
 """
 
 from odradek.metadata.config_definitions import ConfigDefinition, ConfigType, Importance, Scope, at_least, one_of
@@ -34,13 +34,15 @@ ODRADEK_CONFIGS = (
     _c("odradek.batch.validation", STRING, "header", one_of("header", "records")),
     # Logs that nobody wrote to for as long are synced and give back memory and files.
     _c("odradek.idle.check.interval.ms", LONG, "30000", at_least(1)),
+    # The SQLite file that brokers of one machine share; empty: a file of its own in the first log directory.
+    _c("odradek.metadata.store", STRING, ""),
 )
 
 _LEGACY = (
     # ZooKeeper, to 3.9
     _c("zookeeper.connect", STRING, None, None, HIGH),
-    _c("zookeeper.session.timeout.ms", INT, "18000", None, HIGH),
-    _c("zookeeper.connection.timeout.ms", INT, None, None, HIGH),
+    _c("zookeeper.session.timeout.ms", INT, "18000", at_least(1), HIGH),
+    _c("zookeeper.connection.timeout.ms", INT, None, at_least(1), HIGH),
     _c("zookeeper.max.in.flight.requests", INT, "10", at_least(1), HIGH),
     _c("zookeeper.set.acl", BOOLEAN, "false", None, HIGH),
     _c("zookeeper.sync.time.ms", INT, "2000", None, LOW),
