@@ -1,6 +1,6 @@
 """Produce: append record batches, answer at once or when all in-sync replicas have them.
 
-Version notes: 3 transactional id, batches of format 2; 5 log start offset; 7 zstd; 8 errors of single records (KIP-467); 9
+Version notes: 3 transactional id, batches of format 2; 5 log start offset; 7 zstd; 8 errors of records (KIP-467); 9
 flexible; 10 current leader in the answer (KIP-951); 12 transactions version 2 (KIP-890); 13 topic ids. Versions 0-2 are
 listed by ApiVersions for old librdkafka's sake (KAFKA-18659) and refused.
 """
@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable
 
-from odradek.api.context import ANONYMOUS, RequestContext
+from odradek.api.context import ANONYMOUS, LateAnswer, RequestContext
+from odradek.api.new_leaders import MOVED, current_leader, endpoints
 from odradek.api.registry import api
 from odradek.api.transactional_produce import ZSTD, codec_of, is_transactional, keep, refusals
 from odradek.log.append import RejectedRecords
@@ -30,8 +31,8 @@ _ADMIN_CLIENT = "__admin_client"
 _VALID_ACKS = (ALL, 0, 1)
 
 Produced = list[tuple[TopicKey, list[ProducedPartition]]]
-Uncommitted = tuple[Partition, int, list[ProducedPartition], int]
-"""A partition, the last offset appended to it, and where its answer stands."""
+Uncommitted = tuple[TopicKey, Partition, int, list[ProducedPartition], int]
+"""A topic as the request has it, a partition, the last offset appended to it, and where its answer stands."""
 
 
 def _all_failed(request: ProduceRequest, context: RequestContext, code: ErrorCode) -> list[Part] | None:
@@ -40,12 +41,17 @@ def _all_failed(request: ProduceRequest, context: RequestContext, code: ErrorCod
         context.connection.close("a produce request with acks=0 failed")
         return None
     error = KafkaError(code)
-    failed = [(topic, [_failed(index, error) for index, _ in partitions]) for topic, partitions in request.topics]
-    return _encode(failed, context)
+    failed = [
+        (topic, [_failed(topic, index, error, context) for index, _ in partitions])
+        for topic, partitions in request.topics
+    ]
+    return _encode(failed, context, failed=False)
 
 
 @api(ApiKey.PRODUCE, decode=decode_request, overtaking=True, failed=_all_failed)
-def handle(request: ProduceRequest, context: RequestContext) -> list[Part] | Awaitable[list[Part] | None] | None:
+def handle(
+    request: ProduceRequest, context: RequestContext
+) -> list[Part] | Awaitable[list[Part] | None] | LateAnswer | None:
     if request.acks not in _VALID_ACKS:
         return _all_failed(request, context, ErrorCode.INVALID_REQUIRED_ACKS)
     if request.transactional_id is None:
@@ -62,14 +68,28 @@ async def _produce_later(
     """Append once it is known that the partitions belong to the transaction."""
     while not isinstance(refused, dict):
         refused = await refused or refusals(request, context)
-    answer = _produce(request, context, refused)
-    return await answer if isinstance(answer, asyncio.Future) else answer
+    future = _Future()
+    answer = _produce(request, context, refused, future)
+    return await future.future if answer is future else answer  # type: ignore[return-value]  # else it is a list
+
+
+class _Future:
+    """A late answer that is awaited instead of being sent."""
+
+    __slots__ = ("future",)
+
+    def __init__(self) -> None:
+        self.future: asyncio.Future[list[Part] | None] = asyncio.get_running_loop().create_future()
+
+    def answer(self, parts: list[Part] | None) -> None:
+        if not self.future.done():
+            self.future.set_result(parts)
 
 
 def _produce(
-    request: ProduceRequest, context: RequestContext, refused: Refusals | None
-) -> list[Part] | asyncio.Future[list[Part]] | None:
-    """`refused` is None for a producer without transactions."""
+    request: ProduceRequest, context: RequestContext, refused: Refusals | None, late: LateAnswer | None = None
+) -> list[Part] | LateAnswer | None:
+    """`refused` is None for a producer without transactions; `late` is where an answer goes that has to wait."""
     acks = request.acks
     produced: Produced = []
     waiting: list[Uncommitted] = []
@@ -99,10 +119,10 @@ def _produce(
                 result = partition.append(records, now_ms=now_ms, all_in_sync=acks == ALL)
             except KafkaError as error:
                 failed = True
-                answers.append(_failed(index, error))
+                answers.append(_failed(topic, index, error, context))
                 continue
             if acks == ALL and not partition.is_committed(result.last_offset):
-                waiting.append((partition, result.last_offset, answers, len(answers)))
+                waiting.append((topic, partition, result.last_offset, answers, len(answers)))
             answers.append(_appended(index, result))
         produced.append((topic, answers))
     if acks == 0:
@@ -113,8 +133,10 @@ def _produce(
             _throttle(context)
         return None
     if not waiting:
-        return _encode(produced, context)
-    return _when_committed(produced, waiting, request.timeout_ms, context)
+        return _encode(produced, context, failed=failed)
+    late = late or context.connection.later()
+    _Commit(produced, waiting, context, late, failed).start(request.timeout_ms)
+    return late
 
 
 def _appended(index: int, result: AppendResult) -> ProducedPartition:
@@ -124,14 +146,18 @@ def _appended(index: int, result: AppendResult) -> ProducedPartition:
     return tuple.__new__(ProducedPartition, fields)
 
 
-def _failed(index: int, error: KafkaError) -> ProducedPartition:
+def _failed(topic: TopicKey, index: int, error: KafkaError, context: RequestContext) -> ProducedPartition:
     record_errors = error.record_errors if isinstance(error, RejectedRecords) else ()
-    return ProducedPartition(index, error.code, record_errors=record_errors, error_message=error.message)
+    leader = current_leader(context, topic, index) if error.code in MOVED else None
+    return ProducedPartition(
+        index, error.code, record_errors=record_errors, error_message=error.message, current_leader=leader
+    )
 
 
-def _encode(produced: Produced, context: RequestContext) -> list[Part]:
+def _encode(produced: Produced, context: RequestContext, *, failed: bool) -> list[Part]:
     throttle_ms = _throttle(context) if context.services.quotas.produce.active else 0
-    return [encode_response(context.version, context.correlation_id, produced, throttle_ms)]
+    nodes = endpoints(context, (row.current_leader for _, rows in produced for row in rows)) if failed else ()
+    return [encode_response(context.version, context.correlation_id, produced, throttle_ms, nodes)]
 
 
 def _throttle(context: RequestContext) -> int:
@@ -144,30 +170,48 @@ def _throttle(context: RequestContext) -> int:
     return throttle_ms
 
 
-def _when_committed(
-    produced: Produced, waiting: list[Uncommitted], timeout_ms: int, context: RequestContext
-) -> asyncio.Future[list[Part]]:
+class _Commit:
     """The answer once the high watermark has passed every append; REQUEST_TIMED_OUT where it has not in time."""
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[list[Part]] = loop.create_future()
-    left = len(waiting)
 
-    def finish(code: ErrorCode) -> None:
-        timer.cancel()
-        for partition, offset, answers, position in waiting:
-            if not partition.is_committed(offset):
-                answers[position] = _failed(partition.index, KafkaError(code))
-        if not future.done():
-            future.set_result(_encode(produced, context))
+    __slots__ = ("_context", "_failed", "_late", "_left", "_produced", "_timer", "_waiting")
 
-    def released() -> None:
+    def __init__(
+        self,
+        produced: Produced,
+        waiting: list[Uncommitted],
+        context: RequestContext,
+        late: LateAnswer,
+        failed: bool,
+    ) -> None:
+        self._produced = produced
+        self._waiting = waiting
+        self._context = context
+        self._late = late
+        self._failed = failed
+        self._left = len(waiting)
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self, timeout_ms: int) -> None:
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(max(0, timeout_ms) / 1000, self._finish, ErrorCode.REQUEST_TIMED_OUT)
+        for _, partition, offset, _, _ in self._waiting:
+            partition.when_committed(offset, self._released)
+
+    def _released(self) -> None:
         # Called when an append is committed, and when its partition left this broker before it could be.
-        nonlocal left
-        left -= 1
-        if not left:
-            finish(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        self._left -= 1
+        if not self._left:
+            self._finish(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
-    timer = loop.call_later(max(0, timeout_ms) / 1000, finish, ErrorCode.REQUEST_TIMED_OUT)
-    for partition, offset, _, _ in waiting:
-        partition.when_committed(offset, released)
-    return future
+    def _finish(self, otherwise: ErrorCode) -> None:
+        timer, self._timer = self._timer, None
+        if timer is None:
+            return
+        timer.cancel()
+        failed = self._failed
+        for topic, partition, offset, answers, position in self._waiting:
+            code = partition.commit_error(offset, otherwise)
+            if code:
+                failed = True
+                answers[position] = _failed(topic, partition.index, KafkaError(code), self._context)
+        self._late.answer(_encode(self._produced, self._context, failed=failed))
