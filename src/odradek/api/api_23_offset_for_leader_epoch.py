@@ -9,7 +9,7 @@ from __future__ import annotations
 from odradek.api.context import RequestContext
 from odradek.api.registry import api
 from odradek.wire.apis import ApiKey
-from odradek.wire.errors import ErrorCode, KafkaError
+from odradek.wire.errors import KafkaError
 from odradek.wire.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochRequestPartition,

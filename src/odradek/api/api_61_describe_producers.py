@@ -5,7 +5,7 @@ from __future__ import annotations
 from odradek.api.context import RequestContext
 from odradek.api.registry import api
 from odradek.wire.apis import ApiKey
-from odradek.wire.errors import ErrorCode, KafkaError
+from odradek.wire.errors import KafkaError
 from odradek.wire.messages.describe_producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,

@@ -18,6 +18,7 @@ from odradek.replication.replica_sessions import ReplicaSessions
 from odradek.wire.produce import TopicKey
 
 if TYPE_CHECKING:
+    from odradek.api.cluster_service import ClusterMember, ElectedController
     from odradek.api.controller_service import ControllerService
     from odradek.api.log_directory_service import LogDirectoryService
     from odradek.controller.configs import ConfigChange
@@ -103,6 +104,8 @@ class Services:
     fetch_sessions: FetchSessions
     replica_sessions: ReplicaSessions
     controller: ControllerService
+    elected: ElectedController
+    cluster: ClusterMember
     groups: GroupService
     transactions: TransactionService
     loggers: Loggers

@@ -12,6 +12,7 @@ from collections.abc import Awaitable
 from typing import Any, NamedTuple
 
 from odradek.api.context import RequestContext, Services
+from odradek.api.controller_service import NotTheController
 from odradek.api.failures import failure_response
 from odradek.api.registry import Endpoint, endpoint
 from odradek.broker.connection import Connection, Disconnect, Pending
@@ -147,6 +148,13 @@ class Dispatcher:
             error = finished.exception()
             if error is not None and not isinstance(error, Exception):
                 raise error
+            if isinstance(error, NotTheController):
+                forwarded = self._loop.create_task(
+                    self._services.controller.forward(found.key, context.version, request)
+                )
+                self._tasks[forwarded] = found.key
+                forwarded.add_done_callback(done)
+                return
             try:
                 if error is None:
                     parts = self._encoded(found, finished.result(), request, context)

@@ -1,7 +1,9 @@
 """A broker from start to stop: what is made in which order, and who is told of a new cluster image.
 
-Start: lock and identity of the log directories, metadata store, controller and image, listeners bound, coordinators,
-the broker registered, connections served. Stop goes the other way round and leaves the logs marked clean.
+Start: lock and identity of the log directories, metadata store, this broker's view of the cluster, coordinators,
+listeners bound, the broker registered and perhaps elected as the controller, connections served, and ready once a
+controller has told it everything. Stop goes the other way round, after all leadership has been handed over, and leaves
+the logs marked clean.
 """
 
 from __future__ import annotations
@@ -12,27 +14,27 @@ import logging
 
 from odradek.api.context import Services
 from odradek.broker.background import BackgroundJobs
+from odradek.broker.cluster_view import ClusterView
 from odradek.broker.config import BrokerConfig, ConfigError, Listener
-from odradek.broker.controller_runtime import ControllerRuntime
+from odradek.broker.controller import Controller
+from odradek.broker.controller_channel import control_connections
+from odradek.broker.controller_link import ControllerLink
 from odradek.broker.coordinator_shard import ShardClock
 from odradek.broker.dispatch import Dispatcher, RequestLimits
 from odradek.broker.group_runtime import GroupRuntime, group_settings
+from odradek.broker.image_effects import ImageEffects
 from odradek.broker.log_directory_runtime import LogDirectoryRuntime
 from odradek.broker.loggers import BrokerLoggers
+from odradek.broker.membership import Membership, cluster_id
 from odradek.broker.partitions import Partitions
 from odradek.broker.peers import Peers
+from odradek.broker.replication_runtime import ReplicationRuntime
 from odradek.broker.server import Server
 from odradek.broker.transaction_runtime import TransactionRuntime
 from odradek.log.config import LogConfig
 from odradek.log.directories import LogDirectories
 from odradek.log.log_directory import LogDirectoryError
-from odradek.metadata.image import (
-    GROUP_METADATA_TOPIC,
-    TRANSACTION_STATE_TOPIC,
-    ClusterImage,
-    Endpoint,
-    Topic,
-)
+from odradek.metadata.image import GROUP_METADATA_TOPIC, NO_BROKER, ClusterImage, Endpoint, Topic
 from odradek.metadata.image import Broker as BrokerEntry
 from odradek.metadata.sqlite_store import SqliteStore
 from odradek.ports.clock import Clock, SystemClock
@@ -90,26 +92,31 @@ class Broker:
 
     __slots__ = (
         "_background",
+        "_cluster_id",
         "_config",
         "_controller",
         "_directories",
         "_dispatcher",
+        "_effects",
         "_groups",
-        "_led",
+        "_link",
         "_log_directories",
+        "_membership",
         "_partitions",
         "_peers",
         "_ports",
         "_quotas",
+        "_replication",
         "_server",
+        "_store",
         "_transactions",
+        "_view",
         "bootstrap",
     )
 
     def __init__(self, config: BrokerConfig, ports: Ports | None = None) -> None:
         self._config = config
         self._ports = ports or Ports()
-        self._led: dict[str, set[int]] = {}
         self.bootstrap = ""
 
     async def start(self) -> None:
@@ -120,6 +127,7 @@ class Broker:
             log.warning("settings without effect in this version: %s", ", ".join(unused))
         try:
             await self._start_storage()
+            self._start_cluster()
             self._start_services()
             listeners = self._bind()
             await self._join_cluster(listeners)
@@ -129,11 +137,8 @@ class Broker:
             raise StartError(f"metadata store: {error}", misconfigured=False) from error
         self._background.start()
         self._log_directories.start()
-        self._server.open()
         self.bootstrap = _address(listeners[0])
-        log.info(
-            "node %d of cluster %s serves on %s", config.node_id, self._controller.image.cluster_id, self.bootstrap
-        )
+        log.info("node %d of cluster %s serves on %s", config.node_id, self._cluster_id, self.bootstrap)
 
     async def _start_storage(self) -> None:
         config, ports = self._config, self._ports
@@ -144,11 +149,12 @@ class Broker:
         # Locked before anything else is opened: whoever starts a second broker here is told so, and not a consequence.
         self._directories.lock()
         identity = LogDirectories.stored_identity(ports.disk, paths)
-        store = ports.store or await SqliteStore.open(f"{paths[0]}/{METADATA_FILE}", ports.disk)
-        self._controller = ControllerRuntime(store, config, ports.clock, ports.random)
-        image = await self._controller.start(identity.cluster_id)
+        self._store = ports.store or await SqliteStore.open(f"{paths[0]}/{METADATA_FILE}", ports.disk)
+        self._cluster_id = await cluster_id(self._store, ports.random, identity.cluster_id)
+        self._view = ClusterView(self._store, config)
+        image = await self._view.load()
         self._directories.load(
-            cluster_id=image.cluster_id,
+            cluster_id=self._cluster_id,
             node_id=config.node_id,
             producer_id_expiration_ms=config.number("producer.id.expiration.ms"),
         )
@@ -163,16 +169,40 @@ class Broker:
         settings = self._config.topic_settings(topic.configs)
         return LogConfig.build({**settings, "batch.validation": self._config.text("odradek.batch.validation")})
 
+    def _start_cluster(self) -> None:
+        """What ties this broker to the others: none of it does anything yet."""
+        config, ports, view = self._config, self._ports, self._view
+        control_plane = config.control_plane_listener_name or config.inter_broker_listener_name
+        self._controller = Controller(
+            self._store,
+            config,
+            ports.clock,
+            ports.random,
+            view.take,
+            control_connections(ports.network, control_plane, config.node_id),
+        )
+        self._membership = Membership(self._store, ports.clock, self._controller)
+        self._membership.on_registered = self._registered
+        self._peers = Peers(ports.network, self._image, config.inter_broker_listener_name, config.node_id)
+        self._link = ControllerLink(self._controller, view, self._peers, config)
+        self._replication = ReplicationRuntime(
+            config, self._partitions, self._peers, self._link, ports.clock, self._image
+        )
+        view.on_stopped = self._partitions.stop
+
+    def _image(self) -> ClusterImage:
+        return self._view.image
+
+    def _registered(self, broker: BrokerEntry) -> None:
+        self._view.broker_epoch = broker.epoch
+
     def _start_services(self) -> None:
         config, ports = self._config, self._ports
         loop = asyncio.get_running_loop()
-        self._peers = Peers(
-            ports.network, lambda: self._controller.image, config.inter_broker_listener_name, config.node_id
-        )
         self._groups = GroupRuntime(
             group_settings(config),
             self._offsets_partitions,
-            lambda: self._controller.image,
+            self._image,
             ports.clock,
             ports.random,
             loop,
@@ -180,22 +210,22 @@ class Broker:
         self._transactions = TransactionRuntime(
             config,
             ShardClock(ports.clock),
-            lambda: self._controller.image,
-            self._controller,
+            self._image,
+            self._link,
             self._partitions,
             self._groups,
             self._peers,
         )
         self._log_directories = LogDirectoryRuntime(
-            config, self._partitions, self._directories, ports.disk, lambda: self._controller.image
+            config, self._partitions, self._directories, ports.disk, self._image
         )
-        self._log_directories.on_recovered = lambda *_: self._lead(self._controller.image)
         self._quotas = ClientQuotas(config.number("quota.window.num"), config.number("quota.window.size.seconds"))
-        self._quotas.update(self._controller.image.client_configs)
+        self._effects = ImageEffects(config.node_id, self._partitions, self._groups, self._transactions, self._quotas)
+        self._log_directories.on_recovered = lambda *_: self._effects.lead(self._view.image)
         slots = config.number("max.incremental.fetch.session.cache.slots")
         services = Services(
             node_id=config.node_id,
-            cluster_id=self._controller.image.cluster_id,
+            cluster_id=self._cluster_id,
             config=config,
             clock=ports.clock,
             random=ports.random,
@@ -203,13 +233,15 @@ class Broker:
             partitions=self._partitions,
             fetch_sessions=FetchSessions(slots, ports.random),
             replica_sessions=ReplicaSessions(ports.random, self._partitions.rules),
-            controller=self._controller,
+            controller=self._link,
+            elected=self._controller,
+            cluster=self._view,
             groups=self._groups,
             transactions=self._transactions,
             loggers=BrokerLoggers(config.node_id),
             quotas=self._quotas,
             log_directories=self._log_directories,
-            image=lambda: self._controller.image,
+            image=self._image,
         )
         limits = RequestLimits(
             config.number("odradek.max.control.request.bytes"), config.number("odradek.max.request.topics")
@@ -219,7 +251,7 @@ class Broker:
         self._background = BackgroundJobs(config, self._partitions, self._directories, ports.disk, ports.clock)
 
     def _offsets_partitions(self) -> int:
-        topic = self._controller.image.topics.get(GROUP_METADATA_TOPIC)
+        topic = self._view.image.topics.get(GROUP_METADATA_TOPIC)
         return self._config.number("offsets.topic.num.partitions") if topic is None else len(topic.partitions)
 
     def _bind(self) -> list[Listener]:
@@ -245,70 +277,41 @@ class Broker:
             )
             for listener in self._config.advertised_listeners()
         }
-        self._controller.subscribe(self._on_image)
-        self._partitions.apply(self._controller.image)
-        await self._partitions.settle()
-        self._lead(self._controller.image)
-        entry = BrokerEntry(self._config.node_id, self._ports.clock.now_ms(), self._config.rack, endpoints)
-        await self._controller.register(entry)
+        view = self._view
+        await self._effects.begin(view.image)
+        view.subscribe(self._effects)
+        view.subscribe(self._replication.apply)
+        view.follow_configs()
+        entry = BrokerEntry(self._config.node_id, NO_BROKER, self._config.rack, endpoints)
+        await self._membership.join(entry)
+        # From here on the controller, if it is another broker, is listened to.
+        self._server.open()
+        await view.when_told()
 
     def _own_host(self) -> str:
         return self._ports.network.own_host()
 
-    async def _on_image(self, old: ClusterImage, new: ClusterImage) -> None:
-        self._partitions.apply(new)
-        await self._partitions.settle()
-        self._lead(new)
-        if new.client_configs is not old.client_configs:
-            self._quotas.update(new.client_configs)
-        gone = [name for name, topic in old.topics.items() if name not in new.topics or new.topics[name].id != topic.id]
-        if gone:
-            self._groups.topics_deleted(gone)
-        if new.topics is not old.topics:
-            self._tell_groups(old, new)
-
-    def _tell_groups(self, old: ClusterImage, new: ClusterImage) -> None:
-        """Which topics came, went or grew."""
-        changed = [name for name in old.topics if name not in new.topics]
-        grown: list[tuple[Topic, int]] = []
-        for name, topic in new.topics.items():
-            before = old.topics.get(name)
-            if before is topic:
-                continue
-            if before is None or before.id != topic.id:
-                changed.append(name)
-            elif len(before.partitions) != len(topic.partitions):
-                changed.append(name)
-                grown.append((topic, len(before.partitions)))
-        if changed:
-            self._groups.topics_changed(changed, grown)
-
-    def _lead(self, image: ClusterImage) -> None:
-        """Tell the coordinators which partitions of their topics are led here."""
-        self._lead_topic(image, GROUP_METADATA_TOPIC, self._groups)
-        self._lead_topic(image, TRANSACTION_STATE_TOPIC, self._transactions)
-
-    def _lead_topic(self, image: ClusterImage, name: str, coordinator: GroupRuntime | TransactionRuntime) -> None:
-        topic = image.topics.get(name)
-        states = () if topic is None else topic.partitions
-        led = {index for index, state in enumerate(states) if state.leader == self._config.node_id}
-        before = self._led.get(name, set())
-        for index in before - led:
-            coordinator.resigned(index)
-        for index in sorted(led - before):
+    async def _hand_over(self) -> None:
+        """Have the controller move all leadership elsewhere, as far as others can take it (Kafka's controlled shutdown)."""
+        config = self._config
+        if not config.flag("controlled.shutdown.enable") or len(self._view.image.live_brokers()) < 2:
+            return
+        backoff = config.number("controlled.shutdown.retry.backoff.ms") / 1000
+        for attempt in range(config.number("controlled.shutdown.max.retries")):
+            if attempt:
+                await asyncio.sleep(backoff)
             try:
-                partition = self._partitions.find(name, index)
+                left = await self._link.controlled_shutdown()
             except KafkaError as error:
-                # Its log is checked after a crash, which ends in `on_recovered`, or its directory is offline.
-                log.info("%s-%d is not coordinated yet: %s", name, index, error.message)
-                led.discard(index)
+                log.warning("the controller does not let this broker go: %s", error)
                 continue
-            if partition is not None:
-                coordinator.elected(partition)
-        self._led[name] = led
+            if left:
+                log.info("%d partitions have no other in-sync replica to lead them", left)
+            return
 
     async def stop(self) -> None:
-        """Finish what is being served, make everything durable, mark the logs as clean."""
+        """Hand over, finish what is being served, make everything durable, mark the logs as clean."""
+        await self._hand_over()
         self._server.stop_listening()
         # Members that wait for others to join would be waited for: they are told at once to look elsewhere.
         self._groups.close()
@@ -316,11 +319,19 @@ class Broker:
         await self._background.stop()
         await self._log_directories.stop()
         self._transactions.close()
+        self._replication.close()
         self._peers.close()
         self._server.close()
-        await self._directories.close(clean=True, high_watermarks=self._background.high_watermarks())
+        await self._directories.close(
+            clean=True,
+            high_watermarks=self._background.high_watermarks(),
+            broker_epoch=self._membership.broker_epoch,
+        )
         try:
-            await self._controller.stop()
+            self._view.close()
+            await self._membership.leave()
+            await self._controller.settled()
+            await self._store.close()
         except StoreError:
             log.exception("the metadata store could not be closed")
         log.info("stopped")

@@ -328,10 +328,10 @@ def _(right: Any) -> Any:
 
 
 @_bug("producer ids twice", "after a restart the same block of producer ids is handed out", "crash",
-      "odradek.broker.controller_runtime:ControllerRuntime._next_producer_id_block")  # fmt: skip
+      "odradek.broker.controller:Controller._next_producer_id_block")  # fmt: skip
 def _(right: Any) -> Any:
-    async def block(self: Any) -> range:
-        await right(self)
+    async def block(self: Any, broker_id: int | None) -> range:
+        await right(self, broker_id)
         return range(1000)
 
     return block

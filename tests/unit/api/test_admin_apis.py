@@ -9,11 +9,7 @@ import pytest
 
 from odradek.api.registry import endpoint
 from odradek.broker.config import BrokerConfig
-from odradek.broker.controller_runtime import ControllerRuntime
 from odradek.metadata.image import Broker, ClusterImage, Endpoint, PartitionState, Topic
-from odradek.metadata.memory_store import MemoryStore
-from odradek.ports.clock import SystemClock
-from odradek.ports.randomness import SeededRandom
 from odradek.wire.apis import APIS, ApiKey, request_class, response_class
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.alter_configs import (
@@ -45,6 +41,7 @@ from odradek.wire.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequestConfig,
     IncrementalAlterConfigsRequestResource,
 )
+from tests.unit.api.lone_controller import lone_controller
 
 TOPIC, BROKER = 2, 4
 
@@ -54,13 +51,11 @@ class Side:
 
     def __init__(self, settings: dict[str, str] | None = None) -> None:
         self.config = BrokerConfig(settings or {})
-        self.controller = ControllerRuntime(MemoryStore(), self.config, SystemClock(), SeededRandom("api"))
         self.fixed: ClusterImage | None = None
 
     async def start(self) -> None:
-        await self.controller.start("cluster")
         endpoints = {"PLAINTEXT": Endpoint("h", 9092, "PLAINTEXT"), "INSIDE": Endpoint("i", 9093, "PLAINTEXT")}
-        await self.controller.register(Broker(1, 1, "r", endpoints))
+        self.controller, self.view = await lone_controller(self.config, endpoints, "r")
 
     async def ask(self, key: ApiKey, request: Any, version: int) -> Any:
         out = bytearray()
@@ -68,7 +63,7 @@ class Side:
         decoded, end = request_class(key).decode(memoryview(out), 0, version)
         assert end == len(out)
         services = SimpleNamespace(
-            controller=self.controller, config=self.config, image=lambda: self.fixed or self.controller.image
+            controller=self.controller, config=self.config, image=lambda: self.fixed or self.view.image
         )
         context = SimpleNamespace(
             services=services, version=version, connection=SimpleNamespace(listener_name="PLAINTEXT")
@@ -115,12 +110,12 @@ def test_create_topics(version: int) -> None:
             (retention,) = [config for config in good.configs if config.name == "retention.ms"]
             assert (retention.value, retention.config_source) == ("5", 1)
         if version >= 7:
-            assert good.topic_id == broker.controller.image.topics["t"].id
-        assert len(broker.controller.image.topics["t"].partitions) == 2
+            assert good.topic_id == broker.view.image.topics["t"].id
+        assert len(broker.view.image.topics["t"].partitions) == 2
         manual = CreateTopicsRequestTopic("m", -1, -1, [CreateTopicsRequestReplicaAssignment(0, [1])])
         tried = await broker.ask(ApiKey.CREATE_TOPICS, CreateTopicsRequest([manual], validate_only=True), version)
         assert tried.topics[0].error_code == 0
-        assert "m" not in broker.controller.image.topics
+        assert "m" not in broker.view.image.topics
 
     side(test)
 
@@ -129,7 +124,7 @@ def test_create_topics(version: int) -> None:
 def test_delete_topics(version: int) -> None:
     async def test(broker: Side) -> None:
         await broker.ask(ApiKey.CREATE_TOPICS, CreateTopicsRequest([new_topic("a"), new_topic("b")]), 7)
-        b = broker.controller.image.topics["b"]
+        b = broker.view.image.topics["b"]
         if version >= 6:
             states = [DeleteTopicsRequestState("a"), DeleteTopicsRequestState(None, b.id)]
             request = DeleteTopicsRequest(topics=[*states, DeleteTopicsRequestState("none")])
@@ -138,7 +133,7 @@ def test_delete_topics(version: int) -> None:
         first, second, third = (await broker.ask(ApiKey.DELETE_TOPICS, request, version)).responses
         assert (first.name, first.error_code, second.name, second.error_code) == ("a", 0, "b", 0)
         assert (third.name, third.error_code) == ("none", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        assert broker.controller.image.topics == {}
+        assert broker.view.image.topics == {}
         if version >= 6:
             assert second.topic_id == b.id
 
@@ -166,7 +161,7 @@ def test_create_partitions(version: int) -> None:
         request.topics.append(CreatePartitionsRequestTopic("c", 3, None))
         results = (await broker.ask(ApiKey.CREATE_PARTITIONS, request, version)).results
         assert [(r.name, r.error_code) for r in results] == [("a", 0), ("b", 0), ("c", 3)]
-        topics = broker.controller.image.topics
+        topics = broker.view.image.topics
         assert (len(topics["a"].partitions), len(topics["b"].partitions)) == (3, 2)
 
     side(test)
@@ -213,7 +208,7 @@ def test_alter_configs(version: int) -> None:
             (TOPIC, "t", 0),
             (TOPIC, "x", 3),
         ]
-        assert broker.controller.image.topic_configs("t") == {"segment.ms": "6"}
+        assert broker.view.image.topic_configs("t") == {"segment.ms": "6"}
 
     side(test)
 
@@ -231,11 +226,11 @@ def test_incremental_alter_configs(version: int) -> None:
             BROKER, "1", [IncrementalAlterConfigsRequestConfig("log.dirs", 0, "x")]
         )
         for validate_only in (True, False):
-            before = dict(broker.controller.image.topic_configs("t"))
+            before = dict(broker.view.image.topic_configs("t"))
             request = IncrementalAlterConfigsRequest([resource, wrong], validate_only)
             good, bad = (await broker.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, request, version)).responses
             assert (good.error_code, good.error_message, bad.error_code) == (0, None, ErrorCode.INVALID_REQUEST)
-            after = broker.controller.image.topic_configs("t")
+            after = broker.view.image.topic_configs("t")
             assert after == (before if validate_only else {"cleanup.policy": "delete,compact"})
 
     side(test)
@@ -244,7 +239,7 @@ def test_incremental_alter_configs(version: int) -> None:
 @pytest.mark.parametrize("version", versions(ApiKey.DESCRIBE_CLUSTER))
 def test_describe_cluster(version: int) -> None:
     async def test(broker: Side) -> None:
-        broker.fixed = broker.controller.image.with_broker(
+        broker.fixed = broker.view.image.with_broker(
             Broker(2, 0, None, {"PLAINTEXT": Endpoint("f", 1, "PLAINTEXT")}, fenced=True)
         ).with_broker(Broker(3, 0, None, {"INSIDE": Endpoint("f", 1, "PLAINTEXT")}))
         request = DescribeClusterRequest(include_cluster_authorized_operations=True)
@@ -269,7 +264,7 @@ def test_describe_topic_partitions_in_pages() -> None:
     async def test(broker: Side) -> None:
         state = PartitionState(1, 3, (1, 9), (1,))
         topics = [Topic(name, name.encode() * 16, (state,) * count) for name, count in (("a", 3), ("b", 1), ("c", 5))]
-        broker.fixed = broker.controller.image.with_topics(topics)
+        broker.fixed = broker.view.image.with_topics(topics)
         seen: list[tuple[str, int]] = []
         cursor = None
         pages = 0
@@ -293,7 +288,7 @@ def test_describe_topic_partitions_in_pages() -> None:
 def test_describe_topic_partitions_by_name() -> None:
     async def test(broker: Side) -> None:
         state = PartitionState(1, 3, (1, 9), (1,))
-        broker.fixed = broker.controller.image.with_topic(Topic("__consumer_offsets", b"o" * 16, (state,)))
+        broker.fixed = broker.view.image.with_topic(Topic("__consumer_offsets", b"o" * 16, (state,)))
         wanted = [DescribeTopicPartitionsRequestTopic(name) for name in ("none", "__consumer_offsets", "a b")]
         answer = await broker.ask(ApiKey.DESCRIBE_TOPIC_PARTITIONS, DescribeTopicPartitionsRequest(wanted), 0)
         found, invalid, missing = answer.topics

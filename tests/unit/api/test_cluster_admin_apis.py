@@ -13,14 +13,11 @@ import pytest
 
 from odradek.api.registry import endpoint
 from odradek.broker.config import BrokerConfig
-from odradek.broker.controller_runtime import ControllerRuntime
 from odradek.broker.loggers import BrokerLoggers
 from odradek.controller.configs import ResourceType
 from odradek.controller.topics import NewTopic
-from odradek.metadata.image import Broker, Endpoint
-from odradek.metadata.memory_store import MemoryStore
+from odradek.metadata.image import Endpoint
 from odradek.ports.clock import SystemClock
-from odradek.ports.randomness import SeededRandom
 from odradek.wire.apis import APIS, ApiKey, request_class, response_class
 from odradek.wire.errors import ErrorCode
 from odradek.wire.messages import (
@@ -43,6 +40,7 @@ from odradek.wire.messages import (
     unregister_broker,
     update_features,
 )
+from tests.unit.api.lone_controller import lone_controller
 
 Ask = Callable[..., Any]
 
@@ -52,16 +50,14 @@ def served(test: Callable[[Ask], Any]) -> None:
 
     async def main() -> None:
         config = BrokerConfig({"node.id": "1"})
-        controller = ControllerRuntime(MemoryStore(), config, SystemClock(), SeededRandom("api"))
-        await controller.start("cluster")
-        await controller.register(Broker(1, 1, None, {"PLAINTEXT": Endpoint("h", 9092, "PLAINTEXT")}))
+        controller, view = await lone_controller(config, {"PLAINTEXT": Endpoint("h", 9092, "PLAINTEXT")})
         await controller.create_topics([NewTopic("t", 2, 1)])
         services = SimpleNamespace(
             controller=controller,
             config=config,
             clock=SystemClock(),
             loggers=BrokerLoggers(1),
-            image=lambda: controller.image,
+            image=lambda: view.image,
         )
 
         async def ask(request: Any, version: int) -> Any:

@@ -1,0 +1,23 @@
+"""StopReplica, between brokers: the controller takes partitions away from a broker, with or without their data.
+
+Served in version 4 only; Apache Kafka removed it with its ZooKeeper mode.
+"""
+
+from __future__ import annotations
+
+from odradek.api.context import RequestContext
+from odradek.api.registry import api
+from odradek.wire.apis import ApiKey
+from odradek.wire.messages.stop_replica import (
+    StopReplicaRequest,
+    StopReplicaResponse,
+    StopReplicaResponsePartitionError,
+)
+
+
+@api(ApiKey.STOP_REPLICA)
+async def handle(request: StopReplicaRequest, context: RequestContext) -> StopReplicaResponse:
+    codes = await context.services.cluster.stop_replica(request)
+    return StopReplicaResponse(
+        partition_errors=[StopReplicaResponsePartitionError(*place, code) for place, code in codes.items()]
+    )

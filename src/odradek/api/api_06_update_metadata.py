@@ -1,0 +1,17 @@
+"""UpdateMetadata, between brokers: the controller says which brokers live and how partitions stand, for clients' sake.
+
+Served in version 8 only; Apache Kafka removed it with its ZooKeeper mode.
+"""
+
+from __future__ import annotations
+
+from odradek.api.context import RequestContext
+from odradek.api.registry import api
+from odradek.wire.apis import ApiKey
+from odradek.wire.messages.update_metadata import UpdateMetadataRequest, UpdateMetadataResponse
+
+
+@api(ApiKey.UPDATE_METADATA)
+async def handle(request: UpdateMetadataRequest, context: RequestContext) -> UpdateMetadataResponse:
+    await context.services.cluster.update_metadata(request)
+    return UpdateMetadataResponse()

@@ -1,0 +1,14 @@
+"""AllocateProducerIds (KIP-730), between brokers: a block of producer ids for one broker alone."""
+
+from __future__ import annotations
+
+from odradek.api.context import RequestContext
+from odradek.api.registry import api
+from odradek.wire.apis import ApiKey
+from odradek.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
+
+
+@api(ApiKey.ALLOCATE_PRODUCER_IDS)
+async def handle(request: AllocateProducerIdsRequest, context: RequestContext) -> AllocateProducerIdsResponse:
+    block = await context.services.elected.next_producer_id_block(request.broker_id)
+    return AllocateProducerIdsResponse(producer_id_start=block.start, producer_id_len=len(block))

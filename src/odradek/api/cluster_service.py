@@ -1,0 +1,42 @@
+"""What brokers ask of each other: the controller of a broker, and a broker of the controller."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from odradek.controller.in_sync import IsrChange, IsrChanged
+from odradek.wire.errors import ErrorCode
+from odradek.wire.messages.leader_and_isr import LeaderAndIsrRequest
+from odradek.wire.messages.stop_replica import StopReplicaRequest
+from odradek.wire.messages.update_metadata import UpdateMetadataRequest
+
+
+class ClusterMember(Protocol):
+    """A broker that obeys the controller.
+
+    Each raises KafkaError STALE_CONTROLLER_EPOCH for one that has been replaced, STALE_BROKER_EPOCH for what was
+    decided before this broker's newest registration.
+    """
+
+    async def leader_and_isr(self, request: LeaderAndIsrRequest) -> dict[tuple[bytes, int], ErrorCode]: ...
+
+    async def update_metadata(self, request: UpdateMetadataRequest) -> None: ...
+
+    async def stop_replica(self, request: StopReplicaRequest) -> dict[tuple[str, int], ErrorCode]: ...
+
+
+class ElectedController(Protocol):
+    """The controller, asked by brokers. Each raises KafkaError NOT_CONTROLLER, STALE_BROKER_EPOCH."""
+
+    async def alter_partitions(
+        self, broker_id: int, broker_epoch: int, changes: Sequence[IsrChange]
+    ) -> Sequence[IsrChanged]: ...
+
+    async def controlled_shutdown(self, broker_id: int, broker_epoch: int) -> Sequence[tuple[str, int]]:
+        """Move leadership away from the broker; the partitions that it leads still."""
+        ...
+
+    async def next_producer_id_block(self, broker_id: int) -> range:
+        """Producer ids that nobody else will ever hand out."""
+        ...

@@ -1,0 +1,104 @@
+"""What a new image of the cluster means for the parts of this broker: partitions, coordinators, groups, quotas."""
+
+from __future__ import annotations
+
+import logging
+from typing import Protocol
+
+from odradek.broker.group_runtime import GroupRuntime
+from odradek.broker.partitions import Partitions
+from odradek.broker.transaction_runtime import TransactionRuntime
+from odradek.metadata.image import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, ClusterImage, PartitionState, Topic
+from odradek.quotas.client_quotas import ClientQuotas
+from odradek.wire.errors import KafkaError
+
+log = logging.getLogger("odradek.broker")
+
+
+class Followers(Protocol):
+    def follow(self, image: ClusterImage) -> None:
+        """Fetch what the image has this broker follow, and nothing else."""
+        ...
+
+
+class ImageEffects:
+    """Hears of every image, in order, and tells each part what concerns it."""
+
+    __slots__ = ("_groups", "_led", "_node_id", "_partitions", "_quotas", "_transactions")
+
+    def __init__(
+        self,
+        node_id: int,
+        partitions: Partitions,
+        groups: GroupRuntime,
+        transactions: TransactionRuntime,
+        quotas: ClientQuotas,
+    ) -> None:
+        self._node_id = node_id
+        self._partitions = partitions
+        self._groups = groups
+        self._transactions = transactions
+        self._quotas = quotas
+        self._led: dict[str, dict[int, int]] = {}
+
+    async def begin(self, image: ClusterImage) -> None:
+        """The image that was loaded at the start."""
+        self._quotas.update(image.client_configs)
+        self._partitions.apply(image)
+        await self._partitions.settle()
+
+    async def __call__(self, old: ClusterImage, new: ClusterImage) -> None:
+        self._partitions.apply(new)
+        await self._partitions.settle()
+        self.lead(new)
+        if new.client_configs is not old.client_configs:
+            self._quotas.update(new.client_configs)
+        gone = [name for name, topic in old.topics.items() if name not in new.topics or new.topics[name].id != topic.id]
+        if gone:
+            self._groups.topics_deleted(gone)
+        if new.topics is not old.topics:
+            self._tell_groups(old, new)
+
+    def _tell_groups(self, old: ClusterImage, new: ClusterImage) -> None:
+        """Which topics came, went or grew."""
+        changed = [name for name in old.topics if name not in new.topics]
+        grown: list[tuple[Topic, int]] = []
+        for name, topic in new.topics.items():
+            before = old.topics.get(name)
+            if before is topic:
+                continue
+            if before is None or before.id != topic.id:
+                changed.append(name)
+            elif len(before.partitions) != len(topic.partitions):
+                changed.append(name)
+                grown.append((topic, len(before.partitions)))
+        if changed:
+            self._groups.topics_changed(changed, grown)
+
+    def lead(self, image: ClusterImage) -> None:
+        """Tell the coordinators which partitions of their topics are led here."""
+        self._lead_topic(image, GROUP_METADATA_TOPIC, self._groups)
+        self._lead_topic(image, TRANSACTION_STATE_TOPIC, self._transactions)
+
+    def _lead_topic(self, image: ClusterImage, name: str, coordinator: GroupRuntime | TransactionRuntime) -> None:
+        topic = image.topics.get(name)
+        states: tuple[PartitionState, ...] = () if topic is None else topic.partitions
+        led = {i: state.leader_epoch for i, state in enumerate(states) if state.leader == self._node_id}
+        before = self._led.get(name, {})
+        for index, epoch in before.items():
+            if led.get(index) != epoch:
+                # Under a new epoch of this same broker, too: somebody else may have led in between.
+                coordinator.resigned(index)
+        for index, epoch in list(led.items()):
+            if before.get(index) == epoch:
+                continue
+            try:
+                partition = self._partitions.find(name, index)
+            except KafkaError as error:
+                # Its log is checked after a crash, which ends in another call, or its directory is offline.
+                log.info("%s-%d is not coordinated yet: %s", name, index, error.message)
+                del led[index]
+                continue
+            if partition is not None:
+                coordinator.elected(partition)
+        self._led[name] = led

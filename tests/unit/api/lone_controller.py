@@ -1,0 +1,34 @@
+"""A broker that is the controller of a cluster of its own, as API modules see it; no sockets, no logs."""
+
+from __future__ import annotations
+
+from odradek.broker.cluster_view import ClusterView
+from odradek.broker.config import BrokerConfig
+from odradek.broker.controller import Controller
+from odradek.broker.controller_link import ControllerLink
+from odradek.broker.membership import Membership, cluster_id
+from odradek.broker.peers import Peers
+from odradek.client.connection import Connection
+from odradek.client.errors import Disconnected
+from odradek.metadata.image import NO_BROKER, Broker, Endpoint
+from odradek.metadata.memory_store import MemoryStore
+from odradek.ports.clock import SystemClock
+from odradek.ports.network import TcpNetwork
+from odradek.ports.randomness import SeededRandom
+
+
+async def _nobody(broker: Broker) -> Connection:
+    raise Disconnected(f"broker {broker.id} is not there")
+
+
+async def lone_controller(
+    config: BrokerConfig, endpoints: dict[str, Endpoint], rack: str | None = None
+) -> tuple[ControllerLink, ClusterView]:
+    store, clock, random = MemoryStore(), SystemClock(), SeededRandom("api")
+    await cluster_id(store, random, "cluster")
+    view = ClusterView(store, config)
+    await view.load()
+    controller = Controller(store, config, clock, random, view.take, _nobody)
+    peers = Peers(TcpNetwork(), lambda: view.image, "PLAINTEXT", config.node_id)
+    await Membership(store, clock, controller).join(Broker(config.node_id, NO_BROKER, rack, endpoints))
+    return ControllerLink(controller, view, peers, config), view
