@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
+from contextlib import AsyncExitStack
 
 from odradek.api.context import Services
 from odradek.broker.background import BackgroundJobs
@@ -36,7 +37,7 @@ from odradek.log.directories import LogDirectories
 from odradek.log.log_directory import LogDirectoryError
 from odradek.metadata.image import GROUP_METADATA_TOPIC, NO_BROKER, ClusterImage, Endpoint, Topic
 from odradek.metadata.image import Broker as BrokerEntry
-from odradek.metadata.sqlite_store import SqliteStore
+from odradek.metadata.stores import open_store
 from odradek.ports.clock import Clock, SystemClock
 from odradek.ports.disk import Disk, SystemDisk
 from odradek.ports.network import Network, TcpNetwork
@@ -126,11 +127,15 @@ class Broker:
         if unused:
             log.warning("settings without effect in this version: %s", ", ".join(unused))
         try:
-            await self._start_storage()
-            self._start_cluster()
-            self._start_services()
-            listeners = self._bind()
-            await self._join_cluster(listeners)
+            # Whoever cannot start gives back what it took: the next attempt may come from this very process.
+            async with AsyncExitStack() as opened:
+                await self._start_storage(opened)
+                self._start_cluster()
+                self._start_services()
+                opened.callback(self._server.close)
+                listeners = self._bind()
+                await self._join_cluster(listeners)
+                opened.pop_all()
         except (LogDirectoryError, ConfigError) as error:
             raise StartError(str(error)) from error
         except StoreError as error:
@@ -140,7 +145,7 @@ class Broker:
         self.bootstrap = _address(listeners[0])
         log.info("node %d of cluster %s serves on %s", config.node_id, self._cluster_id, self.bootstrap)
 
-    async def _start_storage(self) -> None:
+    async def _start_storage(self, opened: AsyncExitStack) -> None:
         config, ports = self._config, self._ports
         paths = config.log_dirs
         self._directories = LogDirectories(ports.disk, ports.clock, ports.random, paths)
@@ -148,8 +153,10 @@ class Broker:
         self._directories.adopts = config.flag("odradek.adopt.partitions")
         # Locked before anything else is opened: whoever starts a second broker here is told so, and not a consequence.
         self._directories.lock()
+        opened.push_async_callback(self._directories.close, clean=False)
         identity = LogDirectories.stored_identity(ports.disk, paths)
-        self._store = ports.store or await SqliteStore.open(f"{paths[0]}/{METADATA_FILE}", ports.disk)
+        self._store = ports.store or await open_store(config, ports.disk, f"{paths[0]}/{METADATA_FILE}")
+        opened.push_async_callback(self._store.close)
         self._cluster_id = await cluster_id(self._store, ports.random, identity.cluster_id)
         self._view = ClusterView(self._store, config)
         image = await self._view.load()

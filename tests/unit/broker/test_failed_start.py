@@ -1,0 +1,69 @@
+"""A broker that cannot start leaves nothing behind that would be in the way of the next attempt."""
+
+import asyncio
+import socket
+from pathlib import Path
+
+import pytest
+
+from odradek.broker.config import BrokerConfig
+from odradek.broker.lifecycle import Broker, StartError
+
+
+def _broker(directory: Path, port: int, **settings: str) -> Broker:
+    return Broker(
+        BrokerConfig(
+            {"log.dirs": str(directory), "listeners": f"PLAINTEXT://127.0.0.1:{port}", "node.id": "1"} | settings
+        )
+    )
+
+
+def _left(directory: Path) -> list[str]:
+    return [path.name for path in directory.iterdir() if ".session." in path.name]
+
+
+def test_a_port_in_use_leaves_the_directory_free(tmp_path: Path) -> None:
+    async def test() -> None:
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            with pytest.raises(StartError, match="in use"):
+                await _broker(tmp_path, taken.getsockname()[1]).start()
+        assert _left(tmp_path) == []
+        # In the same process, whose locks would still be held.
+        broker = _broker(tmp_path, 0)
+        await broker.start()
+        await broker.stop()
+        assert _left(tmp_path) == []
+
+    asyncio.run(test())
+
+
+def test_a_node_id_of_another_leaves_the_directory_free(tmp_path: Path) -> None:
+    async def test() -> None:
+        broker = _broker(tmp_path, 0)
+        await broker.start()
+        await broker.stop()
+        with pytest.raises(StartError, match="node"):
+            await _broker(tmp_path, 0, **{"node.id": "2"}).start()
+        assert _left(tmp_path) == []
+        again = _broker(tmp_path, 0)
+        await again.start()
+        await again.stop()
+
+    asyncio.run(test())
+
+
+def test_a_zookeeper_that_is_not_there_is_named(tmp_path: Path) -> None:
+    async def test() -> None:
+        with socket.socket() as unused:
+            unused.bind(("127.0.0.1", 0))
+            address = f"127.0.0.1:{unused.getsockname()[1]}"
+            with pytest.raises(StartError, match=address) as raised:
+                await _broker(
+                    tmp_path, 0, **{"zookeeper.connect": address, "zookeeper.connection.timeout.ms": "200"}
+                ).start()
+        assert not raised.value.misconfigured
+        broker = _broker(tmp_path, 0)
+        await broker.start()
+        await broker.stop()
+
+    asyncio.run(test())
