@@ -12,6 +12,7 @@ import asyncio
 from collections.abc import Awaitable, Iterable
 
 from odradek.api.context import ANONYMOUS, LateAnswer, RequestContext
+from odradek.api.new_leaders import MOVED, current_leader, endpoints
 from odradek.api.registry import api
 from odradek.api.replica_fetch import serve as serve_follower
 from odradek.log import cold_reads
@@ -26,6 +27,7 @@ from odradek.replication.fetch_sessions import (
     Place,
 )
 from odradek.replication.partition import NO_EPOCH, Partition, PartitionRead
+from odradek.replication.read_replicas import RACK_AWARE, nearest_replica
 from odradek.wire.apis import ApiKey
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.fetch import (
@@ -39,6 +41,7 @@ from odradek.wire.fetch import (
 from odradek.wire.produce import TopicKey
 
 _ERROR_OF_THE_WHOLE_FROM = 7
+_FROM_ANY_REPLICA = 11
 
 Found = tuple[Place, ErrorCode, PartitionRead | None]
 
@@ -167,7 +170,7 @@ class _Reader:
             found.append((place, ErrorCode.NONE, read))
             size += read.size
             left -= read.size
-            must_answer = must_answer or read.diverging_epoch is not None
+            must_answer = must_answer or read.diverging_epoch is not None or read.preferred_read_replica >= 0
         self._found = found
         self._size = size
         self.partitions = partitions
@@ -176,8 +179,25 @@ class _Reader:
 
     def _partition(self, place: Place, current_leader_epoch: int) -> Partition:
         partition = self._context.services.partitions.require(*place)
-        partition.check_leader(current_leader_epoch)
+        if partition.is_leader or self._context.version < _FROM_ANY_REPLICA:
+            partition.check_leader(current_leader_epoch)
+        else:
+            partition.check_epoch(current_leader_epoch)
         return partition
+
+    def _elsewhere(self, partition: Partition, fetch_offset: int) -> int | None:
+        """The follower in the consumer's rack, if there is one and `replica.selector.class` looks for it."""
+        if not self._request.rack_id or not partition.followers:
+            return None
+        services = self._context.services
+        if services.config.text("replica.selector.class") != RACK_AWARE:
+            return None
+        brokers = services.image().brokers
+
+        def rack_of(broker_id: int) -> str | None:
+            return brokers[broker_id].rack if broker_id in brokers else None
+
+        return nearest_replica(partition, self._request.rack_id, fetch_offset, rack_of)
 
     def _read(self, partition: Partition, wanted: FetchPartition, left: int, first: bool) -> PartitionRead:
         _, _, fetch_offset, last_fetched_epoch, _, max_bytes = wanted
@@ -186,6 +206,11 @@ class _Reader:
             if diverging is not None:
                 high_watermark, start = partition.high_watermark, partition.log.log_start_offset
                 return PartitionRead([], 0, high_watermark, partition.last_stable_offset, start, None, diverging)
+        elsewhere = self._elsewhere(partition, fetch_offset)
+        if elsewhere is not None:
+            high_watermark, start = partition.high_watermark, partition.log.log_start_offset
+            stable = partition.last_stable_offset
+            return PartitionRead([], 0, high_watermark, stable, start, None, preferred_read_replica=elsewhere)
         return partition.read(
             fetch_offset,
             max(0, min(max_bytes, left)),
@@ -204,22 +229,30 @@ class _Reader:
             if throttle_ms:
                 return self._throttled(throttle_ms)
         topics: dict[TopicKey, list[FetchedPartition]] = {}
+        leaders: list[tuple[int, int] | None] = []
         for place, code, read in self._found:
             if session is not None:
                 size, high_watermark, start = (0, -1, -1) if read is None else (read.size, read.high_watermark, read[4])
-                failed = read is None or read.diverging_epoch is not None
+                failed = read is None or read.diverging_epoch is not None or read.preferred_read_replica >= 0
                 told = session.must_tell(place, size, failed, high_watermark, start)
                 if self._incremental and not told:
                     continue
                 if size:
                     session.serve_last(place)
             topic, index = place
-            topics.setdefault(topic, []).append(_failed(index, code) if read is None else _fetched(index, read))
+            if read is None:
+                leader = current_leader(context, topic, index) if code in MOVED else None
+                leaders.append(leader)
+                row = FetchedPartition(index, code, current_leader=leader)
+            else:
+                row = _fetched(index, read)
+            topics.setdefault(topic, []).append(row)
         return encode_response(
             context.version,
             context.correlation_id,
             list(topics.items()),
             session_id=NO_SESSION if session is None else session.identifier,
+            node_endpoints=endpoints(context, leaders) if leaders else (),
         )
 
     def _throttle(self) -> int:
@@ -249,7 +282,7 @@ def _failed(index: int, code: ErrorCode) -> FetchedPartition:
 
 
 def _fetched(index: int, read: PartitionRead) -> FetchedPartition:
-    ranges, size, high_watermark, last_stable_offset, log_start_offset, aborted, diverging_epoch = read
+    ranges, size, high_watermark, last_stable_offset, log_start_offset, aborted, diverging_epoch, elsewhere = read
     return FetchedPartition(
         index,
         ErrorCode.NONE,
@@ -259,5 +292,6 @@ def _fetched(index: int, read: PartitionRead) -> FetchedPartition:
         ranges,
         size,
         aborted,
-        diverging_epoch=diverging_epoch,
+        elsewhere,
+        diverging_epoch,
     )

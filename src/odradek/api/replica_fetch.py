@@ -58,7 +58,7 @@ class _Reader:
 
     def collect(self, time_is_up: bool) -> tuple[list[Found], int]:
         """What can be answered, and how many bytes it lacks; 0 when it can go."""
-        found, size, must = self._session.collect(self._max_bytes, self._context.services.replica_sessions.throttled)
+        found, size, must = self._session.collect(self._max_bytes, self._context.services.replica_sessions.throttle)
         lacking = min(self._request.min_bytes, self._max_bytes) - size
         return found, 0 if must or time_is_up or lacking <= 0 else lacking
 
@@ -94,7 +94,7 @@ class _Reader:
 
     def answer(self, found: list[Found]) -> list[Part]:
         session, context = self._session, self._context
-        told = session.answered(found)
+        told = session.answered(found, context.services.replica_sessions.throttle)
         topics: dict[TopicKey, list[FetchedPartition]] = {}
         for member, read in found:
             topic, index = member.place

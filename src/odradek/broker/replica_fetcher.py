@@ -75,7 +75,7 @@ class FetcherHost(Protocol):
 
     def settings(self) -> FetchSettings: ...
 
-    def is_throttled(self, partition: Partition) -> bool:
+    def is_throttled(self, followed: FollowedLog) -> bool:
         """Whether fetching the partition has to pause (`follower.replication.throttled.rate`)."""
         ...
 
@@ -280,7 +280,7 @@ class ReplicaFetcher:
             self._lost(error)
 
     def _pauses(self, followed: FollowedLog, place: Place) -> bool:
-        if self._host.is_throttled(followed.partition):
+        if self._host.is_throttled(followed):
             self._delay(place, self._host.settings().backoff_ms / 1000)
             return True
         return False

@@ -14,6 +14,7 @@ from typing import Final, Protocol
 from odradek.broker.config import BrokerConfig
 from odradek.broker.partitions import Partitions
 from odradek.broker.replica_fetcher import Connect, FetchSettings, Place, ReplicaFetcher
+from odradek.broker.replication_throttles import ReplicationThrottles
 from odradek.client.errors import ClientError
 from odradek.controller.in_sync import IsrChange, IsrChanged
 from odradek.metadata.image import ClusterImage, PartitionState, Topic
@@ -21,6 +22,8 @@ from odradek.ports.clock import Clock
 from odradek.replication.follower import FollowedLog
 from odradek.replication.in_sync import IsrProposal
 from odradek.replication.partition import Partition
+from odradek.replication.read_replicas import RACK_AWARE
+from odradek.replication.replica_sessions import ReplicaSessions
 from odradek.wire.errors import ErrorCode, KafkaError
 
 log = logging.getLogger("odradek.replication")
@@ -65,6 +68,7 @@ class ReplicationRuntime:
         "_proposed",
         "_reopening",
         "_settings",
+        "_throttles",
         "_tick",
         "_to_follow",
         "_unopened",
@@ -102,12 +106,13 @@ class ReplicationRuntime:
         self._reopening: asyncio.TimerHandle | None = None
         self._working = False
         self._settings = _fetch_settings(config)
+        self._throttles = ReplicationThrottles(config, self._now_ms)
         rules = partitions.rules
         rules.max_lag_ms = config.number("replica.lag.time.max.ms")
         rules.now_ms = self._now_ms
         rules.is_eligible = self._is_eligible
         rules.propose = self._propose
-        rules.tell_followers = bool(config.text("replica.selector.class"))
+        rules.tell_followers = config.text("replica.selector.class") == RACK_AWARE
 
     def _now_ms(self) -> int:
         return int(self.clock.monotonic() * 1000)
@@ -127,6 +132,10 @@ class ReplicationRuntime:
                 timer.cancel()
         self._tick = self._reopening = None
 
+    def throttle_leaders(self, sessions: ReplicaSessions) -> None:
+        """Hold back what the sessions send, when `leader.replication.throttled.rate` is set."""
+        self._throttles.attach(sessions)
+
     # --- for the fetchers ---
 
     def broker_epoch(self) -> int:
@@ -136,11 +145,12 @@ class ReplicationRuntime:
     def settings(self) -> FetchSettings:
         return self._settings
 
-    def is_throttled(self, partition: Partition) -> bool:
-        return False
+    def is_throttled(self, followed: FollowedLog) -> bool:
+        return self._throttles.follower.is_active and self._throttles.pauses(followed, self._now_ms())
 
     def appended(self, partition: Partition, size: int) -> None:
-        return None
+        if self._throttles.follower.is_active:
+            self._throttles.received(partition, size, self._now_ms())
 
     # --- whom to follow ---
 
@@ -156,6 +166,7 @@ class ReplicationRuntime:
                 before = old.topics.get(name)
                 if before is not topic:
                     self._take_over(topic, before)
+            self._throttles.apply(old, new)
         if new.brokers is not old.brokers:
             self._reconsider()
         self._adjust_tick()

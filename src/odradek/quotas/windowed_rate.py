@@ -49,6 +49,12 @@ class WindowedRate:
     def per_second(self, now_ms: float) -> float:
         return self.total(now_ms) * 1000 / self.span_ms(now_ms)
 
+    def simple_per_second(self, now_ms: float) -> float:
+        """The rate over the time since the oldest window began, at least one window (Kafka's SimpleRate)."""
+        total = self.total(now_ms)
+        elapsed = now_ms - self._starts[0] if self._starts else 0.0
+        return total * 1000 / max(elapsed, self._window_ms)
+
     def throttle_ms(self, bound: float, now_ms: float) -> int:
         """How long nothing may happen until the rate (per second) is down to the bound again; 0 when it is."""
         rate = self.per_second(now_ms)

@@ -56,6 +56,11 @@ class FollowedLog:
         partition = self.partition
         return partition.leader_epoch == self.leader_epoch and not partition.is_leader and partition.leader >= 0
 
+    @property
+    def lag(self) -> int:
+        """Records between this log's end and what the leader has committed, as it told last."""
+        return max(0, self.leader_end_offset - self.partition.log.end_offset)
+
     def row(self, max_bytes: int) -> FetchPartition:
         """What to ask the leader for."""
         partition = self.partition
@@ -98,7 +103,7 @@ class FollowedLog:
         """The leader's history departs from this one's at the end of the epoch."""
         partition = self.partition
         log = partition.log
-        before = log.end_offset
+        before, last_epoch = log.end_offset, log.leader_epochs.latest
         if end_offset < 0:
             target = partition.high_watermark
         else:
@@ -110,9 +115,8 @@ class FollowedLog:
                 target = own_end_offset
             else:
                 target = min(own_end_offset, end_offset)
-        if target < before:
-            partition.truncate_to(max(target, log.log_start_offset))
-        if log.end_offset == before:
+        partition.truncate_to(max(min(target, before), log.log_start_offset))
+        if log.end_offset == before and log.leader_epochs.latest == last_epoch:
             self.problem = f"the leader parts at {end_offset} of epoch {epoch}, where there is nothing to cut"
             return Next.DELAY
         return Next.FETCH

@@ -48,6 +48,8 @@ class PartitionRead(NamedTuple):
     """(producer id, first offset) of aborted transactions in the range; None unless read_committed."""
     diverging_epoch: tuple[int, int] | None = None
     """(epoch, end offset) where the reader's history departs from the log (KIP-595)."""
+    preferred_read_replica: int = -1
+    """The broker from which the reader should fetch instead (KIP-392)."""
 
 
 class AppendWatcher(Protocol):
@@ -110,6 +112,7 @@ class Partition:
         self.index = index
         self.local_id = local_id
         self.log = log
+        log.on_written = self.appended
         self.leader = NO_LEADER
         self.leader_epoch = NO_EPOCH
         self.leader_epoch_start_offset = NO_OFFSET
@@ -325,6 +328,7 @@ class Partition:
     ) -> AppendResult:
         """Append as the leader: the write is dispatched when this returns; see `when_committed` for acked.
 
+        Unless it is acked already, it is written when `log.end_offset` is past it; see `PartitionLog.when_written`.
         `batches` is patched in place. Raises KafkaError: NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS (only with
         `all_in_sync`), or what the log refuses.
         """
@@ -334,13 +338,16 @@ class Partition:
         if all_in_sync and len(self.isr) < min(log.config.min_insync_replicas, len(self.replicas)):
             raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
         result = log.append(batches, leader_epoch=self.leader_epoch, now_ms=now_ms, origin=origin)
-        if not result.duplicate:
-            if self._followers:
-                size = len(batches)
-                for watch in self._watches:
-                    watch.appended(size)
-            self.advance_high_watermark(len(batches))
+        if result.last_offset < log.end_offset and not result.duplicate:
+            self.appended(len(batches))
         return result
+
+    def appended(self, size: int) -> None:
+        """So many bytes more can be read: of an append at once, unless the log had to queue it."""
+        if self._followers:
+            for watch in self._watches:
+                watch.appended(size)
+        self.advance_high_watermark(size)
 
     def advance_high_watermark(self, appended_bytes: int) -> None:
         """Recompute the leader's high watermark after an append or a follower's progress, and wake who waits for it."""
@@ -493,8 +500,11 @@ class Partition:
 
     def truncate_to(self, offset: int) -> None:
         """Cut off what the leader does not have. Raises KafkaError KAFKA_STORAGE_ERROR."""
-        self.log.truncate_to(offset)
-        self.high_watermark = min(self.high_watermark, self.log.end_offset)
+        log = self.log
+        log.truncate_to(offset)
+        # The last epochs may be ones in which this broker led and wrote nothing: the leader does not know them.
+        log.leader_epochs.truncate_from_end(log.end_offset)
+        self.high_watermark = min(self.high_watermark, log.end_offset)
 
     def start_anew_at(self, offset: int) -> None:
         """Begin at the offset, where the leader's log begins, with nothing. Raises KafkaError KAFKA_STORAGE_ERROR."""

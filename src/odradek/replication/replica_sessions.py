@@ -8,7 +8,7 @@ Source: Kafka's FetchSession and `ReplicaManager.fetchMessages`, which go throug
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from odradek.log.partition_log import LogRead
 from odradek.ports.randomness import Random
@@ -22,8 +22,16 @@ from odradek.wire.produce import TopicKey
 MOST_SESSIONS_OF_A_BROKER = 64
 
 Lookup = Callable[[TopicKey, int], Partition]
-Throttled = Callable[[Partition, int], bool]
-"""Whether the partition must not be sent to that broker now."""
+
+
+class LeaderThrottle(Protocol):
+    """Holds back what followers that are not in sync are sent (`leader.replication.throttled.rate`)."""
+
+    def holds_back(self, partition: Partition, broker_id: int) -> bool:
+        """Whether the partition must not be sent to that broker now."""
+        ...
+
+    def sent(self, partition: Partition, broker_id: int, size: int) -> None: ...
 
 
 class Follower(NamedTuple):
@@ -200,14 +208,18 @@ class ReplicaSession:
         self.ready.pop(member, None)
         self.news.pop(member, None)
 
-    def collect(self, max_bytes: int, throttled: Throttled | None) -> tuple[list[Found], int, bool]:
+    def collect(self, max_bytes: int, throttle: LeaderThrottle | None) -> tuple[list[Found], int, bool]:
         """(what can be answered, its bytes, whether it must be answered however little it is)."""
         found: list[Found] = []
         size = 0
         must = False
         for member in self.ready:
             partition = member.partition
-            if throttled is not None and partition is not None and throttled(partition, self.follower.broker_id):
+            if (
+                throttle is not None
+                and partition is not None
+                and throttle.holds_back(partition, self.follower.broker_id)
+            ):
                 continue
             read = member.read(max_bytes - size, min_one_batch=not size)
             if read is None:
@@ -221,9 +233,11 @@ class ReplicaSession:
             must = any(member.partition is not None and _news(member.partition) != member.told for member in self.news)
         return found, size, must
 
-    def answered(self, found: list[Found]) -> list[FollowedPartition]:
+    def answered(self, found: list[Found], throttle: LeaderThrottle | None = None) -> list[FollowedPartition]:
         """What was collected goes out; who else has to be told only of a new high watermark."""
-        for member, _ in found:
+        for member, read in found:
+            if throttle is not None and read is not None and member.partition is not None:
+                throttle.sent(member.partition, self.follower.broker_id, read.size)
             self.ready.pop(member, None)
             self.news.pop(member, None)
             if member.partition is not None:
@@ -279,12 +293,12 @@ def _news(partition: Partition) -> tuple[int, int]:
 class ReplicaSessions:
     """The sessions of all followers of a broker's partitions."""
 
-    __slots__ = ("_random", "_sessions", "rules", "throttled")
+    __slots__ = ("_random", "_sessions", "rules", "throttle")
 
     def __init__(self, random: Random, rules: ReplicaRules) -> None:
         self._random = random
         self.rules = rules
-        self.throttled: Throttled | None = None
+        self.throttle: LeaderThrottle | None = None
         self._sessions: dict[int, ReplicaSession] = {}
 
     def __len__(self) -> int:

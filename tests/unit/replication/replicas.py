@@ -13,9 +13,9 @@ from odradek.log.environment import LogEnvironment
 from odradek.log.partition_log import PartitionLog
 from odradek.metadata.image import NO_LEADER, PartitionState
 from odradek.ports.disk import FileRange, SystemDisk
+from odradek.records.batch import split_batches
 from odradek.records.builder import BatchFields, encode_batch
 from odradek.records.record import decode_records
-from odradek.records.batch import split_batches
 from odradek.replication.follower import FollowedLog, Next
 from odradek.replication.in_sync import IsrProposal, ReplicaRules
 from odradek.replication.partition import Partition
