@@ -1,24 +1,41 @@
-"""Spark batch jobs on local[2]: our data source beside the official connector, on the same broker and the same topic.
+"""Spark on local[2]: our data source beside the official connector, on the same broker and the same topics.
 
-Rows are a decimal key and a value of 100 bytes in 4 partitions. Each job runs three times, the two in turn, and the
-best time counts; reads go to Spark's noop sink. The official connector's jars come from Maven Central.
+Rows are a decimal key and a value of 100 bytes in 4 partitions. Ours writes exactly once, the official one at least
+once, which is all it can. Each job runs three times, the connectors in turn, and the best time counts; reads go to
+Spark's noop sink. The official connector's jars come from Maven Central.
+
+    read        a topic to noop
+    write       rows to a topic
+    stream      topic to topic, availableNow with 1,000,000 rows per trigger
+    feed        Spark's own rate-micro-batch source to a topic: streaming writes alone
+    trigger     the median time of micro-batches of a few rows, topic to topic
+    growth      memory of Spark's Python processes after 100 micro-batches, less that after 20
 """
 
+import os
+import statistics
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from bench.cases import topics
-from bench.servers import Running
+from bench.servers import Running, processes
 from odradek.spark.java import ensure_java
 
 ROWS = 2_000_000
 REPEATS = 3
 PARTITIONS = 4
+ROWS_PER_TRIGGER = 1_000_000
+TINY_TRIGGERS = 25
+MEMORY_TRIGGERS = 100
+MEMORY_ROWS_PER_TRIGGER = 5_000
+WAIT_S = 600
 CONNECTOR = Path(__file__).resolve().parents[1] / "peers" / "spark_connector.py"
 FORMATS = {"odradek": "odradek", "official": "kafka"}
 
@@ -29,6 +46,7 @@ def session() -> Any:
     ensure_java()
     jars = subprocess.check_output([sys.executable, str(CONNECTOR), "jars"], text=True).strip()
     builder = SparkSession.builder.master("local[2]").appName("bench").config("spark.jars", jars)
+    builder = builder.config("spark.sql.streaming.numRecentProgressUpdates", "1000")
     spark = builder.config("spark.ui.enabled", "false").config("spark.ui.showConsoleProgress", "false").getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     return spark
@@ -46,37 +64,141 @@ def checked_count(frame: Any, rows: int) -> None:
         raise RuntimeError(f"the topic does not hold what was written: {tuple(found)} for {rows} rows")
 
 
+class Jobs:
+    """What is measured, by either connector."""
+
+    def __init__(self, spark: Any, bootstrap: str, rows: int) -> None:
+        self._spark = spark
+        self._bootstrap = bootstrap
+        self._rows = rows
+        self._made = spark.range(rows).selectExpr(
+            "cast(cast(id as string) as binary) key", "cast(repeat('x', 100) as binary) value"
+        )
+        self.topics: list[str] = []
+
+    def fresh_topic(self) -> str:
+        self.topics.append(topics.create(self._bootstrap, PARTITIONS))
+        return self.topics[-1]
+
+    def _connect(self, face: Any, name: str) -> Any:
+        return face.format(FORMATS[name]).option("kafka.bootstrap.servers", self._bootstrap)
+
+    def frame(self, name: str, topic: str) -> Any:
+        return self._connect(self._spark.read, name).options(subscribe=topic, startingOffsets="earliest").load()
+
+    def write(self, name: str, rows: Any = None) -> str:
+        topic = self.fresh_topic()
+        frame = self._made if rows is None else rows
+        self._connect(frame.write, name).option("topic", topic).mode("append").save()
+        return topic
+
+    def read(self, name: str, topic: str) -> None:
+        self.frame(name, topic).write.format("noop").mode("overwrite").save()
+
+    @contextmanager
+    def query(self, name: str, rows: Any, topic: str, **trigger: Any) -> Iterator[Any]:
+        with tempfile.TemporaryDirectory(prefix="odradek-bench-") as checkpoint:
+            writer = self._connect(rows.writeStream, name).options(topic=topic, checkpointLocation=checkpoint)
+            query = writer.trigger(**trigger).start()
+            try:
+                yield query
+            finally:
+                query.stop()
+
+    def stream(self, name: str, source: str, rows_per_trigger: int = ROWS_PER_TRIGGER) -> list[dict[str, Any]]:
+        """Topic to topic; the progress of each micro-batch."""
+        read = self._connect(self._spark.readStream, name).options(subscribe=source, startingOffsets="earliest")
+        rows = read.option("maxOffsetsPerTrigger", rows_per_trigger).load().select("key", "value")
+        with self.query(name, rows, self.fresh_topic(), availableNow=True) as query:
+            if not query.awaitTermination(WAIT_S):
+                raise RuntimeError(f"the stream did not end: {query.status}")
+            return [each for each in query.recentProgress if each["numInputRows"]]
+
+    def feed(self, name: str) -> float:
+        """Rows per second of streaming writes, the first micro-batch apart."""
+        per_batch = max(100, self._rows // 4)
+        source = self._spark.readStream.format("rate-micro-batch").option("rowsPerBatch", per_batch).load()
+        rows = source.selectExpr("cast(cast(value as string) as binary) key", "cast(repeat('x', 100) as binary) value")
+        with self.query(name, rows, self.fresh_topic(), processingTime="0 seconds") as query:
+            done = _progress_of(query, 5)
+        spent_ms = sum(each["durationMs"]["triggerExecution"] for each in done[1:5])
+        return 4000.0 * per_batch / spent_ms
+
+    def growth_mb(self, name: str, source: str) -> float:
+        read = self._connect(self._spark.readStream, name).options(subscribe=source, startingOffsets="earliest")
+        rows = read.option("maxOffsetsPerTrigger", MEMORY_ROWS_PER_TRIGGER).load().select("key", "value")
+        with self.query(name, rows, self.fresh_topic(), processingTime="0 seconds") as query:
+            _progress_of(query, MEMORY_TRIGGERS // 5)
+            early = _workers_mb()
+            _progress_of(query, MEMORY_TRIGGERS)
+            return _workers_mb() - early
+
+
+def _progress_of(query: Any, batches: int) -> list[dict[str, Any]]:
+    """The progress of a running query's micro-batches, once there are so many."""
+    deadline = time.monotonic() + WAIT_S
+    while time.monotonic() < deadline:
+        done = [each for each in query.recentProgress if each["numInputRows"]]
+        if len(done) >= batches:
+            return done
+        if query.awaitTermination(0.02):
+            break
+    raise RuntimeError(f"the query did not get to {batches} micro-batches: {query.status}")
+
+
+def _workers_mb() -> float:
+    """Resident memory of this process's Python descendants in MB: Spark's workers."""
+    total = 0
+    for pid in processes(os.getpid())[1:]:
+        try:
+            if "python" in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[0].decode():
+                total += int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+        except OSError:
+            continue  # ended meanwhile
+    return total * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+
 def run(broker: Running, scale: float) -> dict[str, float]:
     rows, spark = max(1000, int(ROWS * scale)), session()
-    made = spark.range(rows).selectExpr(
-        "cast(cast(id as string) as binary) key", "cast(repeat('x', 100) as binary) value"
-    )
-    written: list[str] = []
-
-    def write(name: str) -> None:
-        written.append(topics.create(broker.bootstrap, PARTITIONS))
-        target = made.write.format(FORMATS[name]).option("kafka.bootstrap.servers", broker.bootstrap)
-        target.option("topic", written[-1]).mode("append").save()
-
-    def frame(name: str, topic: str) -> Any:
-        source = spark.read.format(FORMATS[name]).option("kafka.bootstrap.servers", broker.bootstrap)
-        return source.option("subscribe", topic).option("startingOffsets", "earliest").load()
-
-    def read(name: str) -> None:
-        frame(name, written[0]).write.format("noop").mode("overwrite").save()
-
+    jobs = Jobs(spark, broker.bootstrap, rows)
     best: dict[str, float] = {}
     try:
-        for what, action in (("write", write), ("read", read)):
+        for _ in range(REPEATS):
+            for name in FORMATS:
+                _note_best(best, f"spark write, {name}", rows / seconds(partial(jobs.write, name)))
+        source = jobs.topics[0]
+        for what, action in (("read", jobs.read), ("stream", jobs.stream)):
             for _ in range(REPEATS):
                 for name in FORMATS:
-                    took, metric = seconds(partial(action, name)), f"spark {what}, {name}"
-                    best[metric] = min(took, best.get(metric, took))
+                    _note_best(best, f"spark {what}, {name}", rows / seconds(partial(action, name, source)))
         for name in FORMATS:
-            for topic in written[:2]:
-                checked_count(frame(name, topic), rows)
+            for topic in (jobs.topics[0], jobs.topics[1], jobs.topics[-1], jobs.topics[-2]):
+                checked_count(jobs.frame(name, topic), rows)
+        for name in FORMATS:
+            best[f"spark feed, {name}"] = jobs.feed(name)
+        best |= _small_batches(jobs, spark)
     finally:
         spark.stop()
-        for topic in written:
+        for topic in jobs.topics:
             topics.delete(broker.bootstrap, topic)
-    return {metric: rows / took for metric, took in best.items()}
+    for what in ("read", "write", "stream", "feed"):
+        best[f"spark {what}, ratio"] = best[f"spark {what}, odradek"] / best[f"spark {what}, official"]
+    return best
+
+
+def _note_best(best: dict[str, float], metric: str, value: float) -> None:
+    best[metric] = max(value, best.get(metric, 0.0))
+
+
+def _small_batches(jobs: Jobs, spark: Any) -> dict[str, float]:
+    found: dict[str, float] = {}
+    columns = ("cast(cast(id as string) as binary) key", "cast('x' as binary) value")
+    tiny = jobs.write("odradek", spark.range(TINY_TRIGGERS * 2).selectExpr(*columns))
+    for name in FORMATS:
+        progress = jobs.stream(name, tiny, 2)[1:]
+        spent = [each["durationMs"]["triggerExecution"] for each in progress]
+        found[f"spark trigger, {name}"] = statistics.median(spent)
+    many = (MEMORY_TRIGGERS + 10) * MEMORY_ROWS_PER_TRIGGER
+    source = jobs.write("odradek", spark.range(many).selectExpr(*columns))
+    found["spark growth, odradek"] = jobs.growth_mb("odradek", source)
+    return found

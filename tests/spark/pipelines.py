@@ -39,10 +39,12 @@ class Pipeline:
     def visible(self) -> list[int]:
         return sorted(int(r.value) for r in self.topics.read(self.target, TARGET_PARTITIONS, committed=True))
 
-    def committed_batch(self) -> int:
+    def transactional_id(self) -> str:
         given = {"kafka.bootstrap.servers": "127.0.0.1:1", "checkpointlocation": str(self.checkpoint)}
-        group = marker_group(transactional_id(SinkOptions.parse(given, streaming=True)))
-        return max(self.topics.group_offsets(group).values(), default=-1)
+        return transactional_id(SinkOptions.parse(given, streaming=True))
+
+    def committed_batch(self) -> int:
+        return max(self.topics.group_offsets(marker_group(self.transactional_id())).values(), default=-1)
 
     def ends(self, batch: int) -> dict[int, int]:
         """Where a batch ends in the source, by partition, from Spark's note of it."""

@@ -80,6 +80,9 @@ class Topics:
 
         return sorted(self._blocking.run(drain()), key=lambda record: (record.partition, record.offset))
 
+    def delete_group(self, group: str) -> None:
+        raise_first(self._blocking.run(self._admin.groups.delete([group])))
+
     def group_offsets(self, group: str) -> dict[TopicPartition, int]:
         found = self._blocking.run(self._admin.groups.offsets(group))
         return {key: at.offset for key, at in found.items()}

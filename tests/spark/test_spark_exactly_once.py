@@ -1,9 +1,8 @@
-"""Exactly once: whatever breaks at whatever step of the protocol, every row is visible once, and batches only whole."""
+"""Exactly once: whatever breaks at whatever step of the protocol, every row is visible once, and batches only whole.
 
-import json
-import os
-import subprocess
-import sys
+`./dev spark-faults` is the long form: every fault at every step, see matrix.py.
+"""
+
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,42 +12,33 @@ from pyspark.errors import PySparkException, StreamingQueryException
 
 from bench.peers.broker import BrokerProcess
 from odradek.client.blocking import Blocking
-from odradek.client.model import TopicPartition
 from odradek.spark.exactly_once import write_exactly_once
+from odradek.spark.markers import marker_group
+from tests.spark.pipelines import WAIT_S, Job, Pipeline, start_query
 from tests.spark.support import Record, Topics
+from tests.spark.targets import NAMES
 
 pytestmark = pytest.mark.xdist_group("spark")
 
 Frame = Callable[..., Any]
-FAULTS = Path(__file__).with_name("faults")
-ROOT = Path(__file__).resolve().parents[2]
-WAIT_S = 240
+
+ON_ALL_TARGETS = pytest.mark.parametrize(
+    "bootstrap",
+    [pytest.param(name, marks=[] if name == "odradek" else pytest.mark.long) for name in NAMES],
+    indirect=True,
+)
+ON_OURS = pytest.mark.parametrize("bootstrap", ["odradek", "odradek-tv1"], indirect=True)
 
 
-def rows(count: int) -> list[Record]:
-    return [Record(b"%d" % n, b"k%d" % (n % 50), partition=n % 2) for n in range(count)]
+class Query:
+    """A pipeline whose query runs in the shared session."""
 
-
-class Pipeline:
-    """A query from one topic to another in the shared session, and what must hold of it at any time."""
-
-    def __init__(self, stream: Frame | None, topics: Topics, checkpoint: Path, per_batch: int = 100) -> None:
-        self.topics = topics
-        self.source, self.target = topics.create(2), topics.create(3)
-        self.checkpoint = checkpoint
-        self.per_batch = per_batch
-        self._stream = stream
-
-    def fill(self, count: int) -> None:
-        self.topics.fill(self.source, rows(count))
+    def __init__(self, spark: Any, pipeline: Pipeline) -> None:
+        self._spark = spark
+        self.pipeline = pipeline
 
     def start(self, frame: Any = None, **options: str) -> Any:
-        assert self._stream is not None
-        read = self._stream(self.source, maxOffsetsPerTrigger=str(self.per_batch)).select("value", "key")
-        writer = (read if frame is None else frame(read)).writeStream.format("odradek").options(**options)
-        writer = writer.option("kafka.bootstrap.servers", self.topics.bootstrap).option("topic", self.target)
-        writer = writer.option("sourceGroup", f"{self.target}-lag").option("checkpointLocation", str(self.checkpoint))
-        return writer.trigger(availableNow=True).start()
+        return start_query(self._spark, self.pipeline, self.pipeline.topics.bootstrap, frame, options=options)
 
     def run(self, **options: Any) -> None:
         assert self.start(**options).awaitTermination(WAIT_S)
@@ -57,48 +47,22 @@ class Pipeline:
         with pytest.raises(StreamingQueryException, match=message):
             self.start(**options).awaitTermination(WAIT_S)
 
-    def visible(self) -> list[int]:
-        return sorted(int(r.value) for r in self.topics.read(self.target, 3, committed=True))
-
-    def committed_batch(self) -> int:
-        groups = [f"__eos-{each}" for each in self._transactional_ids()]
-        found = [offset for group in groups for offset in self.topics.group_offsets(group).values()]
-        return max(found, default=-1)
-
-    def _transactional_ids(self) -> list[str]:
-        from odradek.spark.options import SinkOptions
-        from odradek.spark.transactions import transactional_id
-
-        given = {"kafka.bootstrap.servers": "127.0.0.1:1", "checkpointlocation": str(self.checkpoint)}
-        return [transactional_id(SinkOptions.parse(given, streaming=True))]
-
-    def check(self) -> None:
-        """Exactly the rows of all batches up to the recorded one are visible; the lag group stands where that ends."""
-        batch = self.committed_batch()
-        if batch < 0:
-            assert self.visible() == []
-            return
-        ends = json.loads((self.checkpoint / "offsets" / str(batch)).read_text().splitlines()[2])[self.source]
-        expected = sorted(2 * n + int(partition) for partition, end in ends.items() for n in range(end))
-        assert self.visible() == expected
-        assert self.topics.group_offsets(f"{self.target}-lag") == {
-            TopicPartition(self.source, int(partition)): end for partition, end in ends.items()
-        }
-
 
 @pytest.fixture
-def pipeline(stream: Frame, topics: Topics, tmp_path: Path) -> Pipeline:
-    return Pipeline(stream, topics, tmp_path / "checkpoint")
+def query(spark: Any, topics: Topics, tmp_path: Path) -> Query:
+    return Query(spark, Pipeline(topics, tmp_path / "checkpoint"))
 
 
-def test_a_stream_is_written_once_and_its_offsets_are_committed(pipeline: Pipeline) -> None:
-    pipeline.fill(450)
-    pipeline.run()
-    assert pipeline.visible() == list(range(450))
-    pipeline.check()
-    pipeline.fill(0)
-    pipeline.run()
-    assert pipeline.visible() == list(range(450))
+# --- streams ---
+
+
+@ON_OURS
+def test_a_stream_is_written_once_and_its_offsets_are_committed(query: Query) -> None:
+    query.pipeline.fill(250)
+    query.run()
+    query.pipeline.check_complete()
+    query.run()
+    query.pipeline.check_complete()
 
 
 FAULTS_OF_A_TASK = ["after-begin raise", "before-produce raise", "after-produce raise", "after-produce exit"]
@@ -107,48 +71,82 @@ FAULTS_OF_THE_COMMIT = ["before-commit raise", "after-offsets raise", "before-en
 FAULTS_AFTER_THE_COMMIT = ["after-commit raise", "after-end raise", "after-end exit"]
 
 
+@ON_ALL_TARGETS
 @pytest.mark.timeout(900)
-def test_batches_that_fail_at_any_step_are_written_once(pipeline: Pipeline, faults: Path) -> None:
+def test_batches_that_fail_at_any_step_are_written_once(query: Query, faults: Path) -> None:
+    pipeline = query.pipeline
     pipeline.fill(450)
     committed = -1
     for fault in FAULTS_OF_A_TASK + FAULTS_OF_THE_COMMIT + FAULTS_AFTER_THE_COMMIT:
         faults.write_text(fault)
-        pipeline.fail("STREAM_FAILED")
+        query.fail("STREAM_FAILED")
         assert not faults.exists(), f"{fault} was not reached"
         pipeline.check()
         # Each run ends in its first batch: the same one until its transaction was committed.
         committed += fault in FAULTS_AFTER_THE_COMMIT
         assert pipeline.committed_batch() == committed, fault
-    pipeline.run()
-    assert pipeline.visible() == list(range(450))
-    pipeline.check()
+    query.run()
+    pipeline.check_complete()
 
 
-def test_a_row_that_fails_undoes_its_batch(pipeline: Pipeline) -> None:
+def test_a_row_that_fails_undoes_its_batch(query: Query) -> None:
+    pipeline = query.pipeline
     pipeline.fill(250)
-    bad = "if(value = '170', raise_error('planted'), value)"
-    pipeline.fail(
-        "planted", frame=lambda read: read.selectExpr("key", f"{bad.replace('value =', 'string(value) =')} value")
+    query.fail(
+        "planted",
+        frame=lambda read: read.selectExpr(
+            "key", "if(string(value) = '170', cast(raise_error('planted') as binary), value) value"
+        ),
     )
     pipeline.check()
     assert 170 not in pipeline.visible()
-    pipeline.run()
-    assert pipeline.visible() == list(range(250))
+    query.run()
+    pipeline.check_complete()
 
 
-def test_a_deleted_checkpoint_is_noticed(pipeline: Pipeline, tmp_path: Path) -> None:
-    pipeline.fill(100)
-    pipeline.run()
-    pipeline.checkpoint.rename(tmp_path / "away")
-    pipeline.fail("checkpoint was deleted")
-    assert pipeline.visible() == list(range(100))
+def test_a_deleted_checkpoint_is_noticed(query: Query, tmp_path: Path) -> None:
+    query.pipeline.fill(100)
+    query.run()
+    query.pipeline.checkpoint.rename(tmp_path / "away")
+    query.fail("checkpoint was deleted")
+    assert query.pipeline.visible() == list(range(100))
+
+
+@ON_ALL_TARGETS
+def test_a_marker_that_expired_as_an_offset_is_still_known(query: Query, faults: Path) -> None:
+    """A query that died after its commit and comes back later than offsets.retention.minutes."""
+    pipeline = query.pipeline
+    pipeline.fill(150)
+    faults.write_text("before-commit-log raise")
+    query.fail("planted")
+    assert pipeline.committed_batch() == 0
+    pipeline.topics.delete_group(marker_group(pipeline.transactional_id()))
+    assert pipeline.committed_batch() == -1
+    query.run()
+    pipeline.check_complete()
+
+
+def test_a_marker_topic_must_keep_its_records(query: Query) -> None:
+    pipeline = query.pipeline
+    pipeline.fill(50)
+    query.fail("cleanup.policy=compact", markerTopic=pipeline.topics.create(16))
+    assert pipeline.visible() == []
+    query.run(markerTopic="")
+    pipeline.check_complete()
+
+
+def test_streams_need_an_identity(stream: Frame, topics: Topics, bootstrap: str) -> None:
+    topic = topics.create(1)
+    writer = stream(topic).writeStream.format("odradek").option("kafka.bootstrap.servers", bootstrap)
+    with pytest.raises(PySparkException, match="checkpointLocation"):
+        writer.option("topic", topic).trigger(availableNow=True).start().awaitTermination(60)
 
 
 def test_update_mode_through_foreach_batch(
     spark: Any, stream: Frame, topics: Topics, tmp_path: Path, bootstrap: str, faults: Path
 ) -> None:
     source, target = topics.create(2), topics.create(2)
-    topics.fill(source, rows(500))
+    topics.fill(source, [Record(b"%d" % n, b"k%d" % (n % 50), partition=n % 2) for n in range(500)])
     options = {"kafka.bootstrap.servers": bootstrap, "topic": target, "checkpointLocation": str(tmp_path)}
     written: list[int] = []
 
@@ -173,7 +171,7 @@ def test_update_mode_through_foreach_batch(
     assert written == sorted(set(written))
 
 
-def test_speculation_is_refused(spark: Any, bootstrap: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_speculation_is_refused(spark: Any, bootstrap: str) -> None:
     class Speculating:
         schema = spark.range(1).selectExpr("string(id) value").schema
 
@@ -188,88 +186,86 @@ def test_speculation_is_refused(spark: Any, bootstrap: str, monkeypatch: pytest.
         write_exactly_once(Speculating(), 0, options)
 
 
-def test_streams_need_an_identity(stream: Frame, topics: Topics, bootstrap: str) -> None:
+# --- batch writes ---
+
+
+@ON_ALL_TARGETS
+def test_a_batch_write_is_visible_whole_or_not_at_all(spark: Any, topics: Topics, bootstrap: str, faults: Path) -> None:
+    first, second = topics.create(2), topics.create(1)
+    frame = spark.range(4000).selectExpr(
+        "cast(id as string) key", "cast(id as string) value", f"if(id % 4 = 0, '{second}', '{first}') topic"
+    )
+
+    def write(rows: Any, **options: str) -> None:
+        target = rows.repartition(4).write.format("odradek").option("kafka.bootstrap.servers", bootstrap)
+        target.options(**options).mode("append").save()
+
+    def visible() -> list[int]:
+        found = topics.read(first, 2, committed=True) + topics.read(second, 1, committed=True)
+        return sorted(int(r.value) for r in found)
+
+    for fault in ("before-produce raise", "after-produce exit", "before-commit raise", "before-end exit"):
+        faults.write_text(fault)
+        with pytest.raises(PySparkException):
+            write(frame)
+        assert not faults.exists(), f"{fault} was not reached"
+        assert visible() == [], fault
+    write(frame)
+    assert visible() == list(range(4000))
+    faults.write_text("after-end raise")
+    with pytest.raises(PySparkException, match="planted"):
+        write(frame, transactionalId=f"{first}-by-name")
+    assert visible() == sorted([*range(4000)] * 2), "what was committed stays, whole"
+
+
+def test_a_batch_write_may_be_at_least_once(spark: Any, topics: Topics, bootstrap: str) -> None:
     topic = topics.create(1)
-    writer = stream(topic).writeStream.format("odradek").option("kafka.bootstrap.servers", bootstrap)
-    with pytest.raises(PySparkException, match="checkpointLocation"):
-        writer.option("topic", topic).trigger(availableNow=True).start().awaitTermination(60)
+    frame = spark.range(10).selectExpr("cast(id as string) value").coalesce(1)
+    target = frame.write.format("odradek").option("kafka.bootstrap.servers", bootstrap).option("topic", topic)
+    target.option("deliveryGuarantee", "at-least-once").mode("append").save()
+    assert topics.ends(topic, 1) == [10], "no marker of a transaction"
 
 
-class Job:
-    """The pipeline as processes of its own."""
-
-    def __init__(self, pipeline: Pipeline, faults: Path) -> None:
-        self._faults = faults
-        arguments = [pipeline.topics.bootstrap, pipeline.source, pipeline.target, str(pipeline.checkpoint)]
-        self._command = [sys.executable, "-m", "tests.spark.pipeline_job", *arguments, str(pipeline.per_batch)]
-        path = os.pathsep.join([str(FAULTS), str(ROOT / "src"), str(ROOT)])
-        self._environment = {
-            **os.environ,
-            "PYTHONPATH": path,
-            "PYSPARK_PYTHON": sys.executable,
-            "ODRADEK_TEST_FAULTS": str(faults),
-            "PYTHONPYCACHEPREFIX": str(pipeline.checkpoint.with_name("pycache")),
-        }
-        self._environment.pop("PYTHONDONTWRITEBYTECODE", None)
-
-    def start(self, log: Path) -> subprocess.Popen[bytes]:
-        with log.open("ab") as output:
-            return subprocess.Popen(
-                self._command, env=self._environment, stdout=output, stderr=output, start_new_session=True, cwd=ROOT
-            )
+# --- killed ---
 
 
-@pytest.mark.parametrize(
-    "points",
-    [
-        ("after-produce", "after-end"),
-        pytest.param(
-            ("after-begin", "before-produce", "before-commit", "after-offsets", "before-end", "after-commit"),
-            marks=pytest.mark.long,
-        ),
-    ],
-)
 @pytest.mark.timeout(900)
-def test_a_driver_killed_at_each_step(topics: Topics, tmp_path: Path, points: tuple[str, ...]) -> None:
-    pipeline = Pipeline(None, topics, tmp_path / "checkpoint")
-    pipeline.fill(700)
+def test_a_driver_killed_between_the_commit_and_sparks_note_of_it(
+    topics: Topics, bootstrap: str, tmp_path: Path
+) -> None:
+    pipeline = Pipeline(topics, tmp_path / "checkpoint")
+    pipeline.fill(300)
     faults, log = tmp_path / "faults", tmp_path / "log"
-    job = Job(pipeline, faults)
-    for point in points:
-        process = job.start(log)
-        # written after the start, because it names the process group; the query needs seconds to get there
-        faults.with_suffix(".new").write_text(f"{point} kill {process.pid}")
-        faults.with_suffix(".new").rename(faults)
-        process.wait(WAIT_S)
-        assert not faults.exists(), f"{point} was not reached\n{log.read_text()[-3000:]}"
-        pipeline.check()
-    assert job.start(log).wait(WAIT_S) == 0, log.read_text()[-3000:]
-    assert pipeline.visible() == list(range(700))
+    job = Job(pipeline, bootstrap, faults)
+    process = job.start(log)
+    # written after the start, because it names the process group; the query needs seconds to get there
+    faults.with_suffix(".new").write_text(f"after-end kill {process.pid}")
+    faults.with_suffix(".new").rename(faults)
+    process.wait(WAIT_S)
+    assert not faults.exists(), f"after-end was not reached\n{log.read_text()[-3000:]}"
     pipeline.check()
+    assert pipeline.committed_batch() == 0
+    assert job.start(log).wait(WAIT_S) == 0, log.read_text()[-3000:]
+    pipeline.check_complete()
 
 
 def test_a_broker_killed_in_mid_batch(spark: Any, make_broker: Callable[..., BrokerProcess], tmp_path: Path) -> None:
     with make_broker({"group.initial.rebalance.delay.ms": 0}) as broker, Blocking() as blocking:
         topics = Topics(broker.bootstrap, blocking)
-
-        def stream(topic: str, **options: str) -> Any:
-            source = spark.readStream.format("odradek").option("kafka.bootstrap.servers", broker.bootstrap)
-            return source.options(subscribe=topic, startingOffsets="earliest", **options).load()
-
-        pipeline = Pipeline(stream, topics, tmp_path / "checkpoint", per_batch=50)
+        pipeline = Pipeline(topics, tmp_path / "checkpoint", per_batch=50)
         pipeline.fill(600)
-        query = pipeline.start()
+        query = Query(spark, pipeline)
+        running = query.start()
         for _ in range(3):
-            before = query.lastProgress["batchId"] if query.lastProgress else -1
-            while query.isActive and (query.lastProgress or {"batchId": -1})["batchId"] <= before:
-                query.awaitTermination(0.05)
+            before = running.lastProgress["batchId"] if running.lastProgress else -1
+            while running.isActive and (running.lastProgress or {"batchId": -1})["batchId"] <= before:
+                running.awaitTermination(0.05)
             broker.kill()
             broker.start()
         try:
-            assert query.awaitTermination(WAIT_S)
+            assert running.awaitTermination(WAIT_S)
         except StreamingQueryException:
             # a commit whose outcome nobody knows may fail the query; it must not matter
             pipeline.check()
-            pipeline.run()
-        assert pipeline.visible() == list(range(600))
-        pipeline.check()
+            query.run()
+        pipeline.check_complete()

@@ -299,7 +299,7 @@ async def _run_batch(
     try:
         if protocol.is_done(begun, number, QUERY_ID):
             host.world.mark("micro-batch skipped")
-            reports = [TaskReport(begun, number, QUERY_ID, None)]
+            reports: list[TaskReport | None] = [TaskReport(begun, number, QUERY_ID, None)]
         else:
             reports = await _Job(host, rng, query, begun, batch, number).run()
         written = protocol.checked(reports, number)

@@ -147,6 +147,27 @@ def test_commits_need_a_group() -> None:
         source(commitOffsets="true")
 
 
+def test_a_group_names_the_clients_and_is_committed_to() -> None:
+    plain = source(**{"kafka.group.id": "g"})
+    assert dict(plain.client)["client_id"] == "consumer-g"
+    assert "group_id" not in dict(plain.client)
+    made = [source(groupIdPrefix="mine", commitOffsets="true") for _ in range(2)]
+    groups = [each.commit_group or "" for each in made]
+    assert all(group.startswith("mine-") for group in groups)
+    assert groups[0] != groups[1], "every query has its own"
+    assert dict(made[0].client)["client_id"] == f"consumer-{groups[0]}"
+    both = source(**{"groupIdPrefix": "mine", "kafka.group.id": "g", "kafka.client.id": "c", "commitOffsets": "true"})
+    assert both.commit_group == "g"
+    assert dict(both.client)["client_id"] == "c"
+    assert "client_id" not in dict(source().client)
+
+
+def test_markers_have_a_topic_unless_an_empty_one_is_given() -> None:
+    assert SinkOptions.parse(SERVERS, streaming=False).marker_topic == "odradek-spark-batches"
+    assert SinkOptions.parse({**SERVERS, "markertopic": "m"}, streaming=False).marker_topic == "m"
+    assert SinkOptions.parse({**SERVERS, "markertopic": ""}, streaming=False).marker_topic is None
+
+
 def test_writes_are_exactly_once_unless_told_otherwise() -> None:
     stream = SinkOptions.parse({**SERVERS, "checkpointlocation": "/c"}, streaming=True)
     assert stream.exactly_once
