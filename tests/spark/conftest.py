@@ -62,15 +62,15 @@ def spark(tmp_path_factory: pytest.TempPathFactory, faults_file: Path) -> Iterat
     """A session on two threads; nothing of it listens beyond this machine."""
     from pyspark.sql import SparkSession
 
-    ensure_java()
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    os.environ["ODRADEK_TEST_FAULTS"] = str(faults_file)
     here = Path(__file__).resolve()
     paths = [str(here.with_name("faults")), str(here.parents[2] / "src"), str(here.parents[2])]
-    os.environ["PYTHONPATH"] = os.pathsep.join(paths)
     # Spark starts a dozen Python processes: compile for all of them once, and not into the working tree
-    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-    os.environ["PYTHONPYCACHEPREFIX"] = str(tmp_path_factory.mktemp("pycache"))
+    inherited = {
+        "PYSPARK_PYTHON": sys.executable,
+        "ODRADEK_TEST_FAULTS": str(faults_file),
+        "PYTHONPATH": os.pathsep.join(paths),
+        "PYTHONPYCACHEPREFIX": str(tmp_path_factory.mktemp("pycache")),
+    }
     builder = SparkSession.builder.master("local[2]").appName("tests")
     settings = {
         "spark.driver.bindAddress": "127.0.0.1",
@@ -83,7 +83,13 @@ def spark(tmp_path_factory: pytest.TempPathFactory, faults_file: Path) -> Iterat
     }
     for name, value in settings.items():
         builder = builder.config(name, value)
-    session = builder.getOrCreate()
+    # Java hands its environment to all that it starts; this process, and what other tests start, is to keep its own.
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JAVA_HOME", ensure_java())
+        patch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
+        for name, value in inherited.items():
+            patch.setenv(name, value)
+        session = builder.getOrCreate()
     session.sparkContext.setLogLevel("FATAL")
     yield session
     session.stop()
