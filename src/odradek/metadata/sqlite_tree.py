@@ -90,7 +90,8 @@ class SqliteTree:
         writer = connect(path)
         try:
             _use_wal(writer)
-            writer.execute("PRAGMA synchronous = FULL")
+            # Until there is a session nothing is acknowledged to anybody.
+            writer.execute("PRAGMA synchronous = NORMAL")
             found: int = writer.execute("PRAGMA user_version").fetchone()[0]
             if found > _SCHEMA_VERSION:
                 raise sqlite3.DatabaseError(f"was written by a newer version (format {found})")
@@ -122,6 +123,8 @@ class SqliteTree:
                 lease.end()
                 raise
         self._remove_leases(buried)
+        # NORMAL could lose the last transactions in a power loss: they would have been acknowledged.
+        self._writer.execute("PRAGMA synchronous = FULL")
         return Opened(session, lease, last_seq, Outcome(changed, others))
 
     def end_session(self, session: int) -> Outcome | None:

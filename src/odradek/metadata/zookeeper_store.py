@@ -47,6 +47,7 @@ _LANE = "metadata"
 _EPHEMERAL = 1
 _OWN_TREE = "/zookeeper"
 _READ_AT_ONCE = 500
+_READ_ATTEMPTS = 5
 _PARENT_ATTEMPTS = 5
 _REQUEST_BYTES = 1_000_000
 """`jute.maxbuffer` is 1,048,575 bytes unless somebody changed it; a server hangs up on more."""
@@ -285,40 +286,46 @@ class ZooKeeperStore:
 
     async def get(self, path: str) -> Node | None:
         full = self._full(checked(path))
-        found: Found | None = (await self._ask(await self._connection(), GetData([full])))[0]
+        found: Found | None = (await self._read(GetData([full])))[0]
         return None if found is None else Node(found.data, found.version, found.owner)
 
     async def children(self, path: str) -> list[str]:
         full = self._full(checked(path))
-        names: list[str] = (await self._ask(await self._connection(), GetChildren([full])))[0] or []
+        names: list[str] = (await self._read(GetChildren([full])))[0] or []
         return sorted(name for name in names if full != "/" or name != _OWN_TREE[1:])
 
     async def subtree(self, path: str) -> Mapping[str, Node]:
-        client = await self._connection()
         top = self._full(checked(path))
         nodes: dict[str, Node] = {}
         level = [top]
         while level:
             parents = []
-            for full, found in await self._read_many(client, GetData, level):
+            for full, found in await self._read_many(GetData, level):
                 if found is not None:
                     nodes[full[len(self._root) :] or "/"] = Node(found.data, found.version, found.owner)
                     if found.children:
                         parents.append(full)
             level = [
                 f"{full.rstrip('/')}/{name}"
-                for full, names in await self._read_many(client, GetChildren, parents)
+                for full, names in await self._read_many(GetChildren, parents)
                 for name in names or ()
                 if full != "/" or name != _OWN_TREE[1:]
             ]
         nodes.pop("/", None)
         return nodes
 
-    async def _read_many(
-        self, client: Client, request: type[GetData | GetChildren], paths: list[str]
-    ) -> Iterable[tuple[str, Any]]:
+    async def _read(self, request: GetData | GetChildren) -> Any:
+        for _ in range(_READ_ATTEMPTS - 1):
+            try:
+                return await self._ask(await self._connection(), request)
+            except ConnectionLost:
+                # To read twice does no harm.
+                logger.debug("reading once more")
+        return await self._ask(await self._connection(), request)
+
+    async def _read_many(self, request: type[GetData | GetChildren], paths: list[str]) -> Iterable[tuple[str, Any]]:
         parts = [paths[at : at + _READ_AT_ONCE] for at in range(0, len(paths), _READ_AT_ONCE)]
-        answers = await asyncio.gather(*[self._ask(client, request(part)) for part in parts])
+        answers = await asyncio.gather(*[self._read(request(part)) for part in parts])
         return zip(paths, [answer for part in answers for answer in part], strict=True)
 
     # --- writing ---
@@ -329,10 +336,10 @@ class ZooKeeperStore:
         for operation in operations:
             checked(operation.path)
         for attempt in range(_PARENT_ATTEMPTS):
-            client = await self._connection()
-            complete, added = await self._with_parents(client, operations)
+            complete, added = await self._with_parents(operations)
             if transaction_bytes(complete) > _REQUEST_BYTES:
                 raise TransactionTooLarge(f"{len(complete)} operations are too many at once for ZooKeeper")
+            client = await self._connection()
             answers = await self._ask(client, requests.Transaction([self._request(each) for each in complete]))
             failed = next((i for i, a in enumerate(answers) if isinstance(a, Exception) and not _is_consequence(a)), -1)
             if failed < 0:
@@ -345,9 +352,7 @@ class ZooKeeperStore:
                 raise type(error)(complete[failed].path)
             self._known = {"/"}
 
-    async def _with_parents(
-        self, client: Client, operations: Sequence[Operation]
-    ) -> tuple[list[Operation], frozenset[int]]:
+    async def _with_parents(self, operations: Sequence[Operation]) -> tuple[list[Operation], frozenset[int]]:
         """The operations with those that create missing parents, and the places of these."""
         absent: set[str] = set()
         while True:
@@ -355,7 +360,7 @@ class ZooKeeperStore:
             if not plan.unsure:
                 return plan.operations, frozenset(plan.added)
             unsure = sorted(plan.unsure)
-            answers = await self._read_many(client, GetData, [self._full(path) for path in unsure])
+            answers = await self._read_many(GetData, [self._full(path) for path in unsure])
             for path, (_, found) in zip(unsure, answers, strict=True):
                 (absent if found is None else self._known).add(path)
 

@@ -1,0 +1,141 @@
+"""The ZooKeeper store when servers come and go, and what only it has: a chroot, a limit of bytes, an ensemble."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench.peers.zookeeper import ZooKeeper
+from odradek.metadata.zookeeper_store import ZooKeeperStore, with_parents
+from odradek.ports.disk import SystemDisk
+from odradek.ports.store import (
+    Check,
+    ConnectionLost,
+    Create,
+    Delete,
+    Node,
+    Put,
+    StoreUnavailable,
+    TransactionTooLarge,
+)
+from tests.integration.store_worlds import eventually
+
+pytestmark = pytest.mark.xdist_group("stores")
+
+
+@asynccontextmanager
+async def opened(connect: str, *, session_timeout_ms: int = 10_000) -> AsyncIterator[Any]:
+    disk = SystemDisk()
+    store = await ZooKeeperStore.open(connect, disk, session_timeout_ms=session_timeout_ms)
+    try:
+        yield store
+    finally:
+        await store.close()
+        disk.close()
+
+
+def test_what_creates_missing_parents() -> None:
+    operations = [Create("/a/b/c", b"1"), Delete("/a/b/c"), Create("/a/b/d", b""), Create("/x/y", b"")]
+    plan = with_parents(operations, {"/"}, set())
+    assert plan.unsure == {"/a/b", "/x"}
+    plan = with_parents(operations, {"/", "/x"}, {"/a/b"})
+    assert plan.unsure == {"/a"}
+    plan = with_parents(operations, {"/", "/x"}, {"/a/b", "/a"})
+    assert plan == ([Create("/a", b""), Create("/a/b", b""), *operations], [0, 1], set())
+    # What is deleted before is missing, what lies below a new node cannot exist.
+    again = [Delete("/a"), Create("/a/b/c", b"")]
+    assert with_parents(again, {"/", "/a", "/a/b"}, set()).operations == [Delete("/a"), Create("/a/b/c", b"")]
+    assert with_parents(again, {"/", "/a"}, {"/a/b"}).operations == [
+        Delete("/a"),
+        Create("/a", b""),
+        Create("/a/b", b""),
+        Create("/a/b/c", b""),
+    ]
+    below_new = [Create("/n", b""), Create("/n/m/o", b"")]
+    assert with_parents(below_new, {"/"}, set()) == ([below_new[0], Create("/n/m", b""), below_new[1]], [1], set())
+
+
+def test_a_server_that_comes_back(tmp_path: Path) -> None:
+    async def test(zookeeper: ZooKeeper) -> None:
+        async with opened(f"{zookeeper.connect}/a/chroot") as store, opened(zookeeper.connect) as outside:
+            session = store.session
+            await store.apply([Create("/ids/1", b"", ephemeral=True), Create("/controller_epoch", b"1")])
+            assert await outside.children("/a/chroot") == ["controller_epoch", "ids"]
+            assert await outside.children("/") == ["a"]
+            with pytest.raises(TransactionTooLarge):
+                await store.apply([Put("/controller_epoch", bytes(store.max_transaction_bytes))])
+            seen: list[str] = []
+            lost: list[bool] = []
+            store.watch("/", seen.append)
+            store.watch_session(lambda: lost.append(True))
+            # A request under way when the server dies: nobody can say what became of it.
+            zookeeper.signal(0, signal.SIGSTOP)
+            writing = asyncio.create_task(store.apply([Check("/controller_epoch", 0), Put("/controller_epoch", b"2")]))
+            await asyncio.sleep(0.05)
+            zookeeper.kill(0)
+            with pytest.raises(ConnectionLost):
+                await writing
+            waiting = asyncio.create_task(store.apply([Create("/later", b"")]))
+            zookeeper.start_server(0)
+            # What is asked for meanwhile waits; the session and its nodes are still there, and all look again.
+            await waiting
+            await eventually(lambda: "/" in seen)
+            assert (store.session, lost) == (session, [])
+            assert await store.get("/ids/1") == Node(b"", 0, session)
+            seen.clear()
+            await outside.apply([Put("/a/chroot/later", b"x")])
+            await eventually(lambda: "/later" in seen)
+
+    with ZooKeeper(tmp_path, tick_ms=500) as zookeeper:
+        asyncio.run(test(zookeeper))
+
+
+def test_a_server_that_is_not_there() -> None:
+    async def test() -> None:
+        disk = SystemDisk()
+        with pytest.raises(StoreUnavailable, match=r"127\.0\.0\.1:1 cannot be reached"):
+            await ZooKeeperStore.open("127.0.0.1:1", disk, session_timeout_ms=1000, connection_timeout_ms=200)
+        disk.close()
+
+    asyncio.run(test())
+
+
+@pytest.mark.long
+def test_the_leader_of_an_ensemble_dies(tmp_path: Path) -> None:
+    async def test(zookeeper: ZooKeeper) -> None:
+        async with opened(zookeeper.connect) as store, opened(zookeeper.connect) as other:
+            await store.apply([Create("/n", b"0"), Create("/ids/1", b"", ephemeral=True)])
+            seen: list[str] = []
+            other.watch("/n", seen.append)
+            written = unknown = 0
+            for _ in range(3):
+                leader = zookeeper.leader()
+                assert leader is not None
+                zookeeper.kill(leader)
+                for _ in range(20):
+                    node = await store.get("/n")
+                    try:
+                        await store.apply([Put("/n", str(written + 1).encode(), node.version)])
+                    except ConnectionLost:
+                        unknown += 1
+                        written = int((await store.get("/n")).data)
+                    else:
+                        written += 1
+                zookeeper.start_server(leader)
+                zookeeper.wait_until_serving()
+                seen.clear()
+                await store.apply([Put("/n", str(written := written + 1).encode())])
+                await eventually(lambda: seen)
+            assert written >= 3 * 21 - unknown
+            node = await store.get("/n")
+            assert node.version == written == int(node.data)
+            assert (await store.get("/ids/1")).session == store.session
+
+    with ZooKeeper(tmp_path, 3, tick_ms=500) as zookeeper:
+        asyncio.run(test(zookeeper))

@@ -1,0 +1,284 @@
+"""Several sessions on one SQLite file: who is told of what, who is taken for dead and who is not."""
+
+import asyncio
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from odradek.metadata.sqlite_neighbours import Neighbours
+from odradek.metadata.sqlite_store import SqliteStore
+from odradek.metadata.sqlite_tree import NEWS_KEPT, SqliteTree, lease_path
+from odradek.ports.disk import SystemDisk
+from odradek.ports.liveness import Lease, Peer, is_abandoned, renewed_at
+from odradek.ports.store import Create, Node, Put, SessionExpired, StoreUnavailable
+from tests.integration.store_worlds import eventually
+
+Test = Callable[[str, SystemDisk], Awaitable[None]]
+
+
+def run(directory: Path, test: Test) -> None:
+    async def main() -> None:
+        disk = SystemDisk()
+        await test(str(directory / "metadata.db"), disk)
+        disk.close()
+
+    asyncio.run(main())
+
+
+def test_who_missed_too_much_is_told_that_all_may_have_changed(tmp_path: Path) -> None:
+    async def test(path: str, disk: SystemDisk) -> None:
+        first, second = await SqliteStore.open(path, disk), await SqliteStore.open(path, disk)
+        seen: list[str] = []
+        second.watch("/never/written", seen.append)
+        # In one go, so that the second has no turn in between.
+        tree = SqliteTree.open(path)
+        for i in range(NEWS_KEPT // 200 + 2):
+            tree.write(first.session, [Create(f"/n/{i}-{j}", b"") for j in range(200)])
+        tree.close()
+        await first.apply([Put("/n", b"")])
+        await eventually(lambda: seen)
+        assert set(seen) == {"/never/written"}
+        assert sqlite3.connect(path).execute("SELECT count(*) FROM changes").fetchone()[0] <= NEWS_KEPT
+        await first.close()
+        await second.close()
+
+    run(tmp_path, test)
+
+
+def test_a_lone_session_writes_no_news(tmp_path: Path) -> None:
+    async def test(path: str, disk: SystemDisk) -> None:
+        store = await SqliteStore.open(path, disk)
+        await store.apply([Create("/a", b"")])
+        assert sqlite3.connect(path).execute("SELECT count(*) FROM changes").fetchone()[0] == 0
+        await store.close()
+
+    run(tmp_path, test)
+
+
+def test_a_store_of_the_format_before_is_taken_over(tmp_path: Path) -> None:
+    async def test(path: str, disk: SystemDisk) -> None:
+        old = sqlite3.connect(path)
+        old.executescript("""
+            CREATE TABLE nodes (path TEXT PRIMARY KEY, parent TEXT NOT NULL, data BLOB NOT NULL,
+                version INTEGER NOT NULL, session INTEGER NOT NULL) WITHOUT ROWID;
+            CREATE TABLE sessions (id INTEGER PRIMARY KEY AUTOINCREMENT);
+            INSERT INTO sessions VALUES (7);
+            INSERT INTO nodes VALUES ('/kept', '/', 'x', 3, 0), ('/ids', '/', '', 0, 0), ('/ids/1', '/ids', '', 0, 7);
+            PRAGMA user_version = 1;
+        """)
+        old.close()
+        store = await SqliteStore.open(path, disk)
+        assert store.session == 8
+        assert await store.children("/ids") == []
+        assert (await store.get("/kept") or Node(b"", 0)).version == 3
+        await store.close()
+
+    run(tmp_path, test)
+
+
+def test_a_store_of_a_later_format_is_left_alone(tmp_path: Path) -> None:
+    async def test(path: str, disk: SystemDisk) -> None:
+        later = sqlite3.connect(path)
+        later.execute("PRAGMA user_version = 99")
+        later.close()
+        with pytest.raises(StoreUnavailable, match="newer version"):
+            await SqliteStore.open(path, disk)
+
+    run(tmp_path, test)
+
+
+def test_a_write_finds_out_that_the_session_is_over(tmp_path: Path) -> None:
+    """Even if nothing has told this process yet."""
+
+    async def test(path: str, disk: SystemDisk) -> None:
+        store = await SqliteStore.open(path, disk)
+        lost: list[bool] = []
+        store.watch_session(lambda: lost.append(True))
+        tree = SqliteTree.open(path)
+        tree.end_session(store.session)
+        with pytest.raises(SessionExpired):
+            await store.apply([Create("/late", b"")])
+        assert lost == [True]
+        tree.close()
+        await store.reopen()
+        assert await store.get("/late") is None
+        await store.close()
+
+    run(tmp_path, test)
+
+
+def test_a_change_is_told_even_if_nobody_waits_for_it(tmp_path: Path) -> None:
+    async def test(path: str, disk: SystemDisk) -> None:
+        first, second = await SqliteStore.open(path, disk), await SqliteStore.open(path, disk)
+        seen: list[str] = []
+        second.watch("/a", seen.append)
+        written = False
+        while not written:
+            # It takes effect if the thread has begun with it.
+            writing = asyncio.get_running_loop().create_task(first.apply([Create("/a", b"")]))
+            await asyncio.sleep(0)
+            writing.cancel()
+            await disk.run("metadata", lambda: None)
+            written = await first.get("/a") is not None
+        await eventually(lambda: seen == ["/a"])
+        await first.close()
+        await second.close()
+
+    run(tmp_path, test)
+
+
+def test_processes_that_create_the_file_at_once(tmp_path: Path) -> None:
+    code = (
+        "import asyncio, sys; from odradek.metadata.sqlite_store import SqliteStore;"
+        "from odradek.ports.disk import SystemDisk; from odradek.ports.store import Create\n"
+        "async def main():\n"
+        "    print('here', flush=True); sys.stdin.readline()\n"
+        "    store = await SqliteStore.open(sys.argv[1], SystemDisk())\n"
+        "    await store.apply([Create('/ids/' + sys.argv[2], b'', ephemeral=True)])\n"
+        "    print('open', flush=True); sys.stdin.readline(); await store.close()\n"
+        "asyncio.run(main())"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path / "metadata.db")]
+    processes = [
+        subprocess.Popen([*command, str(i)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0) for i in range(3)
+    ]
+    try:
+        for expected in (b"here\n", b"open\n", b""):
+            for process in processes:
+                assert process.stdout is not None
+                assert process.stdout.readline() == expected
+            for process in processes:
+                assert process.stdin is not None
+                if expected:
+                    process.stdin.write(b"\n")
+        assert [process.wait() for process in processes] == [0, 0, 0]
+    finally:
+        for process in processes:
+            with process:
+                process.kill()
+    assert [path.name for path in tmp_path.iterdir()] == ["metadata.db"]
+
+
+def test_a_lease_tells_of_its_process(tmp_path: Path) -> None:
+    async def test(path: str, _: SystemDisk) -> None:
+        loop = asyncio.get_running_loop()
+        lease = Lease(path, 1.5)
+        assert not is_abandoned(path)
+        assert renewed_at(path) == 1.5
+        with pytest.raises(BlockingIOError):
+            Lease(path, 2.0)
+        told: list[str] = []
+        lease.listen(loop, lambda: told.append("woken"))
+        peer = Peer(path, 10.0)
+        peer.watch(loop, lambda: told.append("died"))
+        peer.wake()
+        await eventually(lambda: told == ["woken"])
+        lease.renew(2.5)
+        peer.look(11.0)
+        assert (peer.stamp, peer.since) == (2.5, 11.0)
+        peer.look(12.0)
+        assert peer.since == 11.0
+        lease.abandon()
+        await eventually(lambda: told == ["woken", "died"])
+        assert is_abandoned(path)
+        peer.wake()
+        peer.close()
+        with pytest.raises(ProcessLookupError):
+            Peer(path, 13.0)
+
+    run(tmp_path, test)
+
+
+class FakeLoop:
+    """Time that stands still until it is moved."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+        self.timer: tuple[float, Callable[[], None]] | None = None
+
+    def time(self) -> float:
+        return self.now
+
+    def call_at(self, due: float, callback: Callable[[], None]) -> "FakeLoop":
+        self.timer = (due, callback)
+        return self
+
+    def cancel(self) -> None:
+        self.timer = None
+
+    def add_reader(self, *_: object) -> None:
+        return
+
+    def remove_reader(self, *_: object) -> None:
+        return
+
+    def run_to(self, now: float) -> None:
+        while self.timer is not None and self.timer[0] <= now:
+            due, callback = self.timer
+            self.timer, self.now = None, max(self.now, due)
+            callback()
+        self.now = now
+
+    def jump_to(self, now: float) -> None:
+        """As a process that was stopped until then."""
+        self.now = now
+        self.run_to(now)
+
+
+@pytest.fixture
+def neighbours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[FakeLoop, Neighbours, Lease, list[int]]:
+    """Session 1, which observes, with a timeout of 9 s, and the lease of session 2."""
+    loop, silent = FakeLoop(), list[int]()
+    monkeypatch.setattr(asyncio, "get_running_loop", lambda: loop)
+    path = str(tmp_path / "metadata.db")
+    observer = Neighbours(path, 9.0, lambda: None, lambda _: None, lambda session, _: silent.append(session))
+    observer.begin(1, Lease(lease_path(path, 1), loop.now))
+    other = Lease(lease_path(path, 2), loop.now)
+    observer.update([1, 2])
+    return loop, observer, other, silent
+
+
+def test_who_is_silent_for_the_timeout_is_found(neighbours: tuple[FakeLoop, Neighbours, Lease, list[int]]) -> None:
+    loop, observer, other, silent = neighbours
+    for at in (103.0, 106.0):
+        loop.run_to(at)
+        other.renew(at)
+    loop.run_to(114.9)
+    assert silent == []
+    loop.run_to(115.1)
+    assert silent == [2]
+    observer.end()
+    other.end()
+
+
+def test_who_was_stopped_himself_takes_nobody_for_silent(
+    neighbours: tuple[FakeLoop, Neighbours, Lease, list[int]],
+) -> None:
+    loop, observer, other, silent = neighbours
+    loop.run_to(104.0)
+    loop.jump_to(1000.0)
+    assert silent == []
+    # The other one was stopped, too, and has had no time yet to renew.
+    loop.run_to(1003.0)
+    other.renew(1003.0)
+    loop.run_to(1011.0)
+    assert silent == []
+    loop.run_to(1012.5)
+    assert silent == [2]
+    observer.end()
+    other.end()
+
+
+def test_a_session_without_neighbours_has_no_timer(
+    neighbours: tuple[FakeLoop, Neighbours, Lease, list[int]],
+) -> None:
+    loop, observer, other, _ = neighbours
+    assert loop.timer is not None
+    observer.update([1])
+    assert loop.timer is None
+    observer.end()
+    other.end()
