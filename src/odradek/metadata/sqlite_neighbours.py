@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 
 from odradek.metadata.sqlite_tree import lease_path
 from odradek.ports.liveness import Lease, Peer
@@ -84,6 +84,10 @@ class Neighbours:
         peer = self._peers.pop(session, None)
         if peer is not None:
             peer.close()
+
+    def rank(self, besides: Container[int]) -> int:
+        """How many of the others are older, not counting some."""
+        return sum(session < self._session and session not in besides for session in self._peers)
 
     def wake(self, sessions: Iterable[int]) -> None:
         for session in sessions:

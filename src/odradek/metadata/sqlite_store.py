@@ -33,6 +33,7 @@ _LANE = "metadata"
 _READ_SECONDS = 2.0
 _BURIAL_ATTEMPTS = 50
 _BURIAL_PAUSE_SECONDS = 0.005
+_BURIAL_TURN_SECONDS = 0.02
 
 
 class SqliteStore:
@@ -212,14 +213,16 @@ class SqliteStore:
         """Its pipe has ended: either it ended its session before, or nobody did."""
         if session in self._tasks or self._tree is None:
             return
-        try:
-            ended = not self._read("SELECT 1 FROM sessions WHERE id = ?", (session,))
-        except StoreError:
-            ended = False
-        if ended:
+        if self._has_ended(session):
             self._neighbours.forget(session)
         else:
             self._tasks[session] = self._loop.create_task(self._bury(session, self._tree))
+
+    def _has_ended(self, session: int) -> bool:
+        try:
+            return not self._read("SELECT 1 FROM sessions WHERE id = ?", (session,))
+        except StoreError:
+            return False
 
     def _silent(self, session: int, stamp: float | None) -> None:
         if session not in self._tasks and self._tree is not None:
@@ -227,7 +230,11 @@ class SqliteStore:
 
     async def _bury(self, session: int, tree: SqliteTree) -> None:
         try:
+            # All notice at the same time, and one is enough: the others only look after it.
+            await asyncio.sleep(_BURIAL_TURN_SECONDS * self._neighbours.rank(besides=self._tasks))
             for _ in range(_BURIAL_ATTEMPTS):
+                if self._has_ended(session):
+                    return
                 if await self._disk.run(_LANE, self._telling, tree.bury, self.session, session) is not None:
                     return
                 # The kernel closes a dead process's files one after the other.
@@ -242,7 +249,7 @@ class SqliteStore:
     async def _end_silent(self, session: int, stamp: float | None, tree: SqliteTree) -> None:
         try:
             outcome = await self._disk.run(_LANE, self._telling, tree.expire, self.session, session, stamp)
-            if outcome is not None:
+            if outcome is not None and outcome.ended:
                 logger.warning("metadata store: session %d is silent and was ended", session)
                 # If its process ever runs again, it learns of it first thing.
                 self._neighbours.wake([session])

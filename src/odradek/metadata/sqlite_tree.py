@@ -58,6 +58,8 @@ class Outcome(NamedTuple):
     changed: list[str]
     others: list[int]
     """Sessions besides the one that made the change."""
+    ended: bool = False
+    """Whether it was this transaction that ended a session."""
 
 
 class Opened(NamedTuple):
@@ -143,13 +145,15 @@ class SqliteTree:
     def _end(self, by: int, session: int, confirmed: Callable[[], bool] | None = None) -> Outcome | None:
         changed: list[str] = []
         with _Transaction(self._writer):
+            ended = session in self._sessions()
             # Asked with the file locked: nobody else ends it, and its owner cannot write, meanwhile.
-            if confirmed is not None and session in self._sessions() and not confirmed():
+            if ended and confirmed is not None and not confirmed():
                 return None
-            self._forget(session, changed)
+            if ended:
+                self._forget(session, changed)
             others = self._tell(by, changed)
         remove_lease(lease_path(self._path, session))
-        return Outcome(changed, others)
+        return Outcome(changed, others, ended)
 
     def _sessions(self) -> list[int]:
         return [row[0] for row in self._writer.execute("SELECT id FROM sessions").fetchall()]
