@@ -7,7 +7,7 @@ append that woke it, so that one answer takes along all that was appended in tha
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 
 from odradek.api.context import LateAnswer, RequestContext
 from odradek.log import cold_reads
@@ -17,7 +17,11 @@ from odradek.replication.fetch_sessions import INITIAL_EPOCH
 from odradek.replication.replica_sessions import FollowedPartition, Follower, Found, ReplicaSession
 from odradek.wire.errors import ErrorCode
 from odradek.wire.fetch import FetchedPartition, FetchRequest, encode_response
+from odradek.wire.primitives import EncodeError
 from odradek.wire.produce import TopicKey
+
+_COPIED_BYTES = 8192
+"""So little is read and sent with the rest of the answer: sendfile would take two system calls more."""
 
 
 def serve(request: FetchRequest, context: RequestContext) -> list[Part] | Awaitable[list[Part]] | LateAnswer:
@@ -85,7 +89,10 @@ class _Reader:
         self._late = self._timer = None
         timer.cancel()
         self._session.stop_waiting()
-        late.answer(self.answer(found))
+        try:
+            late.answer(self.answer(found))
+        except (OSError, EncodeError) as error:
+            self._context.connection.close(f"a follower's fetch cannot be answered: {error}")
 
     async def warmed(self, found: list[Found], cold: list[FileRange]) -> list[Part]:
         """The answer, once what it sends is in memory."""
@@ -102,9 +109,10 @@ class _Reader:
                 row = _failed(member, index)
             else:
                 high_watermark, start = member.told
-                row = FetchedPartition(
-                    index, ErrorCode.NONE, high_watermark, high_watermark, start, read.ranges, read.size
-                )
+                records: Sequence[Part] = read.ranges
+                if read.size <= _COPIED_BYTES:
+                    records = [part.file.read(part.position, part.size) for part in read.ranges]
+                row = FetchedPartition(index, ErrorCode.NONE, high_watermark, high_watermark, start, records, read.size)
             topics.setdefault(topic, []).append(row)
         for member in told:
             topic, index = member.place

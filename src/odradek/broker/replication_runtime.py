@@ -31,6 +31,7 @@ log = logging.getLogger("odradek.replication")
 _OPENED_AT_ONCE: Final = 64
 """Logs that are opened in one turn of the loop, to be followed: some 10 ms' worth."""
 _REOPEN_SECONDS: Final = 0.2
+_IDLE_SESSION_MS: Final = 60_000
 _FIRST_PAUSE_SECONDS: Final = 0.02
 _LONGEST_PAUSE_SECONDS: Final = 1.0
 _RETRIED: Final = frozenset(
@@ -67,6 +68,7 @@ class ReplicationRuntime:
         "_partitions",
         "_proposed",
         "_reopening",
+        "_sessions",
         "_settings",
         "_throttles",
         "_tick",
@@ -94,6 +96,7 @@ class ReplicationRuntime:
         self._partitions = partitions
         self._link = link
         self._image = image
+        self._sessions: ReplicaSessions | None = None
         self._loop = asyncio.get_running_loop()
         self._fetchers: dict[tuple[int, int], ReplicaFetcher] = {}
         self._followed: dict[Place, tuple[ReplicaFetcher, FollowedLog]] = {}
@@ -132,8 +135,9 @@ class ReplicationRuntime:
                 timer.cancel()
         self._tick = self._reopening = None
 
-    def throttle_leaders(self, sessions: ReplicaSessions) -> None:
-        """Hold back what the sessions send, when `leader.replication.throttled.rate` is set."""
+    def serve(self, sessions: ReplicaSessions) -> None:
+        """Look after the sessions of this broker's followers: throttle them if that is set, end those nobody uses."""
+        self._sessions = sessions
         self._throttles.attach(sessions)
 
     # --- for the fetchers ---
@@ -283,6 +287,8 @@ class ReplicationRuntime:
         for partition in self._partitions.opened():
             if partition.followers:
                 partition.shrink_isr()
+        if self._sessions is not None:
+            self._sessions.end_idle(self._now_ms() - max(self._partitions.rules.max_lag_ms, _IDLE_SESSION_MS))
         self._adjust_tick()
 
     def _propose(self, partition: Partition) -> None:
