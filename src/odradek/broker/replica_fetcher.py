@@ -340,8 +340,9 @@ class ReplicaFetcher:
         elif following is Next.STOP:
             self._delayed[place] = float("inf")
             if followed.is_current:
+                # For a leader of a newer epoch this broker will hear of it, too; after a failed disk it will not.
                 partition = followed.partition
-                log.warning("%s-%d is not followed any more: %s", partition.topic, partition.index, followed.problem)
+                log.info("%s-%d is not followed any more: %s", partition.topic, partition.index, followed.problem)
         else:
             partition = followed.partition
             if followed.failures == 1:
