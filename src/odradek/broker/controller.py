@@ -202,7 +202,7 @@ class Controller:
         before = self.image
         replies = await self.change(
             lambda image: with_effects(
-                image, alter_configs(image, resources, self._config, validate_only=validate_only)
+                image, alter_configs(image, resources, self._config, validate_only=validate_only), self._config
             )
         )
         if topics_with_changed(UNCLEAN_ELECTION, before, self.image):

@@ -252,16 +252,14 @@ class Membership:
         assert broker is not None
         path = BrokerNode.path(broker.id)
         node = await self._store.get(path)
-        if (
-            node is not None
-            and node.session == self._store.session
-            and BrokerNode.decode(path, node.data).epoch == self.broker_epoch
-        ):
-            return
+        if node is not None and node.session == self._store.session:
+            present = BrokerNode.decode(path, node.data)
+            if present.epoch == self.broker_epoch:
+                # The controller says so as soon as nobody relies on the records any more that may be missing here.
+                self._broker = broker._replace(unclean=present.unclean)
+                return
         if self.broker_epoch != NO_BROKER:
             logger.warning("broker %d was taken for dead; it registers again", broker.id)
-            # It lost no record: it has been running all the time.
-            broker = broker._replace(unclean=False)
         registered = await register(self._store, broker, self._clock.now_ms())
         if isinstance(registered, AlreadyRegistered):
             where = ", ".join(f"{e.host}:{e.port}" for e in registered.broker.endpoints.values())

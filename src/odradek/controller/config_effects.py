@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TypeVar
 
 from odradek.controller.outcome import Decision
-from odradek.controller.partition_changes import PartitionChanges
+from odradek.controller.partition_changes import Defaults, PartitionChanges, min_in_sync
 from odradek.metadata.image import ClusterImage, Topic
 
 T = TypeVar("T")
@@ -33,15 +33,19 @@ def topics_with_changed(name: str, before: ClusterImage, after: ClusterImage) ->
     return found
 
 
-def with_effects(before: ClusterImage, decision: Decision[T]) -> Decision[T]:
-    """The decision, and with it the end of all eligible leader replicas whose minimum changes.
+def with_effects(before: ClusterImage, decision: Decision[T], defaults: Defaults) -> Decision[T]:
+    """The decision, and with it the end of eligible leader replicas where another minimum lets the ISR commit alone.
 
-    They were eligible since nothing is committed below the minimum: another minimum, another promise.
+    They were eligible since nothing is committed below the minimum. That goes for partitions without a leader, too: a
+    deposed one that does not know it yet may still commit. `defaults` are those before the change: a topic that goes by
+    a changed default loses its eligible replicas in any case.
     """
     changes = PartitionChanges(decision.image)
     for topic in topics_with_changed(MIN_IN_SYNC, before, decision.image):
+        follows_default = MIN_IN_SYNC not in topic.configs
+        minimum = 0 if follows_default else min_in_sync(topic, defaults)
         for index, state in enumerate(topic.partitions):
-            if state.elr:
+            if state.elr and len(state.isr) >= min(minimum, len(state.replicas)):
                 after = state._replace(
                     elr=(), partition_epoch=state.partition_epoch + 1, controller_epoch=before.controller_epoch
                 )

@@ -18,6 +18,8 @@ from odradek.ports.store import Create, Operation, Put
 
 T = TypeVar("T")
 
+_MOVES_AT_ONCE = 1000
+
 NEVER_LED = -1
 """The leader epoch of a partition whose state was never written."""
 
@@ -94,13 +96,18 @@ def next_state(before: PartitionState, wanted: PartitionState, rules: Rules) -> 
     # Where nobody in sync is left, those who were are the ones to wait for.
     isr = tuple(b for b in isr if is_alive(wanted, b, brokers)) or isr
     state = _without_finished_move(wanted._replace(isr=isr))
-    state = _with_eligible(before, state, rules)
+    state = _with_eligible({*before.isr, *wanted.isr}, state, rules)
     alone = is_settled(before)
     bounced = not alone and has_bounced(before, brokers)
     leader = before.leader if alone and is_settled(state) else _leader(before, state, rules, bounced=bounced)
     if before.leader_epoch == NEVER_LED and leader == NO_LEADER:
         return before
-    state = _led_by(state, leader)
+    led = _led_by(state, leader)
+    if led is not state:
+        # Whoever leads now may be the one that a move has waited for.
+        state = _without_finished_move(led)
+        enough = len(state.isr) >= min(rules.min_in_sync, len(state.replicas))
+        state = state._replace(elr=() if enough else tuple(b for b in state.elr if b in state.replicas))
     renewed = bounced and leader == before.leader
     if not renewed and leader == before.leader and _same_members(before, state):
         return before
@@ -138,11 +145,11 @@ def _without_finished_move(state: PartitionState) -> PartitionState:
     return state._replace(replicas=replicas, isr=staying, adding_replicas=(), removing_replicas=())
 
 
-def _with_eligible(before: PartitionState, state: PartitionState, rules: Rules) -> PartitionState:
+def _with_eligible(in_sync: set[int], state: PartitionState, rules: Rules) -> PartitionState:
     """Who leaves an ISR that is below the minimum has every committed record: nothing is committed meanwhile."""
     if len(state.isr) >= min(rules.min_in_sync, len(state.replicas)):
         return state._replace(elr=())
-    candidates = {*state.elr, *before.isr}.difference(state.isr, rules.unclean)
+    candidates = in_sync.union(state.elr).difference(state.isr, rules.unclean)
     return state._replace(elr=tuple(b for b in state.replicas if b in candidates))
 
 
@@ -183,13 +190,13 @@ def _led_by(state: PartitionState, leader: int) -> PartitionState:
 class PartitionChanges:
     """Gathers new states of partitions of one image, and makes the decision of them."""
 
-    __slots__ = ("_changed", "_image", "_moved", "_operations")
+    __slots__ = ("_changed", "_image", "_moved", "_written")
 
     def __init__(self, image: ClusterImage) -> None:
         self._image = image
         self._changed: dict[str, list[PartitionState]] = {}
-        self._moved: dict[str, None] = {}
-        self._operations: list[Operation] = []
+        self._written: dict[tuple[str, int], Operation] = {}
+        self._moved: dict[str, dict[int, None]] = {}
 
     def state(self, topic: str, index: int) -> PartitionState | None:
         """With the changes so far; None when there is no such partition."""
@@ -199,7 +206,7 @@ class PartitionChanges:
         return changed[index] if 0 <= index < len(changed) else None
 
     def put(self, topic: Topic, index: int, before: PartitionState, after: PartitionState) -> None:
-        """Nothing happens when both are the same."""
+        """At most one change that is written for each partition. Nothing happens when both are the same."""
         if after is before:
             return
         states = self._changed.get(topic.name)
@@ -207,25 +214,36 @@ class PartitionChanges:
             states = self._changed[topic.name] = list(topic.partitions)
         states[index] = after
         path = PartitionNode.path(topic.name, index)
-        if before.leader_epoch == NEVER_LED:
-            self._operations.append(Create(path, PartitionNode.encode(after)))
+        if before.leader_epoch == NEVER_LED and after.leader_epoch != NEVER_LED:
+            self._written[topic.name, index] = Create(path, PartitionNode.encode(after))
         elif after.partition_epoch != before.partition_epoch:
-            self._operations.append(Put(path, PartitionNode.encode(after), before.partition_epoch))
+            self._written[topic.name, index] = Put(path, PartitionNode.encode(after), before.partition_epoch)
         if (after.replicas, after.adding_replicas, after.removing_replicas) != (
-            before.replicas, before.adding_replicas, before.removing_replicas,
-        ):  # fmt: skip
-            self._moved[topic.name] = None
+            before.replicas,
+            before.adding_replicas,
+            before.removing_replicas,
+        ):
+            self._moved.setdefault(topic.name, {})[index] = None
 
     def decision(self, replies: Sequence[T]) -> Decision[T]:
-        """Assignments come first: a state that its assignment has outrun is put right at the next look at it."""
+        """The change of an assignment and that of its state are one transaction; apart from that each stands alone."""
         if not self._changed:
             return Decision((), self._image, replies)
         image = self._image.with_topics(
             self._image.topics[name]._replace(partitions=tuple(states)) for name, states in self._changed.items()
         )
-        moved: list[Operation] = [
-            Put(TopicNode.path(name), TopicNode.encode(image.topics[name].id, image.topics[name].partitions))
-            for name in self._moved
-        ]
-        operations = [*moved, *self._operations]
-        return Decision(operations, image, replies, range(1, len(operations)))
+        operations: list[Operation] = []
+        cuts: list[int] = []
+        for name, moved in self._moved.items():
+            states = list(self._image.topics[name].partitions)
+            indices = list(moved)
+            for start in range(0, len(indices), _MOVES_AT_ONCE):
+                part = indices[start : start + _MOVES_AT_ONCE]
+                for index in part:
+                    states[index] = image.topics[name].partitions[index]
+                cuts.append(len(operations))
+                operations.append(Put(TopicNode.path(name), TopicNode.encode(image.topics[name].id, states)))
+                operations += [self._written.pop((name, i)) for i in part if (name, i) in self._written]
+        cuts.extend(range(len(operations), len(operations) + len(self._written)))
+        operations.extend(self._written.values())
+        return Decision(operations, image, replies, [cut for cut in cuts if cut])

@@ -5,7 +5,7 @@ them.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, cast
 
 from odradek.broker.cluster_view import ClusterView
@@ -18,7 +18,7 @@ from odradek.metadata.image import Broker, ClusterImage, Endpoint
 from odradek.metadata.memory_store import MemoryStore, MemoryTree
 from odradek.ports.clock import SystemClock
 from odradek.ports.randomness import SeededRandom
-from odradek.ports.store import MetadataStore
+from odradek.ports.store import MetadataStore, Operation, StoreError, StoreUnavailable
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.leader_and_isr import (
     LeaderAndIsrRequest,
@@ -221,3 +221,39 @@ def run(test: Callable[[Cluster], Awaitable[None]], settings: dict[str, str] | N
         await cluster.close()
 
     asyncio.run(main())
+
+
+class DyingStore:
+    """A store whose process ends around its n-th write, after it took effect or before."""
+
+    def __init__(self, inner: MemoryStore) -> None:
+        self.inner = inner
+        self.writes_left = -1
+        self.after = True
+        self.on_death: Callable[[], None] = lambda: None
+        self.failure: StoreError | None = None
+        self.get, self.children, self.subtree = inner.get, inner.children, inner.subtree
+        self.watch, self.watch_session, self.reopen = inner.watch, inner.watch_session, inner.reopen
+        self.close = inner.close
+
+    @property
+    def session(self) -> int:
+        return self.inner.session
+
+    max_transaction_bytes = 400
+    """Small, so that everything that may be cut is cut."""
+
+    async def apply(self, operations: Sequence[Operation]) -> None:
+        if self.failure is not None:
+            failure, self.failure = self.failure, None
+            if self.after:
+                await self.inner.apply(operations)
+            raise failure
+        if self.writes_left == 0:
+            self.writes_left = -1
+            if self.after:
+                await self.inner.apply(operations)
+            self.on_death()
+            raise StoreUnavailable("the process is gone")
+        self.writes_left -= 1
+        await self.inner.apply(operations)

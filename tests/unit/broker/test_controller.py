@@ -2,9 +2,26 @@
 
 from __future__ import annotations
 
-from odradek.controller.topics import NewTopic, TopicReference
+import asyncio
+import contextlib
+
+import pytest
+
+from odradek.api.controller_service import NotTheController
+from odradek.broker.config import BrokerConfig
+from odradek.broker.controller import Controller
+from odradek.broker.controller_channel import FULL
+from odradek.controller.in_sync import IsrChange
+from odradek.controller.reassignments import Reassignment, alter_reassignments
+from odradek.controller.topics import MorePartitions, NewTopic, TopicReference
+from odradek.metadata.changes import load_image
 from odradek.metadata.image import NO_LEADER, PartitionState
-from tests.unit.broker.cluster_members import Cluster, run
+from odradek.metadata.memory_store import MemoryStore
+from odradek.ports.store import StoreUnavailable
+from odradek.wire.errors import ErrorCode, KafkaError
+from odradek.wire.messages.leader_and_isr import LeaderAndIsrRequest
+from odradek.wire.messages.update_metadata import UpdateMetadataRequest
+from tests.unit.broker.cluster_members import Cluster, DyingStore, run
 
 
 def state(cluster: Cluster, topic: str = "t", index: int = 0) -> PartitionState:
@@ -53,5 +70,371 @@ def test_a_refused_connection_ends_a_registration_before_its_session() -> None:
         await cluster.until(lambda: 2 not in cluster.reigning.image.brokers)
         assert await first.store.get("/brokers/ids/2") is None
         assert all(s.leader not in (2, NO_LEADER) for s in cluster.reigning.image.topics["t"].partitions)
+
+    run(test)
+
+
+def test_a_broker_that_returns_is_told_everything_and_follows() -> None:
+    async def test(cluster: Cluster) -> None:
+        await cluster.of(1, 2, 3)
+        await cluster.reigning.create_topics([NewTopic("t", 3, 3)])
+        await cluster.members[3].die(session_ends=True)
+        await cluster.until(lambda: 3 not in cluster.reigning.image.brokers)
+        await cluster.reigning.create_topics([NewTopic("u", 3, 2)])
+        again = await cluster.add(3)
+        await cluster.until(cluster.agrees)
+        full = [request for request in again.asked if getattr(request, "type", 0) == FULL]
+        assert [type(request) for request in full] == [LeaderAndIsrRequest, UpdateMetadataRequest]
+        assert {t.topic_name for t in full[0].topic_states} == {"t"}
+        assert {t.topic_name for t in full[1].topic_states} == {"t", "u"}
+        assert full[0].broker_epoch == again.epoch
+        # It is not in sync until a leader says so.
+        assert all(3 not in s.isr for s in cluster.reigning.image.topics["t"].partitions)
+        s = state(cluster)
+        leader = cluster.members[s.leader]
+        change = IsrChange(
+            cluster.reigning.image.topics["t"].id,
+            0,
+            s.leader_epoch,
+            s.partition_epoch,
+            tuple((i, cluster.members[i].epoch) for i in s.replicas),
+        )
+        asked = len(leader.asked)
+        (done,) = await cluster.reigning.alter_partitions(leader.id, leader.epoch, [change])
+        assert done.error is ErrorCode.NONE
+        assert state(cluster).isr == s.replicas
+        await cluster.until(cluster.agrees)
+        assert not [r for r in leader.asked[asked:] if isinstance(r, LeaderAndIsrRequest)], "nobody's role changed"
+
+    run(test)
+
+
+def test_a_restart_that_the_controller_did_not_see_moves_leadership() -> None:
+    async def test(cluster: Cluster) -> None:
+        await cluster.of(1, 2, 3)
+        await cluster.reigning.create_topics([NewTopic("t", 6, 3), NewTopic("one", 6, 1)])
+        alone = cluster.reigning.image.topics["one"].partitions
+        old = cluster.members[2]
+        old.lines.clear()
+        await old.die(session_ends=True)
+        again = await cluster.add(2)
+        await cluster.until(lambda: cluster.agrees() and again.epoch == cluster.reigning.image.brokers[2].epoch)
+        for s in cluster.reigning.image.topics["t"].partitions:
+            assert s.leader != 2
+            assert 2 not in s.isr
+        assert cluster.reigning.image.topics["one"].partitions == alone, "a sole replica keeps its epoch"
+
+    run(test)
+
+
+def test_the_next_controller_takes_over() -> None:
+    async def test(cluster: Cluster) -> None:
+        first, *_ = await cluster.of(1, 2, 3)
+        assert first.controller.is_active
+        await first.controller.create_topics([NewTopic("t", 6, 3)])
+        await first.die(session_ends=True)
+        await cluster.until(lambda: cluster.controller is not None and cluster.agrees())
+        new = cluster.reigning
+        assert new.epoch == 2
+        assert all(s.leader in (2, 3) and 1 not in s.isr for s in new.image.topics["t"].partitions)
+        (made,) = await new.create_topics([NewTopic("u", 3, 2)])
+        assert made.failure is None
+        assert cluster.agrees()
+
+    run(test)
+
+
+def test_a_controller_whose_process_died_is_replaced_before_its_session_ends() -> None:
+    async def test(cluster: Cluster) -> None:
+        first, second, _ = await cluster.of(1, 2, 3)
+        dead = second.image.brokers[1]
+        await first.die(session_ends=False)
+        await second.membership.controller_died(dead)
+        await cluster.until(lambda: cluster.controller is not None and cluster.agrees())
+        assert await second.store.get("/brokers/ids/1") is None
+        assert 1 not in cluster.reigning.image.brokers
+        # Said again, of a registration that is over, it changes nothing.
+        epoch = cluster.reigning.epoch
+        await second.membership.controller_died(dead)
+        assert cluster.reigning.epoch == epoch
+
+    run(test)
+
+
+def test_a_deposed_controller_writes_nothing_and_resigns() -> None:
+    async def test(cluster: Cluster) -> None:
+        first, second, third = await cluster.of(1, 2, 3)
+        await first.controller.create_topics([NewTopic("t", 1, 3)])
+        # It sleeps through its own end: it hears of nothing.
+        deposed = first.controller
+        first.membership._leaving = True
+        await second.membership.controller_died(second.image.brokers[1])
+        await cluster.until(lambda: second.controller.is_active or third.controller.is_active)
+        with pytest.raises(NotTheController):
+            await deposed.create_topics([NewTopic("late", 1, 1)])
+        assert not deposed.is_active
+        assert await second.store.get("/brokers/topics/late") is None
+        with pytest.raises(NotTheController):
+            await deposed.alter_partitions(1, 1, [])
+        first.membership._leaving = False
+        first.membership._wake()
+        await cluster.until(lambda: 1 in cluster.reigning.image.brokers and cluster.agrees())
+        assert not first.controller.is_active
+
+    run(test)
+
+
+def test_a_lost_session_is_followed_by_a_new_registration() -> None:
+    async def test(cluster: Cluster) -> None:
+        first, second, _ = await cluster.of(1, 2, 3)
+        await first.controller.create_topics([NewTopic("t", 6, 3)])
+        for member in (second, first):
+            epoch = member.epoch
+            assert isinstance(member.store, MemoryStore)
+            member.store.expire()
+            await cluster.until(lambda m=member, e=epoch: m.epoch > e and cluster.agrees())  # type: ignore[misc]
+        assert cluster.reigning.epoch > 1
+        assert cluster.reigning.image.brokers.keys() == {1, 2, 3}
+
+    run(test)
+
+
+def test_a_broker_taken_for_dead_registers_again() -> None:
+    async def test(cluster: Cluster) -> None:
+        first, second, _ = await cluster.of(1, 2, 3)
+        await first.controller.create_topics([NewTopic("t", 6, 3)])
+        epoch = second.epoch
+        await first.controller.broker_failed(first.controller.image.brokers[2])
+        await cluster.until(lambda: second.epoch > epoch and cluster.agrees())
+        assert all(s.leader != 2 for s in cluster.reigning.image.topics["t"].partitions)
+
+    run(test)
+
+
+def test_a_controlled_shutdown_moves_what_can_be_moved() -> None:
+    async def test(cluster: Cluster) -> None:
+        first, second, _ = await cluster.of(1, 2, 3)
+        await first.controller.create_topics([NewTopic("t", 6, 3), NewTopic("one", 6, 1)])
+        with pytest.raises(KafkaError) as raised:
+            await first.controller.controlled_shutdown(2, second.epoch - 1)
+        assert raised.value.code is ErrorCode.STALE_BROKER_EPOCH
+        assert await first.controller.controlled_shutdown(2, second.epoch) == []
+        assert cluster.agrees()
+        for s in first.controller.image.topics["t"].partitions:
+            assert s.leader in (1, 3)
+            assert s.isr in ((1, 3), (3, 1))
+        assert any(s.leader == 2 for s in first.controller.image.topics["one"].partitions)
+        (made,) = await first.controller.create_topics([NewTopic("new", 4, 2)])
+        assert made.topic is not None
+        assert all(2 not in s.replicas for s in made.topic.partitions)
+        before = first.controller.image.topics
+        await second.stop()
+        await cluster.until(lambda: 2 not in first.controller.image.brokers)
+        assert first.controller.image.topics == before
+
+    run(test)
+
+
+def test_the_controller_leaves_and_another_takes_over_at_once() -> None:
+    async def test(cluster: Cluster) -> None:
+        first, *_ = await cluster.of(1, 2, 3)
+        await first.controller.create_topics([NewTopic("t", 6, 3)])
+        await first.controller.controlled_shutdown(1, first.epoch)
+        await first.membership.leave()
+        first.alive = False
+        await cluster.until(lambda: cluster.controller is not None and cluster.agrees())
+        assert await first.store.get("/brokers/ids/1") is None
+        assert cluster.reigning.epoch == 2
+
+    run(test)
+
+
+def test_replicas_in_a_failed_directory_do_not_lead() -> None:
+    async def test(cluster: Cluster) -> None:
+        first, _, third = await cluster.of(1, 2, 3)
+        third.bad_replicas.update(("t", i) for i in range(3))
+        await first.controller.create_topics([NewTopic("t", 3, 3)])
+        await cluster.until(
+            lambda: all(s.offline_replicas == (3,) for s in first.controller.image.topics["t"].partitions)
+        )
+        assert all(s.leader in (1, 2) and 3 not in s.isr for s in first.controller.image.topics["t"].partitions)
+        await cluster.until(cluster.agrees)
+        assert third.image.topics["t"].partitions[0].offline_replicas == (3,)
+        # Another controller has to be told again.
+        await first.membership.leave()
+        first.alive = False
+        await cluster.until(
+            lambda: (
+                cluster.controller is not None
+                and all(s.offline_replicas == (3,) for s in cluster.reigning.image.topics["t"].partitions)
+            )
+        )
+        # A new registration begins with directories presumed good.
+        third.bad_replicas.clear()
+        await cluster.reigning.broker_failed(cluster.reigning.image.brokers[3])
+        await cluster.until(
+            lambda: (
+                cluster.controller is not None
+                and 3 in cluster.reigning.image.brokers
+                and all(s.offline_replicas == () for s in cluster.reigning.image.topics["t"].partitions)
+            )
+        )
+
+    run(test)
+
+
+def test_who_may_have_lost_records_steps_back_once() -> None:
+    async def test(cluster: Cluster) -> None:
+        first, *_ = await cluster.of(1, 2, 3)
+        await first.controller.create_topics([NewTopic("t", 3, 3), NewTopic("one", 3, 1)])
+        before = first.controller.image.topics["one"].partitions
+        await cluster.members[2].die(session_ends=True)
+        again = await cluster.add(2, unclean=True)
+        await cluster.until(cluster.agrees)
+        assert not cluster.reigning.image.brokers[2].unclean
+        node = await first.store.get("/brokers/ids/2")
+        assert node is not None
+        assert b"unclean" not in node.data
+        assert cluster.reigning.image.topics["one"].partitions == before
+        assert again.epoch == cluster.reigning.image.brokers[2].epoch, "clearing the mark is no new registration"
+
+    run(test)
+
+
+def test_a_silent_broker_is_waited_for_and_told_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("odradek.broker.controller.TELL_SECONDS", 0.01)
+
+    async def test(cluster: Cluster) -> None:
+        first, second, _ = await cluster.of(1, 2, 3)
+        second.silent = True
+        await first.controller.create_topics([NewTopic("a", 1, 3)])
+        await first.controller.create_topics([NewTopic("b", 1, 3)])
+        await first.controller.delete_topics([TopicReference("a")])
+        assert 2 in first.controller.image.brokers
+        second.silent = False
+        await cluster.until(cluster.agrees)
+        assert set(second.image.topics) == {"b"}
+
+    run(test)
+
+
+def test_a_connection_that_broke_is_made_again() -> None:
+    async def test(cluster: Cluster) -> None:
+        first, second, _ = await cluster.of(1, 2, 3)
+        for line in list(second.lines):
+            line.close()
+        await first.controller.create_topics([NewTopic("t", 1, 3)])
+        await cluster.until(cluster.agrees)
+        assert 2 in first.controller.image.brokers
+        assert first.controller.image.brokers[2].epoch == second.epoch
+
+    run(test)
+
+
+def test_leaders_go_back_to_where_they_belong(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("odradek.broker.controller.FIRST_BALANCE_SECONDS", 0.01)
+
+    async def test(cluster: Cluster) -> None:
+        first, *_ = await cluster.of(1, 2, 3)
+        await first.controller.create_topics([NewTopic("t", 6, 3)])
+        await cluster.members[2].die(session_ends=True)
+        await cluster.until(lambda: all(s.leader != 2 for s in first.controller.image.topics["t"].partitions))
+        again = await cluster.add(2)
+        controller = cluster.reigning
+        for index, s in enumerate(controller.image.topics["t"].partitions):
+            isr = tuple((i, cluster.members[i].epoch) for i in s.replicas)
+            change = IsrChange(controller.image.topics["t"].id, index, s.leader_epoch, s.partition_epoch, isr)
+            leader = cluster.members[s.leader]
+            (done,) = await controller.alter_partitions(leader.id, leader.epoch, [change])
+            assert done.error is ErrorCode.NONE
+        await cluster.until(
+            lambda: all(s.leader == s.replicas[0] for s in controller.image.topics["t"].partitions) and cluster.agrees()
+        )
+        assert again.image.topics["t"].partitions == tuple(
+            s._replace(leader_broker_epoch=-1) for s in controller.image.topics["t"].partitions
+        )
+
+    run(test, {"leader.imbalance.check.interval.seconds": "1"})
+
+
+@pytest.mark.parametrize("after", [True, False], ids=["written", "lost"])
+@pytest.mark.parametrize("writes", range(8))
+@pytest.mark.parametrize("what", ["create", "delete", "grow", "move", "failover"])
+def test_whatever_a_controller_leaves_half_done_the_next_one_finishes(what: str, writes: int, after: bool) -> None:
+    async def test(cluster: Cluster) -> None:
+        store = DyingStore(MemoryStore(cluster.tree))
+        first = await cluster.add(1, store=store)
+        await cluster.of(2, 3)
+        await first.controller.create_topics([NewTopic("t", 6, 2, (), [("retention.ms", "7")]), NewTopic("u", 6, 3)])
+        store.after = after
+        store.writes_left = writes
+        deaths: list[asyncio.Task[None]] = []
+        store.on_death = lambda: deaths.append(asyncio.ensure_future(first.die(session_ends=True)))
+        if what == "failover":
+            await cluster.members[2].die(session_ends=True)
+            await cluster.until(
+                lambda: bool(deaths) or (cluster.controller is not None and 2 not in cluster.reigning.image.brokers)
+            )
+        else:
+            with contextlib.suppress(KafkaError):
+                await half_done(first.controller, what)
+        if not deaths:
+            await first.die(session_ends=True)
+        await asyncio.gather(*deaths)
+        await cluster.until(lambda: cluster.controller is not None and cluster.agrees())
+        await cluster.reigning.settled()
+        image = cluster.reigning.image
+        stored = await load_image(cluster.members[3].store)
+        assert stored.topics == image.topics
+        live = image.brokers.keys()
+        for topic in image.topics.values():
+            if topic.name == "t":
+                assert topic.configs == {"retention.ms": "7"}
+            for s in topic.partitions:
+                assert s.leader_epoch >= 0
+                assert s.isr
+                assert s.leader in live or not set(s.isr) & live
+        assert not stored.topics_in_deletion
+        known = {"/brokers/topics/" + name for name in image.topics}
+        paths = [path for path, _ in cluster.tree.below("/brokers/topics")]
+        assert all(any(path == k or path.startswith(k + "/") for k in known) for path in paths if path.count("/") > 2)
+        # All names can be used again.
+        for name in ("t", "new"):
+            if name not in image.topics:
+                (made,) = await cluster.reigning.create_topics([NewTopic(name, 1, 1)])
+                assert made.failure is None
+
+    run(test)
+
+
+async def half_done(controller: Controller, what: str) -> None:
+    if what == "create":
+        await controller.create_topics([NewTopic("new", 6, 2)])
+    elif what == "delete":
+        await controller.delete_topics([TopicReference("t"), TopicReference("u")])
+    elif what == "grow":
+        await controller.create_partitions([MorePartitions("t", 12)])
+    else:
+        moves = [Reassignment("t", index, (3, 1)) for index in range(6)]
+        await controller.change(lambda image: alter_reassignments(image, moves, BrokerConfig({})))
+
+
+@pytest.mark.parametrize("after", [True, False], ids=["written", "lost"])
+def test_after_a_write_of_unknown_outcome_the_store_is_believed(after: bool) -> None:
+    async def test(cluster: Cluster) -> None:
+        store = DyingStore(MemoryStore(cluster.tree))
+        first = await cluster.add(1, store=store)
+        await cluster.of(2)
+        await first.controller.create_topics([NewTopic("kept", 1, 1)])
+        store.after = after
+        store.failure = StoreUnavailable("no connection")
+        with pytest.raises(KafkaError) as raised:
+            await first.controller.create_topics([NewTopic("t", 1, 1)])
+        assert raised.value.code is ErrorCode.REQUEST_TIMED_OUT
+        assert ("t" in first.controller.image.topics) is after
+        assert first.controller.is_active
+        await cluster.until(cluster.agrees)
+        await first.controller.create_topics([NewTopic("u", 1, 1)])
+        assert (await load_image(store)).topics == first.controller.image.topics
 
     run(test)
