@@ -34,7 +34,7 @@ SPECS: Final = (".yml", ".yaml")
 SHOWN: Final = ("lines", "json", "none")
 _EVENT: Final = re.compile(r"^\d{4}-\d\d-\d\d[ T][\d:.,]+: ")
 _PYTHON_ERROR: Final = re.compile(
-    r"^(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Fenced|Aborted|Waiting)\b.*$", re.MULTILINE
+    r"^(?:Exception in thread \S+ )?(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Fenced|Aborted|Waiting)\b.*$", re.MULTILINE
 )
 _LOOK_S: Final = 0.02
 
@@ -291,22 +291,23 @@ def _essence(text: str) -> str:
 
 
 def _run_spec(arguments: argparse.Namespace, settings: dict[str, str], log: Path) -> int:
-    """By Spark's own `spark-pipelines`, which needs bash in its own form; its program is a class of Spark's."""
+    """Spark's own program for specs, started as `spark-pipelines` does, but with any master and not only local ones."""
     import pyspark
 
-    home = Path(os.environ.get("SPARK_HOME") or Path(pyspark.__file__).parent)
+    package = Path(pyspark.__file__).parent
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    command = [str(home / "bin" / "spark-class"), "org.apache.spark.deploy.SparkPipelines"]
-    command += [str(Path(pyspark.__file__).parent / "pipelines" / "cli.py")]
-    command += ["dry-run" if arguments.dry_run else "run", "--spec", str(Path(arguments.file).absolute())]
+    command = [str(Path(os.environ.get("SPARK_HOME") or package) / "bin" / "spark-class")]
+    command += ["org.apache.spark.deploy.SparkSubmit", "--master", arguments.master]
+    command += ["--name", arguments.name or Path(arguments.file).absolute().parent.name]
+    for name, value in {**settings, "spark.api.mode": "connect"}.items():
+        command += ["--conf", f"{name}={value}"]
+    command += [str(package / "pipelines" / "cli.py"), "dry-run" if arguments.dry_run else "run"]
+    command += ["--spec", str(Path(arguments.file).absolute())]
     for option in ("refresh", "full_refresh"):
         for each in getattr(arguments, option):
             command += [f"--{option.replace('_', '-')}", each]
     if arguments.full_refresh_all:
         command.append("--full-refresh-all")
-    command += ["--master", arguments.master, "--name", arguments.name or Path(arguments.file).absolute().parent.name]
-    for name, value in settings.items():
-        command += ["--conf", f"{name}={value}"]
     with log.open("ab") as output:
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,

@@ -1,0 +1,322 @@
+"""The programs of `examples/`: their results are those of a plain computation, whatever is killed meanwhile."""
+
+import contextlib
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any, Self
+
+import pytest
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
+from pyspark.errors import StreamingQueryException
+
+from bench.peers.broker import BrokerProcess
+from odradek.client.blocking import Blocking
+from tests.spark.support import Record, Topics
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.append(str(ROOT / "examples"))
+import between_brokers  # noqa: E402 - the examples are no package
+import page_views  # noqa: E402
+import weblog  # noqa: E402
+
+pytestmark = pytest.mark.xdist_group("spark")
+
+MakeBroker = Callable[..., BrokerProcess]
+HOUR = timedelta(hours=1)
+DAY = timedelta(days=1)
+WATERMARK = timedelta(hours=6)
+SETTINGS = {"group.initial.rebalance.delay.ms": 0}
+
+
+# --- page views ---
+
+
+def plainly(lines: list[str]) -> tuple[dict[tuple[str, str], int], Counter[str]]:
+    """Views per page and hour, of the hours that nothing is waited for any more, and per user."""
+    pages: Counter[tuple[str, datetime]] = Counter()
+    users: Counter[str] = Counter()
+    newest = weblog.BEGIN
+    for view in filter(None, map(weblog.parse, lines)):
+        users[view.user] += 1
+        hour = view.at.replace(minute=0, second=0, microsecond=0)
+        # lines are a few hours late at most, or days: nothing depends on where exactly batches end
+        if newest - view.at < DAY:
+            pages[view.page, hour.astimezone(weblog.UTC)] += 1
+        newest = max(newest, view.at)
+    closed = {
+        (page, hour.strftime("%Y-%m-%dT%H")): count
+        for (page, hour), count in pages.items()
+        if hour + HOUR <= newest - WATERMARK
+    }
+    return closed, users
+
+
+class PageViews:
+    """The topics of one run, and what is in them."""
+
+    def __init__(self, topics: Topics, lines: list[str]) -> None:
+        self.topics = topics
+        self.lines = lines
+        self.names = (topics.create(2), topics.create(2), topics.create(2, **{"cleanup.policy": "compact"}))
+
+    def produce(self, first: int, last: int) -> None:
+        records = [Record(line.encode(), partition=n % 2) for n, line in enumerate(self.lines[first:last], first)]
+        self.topics.fill(self.names[0], records)
+
+    def check(self) -> None:
+        pages, users = plainly(self.lines)
+        found = [json.loads(bytes(each.value or b"")) for each in self.topics.read(self.names[1], committed=True)]
+        assert len(found) == len({(each["page"], each["hour"]) for each in found}), "an hour of a page came twice"
+        assert {(each["page"], each["hour"]): each["count"] for each in found} == pages
+        totals: dict[str, list[int]] = {}
+        for each in self.topics.read(self.names[2], committed=True):
+            totals.setdefault(bytes(each.key or b"").decode(), []).append(int(bytes(each.value or b"")))
+        assert {user: counts[-1] for user, counts in totals.items()} == users
+        assert all(counts == sorted(set(counts)) for counts in totals.values()), "a total came twice or went back"
+
+
+def test_the_generator_is_deterministic_and_its_lines_are_log_lines() -> None:
+    lines = list(weblog.lines(2_000, 5))
+    assert lines == list(weblog.lines(2_000, 5))
+    assert lines != list(weblog.lines(2_000, 6))
+    views = [weblog.parse(line) for line in lines]
+    assert 0 < sum(view is None for view in views) < 40
+    newest, lateness = weblog.BEGIN, []
+    for view in filter(None, views):
+        lateness.append(newest - view.at)
+        newest = max(newest, view.at)
+    assert not [late for late in lateness if weblog.LATE_AT_MOST < late < DAY]
+    assert sum(late > DAY for late in lateness) > 2
+    assert sum(HOUR < late < DAY for late in lateness) > 10
+
+
+@pytest.mark.timeout(600)
+def test_page_views_over_a_broker_that_dies(spark: Any, make_broker: MakeBroker, tmp_path: Path) -> None:
+    with make_broker(SETTINGS) as broker, Blocking() as blocking:
+        run = PageViews(Topics(broker.bootstrap, blocking), list(weblog.lines(3_000, 3)))
+        run.produce(0, 3_000)
+
+        def start() -> list[Any]:
+            options: dict[str, Any] = {"once": True, "per_trigger": 1_000, "topics": run.names}
+            return page_views.start(spark, broker.bootstrap, str(tmp_path / "state"), **options)
+
+        queries = start()
+        while all(query.lastProgress is None and query.isActive for query in queries):
+            queries[0].awaitTermination(0.05)
+        broker.kill()
+        broker.start()
+        for _ in range(5):
+            failed = False
+            for query in queries:
+                try:
+                    assert query.awaitTermination(200)
+                except StreamingQueryException:
+                    failed = True  # a commit whose outcome nobody knows may fail the query
+            if not failed:
+                break
+            queries = start()
+        assert not failed
+        run.check()
+
+
+class Command:
+    """`odradek pipeline run examples/page_views.py` as a process group of its own."""
+
+    def __init__(self, run: PageViews, folder: Path) -> None:
+        self._run = run
+        self._folder = folder
+        self._process: subprocess.Popen[str] | None = None
+        self.batches = 0
+
+    def start(self, *arguments: str) -> None:
+        command = [sys.executable, "-m", "odradek.cli.main", "pipeline", "run", "--master", "local[2]"]
+        command += ["--progress", "json", "--checkpoint", str(self._folder / "state"), "--bootstrap-server"]
+        command += [self._run.topics.bootstrap, str(ROOT / "examples" / "page_views.py"), "--per-trigger", "400"]
+        command += ["--topics", ",".join(self._run.names), *arguments]
+        path = os.pathsep.join([str(ROOT / "examples"), str(ROOT / "src"), str(ROOT)])
+        environment = {**os.environ, "PYTHONPATH": path, "PYTHONPYCACHEPREFIX": str(self._folder / "pycache")}
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)
+        self._process = subprocess.Popen(
+            command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, env=environment,
+            start_new_session=True,
+        )  # fmt: skip
+
+    @property
+    def process(self) -> subprocess.Popen[str]:
+        assert self._process is not None
+        return self._process
+
+    def wait_for_batches(self, count: int) -> list[str]:
+        """Lines of standard error until so many batches more are done; fewer if the program ends."""
+        assert self.process.stderr is not None
+        seen = []
+        for line in self.process.stderr:
+            seen.append(line)
+            self.batches += line.startswith("{")
+            count -= line.startswith("{")
+            if count <= 0:
+                break
+        return seen
+
+    def kill(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait(60)
+
+    def finish(self) -> tuple[int, str]:
+        assert self.process.stderr is not None
+        rest = self.process.stderr.read()
+        return self.process.wait(60), rest
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+def test_page_views_while_driver_and_broker_are_killed_again_and_again(make_broker: MakeBroker, tmp_path: Path) -> None:
+    chance = random.Random(11)
+    with make_broker(SETTINGS) as broker, Blocking() as blocking:
+        run = PageViews(Topics(broker.bootstrap, blocking), list(weblog.lines(12_000, 4)))
+        command = Command(run, tmp_path)
+        for part in range(6):
+            run.produce(2_000 * part, 2_000 * part + 2_000)
+            command.start()
+            command.wait_for_batches(chance.randrange(2, 5))
+            time.sleep(chance.random())  # somewhere within a batch
+            broker.kill()
+            broker.start()
+            command.wait_for_batches(chance.randrange(1, 3))
+            time.sleep(chance.random())
+            command.kill()
+        command.start("--once")
+        status, rest = command.finish()
+        assert status == 0, rest[-3000:]
+        assert command.batches > 12
+        run.check()
+
+
+# --- between two brokers ---
+
+
+class Watcher:
+    """A librdkafka consumer that reads a topic over and over, from its beginning to its last stable offset."""
+
+    def __init__(self, bootstrap: str, topic: str, partitions: int) -> None:
+        settings = {
+            "bootstrap.servers": bootstrap, "group.id": "watcher", "isolation.level": "read_committed",
+            "enable.auto.commit": False, "enable.partition.eof": True,
+        }  # fmt: skip
+        self._consumer = Consumer(settings)
+        self._topic = topic
+        self._partitions = range(partitions)
+        self.passes: list[dict[int, list[str]]] = []
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="watcher")
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join(60)
+        self.read()
+        self._consumer.close()
+
+    def _run(self) -> None:
+        while not self._ended.is_set():
+            self.read()
+
+    def read(self) -> None:
+        """One pass: what there is in each partition up to its last stable offset."""
+        found: dict[int, list[str]] = {partition: [] for partition in self._partitions}
+        left = set(self._partitions)
+        self._consumer.assign([TopicPartition(self._topic, each, OFFSET_BEGINNING) for each in left])
+        deadline = time.monotonic() + 60
+        while left and time.monotonic() < deadline:
+            message = self._consumer.poll(1)
+            if message is None:
+                continue
+            error = message.error()
+            if error is None:
+                if message.partition() in left:
+                    found[message.partition()].append(message.value().decode())
+            elif error.code() == KafkaError._PARTITION_EOF:
+                left.discard(message.partition())
+        assert not left
+        self.passes.append(found)
+
+
+def batches_of(checkpoint: Path, source: str) -> Iterator[set[str]]:
+    """The values of each batch: its source's places, from Spark's notes."""
+    before: dict[str, int] = {}
+    notes = sorted((int(each.name), each) for each in (checkpoint / "offsets").iterdir() if each.name.isdecimal())
+    for _, note in notes:
+        ends = json.loads(note.read_text().splitlines()[2])[source]
+        yield {f"{partition}:{n}" for partition, end in ends.items() for n in range(before.get(partition, 0), end)}
+        before = ends
+
+
+@pytest.mark.parametrize(("rows", "aborts"), [(1_500, 3), pytest.param(20_000, 40, marks=pytest.mark.long)])
+@pytest.mark.timeout(1200)
+def test_between_two_brokers_under_random_aborts(
+    spark: Any, topics: Topics, make_broker: MakeBroker, tmp_path: Path, rows: int, aborts: int
+) -> None:
+    """Tasks fail at random with a part of their rows written. A librdkafka consumer that reads all the while sees no
+    row twice, none of an aborted transaction, and of every batch all or nothing."""
+    source = topics.create(2)
+    topics.fill(source, [Record(b"%d:%d" % (n % 2, n // 2), b"%d" % n, partition=n % 2) for n in range(rows)])
+    checkpoint, plan = tmp_path / "state", tmp_path / "plan"
+    per_trigger = rows // 10
+
+    def failing(frame: Any) -> Any:
+        def run(batches: Iterator[Any]) -> Iterator[Any]:
+            for batch in batches:
+                half = batch.num_rows // 2
+                yield batch.slice(0, half)
+                if plan.exists() and random.random() < 0.3:
+                    raise RuntimeError("planted")
+                yield batch.slice(half)
+
+        return frame.select("key", "value").mapInArrow(run, "key binary, value binary")
+
+    with make_broker(SETTINGS) as broker, Blocking() as blocking:
+        far = Topics(broker.bootstrap, blocking)
+        target = far.create(3)
+        places = (topics.bootstrap, source), (broker.bootstrap, target), str(checkpoint)
+        failures = 0
+        plan.touch()
+        with Watcher(broker.bootstrap, target, 3) as watcher:
+            while True:
+                options: dict[str, Any] = {"once": True, "per_trigger": per_trigger, "process": failing}
+                query = between_brokers.start(spark, *places, **options)
+                try:
+                    assert query.awaitTermination(200)
+                    break
+                except StreamingQueryException as error:
+                    assert "planted" in str(error)  # noqa: PT017 - others are to be seen whole
+                    failures += 1
+                    if failures == aborts:
+                        plan.unlink()
+    assert failures == aborts
+    batches = list(batches_of(checkpoint, source))
+    assert len(batches) >= 10
+    final = watcher.passes[-1]
+    everything = [value for values in final.values() for value in values]
+    assert sorted(everything) == sorted(f"{n % 2}:{n // 2}" for n in range(rows))
+    for seen in watcher.passes:
+        for partition, values in seen.items():
+            assert len(values) == len(set(values))
+            for batch in batches:
+                whole = batch & set(final[partition])
+                part = batch & set(values)
+                assert part in (set(), whole), f"{len(part)} of {len(whole)} rows of a batch were visible"
+    assert len(watcher.passes) > 5

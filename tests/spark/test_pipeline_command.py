@@ -1,0 +1,186 @@
+"""`odradek pipeline run`, Spark Declarative Pipelines and Spark Connect, each a process of its own."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from tests.spark.support import Record, Topics
+
+pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(600)]
+
+ROOT = Path(__file__).resolve().parents[2]
+
+PROGRAM = """
+import os
+import sys
+
+from pyspark.sql import SparkSession
+
+source, target, mode = sys.argv[1:]
+spark = SparkSession.builder.getOrCreate()
+servers = {"kafka.bootstrap.servers": os.environ["ODRADEK_BOOTSTRAP_SERVER"]}
+rows = spark.readStream.format("odradek").options(**servers, subscribe=source, startingOffsets="earliest")
+rows = rows.option("maxOffsetsPerTrigger", 100).load()
+if mode == "fail":
+    rows = rows.selectExpr("key", "if(string(value) = '170', raise_error('planted'), value) value")
+writer = rows.writeStream.format("odradek").queryName("copy").options(**servers, topic=target)
+query = writer.start()
+if mode == "wait":
+    query.awaitTermination()
+    print("the program goes on")
+"""
+
+SPEC = """
+name: copy
+storage: file://{folder}/storage
+libraries:
+  - glob:
+      include: transformations/**
+"""
+
+FLOWS = """
+import os
+
+from pyspark import pipelines as dp
+from pyspark.sql import DataFrame, SparkSession
+
+spark = SparkSession.active()
+servers = {{"kafka.bootstrap.servers": os.environ["ODRADEK_BOOTSTRAP_SERVER"]}}
+
+
+@dp.temporary_view()
+def records() -> DataFrame:
+    rows = spark.readStream.format("odradek").options(**servers, subscribe="{source}")
+    return rows.option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", 100).load()
+
+
+dp.create_sink("out", format="odradek", options={{**servers, "topic": "{target}"}})
+
+
+@dp.append_flow(target="out", name="copy")
+def copy() -> DataFrame:
+    return spark.readStream.table("records").select("key", "value")
+"""
+
+
+class Ended(NamedTuple):
+    status: int
+    out: str
+    err: str
+
+
+class Run:
+    """The command with what all runs of a test share."""
+
+    def __init__(self, topics: Topics, folder: Path) -> None:
+        self.topics = topics
+        self.source, self.target = topics.create(2), topics.create(2)
+        self.folder = folder
+        self._process: subprocess.Popen[str] | None = None
+
+    def fill(self, first: int, last: int) -> None:
+        self.topics.fill(self.source, [Record(b"%d" % n, partition=n % 2) for n in range(first, last)])
+
+    def visible(self) -> list[int]:
+        return sorted(int(record.value or b"") for record in self.topics.read(self.target, committed=True))
+
+    def spawn(self, command: list[str]) -> subprocess.Popen[str]:
+        path = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
+        environment = {**os.environ, "PYTHONPATH": path, "PYTHONPYCACHEPREFIX": str(self.folder / "pycache")}
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)
+        pipe = subprocess.PIPE
+        return subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=environment, cwd=self.folder)
+
+    def start(self, file: Path, *arguments: str, options: tuple[str, ...] = ()) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "odradek.cli.main", "pipeline", "run", "--master", "local[2]"]
+        command += ["--bootstrap-server", self.topics.bootstrap, "--checkpoint", str(self.folder / "state")]
+        return self.spawn([*command, *options, str(file), *arguments])
+
+    def end(self, process: subprocess.Popen[str]) -> Ended:
+        out, err = process.communicate(timeout=400)
+        return Ended(process.returncode, out, err)
+
+
+@pytest.fixture
+def run(topics: Topics, tmp_path: Path) -> Run:
+    return Run(topics, tmp_path)
+
+
+def test_a_program_shows_its_progress_and_ends_gracefully_when_told_to(run: Run) -> None:
+    program = run.folder / "program.py"
+    program.write_text(PROGRAM)
+    run.fill(0, 450)
+    process = run.start(program, run.source, run.target, "wait", options=("--progress", "json"))
+    assert process.stderr is not None
+    first = json.loads(process.stderr.readline())
+    assert (first["query"], first["batch_id"], first["rows"], first["lag"]) == ("copy", 0, 100, 350)
+    # the records say that they are of 1970
+    assert first["delay_ms"] > 1_700_000_000_000
+    process.send_signal(signal.SIGTERM)
+    ended = run.end(process)
+    assert (ended.status, ended.out) == (0, "the program goes on\n"), ended.err
+    done = [json.loads(line)["batch_id"] for line in ended.err.splitlines()]
+    assert run.visible() == list(range(100 * (max([0, *done]) + 1)))
+
+
+@pytest.mark.long
+def test_a_program_that_fails_is_one_line_and_goes_on_from_its_checkpoint(run: Run) -> None:
+    program = run.folder / "program.py"
+    program.write_text(PROGRAM)
+    run.fill(0, 450)
+    ended = run.end(run.start(program, run.source, run.target, "fail", options=("--log", str(run.folder / "log"))))
+    assert ended.status == 1
+    lines = ended.err.splitlines()
+    assert "planted" in lines[-1]
+    assert lines[-1].startswith("odradek pipeline: ")
+    assert sum("odradek pipeline" in line for line in lines) == 1
+    assert "Traceback" not in ended.err
+    assert "planted" in (run.folder / "log").read_text()
+    assert run.visible() == list(range(100))
+    process = run.start(program, run.source, run.target, "go")
+    assert process.stderr is not None
+    for line in process.stderr:
+        if line.startswith("copy batch 4: "):
+            break
+    process.send_signal(signal.SIGINT)
+    assert run.end(process).status == 0
+    assert run.visible() == list(range(450))
+
+
+@pytest.mark.long
+def test_a_declarative_pipeline_writes_to_our_sink_once(run: Run) -> None:
+    spec = run.folder / "spark-pipeline.yml"
+    spec.write_text(SPEC.format(folder=run.folder))
+    (run.folder / "transformations").mkdir()
+    (run.folder / "transformations" / "flows.py").write_text(FLOWS.format(source=run.source, target=run.target))
+    run.fill(0, 250)
+    dry = run.end(run.start(spec, options=("--dry-run",)))
+    assert dry.status == 0, dry.err
+    assert run.visible() == []
+    for last in (250, 400):
+        ended = run.end(run.start(spec))
+        assert ended.status == 0, ended.err
+        assert "COMPLETED" in ended.err
+        assert run.visible() == list(range(last))
+        run.fill(250, 400)
+    (run.folder / "transformations" / "flows.py").write_text("raise ValueError('planted')")
+    broken = run.end(run.start(spec))
+    assert broken.status == 1
+    assert broken.err.splitlines()[-1].startswith("odradek pipeline: ValueError: planted; ")
+
+
+@pytest.mark.long
+def test_spark_connect_reads_and_writes(run: Run) -> None:
+    run.fill(0, 1_000)
+    arguments = [run.topics.bootstrap, run.source, run.target, str(run.folder / "state")]
+    ended = run.end(run.spawn([sys.executable, "-m", "tests.spark.connect_job", *arguments]))
+    assert ended.status == 0, ended.err[-3000:]
+    assert "read [[0, 500, 499], [1, 500, 499]]" in ended.out
+    assert run.visible() == sorted([*range(1_000), 0, 1, 2])
+    assert sum(run.topics.group_offsets(f"{run.target}-lag").values()) == 1_000

