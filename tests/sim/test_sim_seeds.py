@@ -9,16 +9,10 @@ import sys
 import pytest
 
 from odradek.sim.nemesis import PROFILES
+from odradek.sim.regressions import ONCE_FAILED, parse
 from odradek.sim.run import run_seed
 
 SEEDS = [(profile, seed) for profile in sorted(PROFILES) for seed in (1, 2)]
-
-ONCE_FAILED = {
-    "txn-14": "a producer's batches in flight at a kill were written twice: the restarted broker knew the last only, "
-    "and the client renumbered what it had sent before",
-    "network-35": "an OffsetCommit that came late on a stalled connection put the group's offsets back",
-    "power-1": "a file lost its end, the next one was whole: the checker's mistake, recovery looks at each by itself",
-}
 
 
 @pytest.mark.parametrize(("profile", "seed"), SEEDS)
@@ -31,8 +25,7 @@ def test_fixed_seeds(profile: str, seed: int) -> None:
 
 @pytest.mark.parametrize("name", ONCE_FAILED)
 def test_seeds_that_once_failed(name: str) -> None:
-    profile, _, seed = name.rpartition("-")
-    outcome = run_seed(int(seed), profile)
+    outcome = run_seed(*parse(name))
     assert not outcome.violation, f"{outcome.violation}: {outcome.story} (once: {ONCE_FAILED[name]})"
 
 
@@ -59,3 +52,11 @@ def test_several_processes_share_the_seeds() -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "2 seeds, 0 failed" in done.stdout
+
+
+def test_continuous_integration_runs_known_seeds_and_fresh_ones() -> None:
+    command = [sys.executable, "-m", "odradek.sim", "--ci", "--fixed", "3", "--seconds", "3", "--minutes", "0.05"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "6 known seeds, then fresh ones from" in done.stdout
+    assert int(done.stdout.partition(" seeds, 0 failed")[0].split()[-1]) >= 6

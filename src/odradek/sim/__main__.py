@@ -10,8 +10,10 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from itertools import count, islice
 
 from odradek.sim.nemesis import PROFILES
+from odradek.sim.regressions import ONCE_FAILED, parse
 from odradek.sim.run import SAFETY_SECONDS, Outcome, run_seed
 
 _RECYCLE = 50
@@ -71,7 +73,16 @@ def _show(outcome: Outcome, lines: int) -> None:
     print(f"    again: ./dev sim --profile {profile} --seed {seed}", flush=True)
 
 
-def _jobs(arguments: argparse.Namespace) -> Iterator[tuple[int, str]]:
+def _known(arguments: argparse.Namespace) -> list[tuple[int, str]]:
+    """What continuous integration always runs: seeds that once failed, and the first ones of all profiles in turn."""
+    if not arguments.ci:
+        return []
+    first = ((seed, profile) for seed in count(1) for profile in sorted(PROFILES))
+    return [*map(parse, ONCE_FAILED), *islice(first, arguments.fixed)]
+
+
+def _jobs(arguments: argparse.Namespace, known: list[tuple[int, str]]) -> Iterator[tuple[int, str]]:
+    yield from known
     profiles = sorted(PROFILES) if arguments.profile == "every" else [arguments.profile]
     if arguments.seed is not None:
         for profile in profiles:
@@ -87,12 +98,17 @@ def _jobs(arguments: argparse.Namespace) -> Iterator[tuple[int, str]]:
 def _search(arguments: argparse.Namespace) -> Totals:
     totals = Totals()
     deadline = None if arguments.minutes is None else time.monotonic() + arguments.minutes * 60
-    jobs = _jobs(arguments)
+    known = _known(arguments)
+    if known:
+        print(f"{len(known)} known seeds, then fresh ones from {arguments.first} on", flush=True)
+    jobs = _jobs(arguments, known)
+    issued = 0
     if arguments.jobs <= 1:
         gc.freeze()
         for seed, profile in jobs:
-            if _over(totals, arguments, deadline):
+            if _over(totals, arguments, deadline if issued >= len(known) else None):
                 break
+            issued += 1
             _note(totals, run_seed(seed, profile, safety_seconds=arguments.seconds), arguments)
         return totals
     context = multiprocessing.get_context("spawn")
@@ -102,7 +118,9 @@ def _search(arguments: argparse.Namespace) -> Totals:
         exhausted = False
         while running or not exhausted:
             while not exhausted and len(running) < arguments.jobs * 2:
-                job = None if _over(totals, arguments, deadline) else next(jobs, None)
+                over = _over(totals, arguments, deadline if issued >= len(known) else None)
+                job = None if over else next(jobs, None)
+                issued += 1
                 if job is None:
                     exhausted = True
                 else:
@@ -131,10 +149,12 @@ def _note(totals: Totals, outcome: Outcome, arguments: argparse.Namespace) -> No
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="./dev sim", description="Search for violations in simulated worlds.")
     parser.add_argument("--seeds", type=int, default=20, help="how many seeds per profile (20)")
-    parser.add_argument("--first", type=int, default=1, help="the first of them (1)")
+    parser.add_argument("--first", type=int, help="the first of them (1; with --ci one that nobody had before)")
     parser.add_argument("--seed", type=int, help="only this seed, with its whole trace")
     parser.add_argument("--profile", default="every", choices=[*sorted(PROFILES), "every"], help="which faults (every)")
     parser.add_argument("--minutes", type=float, help="go on for so long, however many seeds that is")
+    parser.add_argument("--ci", action="store_true", help="known seeds, then fresh ones until --minutes (3) are over")
+    parser.add_argument("--fixed", type=int, default=50, help="with --ci: how many known seeds (50)")
     parser.add_argument("--seconds", type=float, default=SAFETY_SECONDS, help="simulated seconds with faults (40)")
     parser.add_argument("-j", "--jobs", type=int, default=1, help="processes (1)")
     parser.add_argument("--max-failures", type=int, default=5, help="stop after so many failed seeds (5)")
@@ -149,6 +169,10 @@ def main(argv: list[str] | None = None) -> int:
         return hunt(arguments)
     if arguments.seed is not None:
         arguments.lines, arguments.verbose = 400, True
+    if arguments.ci:
+        arguments.minutes = 3.0 if arguments.minutes is None else arguments.minutes
+    if arguments.first is None:
+        arguments.first = int(time.time()) if arguments.ci else 1
     totals = _search(arguments)
     totals.report()
     return 1 if totals.failed else 0
