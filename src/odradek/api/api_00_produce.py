@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
+from functools import partial
 
 from odradek.api.context import ANONYMOUS, LateAnswer, RequestContext
 from odradek.api.new_leaders import MOVED, current_leader, endpoints
+from odradek.api.produced_records import FIRST_WITH_ZSTD, check_carried, is_transactional
 from odradek.api.registry import api
-from odradek.api.transactional_produce import ZSTD, codec_of, is_transactional, keep, refusals
+from odradek.api.transactional_produce import keep, refusals
 from odradek.log.append import RejectedRecords
 from odradek.log.partition_log import AppendResult
 from odradek.metadata.image import INTERNAL_TOPICS
@@ -25,7 +27,6 @@ from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.produce import ProducedPartition, ProduceRequest, TopicKey, decode_request, encode_response
 
 ALL = -1
-_FIRST_WITH_ZSTD = 7
 _ADMIN_CLIENT = "__admin_client"
 """The client id for which Kafka lets records into the topics that its coordinators live in."""
 _VALID_ACKS = (ALL, 0, 1)
@@ -101,12 +102,8 @@ def _produce(
         for index, records in partitions:
             try:
                 partition = require(topic, index)
-                if records is None:
-                    raise KafkaError(ErrorCode.INVALID_RECORD, "there is no record batch")
-                if context.version < _FIRST_WITH_ZSTD and codec_of(records) == ZSTD:
-                    raise KafkaError(
-                        ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"Produce {context.version} may not carry zstd"
-                    )
+                if records is None or context.version < FIRST_WITH_ZSTD:
+                    records = check_carried(records, context.version)
                 if partition.topic in INTERNAL_TOPICS and context.client_id != _ADMIN_CLIENT:
                     raise KafkaError(
                         ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot append to internal topic {partition.topic}"
@@ -121,7 +118,7 @@ def _produce(
                 failed = True
                 answers.append(_failed(topic, index, error, context))
                 continue
-            if acks == ALL and not partition.is_committed(result.last_offset):
+            if result.last_offset >= (partition.high_watermark if acks == ALL else partition.log.end_offset):
                 waiting.append((topic, partition, result.last_offset, answers, len(answers)))
             answers.append(_appended(index, result))
         produced.append((topic, answers))
@@ -135,7 +132,11 @@ def _produce(
     if not waiting:
         return _encode(produced, context, failed=failed)
     late = late or context.connection.later()
-    _Commit(produced, waiting, context, late, failed).start(request.timeout_ms)
+    commit = _Commit(produced, waiting, context, late, failed)
+    if acks == ALL:
+        commit.start(request.timeout_ms)
+    else:
+        commit.start_writing()
     return late
 
 
@@ -171,9 +172,12 @@ def _throttle(context: RequestContext) -> int:
 
 
 class _Commit:
-    """The answer once the high watermark has passed every append; REQUEST_TIMED_OUT where it has not in time."""
+    """The answer once the high watermark has passed every append; REQUEST_TIMED_OUT where it has not in time.
 
-    __slots__ = ("_context", "_failed", "_late", "_left", "_produced", "_timer", "_waiting")
+    For acks=1 once every append is written, which may have to wait for the disk.
+    """
+
+    __slots__ = ("_answered", "_context", "_failed", "_late", "_left", "_produced", "_timer", "_waiting", "_writing")
 
     def __init__(
         self,
@@ -189,12 +193,28 @@ class _Commit:
         self._late = late
         self._failed = failed
         self._left = len(waiting)
+        self._answered = False
+        self._writing = False
         self._timer: asyncio.TimerHandle | None = None
+
+    def start_writing(self) -> None:
+        self._writing = True
+        for _, partition, offset, _, _ in self._waiting:
+            partition.log.when_written(offset, self._released)
 
     def start(self, timeout_ms: int) -> None:
         loop = asyncio.get_running_loop()
         self._timer = loop.call_later(max(0, timeout_ms) / 1000, self._finish, ErrorCode.REQUEST_TIMED_OUT)
         for _, partition, offset, _, _ in self._waiting:
+            if offset < partition.log.end_offset:
+                partition.when_committed(offset, self._released)
+            else:
+                partition.log.when_written(offset, partial(self._written, partition, offset))
+
+    def _written(self, partition: Partition, offset: int) -> None:
+        if partition.log.is_offline:
+            self._released()
+        else:
             partition.when_committed(offset, self._released)
 
     def _released(self) -> None:
@@ -204,14 +224,21 @@ class _Commit:
             self._finish(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     def _finish(self, otherwise: ErrorCode) -> None:
-        timer, self._timer = self._timer, None
-        if timer is None:
+        if self._answered:
             return
-        timer.cancel()
+        self._answered = True
+        if self._timer is not None:
+            self._timer.cancel()
         failed = self._failed
         for topic, partition, offset, answers, position in self._waiting:
-            code = partition.commit_error(offset, otherwise)
+            log = partition.log
+            if self._writing:
+                code = ErrorCode.NONE if offset < log.end_offset else otherwise
+            else:
+                code = partition.commit_error(offset, otherwise)
             if code:
+                if offset >= log.end_offset and log.is_offline:
+                    code = ErrorCode.KAFKA_STORAGE_ERROR
                 failed = True
                 answers[position] = _failed(topic, partition.index, KafkaError(code), self._context)
         self._late.answer(_encode(self._produced, self._context, failed=failed))

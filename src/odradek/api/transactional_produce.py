@@ -10,27 +10,14 @@ from struct import Struct
 from typing import Final
 
 from odradek.api.context import RequestContext
-from odradek.records.batch import COMPRESSION_MASK, HEADER_SIZE, TRANSACTIONAL_BIT
+from odradek.api.produced_records import is_transactional
 from odradek.transactions.records import TopicPartition
 from odradek.transactions.service import Refusals, Verification
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.produce import ProduceRequest
 
-ZSTD: Final = 4
-_LOW_ATTRIBUTES: Final = 22
-"""Where in a batch the attribute bits are of which one says that it is part of a transaction."""
 _producer_at = Struct(">qh").unpack_from
 _PRODUCER: Final = 43
-
-
-def is_transactional(records: memoryview) -> bool:
-    """Whether the (first) batch says so; bytes that are no batch do not."""
-    return len(records) >= HEADER_SIZE and bool(records[_LOW_ATTRIBUTES] & TRANSACTIONAL_BIT)
-
-
-def codec_of(records: memoryview) -> int:
-    """The compression of the (first) batch; 0 for bytes that are none."""
-    return records[_LOW_ATTRIBUTES] & COMPRESSION_MASK if len(records) >= HEADER_SIZE else 0
 
 
 def refusals(request: ProduceRequest, context: RequestContext) -> Refusals | Awaitable[Refusals]:

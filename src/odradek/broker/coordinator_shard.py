@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 
+from odradek.log.partition_log import PartitionLog
 from odradek.ports.clock import Clock
 from odradek.records.batch import BatchHeader, parse_header
 from odradek.records.errors import CorruptRecords
@@ -83,6 +85,10 @@ class LogReplay:
 
     def start(self, partition: Partition) -> None:
         log = partition.log
+        # What is on its way to the disk belongs to it.
+        log.when_written(log.next_offset - 1, partial(self._begin, log))
+
+    def _begin(self, log: PartitionLog) -> None:
         self._some(_parts(log.read_batches(log.log_start_offset, log.end_offset)))
 
     def cancel(self) -> None:

@@ -326,7 +326,7 @@ class GroupShard:
 
     def load(self) -> None:
         """Replay the log, some of it per turn of the loop, and then serve."""
-        self._last_offset = self._partition.log.end_offset - 1
+        self._last_offset = self._partition.log.next_offset - 1
         self._replay.start(self._partition)
 
     def _replay_batch(self, header: BatchHeader, records: list[Record]) -> None:

@@ -35,6 +35,7 @@ from odradek.broker.transaction_runtime import TransactionRuntime
 from odradek.log.config import LogConfig
 from odradek.log.directories import LogDirectories
 from odradek.log.log_directory import LogDirectoryError
+from odradek.log.write_queue import WriteSettings
 from odradek.metadata.image import GROUP_METADATA_TOPIC, NO_BROKER, ClusterImage, Endpoint, Topic
 from odradek.metadata.image import Broker as BrokerEntry
 from odradek.metadata.stores import open_store
@@ -148,7 +149,12 @@ class Broker:
     async def _start_storage(self, opened: AsyncExitStack) -> None:
         config, ports = self._config, self._ports
         paths = config.log_dirs
-        self._directories = LogDirectories(ports.disk, ports.clock, ports.random, paths)
+        writes = WriteSettings(
+            config.number("odradek.write.inline.max.bytes"),
+            config.number("odradek.write.stall.ms") / 1000,
+            config.number("odradek.write.probation.ms") / 1000,
+        )
+        self._directories = LogDirectories(ports.disk, ports.clock, ports.random, paths, write_settings=writes)
         self._directories.report = log.warning
         self._directories.adopts = config.flag("odradek.adopt.partitions")
         # Locked before anything else is opened: whoever starts a second broker here is told so, and not a consequence.
@@ -230,6 +236,8 @@ class Broker:
         self._effects = ImageEffects(config.node_id, self._partitions, self._groups, self._transactions, self._quotas)
         self._log_directories.on_recovered = lambda *_: self._effects.lead(self._view.image)
         slots = config.number("max.incremental.fetch.session.cache.slots")
+        replica_sessions = ReplicaSessions(ports.random, self._partitions.rules)
+        self._replication.serve(replica_sessions)
         services = Services(
             node_id=config.node_id,
             cluster_id=self._cluster_id,
@@ -239,7 +247,7 @@ class Broker:
             disk=ports.disk,
             partitions=self._partitions,
             fetch_sessions=FetchSessions(slots, ports.random),
-            replica_sessions=ReplicaSessions(ports.random, self._partitions.rules),
+            replica_sessions=replica_sessions,
             controller=self._link,
             elected=self._controller,
             cluster=self._view,
@@ -255,6 +263,7 @@ class Broker:
         )
         self._dispatcher = Dispatcher(services, loop, limits)
         self._server = Server(ports.network, self._dispatcher, config, ports.clock)
+        self._directories.charge_queued(self._server.charge)
         self._background = BackgroundJobs(config, self._partitions, self._directories, ports.disk, ports.clock)
 
     def _offsets_partitions(self) -> int:

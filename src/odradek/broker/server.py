@@ -53,6 +53,13 @@ class Server:
         self._early: list[tuple[Stream, str]] = []
         self.connections: dict[int, Connection] = {}
 
+    def charge(self, size: int) -> None:
+        """So many bytes of requests more are kept elsewhere, or less: they count for `queued.max.request.bytes`."""
+        if size >= 0:
+            self._buffers.charge(size)
+        else:
+            self._buffers.release(-size)
+
     def listen(self, name: str, host: str, port: int) -> Listener:
         """Bind one listener; OSError when the address cannot be bound. Connections wait until `open`."""
         listener = self._network.listen(host, port, lambda stream: self._accept(stream, name))

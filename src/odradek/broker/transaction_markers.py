@@ -63,7 +63,7 @@ class MarkerWriter:
         if partition is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         if marker.transaction_version >= TV_2 and self._is_repeated(partition, marker):
-            _settle(partition, partition.log.end_offset - 1, settled)
+            _settle(partition, partition.log.next_offset - 1, settled)
             return
         now_ms = self._clock.now_ms()
         batch = encode_end_transaction(

@@ -239,7 +239,7 @@ class TransactionShard:
 
     def load(self) -> None:
         """Replay the log, some of it per turn of the loop, then serve and go on where the log stops."""
-        self._last_offset = self._partition.log.end_offset - 1
+        self._last_offset = self._partition.log.next_offset - 1
         self._load.start(self._partition)
 
     def _replay_batch(self, header: BatchHeader, records: list[Record]) -> None:

@@ -62,7 +62,7 @@ class Cleaner:
             key = (log.topic, log.partition)
             if not log.config.compact or log.is_offline or key in self._busy or key in self._uncleanable:
                 continue
-            if len(log.segments) < 2:
+            if len(log.segments) < 2 or log.has_queued:
                 continue
             found = self._cleanable(log, stable_offset, now_ms)
             if found.is_due(log.config) and (best is None or found.ratio > best[1].ratio):

@@ -35,6 +35,7 @@ from odradek.log.moves import TAKES_OVER, Move, future_name
 from odradek.log.offset_checkpoints import OffsetCheckpoints
 from odradek.log.partition_log import PartitionLog
 from odradek.log.pending_work import PendingWork
+from odradek.log.write_queue import WriteQueue, WriteSettings
 from odradek.ports.clock import Clock
 from odradek.ports.disk import Disk
 from odradek.ports.randomness import Random
@@ -59,6 +60,7 @@ class LogDirectories:
         "_logs",
         "_pending",
         "_preferred",
+        "_queues",
         "_random",
         "_recovering",
         "_unsettled",
@@ -70,7 +72,14 @@ class LogDirectories:
     )
 
     def __init__(
-        self, disk: Disk, clock: Clock, random: Random, paths: Sequence[str], *, open_files: int = 1024
+        self,
+        disk: Disk,
+        clock: Clock,
+        random: Random,
+        paths: Sequence[str],
+        *,
+        open_files: int = 1024,
+        write_settings: WriteSettings | None = None,
     ) -> None:
         self._disk = disk
         self._clock = clock
@@ -91,7 +100,12 @@ class LogDirectories:
         self.cordoned: Callable[[], Sequence[str]] = tuple
         """Paths of the directories that get no new replicas; `*` is all of them."""
         self.on_offline: Callable[[str], None] = _nothing_with
+        settings = write_settings or WriteSettings()
+        self._queues = {
+            directory.path: WriteQueue(disk, clock, directory.path, settings) for directory in self._directories
+        }
         environment = LogEnvironment(disk, clock, random, open_files)
+        environment.writer_of = self._writer_of
         environment.delete_later = self._pending.delete_later
         environment.flush_later = self._pending.flush_later
         environment.failed = self._failed
@@ -581,6 +595,8 @@ class LogDirectories:
         `on_work`.
         """
         for log in self._pending.take_flushes():
+            if log.has_queued:
+                await self._writer_of(log.directory).drained()
             await self._flush(log, log.active_base_offset)
         for path in self._pending.take_unsettled():
             try:
@@ -595,6 +611,8 @@ class LogDirectories:
 
     async def flush(self) -> None:
         """Sync every log that has something new: a crash of the machine then loses nothing, a restart reads little."""
+        for queue in self._queues.values():
+            await queue.drained()
         for log in self.opened():
             if log.is_dirty:
                 await self._flush(log, log.end_offset)
@@ -611,6 +629,23 @@ class LogDirectories:
         """Let logs that nobody appended to since the last call give back memory and files; how many are idle."""
         self.sweep_files()
         return sum(log.release_if_idle() for log in self._logs.values())
+
+    # --- what the event loop does not write itself ---
+
+    def _writer_of(self, path: str) -> WriteQueue:
+        directory = self._directory_at(path)
+        assert directory is not None
+        return self._queues[directory.path]
+
+    def charge_queued(self, charge: Callable[[int], None]) -> None:
+        """Tell how many bytes of requests wait to be written more, or less."""
+        for queue in self._queues.values():
+            queue.charge = charge
+
+    @property
+    def longest_write_s(self) -> float:
+        """The longest write that the event loop had to wait for so far."""
+        return max(queue.longest_s for queue in self._queues.values())
 
     async def _flush(self, log: PartitionLog, offset: int) -> None:
         if log.is_offline:
@@ -690,6 +725,8 @@ class LogDirectories:
         self, *, clean: bool = True, high_watermarks: Mapping[TopicPartition, int] | None = None, broker_epoch: int = -1
     ) -> None:
         """Sync all logs, write the checkpoints and, if everything went well, mark the directories as clean."""
+        for queue in self._queues.values():
+            await queue.drained()
         if clean:
             for log in self.opened():
                 if not log.is_offline:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from odradek.log.files import FileCache
 from odradek.log.producer_state import DEFAULT_EXPIRATION_MS
+from odradek.log.write_queue import DirectWrites, Writer
 from odradek.ports.clock import Clock
 from odradek.ports.disk import Disk
 from odradek.ports.randomness import Random
@@ -33,6 +34,7 @@ class LogEnvironment:
         "random",
         "recovered",
         "recovery_point_lowered",
+        "writer_of",
     )
 
     def __init__(self, disk: Disk, clock: Clock, random: Random | None = None, open_files: int = 1024) -> None:
@@ -51,6 +53,11 @@ class LogEnvironment:
         """A truncation went below the recovery point: the checkpoint on the disk must not say more than is true."""
         self.recovered: Callable[[str], None] = _ignore_text
         """Something was repaired; the text says what."""
+        self.writer_of: Callable[[str], Writer] = self._direct
+        """What the log in that directory writes through."""
+
+    def _direct(self, _: str) -> Writer:
+        return DirectWrites(self.disk)
 
     def _delete_now(self, paths: Sequence[str], _: int) -> None:
         for path in paths:

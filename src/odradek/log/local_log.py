@@ -69,6 +69,20 @@ class LocalLog:
             raise OSError(f"{segment.path} has {at} bytes where {position} were written")
         segment.size = position + len(data)
 
+    def warm_file(self, segment: Segment) -> File:
+        """The segment's file, and all else open that a write needs."""
+        if segment.is_cold:
+            segment.warm()
+        return self._environment.files.get(segment.path)
+
+    def wrote(self, segment: Segment, file: File, size: int) -> None:
+        """So many bytes more of what was queued for the segment are in the file."""
+        segment.size += size
+        segment.queued -= size
+        if not segment.queued and self._environment.files.get(segment.path) is not file:
+            # Opened while the other one was written to: it takes the file for shorter than it is.
+            self._environment.files.forget(segment.path)
+
     # --- read ---
 
     def read(self, offset: int, max_bytes: int, upper_offset: int, min_one_batch: bool, end_offset: int) -> LogRead:
@@ -135,19 +149,21 @@ class LocalLog:
     def roll(self, offset: int, producers: bytes) -> None:
         """Begin a new active segment, and write the snapshot of the producers as of there."""
         active = self.active
-        if active.size:
+        is_empty = not active.size + active.queued
+        if not is_empty:
             active.finish_indexes()
         segment = self.new_segment(offset)
         segment.create()
         self.take_snapshot(offset, producers)
-        if not active.size:
+        if is_empty:
             # Its base was too low for the offsets that follow.
             self.remove_segments([self.segments.pop()])
         self.segments.append(segment)
         self.active = segment
         bound(self.segments[-3:])
         self.tail.clear()
-        active.release()
+        if not active.queued:
+            active.release()
 
     def has_snapshot(self, offset: int) -> bool:
         """Of the producers as of the offset, or a later one."""
@@ -247,20 +263,27 @@ class LocalLog:
             files += [environment.files.get(path) for path in segment.file_paths() if environment.disk.exists(path)]
         return files
 
+    def identity(self) -> list[File]:
+        """The file that says which topic the log is of, if there is one."""
+        path = f"{self.directory}/{PARTITION_METADATA}"
+        disk = self._environment.disk
+        return [disk.open(path)] if disk.exists(path) else []
+
     def other_files(self, recovery_point: int, target: int) -> list[File]:
         """The leader epochs, the snapshots of offsets within the two and, at first, which topic the log is of."""
         disk = self._environment.disk
         new = [offset for offset in self.snapshots if recovery_point < offset <= target]
         snapshots = [segment_path(self.directory, offset, SNAPSHOT) for offset in new]
-        paths = [f"{self.directory}/{LEADER_EPOCHS}", *snapshots]
-        if not recovery_point:
-            paths.append(f"{self.directory}/{PARTITION_METADATA}")
-        return [disk.open(path) for path in paths if disk.exists(path)]
+        paths = (f"{self.directory}/{LEADER_EPOCHS}", *snapshots)
+        files = [disk.open(path) for path in paths if disk.exists(path)]
+        return files if recovery_point else files + self.identity()
 
     def release(self) -> None:
         """Give back memory and files that an idle log does not need."""
         for segment in self.segments:
-            segment.release()
+            if not segment.queued:
+                # Opened anew, its indexes would be ahead of the file.
+                segment.release()
         self.tail.clear()
         self._environment.files.forget_directory(self.directory)
 

@@ -86,7 +86,7 @@ class Move:
         log = self.follow(source)
         if ranges := self._next(source, log):
             self._append(log, _read(ranges), now_ms)
-        return log.end_offset == source.end_offset
+        return log.end_offset == source.end_offset and not source.has_queued
 
     def _next(self, source: PartitionLog, log: PartitionLog) -> list[FileRange]:
         if log.end_offset >= source.end_offset:

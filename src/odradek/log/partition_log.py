@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -28,7 +29,8 @@ from odradek.log.reading import LogRead
 from odradek.log.recovery import LoadedLog, load, restore_producers
 from odradek.log.retention import SegmentAge, to_delete
 from odradek.log.segment import MAX_RELATIVE_OFFSET, FoundTimestamp, Segment
-from odradek.ports.disk import FileRange
+from odradek.log.write_queue import QueuedWrite
+from odradek.ports.disk import File, FileRange
 from odradek.records.batch import (
     COMPRESSION_MASK,
     CONTROL_BIT,
@@ -65,16 +67,24 @@ class PartitionLog:
         "_flush_after",
         "_jitter_ms",
         "_local",
+        "_named",
+        "_order",
+        "_queued",
         "_released",
         "_seen_end_offset",
+        "_sync_asked",
         "_target_codec",
         "_truncations",
+        "_waiters",
+        "_writer",
         "after_crash",
         "config",
         "directory",
         "end_offset",
         "leader_epochs",
         "log_start_offset",
+        "next_offset",
+        "on_written",
         "partition",
         "producers",
         "recovery_point",
@@ -96,6 +106,11 @@ class PartitionLog:
         self.config = config
         self.log_start_offset = loaded.log_start_offset
         self.end_offset = loaded.end_offset
+        """Where what is written ends: all below it can be read."""
+        self.next_offset = loaded.end_offset
+        """What the next batch gets: above the end by what is on its way to the disk."""
+        self.on_written: Callable[[int], None] = _nothing
+        """Called with the bytes of each append that was queued, when they are written."""
         self.recovery_point = loaded.recovery_point
         self.leader_epochs = loaded.leader_epochs
         self.producers = loaded.producers
@@ -107,6 +122,12 @@ class PartitionLog:
         self._truncations = 0
         self._seen_end_offset = -1
         self._released = False
+        self._writer = environment.writer_of(directory)
+        self._queued = 0
+        self._sync_asked = loaded.recovery_point
+        self._named = -1
+        self._waiters: list[tuple[int, int, Callable[[], None]]] = []
+        self._order = 0
         self.after_crash = False
         """Whether the log directory was not closed cleanly before this start: the log may have lost its end."""
         self.set_config(config)
@@ -180,7 +201,7 @@ class PartitionLog:
 
     def assign_leader_epoch(self, epoch: int, start_offset: int | None = None) -> None:
         """An epoch begins at the offset (the end of the log if None), as when a leader takes over."""
-        offset = self.end_offset if start_offset is None else start_offset
+        offset = self.next_offset if start_offset is None else start_offset
         if epoch >= 0 and self.leader_epochs.assign(epoch, offset):
             self._write_epochs()
 
@@ -198,6 +219,7 @@ class PartitionLog:
         """The log directory went offline: every later call raises KAFKA_STORAGE_ERROR with this reason."""
         if self._failed is None:
             self._failed = reason
+            self._release_waiters()
 
     def _check_online(self) -> None:
         if self._failed is not None:
@@ -207,16 +229,17 @@ class PartitionLog:
         # After a write there is a batch in the file that the log does not know of: nothing may be put behind it.
         if error.errno in TRANSIENT and not after_write:
             return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.directory}: {error}")
-        self._failed = f"{self.directory} is offline: {error}"
+        reason = f"{self.directory} is offline: {error}"
+        self.fail(reason)
         self._environment.failed(self.directory, error)
-        return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, self._failed)
+        return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, self._failed or reason)
 
     # --- append ---
 
     def append(
         self, batches: memoryview, *, leader_epoch: int, now_ms: int, origin: Origin = Origin.CLIENT
     ) -> AppendResult:
-        """Check, give offsets to, and write batches; see the contract in docs/ARCHITECTURE.md.
+        """Check, give offsets to, and write batches, or queue a copy of them: then `end_offset` follows later.
 
         `batches` is patched in place. Raises KafkaError before anything is written.
         """
@@ -249,14 +272,14 @@ class PartitionLog:
                 return AppendResult(
                     original.first_offset, original.last_offset, original.timestamp, self.log_start_offset, True
                 )
-        base_offset = self.end_offset
+        base_offset = self.next_offset
         last_offset = base_offset + header[6]
         patch_placement(batches, 0, header, base_offset, leader_epoch)
         if leader_epoch != self.leader_epochs.latest and leader_epoch >= 0:
             self.assign_leader_epoch(leader_epoch)
         segment = self._segment_for(size, base_offset, last_offset, timestamp, now_ms)
-        position = segment.size
-        self._write(segment, batches)
+        position = segment.size + segment.queued
+        write = self._write_or_reserve(segment, batches, size, last_offset)
         try:
             segment.note_batch(position, last_offset, timestamp, size)
         except OSError as error:
@@ -264,10 +287,106 @@ class PartitionLog:
         self._local.tail.add(base_offset, last_offset, position, size)
         if has_producer:
             self.producers.apply(header, base_offset)
-        self.end_offset = last_offset + 1
-        if last_offset - self.recovery_point >= self._flush_after:
-            self.flush(snapshot=bool(self.producers.producers))
+        self.next_offset = last_offset + 1
+        if write is None:
+            self.end_offset = last_offset + 1
+        else:
+            self._put(write)
         return tuple.__new__(AppendResult, (base_offset, last_offset, NO_TIMESTAMP, self.log_start_offset, False))
+
+    def _write_or_reserve(self, segment: Segment, data: memoryview, size: int, last_offset: int) -> QueuedWrite | None:
+        """Write what may be written on the event loop; the rest is copied for `_put` and gets its place in the file."""
+        writer = self._writer
+        if (
+            not self._queued
+            and not writer.slow
+            and size <= writer.inline_bytes
+            and last_offset - self._sync_asked < self._flush_after
+        ):
+            started = writer.now()
+            self._write(segment, data)
+            finished = writer.now()
+            if finished >= writer.look_at or finished - started > writer.stall_s:
+                writer.look(started, finished)
+            return None
+        try:
+            file = self._local.warm_file(segment)
+            plan = None
+            if last_offset - self._sync_asked >= self._flush_after:
+                plan = self._plan_sync(file, last_offset + 1)
+        except OSError as error:
+            raise self._fail(error) from error
+        write = QueuedWrite(self, segment, file, bytes(data), last_offset + 1, plan)
+        segment.queued += size
+        return write
+
+    def _plan_sync(self, file: File, next_offset: int) -> FlushPlan:
+        """What `flush.messages` has synced: batches, and the names of new files. All else can be made from these."""
+        local = self._local
+        files = [file, *(segment.file() for segment in local.segments[local.slot(self._sync_asked) : -1])]
+        directories = []
+        if self._named != local.active.base_offset:
+            directories.append(self.directory)
+            if self._named < 0:
+                directories.append(self.directory.rpartition("/")[0])
+                files += local.identity()
+            self._named = local.active.base_offset
+        self._sync_asked = next_offset
+        return FlushPlan(next_offset, files, directories, self._truncations)
+
+    def _put(self, write: QueuedWrite) -> None:
+        self._queued += 1
+        try:
+            self._writer.put(write)
+        except OSError as error:
+            raise self._fail(error, after_write=True) from error
+
+    def written(self, write: QueuedWrite) -> None:
+        """What was queued is in the file, and on the device where that was asked for."""
+        self._queued -= 1
+        if self._failed is not None:
+            return
+        size = len(write.data)
+        try:
+            self._local.wrote(write.segment, write.file, size)
+        except OSError as error:
+            self._fail(error, after_write=True)
+            return
+        self.end_offset = write.next_offset
+        waiters = self._waiters
+        while waiters and waiters[0][0] < self.end_offset:
+            heapq.heappop(waiters)[2]()
+        self.on_written(size)
+
+    def write_failed(self, error: OSError) -> None:
+        """What was queued cannot be written: the log directory is out of use."""
+        self._queued = 0
+        if self._failed is None:
+            self._fail(error, after_write=True)
+
+    def when_written(self, last_offset: int, callback: Callable[[], None]) -> None:
+        """Call back once the end is past the offset, or the log has failed (`is_offline`); at once when it is so."""
+        if last_offset < self.end_offset or self._failed is not None:
+            callback()
+        else:
+            self._order += 1
+            heapq.heappush(self._waiters, (last_offset, self._order, callback))
+
+    def _release_waiters(self) -> None:
+        waiters, self._waiters = self._waiters, []
+        for _, _, callback in waiters:
+            callback()
+
+    @property
+    def has_queued(self) -> bool:
+        """Whether something is on its way to the disk."""
+        return self._queued > 0
+
+    def settle(self) -> None:
+        """Wait in this thread for what is on its way to the disk. KAFKA_STORAGE_ERROR if that fails."""
+        if self._queued:
+            self._writer.finish()
+        self._check_online()
 
     def _write(self, segment: Segment, data: memoryview) -> None:
         try:
@@ -279,11 +398,12 @@ class PartitionLog:
         """The active segment, rolled first if it has no room or is too old (LogSegment.shouldRoll)."""
         segment = self._local.active
         config = self.config
-        if segment.size:
+        filled = segment.size + segment.queued
+        if filled:
             first = segment.first_timestamp
             age = timestamp - first if first >= 0 else now_ms - segment.created_ms
             if (
-                segment.size > config.segment_bytes - size
+                filled > config.segment_bytes - size
                 or age > config.roll_ms - self._jitter_ms
                 or segment.full
                 or last_offset - segment.base_offset > MAX_RELATIVE_OFFSET
@@ -302,6 +422,8 @@ class PartitionLog:
                 ErrorCode.RECORD_LIST_TOO_LARGE, f"{len(data)} bytes exceed segment.bytes={self.config.segment_bytes}"
             )
         if origin is Origin.REPLICATION:
+            # A follower tells its leader what it has by its next fetch, so it may not have less.
+            self.settle()
             placed = check_replicated(batches, self.end_offset, self.directory)
         else:
             for position, header in batches:
@@ -315,20 +437,33 @@ class PartitionLog:
                     marker = control_record(data, position, header)
                     if marker is not None and marker.is_end_transaction:
                         self.producers.check_marker(header, marker)
-            placed = place(data, batches, self.end_offset, leader_epoch)
+            placed = place(data, batches, self.next_offset, leader_epoch)
         first, last = placed[0][1], placed[-1][1]
         timestamp = max(header.max_timestamp for _, header in placed)
         now_ms = self._environment.clock.now_ms()
         base_offset = first.base_offset
-        if last.last_offset - self.end_offset <= MAX_RELATIVE_OFFSET:
+        if last.last_offset - self.next_offset <= MAX_RELATIVE_OFFSET:
             # A leader's compacted log has gaps. One between two files would look like a loss to recovery.
-            base_offset = self.end_offset
+            base_offset = self.next_offset
         segment = self._segment_for(len(data), base_offset, last.last_offset, timestamp, now_ms)
         for _, header in placed:
             if header.partition_leader_epoch > self.leader_epochs.latest:
                 self.assign_leader_epoch(header.partition_leader_epoch, header.base_offset)
-        start = segment.size
-        self._write(segment, data)
+        start = segment.size + segment.queued
+        write = self._write_or_reserve(segment, data, len(data), last.last_offset)
+        self._note_batches(segment, start, data, placed)
+        self.next_offset = last.next_offset
+        if write is None:
+            self.end_offset = last.next_offset
+        else:
+            self._put(write)
+            if origin is Origin.REPLICATION:
+                self.settle()
+        return AppendResult(first.base_offset, last.last_offset, log_append_time_ms, self.log_start_offset, False)
+
+    def _note_batches(
+        self, segment: Segment, start: int, data: memoryview, placed: list[tuple[int, BatchHeader]]
+    ) -> None:
         try:
             for position, header in placed:
                 self._local.tail.add(header.base_offset, header.last_offset, start + position, header.size)
@@ -337,10 +472,6 @@ class PartitionLog:
                     self._replay_producer(segment, data, position, header)
         except OSError as error:
             raise self._fail(error, after_write=True) from error
-        self.end_offset = last.next_offset
-        if self.end_offset - self.recovery_point > self._flush_after:
-            self.flush(snapshot=bool(self.producers.producers))
-        return AppendResult(first.base_offset, last.last_offset, log_append_time_ms, self.log_start_offset, False)
 
     def _replay_producer(self, segment: Segment, data: memoryview, position: int, header: BatchHeader) -> None:
         if not header.is_control:
@@ -422,9 +553,9 @@ class PartitionLog:
     def roll(self, base_offset: int | None = None) -> None:
         """Begin a new active segment at the offset (the end of the log if None)."""
         self._check_online()
-        offset = self.end_offset if base_offset is None else base_offset
+        offset = self.next_offset if base_offset is None else base_offset
         local = self._local
-        if local.active.base_offset == offset and not local.active.size:
+        if local.active.base_offset == offset and not local.active.size + local.active.queued:
             return
         try:
             local.roll(offset, self.producers.snapshot())
@@ -454,7 +585,7 @@ class PartitionLog:
             return None
         try:
             files = self._local.write_out_indexes(self.recovery_point, target)
-            if target == self.end_offset and snapshot:
+            if target == self.next_offset and snapshot:
                 self._take_snapshot()
             if self._epochs_dirty:
                 self._write_epochs()
@@ -474,10 +605,11 @@ class PartitionLog:
         """The plan is synced: move the recovery point."""
         if plan.generation == self._truncations:
             self.recovery_point = max(self.recovery_point, plan.offset)
+            self._sync_asked = max(self._sync_asked, plan.offset)
 
     def truncate_to(self, offset: int) -> bool:
         """Remove everything from the offset on (a batch that holds it goes whole); whether anything went."""
-        self._check_online()
+        self.settle()
         if offset >= self.end_offset:
             return False
         if offset <= self.segments[0].base_offset:
@@ -485,7 +617,7 @@ class PartitionLog:
             return True
         self._truncations += 1
         try:
-            self.end_offset = self._local.truncate_to(offset)
+            self.end_offset = self.next_offset = self._local.truncate_to(offset)
             self._lower_recovery_point(self.end_offset)
             self.log_start_offset = min(self.log_start_offset, self.end_offset)
             if self.leader_epochs.truncate_from_end(self.end_offset):
@@ -505,11 +637,11 @@ class PartitionLog:
 
     def truncate_fully_and_start_at(self, offset: int, log_start_offset: int | None = None) -> None:
         """Remove all and go on at the offset, as a follower whose leader no longer has what it has."""
-        self._check_online()
+        self.settle()
         self._truncations += 1
         try:
             self._local.start_anew(offset)
-            self.end_offset = offset
+            self.end_offset = self.next_offset = offset
             self._lower_recovery_point(offset)
             self.recovery_point = offset
             self.log_start_offset = offset if log_start_offset is None else log_start_offset
@@ -520,6 +652,8 @@ class PartitionLog:
             raise self._fail(error) from error
 
     def _lower_recovery_point(self, offset: int) -> None:
+        self._sync_asked = min(self._sync_asked, offset)
+        self._named = -1
         if self.recovery_point > offset:
             self.recovery_point = offset
             self._environment.recovery_point_lowered()
@@ -540,8 +674,10 @@ class PartitionLog:
         return True
 
     def delete_old_segments(self, now_ms: int, high_watermark: int) -> int:
-        """Delete what retention no longer keeps; the number of segments that went."""
+        """Delete what retention no longer keeps; the number of segments that went. Not while writes are queued."""
         self._check_online()
+        if self._queued:
+            return 0
         try:
             ages = [SegmentAge(segment.base_offset, segment.size, self._age_of(segment)) for segment in self.segments]
             decided = to_delete(
@@ -590,7 +726,7 @@ class PartitionLog:
 
     def prepare_close(self) -> FlushPlan | None:
         """Write out indexes and the producers' snapshot, as a clean stop does, and say what to sync."""
-        self._check_online()
+        self.settle()
         try:
             if self._local.active.size:
                 self._local.active.finish_indexes()
@@ -623,7 +759,7 @@ class PartitionLog:
         """Release what was not appended to since the last call; whether that was so."""
         idle = self._seen_end_offset == self.end_offset
         self._seen_end_offset = self.end_offset
-        if idle and not self._released and self._failed is None:
+        if idle and not self._released and self._failed is None and not self._queued:
             self.release()
             self._released = True
         elif not idle:
@@ -642,3 +778,7 @@ class PartitionLog:
     @property
     def is_dirty(self) -> bool:
         return self.recovery_point < self.end_offset
+
+
+def _nothing(_: int) -> None:
+    """By default nobody waits for what is queued."""

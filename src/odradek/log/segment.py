@@ -66,6 +66,7 @@ class Segment:
         "full",
         "limit",
         "path",
+        "queued",
         "size",
     )
 
@@ -79,6 +80,8 @@ class Segment:
         self.base_offset = base_offset
         self.path = segment_path(directory, base_offset, LOG + ending)
         self.size = size
+        self.queued = 0
+        """Bytes that have their place behind `size` and are not written yet."""
         self.created_ms = created_ms
         self.first_timestamp = NO_TIMESTAMP
         """The largest timestamp of the first batch, from which the age of the segment counts."""

@@ -34,6 +34,11 @@ ODRADEK_CONFIGS = (
     _c("odradek.batch.validation", STRING, "header", one_of("header", "records")),
     # Logs that nobody wrote to for as long are synced and give back memory and files.
     _c("odradek.idle.check.interval.ms", LONG, "30000", at_least(1)),
+    # Larger appends are written by a thread, and all while the disk does not keep up: when a write on the event loop
+    # took longer than the stall, or the kernel lets writers wait, and for the probation after the last such sign.
+    _c("odradek.write.inline.max.bytes", INT, str(1 << 20), at_least(0)),
+    _c("odradek.write.stall.ms", INT, "10", at_least(1)),
+    _c("odradek.write.probation.ms", INT, "1000", at_least(0)),
     # The SQLite file that brokers of one machine share; empty: a file of its own in the first log directory.
     _c("odradek.metadata.store", STRING, ""),
 )

@@ -123,6 +123,14 @@ class Disk(Protocol):
         """Run a call that may block, after the earlier ones of its lane (a log directory)."""
         ...
 
+    def wait(self, lane: str) -> None:
+        """Block until all calls of the lane have been executed; those who await them go on later."""
+        ...
+
+    def keeps_up(self) -> bool:
+        """Whether writers do not have to wait for devices. True where the platform cannot tell."""
+        ...
+
 
 def _raise(error: OSError, path: str) -> DiskError:
     return DiskError(error.errno, error.strerror, path)
@@ -233,6 +241,19 @@ class SystemFile:
 _CAN_PROBE = hasattr(os, "preadv") and hasattr(os, "RWF_NOWAIT")
 
 
+_VMSTAT_BYTES = 16 * 1024
+
+
+def _number(text: bytes, name: bytes) -> int:
+    """The number behind a name in /proc/vmstat. ValueError without one."""
+    start = text.index(name) + len(name)
+    return int(text[start : text.index(b"\n", start)])
+
+
+def _nothing() -> None:
+    return
+
+
 class _FileLock:
     __slots__ = ("_fd",)
 
@@ -248,10 +269,11 @@ class _FileLock:
 class SystemDisk:
     """The operating system's files."""
 
-    __slots__ = ("_lanes",)
+    __slots__ = ("_lanes", "_vmstat")
 
     def __init__(self) -> None:
         self._lanes: dict[str, ThreadPoolExecutor] = {}
+        self._vmstat = -1
 
     def open(self, path: str, *, create: bool = False) -> SystemFile:
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
@@ -337,8 +359,28 @@ class SystemDisk:
             pool = self._lanes[lane] = ThreadPoolExecutor(1, thread_name_prefix="disk")
         return await asyncio.wrap_future(pool.submit(function, *args, **kwargs))
 
+    def wait(self, lane: str) -> None:
+        pool = self._lanes.get(lane)
+        if pool is not None:
+            pool.submit(_nothing).result()
+
+    def keeps_up(self) -> bool:
+        # Linux makes writers wait from halfway between its two limits of dirty pages on (balance_dirty_pages).
+        try:
+            if self._vmstat < 0:
+                self._vmstat = os.open("/proc/vmstat", os.O_RDONLY | os.O_CLOEXEC)
+            text = os.pread(self._vmstat, _VMSTAT_BYTES, 0)
+            dirty = _number(text, b"\nnr_dirty ") + _number(text, b"\nnr_writeback ")
+            limits = _number(text, b"\nnr_dirty_threshold ") + _number(text, b"\nnr_dirty_background_threshold ")
+        except (OSError, ValueError):
+            return True
+        return dirty < limits // 2
+
     def close(self) -> None:
         """Wait for every lane and end its thread."""
+        vmstat, self._vmstat = self._vmstat, -1
+        if vmstat >= 0:
+            os.close(vmstat)
         for pool in self._lanes.values():
             pool.shutdown(wait=True)
         self._lanes.clear()

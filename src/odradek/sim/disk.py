@@ -12,8 +12,10 @@ import errno
 import posixpath
 import random
 import zlib
+from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
-from typing import ParamSpec, TypeVar
+from functools import partial
+from typing import Any, Generic, ParamSpec, TypeVar
 
 from odradek.ports.clock import Clock
 from odradek.ports.disk import Bytes, DiskError
@@ -249,10 +251,36 @@ class _Lock:
             del self._volume.locks[self._path]
 
 
+class _Job(Generic[T]):
+    """A call in a lane, executed once: in its turn, or before that by who cannot wait."""
+
+    __slots__ = ("_done", "_failure", "_function", "_result")
+
+    def __init__(self, function: Callable[[], T]) -> None:
+        self._function = function
+        self._done = False
+        self._failure: Exception | None = None
+        self._result: T
+
+    def execute(self) -> None:
+        if self._done:
+            return
+        self._done = True
+        try:
+            self._result = self._function()
+        except Exception as error:  # noqa: BLE001  # handed on to who awaits it, as a thread does
+            self._failure = error
+
+    def result(self) -> T:
+        if self._failure is not None:
+            raise self._failure
+        return self._result
+
+
 class SimulatedDisk:
     """The Disk port of one process."""
 
-    __slots__ = ("_clock", "_lanes", "_loop", "_process", "rng", "volume")
+    __slots__ = ("_clock", "_jobs", "_lanes", "_loop", "_process", "rng", "volume")
 
     def __init__(self, volume: Volume, process: Process, loop: SimulatedLoop, clock: Clock, rng: random.Random) -> None:
         self.volume = volume
@@ -261,6 +289,7 @@ class SimulatedDisk:
         self._loop = loop
         self._clock = clock
         self._lanes: dict[str, asyncio.Lock] = {}
+        self._jobs: dict[str, deque[_Job[Any]]] = defaultdict(deque)
 
     # --- faults ---
 
@@ -466,14 +495,26 @@ class SimulatedDisk:
         if lock is None:
             lock = self._lanes[lane] = asyncio.Lock()
 
-        async def job() -> T:
+        jobs = self._jobs[lane]
+        job = _Job(partial(function, *args, **kwargs))
+        jobs.append(job)
+
+        async def thread() -> T:
             async with lock:
                 slow = self.volume.faults.slow
                 await asyncio.sleep(self.rng.uniform(0, 0.003) + (self.rng.uniform(0, slow) if slow else 0))
-                try:
-                    return function(*args, **kwargs)
-                finally:
-                    await asyncio.sleep(self.rng.uniform(0, 0.003))
+                job.execute()
+                jobs.popleft()
+                await asyncio.sleep(self.rng.uniform(0, 0.003))
+                return job.result()
 
         # A thread goes on when the one who waits for it is cancelled.
-        return await asyncio.shield(asyncio.get_running_loop().create_task(job()))
+        return await asyncio.shield(asyncio.get_running_loop().create_task(thread()))
+
+    def wait(self, lane: str) -> None:
+        """No time passes: what is on its way happens now."""
+        for job in self._jobs[lane]:
+            job.execute()
+
+    def keeps_up(self) -> bool:
+        return not self.volume.faults.slow and self.rng.random() < 0.97

@@ -15,8 +15,8 @@ class MarkerSender(Protocol):
     ) -> None:
         """Write a marker to every partition, trying again while `wanted` says so, and call `done` when all have it.
 
-        A partition that does not exist any more, or has seen a newer epoch of the producer, has it. `done` is not called
-        when a partition has seen a newer epoch of the coordinator: then somebody else ends this transaction.
+        A partition that does not exist any more has it, and one that has seen a newer epoch of the producer. `done` is
+        not called when a partition has seen a newer epoch of the coordinator: then somebody else ends this transaction.
         """
         ...
 

@@ -41,6 +41,7 @@ from odradek.wire.produce import ProduceRequest
 class Client:
     def __init__(self) -> None:
         self.identifier = 7
+        self.listener_name = "PLAINTEXT"
         self.closed: list[str] = []
 
     def close(self, reason: str) -> None:
@@ -201,6 +202,7 @@ class Log:
         self.log = self
         self.producers = self
         self.appended: list[bytes] = []
+        self.high_watermark = self.end_offset = 1
 
     def has_open_transaction(self, producer_id: int, epoch: int) -> bool:
         return (producer_id, epoch) in self.opened
@@ -208,9 +210,6 @@ class Log:
     def append(self, records: memoryview, **_: Any) -> AppendResult:
         self.appended.append(bytes(records))
         return AppendResult(0, 0, -1, 0, False)
-
-    def is_committed(self, offset: int) -> bool:
-        return True
 
 
 def batch_of(producer: tuple[int, int] = (5, 0), *, transactional: bool = True) -> bytearray:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
 from odradek.log.config import LogConfig
+from odradek.log.environment import LogEnvironment
 from odradek.log.partition_log import Origin, PartitionLog
+from odradek.ports.disk import SystemDisk, SystemFile
 from odradek.records.batch import parse_header, set_log_append_time
 from odradek.records.compression import Codec
 from odradek.records.record import decode_records
 from odradek.wire.errors import ErrorCode, KafkaError
-from tests.unit.log.support import NOW, batch, fetched, marker, open_log, produced, put
+from tests.unit.log.support import NOW, StandingClock, batch, fetched, marker, open_log, produced, put
 
 
 def refusal(log: PartitionLog, data: memoryview, *, origin: Origin = Origin.CLIENT) -> ErrorCode:
@@ -216,12 +219,44 @@ def test_a_changed_setting_is_obeyed(tmp_path: Path) -> None:
 
 
 def test_flush_messages(tmp_path: Path) -> None:
-    log = open_log(tmp_path, LogConfig(flush_messages=3))
+    synced: list[str] = []
+
+    class NotingDisk(SystemDisk):
+        def sync_directory(self, path: str) -> None:
+            synced.append(path)
+            super().sync_directory(path)
+
+        def open(self, path: str, *, create: bool = False) -> SystemFile:
+            return NotingFile(path, super().open(path, create=create))
+
+    class NotingFile(SystemFile):
+        def __init__(self, path: str, file: SystemFile) -> None:
+            super().__init__(path, os.dup(file.fileno()))
+
+        def sync(self) -> None:
+            synced.append(self.path)
+            super().sync()
+
+    environment = LogEnvironment(NotingDisk(), StandingClock())
+    environment.flush_later = lambda log: None
+    log = open_log(tmp_path, LogConfig(flush_messages=3), environment)
     for _ in range(2):
         put(log, batch())
-    assert log.recovery_point == 0
+    assert synced == []
     put(log, batch())
-    assert log.recovery_point == 3
+    assert synced == [log.segments[-1].path, log.directory, str(tmp_path)], "the file, and once its name"
+    synced.clear()
+    for _ in range(2):
+        put(log, batch())
+    assert synced == []
+    put(log, batch())
+    assert synced == [log.segments[-1].path]
+    synced.clear()
+    old = log.segments[-1].path
+    put(log, batch())
+    log.roll()
+    put(log, batch(2))
+    assert synced == [log.segments[-1].path, old, log.directory], "what was not synced before the roll, too"
 
 
 def test_delete_records_and_truncate_fully(tmp_path: Path) -> None:

@@ -1,0 +1,401 @@
+"""Writes that do not happen on the event loop: their order, when they count, and what waits for them."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import threading
+from collections.abc import Callable, Coroutine
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from odradek.log.config import LogConfig
+from odradek.log.directories import LogDirectories
+from odradek.log.partition_log import Origin, PartitionLog
+from odradek.log.write_queue import WriteSettings
+from odradek.ports.disk import Bytes, SystemDisk, SystemFile
+from odradek.ports.randomness import SeededRandom
+from odradek.wire.errors import ErrorCode, KafkaError
+from tests.unit.log.support import NOW, StandingClock, batch, fetched, open_log, produced, put
+
+TOPIC = b"t" * 16
+LARGE = 2000
+CONFIG = LogConfig(file_delete_delay_ms=0)
+
+
+class MovingClock(StandingClock):
+    """A clock whose monotonic time is set."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seconds = 0.0
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+
+class StallingDisk(SystemDisk):
+    """Writes of threads wait while `gate` is closed; those of the event loop take `inline_seconds` on the clock."""
+
+    def __init__(self, clock: MovingClock) -> None:
+        super().__init__()
+        self.clock = clock
+        self.gate = threading.Event()
+        self.gate.set()
+        self.inline_seconds = 0.0
+        self.failure = 0
+        self.lags = False
+        self.syncs: list[str] = []
+        self.queued_writes = 0
+
+    def open(self, path: str, *, create: bool = False) -> SystemFile:
+        return StallingFile(self, path, create)
+
+    def keeps_up(self) -> bool:
+        return not self.lags
+
+
+class StallingFile(SystemFile):
+    def __init__(self, disk: StallingDisk, path: str, create: bool) -> None:
+        plain = SystemDisk.open(disk, path, create=create)
+        self._fd, plain._fd = plain._fd, -1
+        self._size = plain._size
+        self.path = path
+        self.disk = disk
+
+    def append(self, parts: Any) -> int:
+        self.disk.clock.seconds += self.disk.inline_seconds
+        return super().append(parts)
+
+    def write_at(self, position: int, data: Bytes) -> None:
+        if not self.path.endswith(".log"):
+            super().write_at(position, data)
+            return
+        self.disk.queued_writes += 1
+        assert self.disk.gate.wait(30)
+        if self.disk.failure:
+            raise OSError(self.disk.failure, "failed", self.path)
+        super().write_at(position, data)
+
+    def sync(self) -> None:
+        self.disk.syncs.append(self.path)
+        super().sync()
+
+
+class World:
+    """Logs in one directory, of which appends above LARGE bytes are queued."""
+
+    def __init__(self, path: Path, config: LogConfig = CONFIG) -> None:
+        self.clock = MovingClock()
+        self.disk = StallingDisk(self.clock)
+        self.config = config
+        self.path = path
+        self.directories = self._start()
+        self.log = self.directories.open("topic", 0, TOPIC, config)
+        self.offline: list[str] = []
+        self.directories.on_offline = self.offline.append
+
+    def _start(self) -> LogDirectories:
+        made = LogDirectories(
+            self.disk,
+            self.clock,
+            SeededRandom("queue"),
+            [str(self.path)],
+            write_settings=WriteSettings(LARGE, 0.01, 1.0),
+        )
+        made.load(cluster_id="c", node_id=1)
+        return made
+
+    async def restart(self, *, clean: bool = True) -> PartitionLog:
+        await self.directories.close(clean=clean)
+        self.directories = self._start()
+        self.log = self.directories.open("topic", 0, TOPIC, self.config)
+        return self.log
+
+    async def written(self) -> None:
+        """Until nothing is on its way."""
+        done = asyncio.get_running_loop().create_future()
+        self.log.when_written(self.log.next_offset - 1, lambda: done.set_result(None))
+        await done
+
+
+def running(test: Callable[[Path], Coroutine[Any, Any, None]]) -> Callable[[Path], None]:
+    @wraps(test)
+    def run(tmp_path: Path) -> None:
+        asyncio.run(test(tmp_path))
+
+    return run
+
+
+def large(**kwargs: Any) -> memoryview:
+    return batch(value=b"x" * LARGE, **kwargs)
+
+
+@running
+async def test_a_large_append_counts_once_it_is_written(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    log = world.log
+    told: list[int] = []
+    log.on_written = told.append
+    put(log, batch())
+    assert log.end_offset == 1, "a small one is written at once"
+    world.disk.gate.clear()
+    data = large()
+    result = put(log, data)
+    assert (result.first_offset, log.next_offset, log.end_offset) == (1, 2, 1)
+    assert fetched(log, 1, upper=2) == [], "nobody reads what is not written"
+    assert log.size_bytes == len(batch())
+    size = len(data)
+    data[:] = bytes(size)  # the receive buffer is used again
+    world.disk.gate.set()
+    await world.written()
+    assert (log.end_offset, told) == (2, [size])
+    assert fetched(log, 0) == [0, 1]
+    assert (await world.restart()).end_offset == 2
+
+
+@running
+async def test_what_follows_waits_for_its_turn(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    log = world.log
+    world.disk.gate.clear()
+    put(log, large())
+    for number in range(1, 50):
+        assert put(log, batch()).first_offset == number
+    order: list[int] = []
+    for offset in (30, 10, 49):
+        log.when_written(offset, lambda offset=offset: order.append(offset))  # type: ignore[misc]
+    assert (log.end_offset, order) == (0, [])
+    world.disk.gate.set()
+    await world.written()
+    assert order == [10, 30, 49]
+    assert fetched(log, 0) == list(range(50))
+    assert world.disk.queued_writes <= 2, "what has gathered is written together"
+    put(log, batch())
+    assert log.end_offset == 51, "and the next one at once"
+    assert (await world.restart(clean=False)).end_offset == 51
+
+
+@running
+async def test_another_log_does_not_wait(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    other = world.directories.open("topic", 1, TOPIC, CONFIG)
+    world.disk.gate.clear()
+    put(world.log, large())
+    put(other, batch())
+    assert other.end_offset == 1
+    world.disk.gate.set()
+    await world.written()
+
+
+@running
+async def test_a_stall_sends_all_writes_to_the_thread_until_the_disk_has_proved_itself(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    log, disk, clock = world.log, world.disk, world.clock
+    disk.inline_seconds = 0.02
+    put(log, batch())
+    assert log.end_offset == 1
+    assert world.directories.longest_write_s == pytest.approx(0.02)
+    put(log, batch())
+    assert log.end_offset == 1, "this one is queued"
+    await world.written()
+    clock.seconds += 0.5
+    put(log, batch())
+    await world.written()
+    assert disk.queued_writes == 2
+    clock.seconds += 0.6
+    put(log, batch())
+    await world.written()
+    assert disk.queued_writes == 3, "the last one on probation"
+    disk.inline_seconds = 0.0
+    put(log, batch())
+    assert log.end_offset == 5
+    assert disk.queued_writes == 3
+
+
+@running
+async def test_the_kernel_says_that_it_lags(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.disk.lags = True
+    world.clock.seconds += 1
+    put(world.log, batch())
+    assert world.log.end_offset == 1, "it is asked after a write"
+    put(world.log, batch())
+    await world.written()
+    world.clock.seconds += 2
+    put(world.log, batch())
+    await world.written()
+    assert world.disk.queued_writes == 2
+    world.disk.lags = False
+    world.clock.seconds += 2
+    put(world.log, batch())
+    await world.written()
+    put(world.log, batch())
+    assert world.disk.queued_writes == 3
+
+
+@running
+async def test_a_write_that_fails_takes_the_directory_out_of_use(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    log = world.log
+    put(log, batch())
+    other = world.directories.open("topic", 1, TOPIC, CONFIG)
+    world.disk.failure = errno.ENOSPC
+    world.disk.gate.clear()
+    put(log, large())
+    put(log, batch())
+    put(other, large())
+    told: list[bool] = []
+    log.when_written(2, lambda: told.append(log.is_offline))
+    other.when_written(0, lambda: told.append(other.is_offline))
+    world.disk.gate.set()
+    while len(told) < 2:
+        await asyncio.sleep(0)
+    assert told == [True, True]
+    assert world.offline == [str(tmp_path)]
+    assert log.end_offset == 1
+    with pytest.raises(KafkaError) as refused:
+        put(log, batch())
+    assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    world.disk.failure = 0
+    assert (await world.restart(clean=False)).end_offset == 1, "nothing torn is left"
+
+
+@running
+async def test_a_roll_in_between(tmp_path: Path) -> None:
+    world = World(tmp_path, LogConfig(segment_bytes=3 * LARGE, index_interval_bytes=100, file_delete_delay_ms=0))
+    log = world.log
+    world.disk.gate.clear()
+    for number in range(9):
+        put(log, large(timestamps=[NOW + number]))
+        log.release_if_idle()
+    assert len(log.segments) == 5
+    world.disk.gate.set()
+    await world.written()
+    assert fetched(log, 0) == list(range(9))
+    for number in range(9):
+        found = log.find_timestamp(NOW + number, 9)
+        assert found is not None
+        assert found.offset == number
+    await world.directories.work(NOW)
+    assert log.recovery_point == 8, "the old files are synced once they are whole"
+    log = await world.restart(clean=False)
+    assert fetched(log, 0) == list(range(9))
+
+
+@running
+async def test_flush_messages_syncs_in_the_thread_and_groups(tmp_path: Path) -> None:
+    world = World(tmp_path, LogConfig(flush_messages=1, file_delete_delay_ms=0))
+    log = world.log
+    world.disk.gate.clear()
+    for _ in range(20):
+        put(log, batch())
+    assert (log.end_offset, world.disk.syncs) == (0, [])
+    world.disk.gate.set()
+    await world.written()
+    assert log.end_offset == 20
+    assert world.disk.syncs.count(log.segments[0].path) <= 2
+    assert f"{log.directory}/partition.metadata" in world.disk.syncs
+
+
+@running
+async def test_who_changes_the_files_waits(tmp_path: Path) -> None:
+    world = World(tmp_path, LogConfig(retention_ms=0, file_delete_delay_ms=0))
+    log = world.log
+    world.disk.gate.clear()
+    for _ in range(4):
+        put(log, large())
+    assert log.delete_old_segments(NOW + 10**6, 4) == 0
+    assert log.plan_flush() is None
+    threading.Timer(0.01, world.disk.gate.set).start()
+    assert log.truncate_to(2)
+    assert (log.end_offset, log.next_offset) == (2, 2)
+    assert fetched(log, 0) == [0, 1]
+    world.disk.gate.clear()
+    put(log, large())
+    threading.Timer(0.01, world.disk.gate.set).start()
+    log.append(batch(base_offset=7), leader_epoch=-1, now_ms=NOW, origin=Origin.REPLICATION)
+    assert fetched(log, 0) == [0, 1, 2, 7], "a follower answers for what it has at once"
+    world.disk.gate.clear()
+    put(log, large())
+    threading.Timer(0.01, world.disk.gate.set).start()
+    assert (await world.restart()).end_offset == 9
+
+
+@running
+async def test_producers_are_not_written_down_ahead_of_their_batches(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    log = world.log
+    put(log, produced(7, 0))
+    world.disk.gate.clear()
+    put(log, large())
+    put(log, produced(7, 1))
+    assert put(log, produced(7, 1)).duplicate
+    await world.directories.flush_log(log)
+    assert log.recovery_point == 1
+    assert not [name for name in world.disk.list(log.directory) if name.endswith(".snapshot")]
+    world.disk.gate.set()
+    await world.written()
+    assert (await world.restart(clean=False)).producers.producers[7].last_sequence == 1
+
+
+@running
+async def test_a_deleted_log_lets_go(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.disk.gate.clear()
+    put(world.log, large())
+    put(world.log, large())
+    told: list[bool] = []
+    world.log.when_written(1, lambda: told.append(world.log.is_offline))
+    world.directories.delete("topic", 0)
+    assert told == [True]
+    again = world.directories.open("topic", 0, TOPIC, CONFIG)
+    world.disk.gate.set()
+    put(again, large())
+    world.log = again
+    await world.written()
+    assert fetched(again, 0) == [0]
+
+
+@running
+async def test_queued_bytes_are_accounted_for(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    charged: list[int] = []
+    world.directories.charge_queued(charged.append)
+    world.disk.gate.clear()
+    for _ in range(3):
+        put(world.log, large())
+    assert charged == [len(large())] * 3
+    world.disk.gate.set()
+    await world.written()
+    assert sum(charged) == 0
+
+
+@settings(max_examples=25, deadline=None)
+@given(sizes=st.lists(st.sampled_from([1, 50, LARGE, 2 * LARGE]), max_size=25), pauses=st.sets(st.integers(0, 25)))
+def test_files_are_as_if_all_had_been_written_at_once(
+    tmp_path_factory: pytest.TempPathFactory, sizes: list[int], pauses: set[int]
+) -> None:
+    config = LogConfig(segment_bytes=4 * LARGE, index_interval_bytes=500)
+    plain = open_log(tmp_path_factory.mktemp("plain"), config)
+    path = tmp_path_factory.mktemp("queued")
+
+    async def scenario() -> None:
+        world = World(path, config)
+        for number, size in enumerate(sizes):
+            for log in (plain, world.log):
+                put(log, batch(value=b"x" * size, timestamps=[NOW + number]))
+            if number in pauses:
+                await world.written()
+        await world.directories.close()
+
+    asyncio.run(scenario())
+    plain.close()
+    names = {name.name for name in Path(plain.directory).iterdir()}
+    for name in names:
+        assert (path / "topic-0" / name).read_bytes() == (Path(plain.directory) / name).read_bytes(), name
