@@ -140,6 +140,15 @@ class ReplicationRuntime:
         self._sessions = sessions
         self._throttles.attach(sessions)
 
+    def following(self) -> dict[tuple[str, int], tuple[int, str]]:
+        """Topic and partition -> the leader that it is fetched from, and what keeps it from being so, if anything."""
+        found = {}
+        for place, (fetcher, followed) in self._followed.items():
+            partition = followed.partition
+            problem = fetcher.problems().get(place, "")
+            found[partition.topic, partition.index] = fetcher.leader_id, problem
+        return found
+
     # --- for the fetchers ---
 
     def broker_epoch(self) -> int:

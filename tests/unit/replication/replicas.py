@@ -282,6 +282,19 @@ class Cluster:
             return None
         return replica.take(asked[0], self.replicas[asked[0]].serve(asked[1]))
 
+    def leave_behind(self, broker_id: int) -> None:
+        """A follower falls silent, and the leader has it taken out of the ISR."""
+        leader = self.leader()
+        if leader is None or leader.id == broker_id:
+            return
+        self.now_ms += 40_000
+        for replica in self.replicas.values():
+            if replica.alive and replica.id != broker_id:
+                self.fetch(replica.id)
+        leader.partition.shrink_isr()
+        while leader.proposals:
+            self.alter(leader.id)
+
     def settle(self, rounds: int = 30) -> None:
         """Everybody is alive and hears everything, until nothing changes any more."""
         for replica in self.replicas.values():

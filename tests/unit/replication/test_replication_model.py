@@ -157,6 +157,94 @@ def test_small_answers_bring_everything_in_time(cluster: Cluster) -> None:
     assert cluster.replicas[2].records() == cluster.replicas[1].records()
 
 
+def test_a_follower_joins_the_isr_only_with_all_that_is_committed(cluster: Cluster) -> None:
+    leader = cluster.replicas[1]
+    cluster.fetch(3)
+    cluster.leave_behind(2)
+    for _ in range(3):
+        cluster.produce(1)
+    for _ in range(2):
+        cluster.fetch(3)
+    assert leader.partition.high_watermark == 3
+    cluster.fetch_bytes = 1
+    cluster.fetch(2)
+    assert leader.proposals == [], "it has nothing yet"
+    for _ in range(3):
+        cluster.fetch(2)
+    assert [proposal.isr for proposal, _ in leader.proposals] == [(1, 3, 2)]
+
+
+def test_a_new_leader_takes_nobody_in_before_he_has_what_it_began_with(cluster: Cluster) -> None:
+    """Its high watermark may be far behind what is committed: the end of its log at the start is what counts."""
+    cluster.fetch(3)
+    cluster.leave_behind(2)
+    for _ in range(3):
+        cluster.produce(1)
+        cluster.fetch(3)
+    cluster.elect(3)
+    leader = cluster.replicas[3]
+    while leader.told:
+        leader.hear()
+    while cluster.replicas[2].told:
+        cluster.replicas[2].hear()
+    assert leader.partition.high_watermark < 3
+    cluster.fetch_bytes = 1
+    while cluster.replicas[2].partition.log.end_offset < 2:
+        cluster.fetch(2)
+    assert leader.proposals == []
+    for _ in range(2):
+        cluster.fetch(2)
+    assert len(leader.proposals) == 1
+
+
+def test_the_high_watermark_waits_for_who_may_be_in_the_isr_already(cluster: Cluster) -> None:
+    """The controller took broker 2 in, the answer is lost, and it falls silent: nothing is committed without it."""
+    leader = cluster.replicas[1]
+    cluster.fetch(3)
+    cluster.leave_behind(2)
+    cluster.fetch(2)
+    leader.told.clear()
+    cluster.alter(1, lose_answer=True)
+    leader.told.clear()
+    assert cluster.state.isr == (1, 3, 2)
+    cluster.alter(1)
+    assert leader.partition.proposal is not None
+    assert leader.partition.proposal.refused, "its epoch is that of the state before"
+    cluster.now_ms += 40_000
+    cluster.produce(1)
+    for _ in range(2):
+        cluster.fetch(3)
+    assert leader.partition.high_watermark == 0
+    assert cluster.acked == []
+
+
+def test_an_image_that_is_older_than_the_controllers_answer_changes_nothing(cluster: Cluster) -> None:
+    leader = cluster.replicas[1]
+    cluster.fetch(3)
+    before = cluster.state
+    cluster.leave_behind(2)
+    assert leader.partition.isr == (1, 3)
+    leader.partition.apply_state(before)
+    assert leader.partition.isr == (1, 3)
+
+
+def test_what_followers_had_in_an_earlier_leadership_counts_no_more(cluster: Cluster) -> None:
+    cluster.produce(1)
+    cluster.settle(3)
+    cluster.elect(2)
+    for broker in (1, 2):
+        while cluster.replicas[broker].told:
+            cluster.replicas[broker].hear()
+    cluster.fetch(1)
+    cluster.elect(1)
+    leader = cluster.replicas[1]
+    while leader.told:
+        leader.hear()
+    assert {f.end_offset for f in leader.partition.followers.values()} == {-1}
+    cluster.produce(1)
+    assert leader.partition.high_watermark == 1
+
+
 class Replication(RuleBasedStateMachine):
     @initialize(min_isr=st.integers(1, 2))
     def begin(self, min_isr: int) -> None:
@@ -205,6 +293,21 @@ class Replication(RuleBasedStateMachine):
         replica = self.cluster.replicas[broker]
         if replica.alive and replica.proposals:
             self.cluster.alter(broker, lose_answer=lose_answer)
+
+    @rule(rounds=st.integers(1, 2))
+    def all_is_well_for_a_while(self, rounds: int) -> None:
+        """Deep states are reached from where things have gone on."""
+        for _ in range(rounds):
+            for replica in self.cluster.replicas.values():
+                while replica.alive and replica.told:
+                    replica.hear()
+            for replica in self.cluster.replicas.values():
+                if replica.alive:
+                    self.cluster.fetch(replica.id)
+
+    @rule(broker=brokers)
+    def leave_behind(self, broker: int) -> None:
+        self.cluster.leave_behind(broker)
 
     @rule(broker=brokers)
     def crash(self, broker: int) -> None:

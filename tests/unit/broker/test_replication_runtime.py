@@ -1,0 +1,208 @@
+"""Whom a broker follows as images come, and what it asks the controller for."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Callable, Coroutine, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+from odradek.broker.config import BrokerConfig
+from odradek.broker.partitions import Partitions
+from odradek.broker.replication_runtime import ReplicationRuntime
+from odradek.client.errors import Disconnected
+from odradek.controller.in_sync import IsrChange, IsrChanged
+from odradek.log.config import LogConfig
+from odradek.log.environment import LogEnvironment
+from odradek.log.partition_log import PartitionLog
+from odradek.metadata.image import Broker, ClusterImage, PartitionState, Topic
+from odradek.ports.clock import SystemClock
+from odradek.ports.disk import SystemDisk
+from odradek.replication.in_sync import ReplicaRules
+from odradek.replication.partition import Partition
+from odradek.wire.errors import ErrorCode, KafkaError
+
+TOPIC_ID = b"topic under test"
+LAG_MS = 60
+
+
+def in_a_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    @functools.wraps(test)
+    def run(*args: Any, **kwargs: Any) -> None:
+        asyncio.run(test(*args, **kwargs))
+
+    return run
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not condition():
+            await asyncio.sleep(0.001)
+
+
+class Held:
+    """The partitions of broker 1, opened when they are first asked for."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.rules = ReplicaRules()
+        self.image = ClusterImage()
+        self.held: dict[tuple[str, int], Partition] = {}
+        self.refuse = 0
+
+    def find(self, topic: str, index: int) -> Partition | None:
+        state = self.image.partition(topic, index)
+        if state is None or 1 not in state.replicas:
+            return None
+        if self.refuse:
+            self.refuse -= 1
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "is being recovered")
+        if (topic, index) not in self.held:
+            path = self.directory / f"{topic}-{index}"
+            path.mkdir()
+            environment = LogEnvironment(SystemDisk(), SystemClock())
+            log = PartitionLog.open(topic, index, str(path), LogConfig(), environment, clean=True)
+            self.held[topic, index] = Partition(topic, TOPIC_ID, index, 1, log, self.rules)
+            self.held[topic, index].apply_state(state)
+        return self.held[topic, index]
+
+    def opened(self) -> list[Partition]:
+        return list(self.held.values())
+
+
+class World:
+    """Broker 1 with a controller of its own, whom nobody else answers."""
+
+    def __init__(self, directory: Path) -> None:
+        self.partitions = Held(directory)
+        self.asked: list[Sequence[IsrChange]] = []
+        self.failures: list[Exception] = []
+        self.error = ErrorCode.NONE
+        self.image = ClusterImage()
+        for broker_id in (1, 2, 3):
+            self.image = self.image.with_broker(Broker(broker_id, 10 + broker_id, None, {}))
+        config = BrokerConfig({"node.id": "1", "replica.lag.time.max.ms": str(LAG_MS)})
+        self.runtime = ReplicationRuntime(
+            config, cast(Partitions, self.partitions), self, self, SystemClock(), lambda: self.image
+        )
+        self.publish(self.image)
+
+    async def connect(self, broker_id: int) -> Any:
+        raise Disconnected(f"nobody listens for broker {broker_id}")
+
+    async def alter_partitions(self, changes: Sequence[IsrChange]) -> Sequence[IsrChanged]:
+        self.asked.append(changes)
+        if self.failures:
+            raise self.failures.pop(0)
+        answers = []
+        for change in changes:
+            state = self.image.topics["t"].partitions[change.partition]
+            isr = tuple(member for member, _ in change.isr)
+            state = state._replace(isr=isr, partition_epoch=state.partition_epoch + 1)
+            answers.append(IsrChanged(change.topic_id, change.partition, self.error, None if self.error else state))
+        return answers
+
+    def publish(self, image: ClusterImage) -> None:
+        old, self.image = self.image, image
+        self.partitions.image = image
+        for (topic, index), partition in list(self.partitions.held.items()):
+            state = image.partition(topic, index)
+            if state is not None:
+                partition.apply_state(state)
+        self.runtime.apply(old, image)
+
+    def place(self, *states: PartitionState) -> None:
+        self.publish(self.image.with_topic(Topic("t", TOPIC_ID, states)))
+
+
+@in_a_loop
+async def test_leaders_are_followed_as_images_name_them(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    following = world.runtime.following
+    world.place(
+        PartitionState(2, 0, (1, 2), (1, 2)),
+        PartitionState(3, 0, (1, 3), (1, 3)),
+        PartitionState(1, 0, (1, 2), (1, 2)),
+        PartitionState(2, 0, (2, 3), (2, 3)),
+    )
+    assert following() == {("t", 0): (2, ""), ("t", 1): (3, "")}
+    world.place(
+        PartitionState(3, 1, (1, 2), (1, 2), 1),
+        PartitionState(-1, 1, (1, 3), (3,), 1),
+        PartitionState(2, 1, (1, 2), (1, 2), 1),
+        PartitionState(2, 0, (1, 2, 3), (2, 3), 1),
+    )
+    assert following() == {("t", 0): (3, ""), ("t", 2): (2, ""), ("t", 3): (2, "")}
+    world.publish(world.image.without_topics(["t"]))
+    assert following() == {}
+    world.runtime.close()
+
+
+@in_a_loop
+async def test_a_log_that_cannot_be_opened_yet_is_followed_later(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.partitions.refuse = 1
+    world.place(PartitionState(2, 0, (1, 2), (1, 2)))
+    assert world.runtime.following() == {}
+    await until(lambda: world.runtime.following() == {("t", 0): (2, "")})
+    world.runtime.close()
+
+
+@in_a_loop
+async def test_proposals_of_one_turn_go_together_and_are_repeated_until_answered(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.failures = [Disconnected("no controller"), KafkaError(ErrorCode.NOT_CONTROLLER)]
+    world.place(*(PartitionState(1, 3, (1, 2), (1,), 5) for _ in range(3)))
+    partitions = [world.partitions.find("t", index) for index in range(3)]
+    for partition in partitions:
+        assert partition is not None
+        partition.follower_fetched(2, 12, 0, 0, 1)
+    await until(lambda: all(partition is not None and partition.isr == (1, 2) for partition in partitions))
+    wanted = [IsrChange(TOPIC_ID, index, 3, 5, ((1, 11), (2, 12))) for index in range(3)]
+    assert [list(changes) for changes in world.asked] == [wanted] * 3
+    world.runtime.close()
+
+
+@in_a_loop
+async def test_a_fetch_of_an_earlier_life_of_a_broker_does_not_join_the_isr(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.place(PartitionState(1, 0, (1, 2), (1,)))
+    partition = world.partitions.find("t", 0)
+    assert partition is not None
+    partition.follower_fetched(2, 9, 0, 0, 1)
+    assert partition.proposal is None
+    partition.follower_fetched(2, 13, 0, 0, 1)
+    assert partition.proposal is None, "not known to be alive with that epoch"
+    world.publish(world.image.with_broker(Broker(2, 13, None, {})))
+    await until(lambda: partition.isr == (1, 2))
+    world.runtime.close()
+
+
+@in_a_loop
+async def test_followers_that_are_silent_are_left_out(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.place(PartitionState(1, 0, (1, 2, 3), (1, 2, 3)))
+    partition = world.partitions.find("t", 0)
+    assert partition is not None
+    await until(lambda: partition.isr == (1,))
+    assert world.asked[0][0].isr == ((1, 11),)
+    world.runtime.close()
+
+
+@in_a_loop
+async def test_a_refused_change_waits_for_what_the_controller_says(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.error = ErrorCode.INVALID_UPDATE_VERSION
+    world.place(PartitionState(1, 0, (1, 2), (1,)))
+    partition = world.partitions.find("t", 0)
+    assert partition is not None
+    partition.follower_fetched(2, 12, 0, 0, 1)
+    await until(lambda: partition.proposal is not None and partition.proposal.refused)
+    partition.follower_fetched(2, 12, 0, 0, 2)
+    assert len(world.asked) == 1
+    world.error = ErrorCode.NONE
+    world.place(PartitionState(1, 0, (1, 2), (1,), 1))
+    partition.follower_fetched(2, 12, 0, 0, 3)
+    await until(lambda: partition.isr == (1, 2))
+    world.runtime.close()
