@@ -221,8 +221,9 @@ class Connection:
         if pending is None:
             raise DecodeError(f"an answer with correlation id {correlation_id}, which no request has")
         version, position = pending.version, 4
-        if pending.response_type.API_KEY == _FETCH:
-            # Record batches are handed on as slices; the receive buffer is used again at once.
+        if pending.response_type.API_KEY == _FETCH and getattr(pending.response_type, "COPIES_FRAME", True):
+            # Record batches are handed on as slices; the receive buffer is used again at once. A follower's fetch has
+            # appended them by then.
             frame = memoryview(bytes(frame))
         try:
             if pending.flexible:

@@ -164,7 +164,7 @@ class Partition:
 
     def _lead(self, was_leader: bool, new_epoch: bool) -> None:
         if new_epoch or not was_leader:
-            self.leader_epoch_start_offset = self.log.end_offset
+            self.leader_epoch_start_offset = self.log.next_offset
             with suppress(KafkaError):  # the disk has failed: every later use of the log says so to whom it concerns
                 self.log.assign_leader_epoch(self.leader_epoch)
         now_ms = self._rules.now_ms()
