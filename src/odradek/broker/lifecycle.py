@@ -298,7 +298,8 @@ class Broker:
         view.subscribe(self._effects)
         view.subscribe(self._replication.apply)
         view.follow_configs()
-        entry = BrokerEntry(self._config.node_id, NO_BROKER, self._config.rack, endpoints)
+        unclean = self._directories.records_may_be_lost
+        entry = BrokerEntry(self._config.node_id, NO_BROKER, self._config.rack, endpoints, unclean=unclean)
         await self._membership.join(entry)
         # From here on the controller, if it is another broker, is listened to.
         self._server.open()

@@ -16,6 +16,8 @@ LOG_START_OFFSETS: Final = "log-start-offset-checkpoint"
 CLEANER_OFFSETS: Final = "cleaner-offset-checkpoint"
 META_PROPERTIES: Final = "meta.properties"
 CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"
+BOOT_ID: Final = ".odradek_boot"
+"""The machine's start that the directory was last used in."""
 LOCK: Final = ".lock"
 
 TopicPartition = tuple[str, int]

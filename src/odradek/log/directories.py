@@ -26,7 +26,7 @@ from odradek.log.checkpoints import (
     parse_partition_metadata,
 )
 from odradek.log.config import LogConfig
-from odradek.log.directory_scan import scan, stored_identity
+from odradek.log.directory_scan import may_have_lost_records, scan, stored_identity
 from odradek.log.environment import TRANSIENT, LogEnvironment
 from odradek.log.files import DELETE_DIRECTORY, PARTITION_METADATA, STRAY_DIRECTORY
 from odradek.log.flushing import FlushPlan
@@ -69,6 +69,7 @@ class LogDirectories:
         "cordoned",
         "moves",
         "on_offline",
+        "records_may_be_lost",
     )
 
     def __init__(
@@ -96,6 +97,8 @@ class LogDirectories:
         self.moves: dict[TopicPartition, Move] = {}
         """Replicas on their way to another directory."""
         self.adopts = False
+        self.records_may_be_lost = False
+        """After `load`: the machine went down with records that were not synced."""
         """Whether a partition's directory that names another topic id is taken over instead of deleted."""
         self.cordoned: Callable[[], Sequence[str]] = tuple
         """Paths of the directories that get no new replicas; `*` is all of them."""
@@ -188,6 +191,8 @@ class LogDirectories:
         own = MetaProperties(cluster_id, node_id, None)
         found = scan(self._disk, directory, own, self._random, self.report)
         directory.after_crash = not found.clean
+        if may_have_lost_records(self._disk, found, directory.path):
+            self.records_may_be_lost = True
         for path in found.doomed:
             self._pending.delete_later((path,), 0)
         for key, path in found.futures:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from odradek.log.checkpoints import (
+    BOOT_ID,
     CLEAN_SHUTDOWN,
     META_PROPERTIES,
     CorruptCheckpoint,
@@ -68,6 +69,19 @@ def scan(
         if match is not None:
             found.partitions.append((match[1], int(match[2])))
     return found
+
+
+def may_have_lost_records(disk: Disk, found: Found, path: str) -> bool:
+    """Whether what was not synced may be gone: the machine has started anew since an unclean end. OSError.
+
+    A process that dies alone loses nothing that it had written.
+    """
+    present = disk.boot_id()
+    file = f"{path}/{BOOT_ID}"
+    known = disk.read_file(file).decode(errors="replace") if disk.exists(file) else ""
+    if known != present:
+        disk.write_atomic(file, present.encode(), sync=False)
+    return bool(found.partitions) and not found.clean and (not present or known != present)
 
 
 def _read_offsets(disk: Disk, path: str, report: Callable[[str], None]) -> dict[TopicPartition, int]:

@@ -131,6 +131,10 @@ class Disk(Protocol):
         """Whether writers do not have to wait for devices. True where the platform cannot tell."""
         ...
 
+    def boot_id(self) -> str:
+        """Another one after each start of the machine, which loses what was not synced; "" where that is not known."""
+        ...
+
 
 def _raise(error: OSError, path: str) -> DiskError:
     return DiskError(error.errno, error.strerror, path)
@@ -363,6 +367,13 @@ class SystemDisk:
         pool = self._lanes.get(lane)
         if pool is not None:
             pool.submit(_nothing).result()
+
+    def boot_id(self) -> str:
+        try:
+            with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+                return file.read().strip()
+        except OSError:
+            return ""
 
     def keeps_up(self) -> bool:
         # Linux makes writers wait from halfway between its two limits of dirty pages on (balance_dirty_pages).

@@ -113,7 +113,9 @@ def _tear(content: bytearray, write: _Write, rng: random.Random, *, in_order: bo
 class Volume:
     """One machine's file system."""
 
-    __slots__ = ("_namespace_log", "capacity", "corrupted", "directories", "durable_names", "faults", "files", "locks")
+    __slots__ = (
+        "_namespace_log", "boots", "capacity", "corrupted", "directories", "durable_names", "faults", "files", "locks",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.files: dict[str, Inode] = {}
@@ -122,6 +124,7 @@ class Volume:
         """What the names would be after a power loss; None stands for a directory."""
         self._namespace_log: list[tuple[str, dict[str, Inode | None], tuple[str, ...]]] = []
         self.locks: dict[str, Process] = {}
+        self.boots = 1
         self.capacity = UNLIMITED
         self.faults = DiskFaults()
         self.corrupted: set[str] = set()
@@ -155,6 +158,7 @@ class Volume:
 
     def power_loss(self, rng: random.Random) -> int:
         """Lose what was not synced, in part; how many files lost something."""
+        self.boots += 1
         kept: dict[str, bool] = {}
         for entry in self._namespace_log:
             # Names of one directory are journaled in order; how far the journal got is chance.
@@ -515,6 +519,9 @@ class SimulatedDisk:
         """No time passes: what is on its way happens now."""
         for job in self._jobs[lane]:
             job.execute()
+
+    def boot_id(self) -> str:
+        return str(self.volume.boots)
 
     def keeps_up(self) -> bool:
         return not self.volume.faults.slow and self.rng.random() < 0.97
