@@ -13,6 +13,7 @@ import json
 import os
 import re
 import runpy
+import secrets
 import signal
 import subprocess
 import sys
@@ -34,7 +35,8 @@ SPECS: Final = (".yml", ".yaml")
 SHOWN: Final = ("lines", "json", "none")
 _EVENT: Final = re.compile(r"^\d{4}-\d\d-\d\d[ T][\d:.,]+: ")
 _PYTHON_ERROR: Final = re.compile(
-    r"^(?:Exception in thread \S+ )?(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Fenced|Aborted|Waiting)\b.*$", re.MULTILINE
+    r"^(?:Exception in thread \S+ )?(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Fenced|Aborted|Waiting)\b.*$",
+    re.MULTILINE,
 )
 _LOOK_S: Final = 0.02
 
@@ -154,9 +156,8 @@ def _run_program(arguments: argparse.Namespace, settings: dict[str, str], log: P
         raise CommandError(f"{reason(error)}; Spark's messages: {log}") from error
     finally:
         stopping.close()
-        follower.finish()
-        _end(session, log)
         follower.close()
+        _end(session, log)
     return status
 
 
@@ -291,47 +292,65 @@ def _essence(text: str) -> str:
 
 
 def _run_spec(arguments: argparse.Namespace, settings: dict[str, str], log: Path) -> int:
-    """Spark's own program for specs, started as `spark-pipelines` does, but with any master and not only local ones."""
-    import pyspark
+    """Spark's own program for specs in a process of its own, which is a client of this one's Spark."""
+    from odradek.spark.progress import Follower
+    from odradek.spark.session import CONNECT_SETTINGS, TOKEN_VARIABLE, connect_url, start_session
 
-    package = Path(pyspark.__file__).parent
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    command = [str(Path(os.environ.get("SPARK_HOME") or package) / "bin" / "spark-class")]
-    command += ["org.apache.spark.deploy.SparkSubmit", "--master", arguments.master]
-    command += ["--name", arguments.name or Path(arguments.file).absolute().parent.name]
-    for name, value in {**settings, "spark.api.mode": "connect"}.items():
-        command += ["--conf", f"{name}={value}"]
-    command += [str(package / "pipelines" / "cli.py"), "dry-run" if arguments.dry_run else "run"]
-    command += ["--spec", str(Path(arguments.file).absolute())]
-    for option in ("refresh", "full_refresh"):
-        for each in getattr(arguments, option):
-            command += [f"--{option.replace('_', '-')}", each]
-    if arguments.full_refresh_all:
-        command.append("--full-refresh-all")
-    with log.open("ab") as output:
-        process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-            start_new_session=True,
-        )  # fmt: skip
-        stopped = _forward(process)
-        assert process.stdout is not None
-        lines = _copy(process.stdout, output, show=arguments.progress == "lines")
-        status = process.wait()
-    if stopped:
-        return 0
-    if status:
+    os.environ[TOKEN_VARIABLE] = secrets.token_hex(16)
+    # settings of the spec that Spark takes only at its start have to be known now
+    settings = {**CONNECT_SETTINGS, **_configuration(arguments.file), **settings}
+    name = arguments.name or Path(arguments.file).absolute().parent.name
+    session = start_session(arguments.master, name, settings, log)
+    shown = Shown(arguments.progress)
+    follower = Follower(session, shown.progress, shown.failed)
+    environment = {**os.environ, "SPARK_REMOTE": connect_url(session)}
+    try:
+        if arguments.progress != "none":
+            follower.start()
+        with log.open("ab") as output:
+            process = subprocess.Popen(
+                _spec_command(arguments), env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT, text=True, start_new_session=True,
+            )  # fmt: skip
+            stopped = _forward(process)
+            assert process.stdout is not None
+            lines = _copy(process.stdout, output, show=arguments.progress == "lines")
+            status = process.wait()
+    finally:
+        follower.close()
+        _end(session, log)
+    if status and not stopped:
         raise CommandError(f"{_essence(chr(10).join(lines))}; Spark's messages: {log}")
     return 0
 
 
+def _spec_command(arguments: argparse.Namespace) -> list[str]:
+    command = [sys.executable, "-m", "pyspark.pipelines.cli", "dry-run" if arguments.dry_run else "run"]
+    command += ["--spec", str(Path(arguments.file).absolute())]
+    for option in ("refresh", "full_refresh"):
+        for each in getattr(arguments, option):
+            command += [f"--{option.replace('_', '-')}", each]
+    return [*command, "--full-refresh-all"] if arguments.full_refresh_all else command
+
+
+def _configuration(file: str) -> dict[str, str]:
+    import yaml  # type: ignore[import-untyped]
+
+    try:
+        content = yaml.safe_load(Path(file).read_text())
+        return {str(name): str(value) for name, value in content.get("configuration", {}).items()}
+    except (OSError, AttributeError, yaml.YAMLError) as error:
+        raise UsageError(f"{file} is no spec: {str(error).splitlines()[0]}") from error
+
+
 def _forward(process: subprocess.Popen[str]) -> list[int]:
-    """Signals go on to Spark; which they were."""
+    """Signals end the client, and Spark with this process after it; which they were."""
     seen: list[int] = []
 
     def forward(number: int, _frame: object) -> None:
         seen.append(number)
         with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGTERM)
+            process.terminate()
 
     for each in (signal.SIGTERM, signal.SIGINT):
         signal.signal(each, forward)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
+import logging
+import threading
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
@@ -15,7 +16,10 @@ from odradek.records.batch import HEADER_SIZE, parse_header
 from odradek.spark.options import OptionError, SourceOptions
 from odradek.wire.errors import KafkaError
 
+logger = logging.getLogger(__name__)
+
 _ANSWER_MS: Final = 2_000
+_LOOK_S: Final = 0.2
 _MOST_PARTITIONS: Final = 64
 
 
@@ -100,65 +104,80 @@ def last_offsets(source: Mapping[str, Any]) -> list[tuple[str, int, int]]:
 
 
 class Follower:
-    """Watches the queries of a session and tells of every micro-batch that had rows."""
+    """Watches all queries of this process's Spark and tells of every micro-batch that had rows.
+
+    It looks again and again, because listeners hear only of the queries of their own session, and those of Connect and
+    of declarative pipelines have others.
+    """
 
     def __init__(self, session: Any, tell: Callable[[Progress], None], failed: Callable[[str, str], None]) -> None:
-        """`tell` and `failed(query, reason)` are called on a thread of Spark's."""
+        """`tell` and `failed(query, reason)` are called on a thread of its own."""
         self._session = session
         self._tell = tell
         self._failed = failed
-        self._names: dict[str, str] = {}
+        self._queries: dict[str, Any] = {}
+        self._told: dict[str, int] = {}
         self._options: dict[str, list[SourceOptions | None]] = {}
         self._blocking = Blocking()
         self._consumers: dict[tuple[tuple[str, str], ...], Consumer] = {}
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="progress", daemon=True)
 
     def start(self) -> None:
-        from pyspark.sql.streaming import StreamingQueryListener
-
-        follower = self
-
-        class Listener(StreamingQueryListener):
-            def onQueryStarted(self, event: Any) -> None:  # noqa: N802 - Spark's name
-                follower.started(str(event.id), event.name)
-
-            def onQueryProgress(self, event: Any) -> None:  # noqa: N802
-                follower.progressed(json.loads(event.progress.json))
-
-            def onQueryIdle(self, event: Any) -> None:  # noqa: N802
-                pass
-
-            def onQueryTerminated(self, event: Any) -> None:  # noqa: N802
-                follower.terminated(str(event.id), event.exception)
-
-        self._session.streams.addListener(Listener())
-
-    def finish(self) -> None:
-        """Wait, a little, for what Spark has still to tell; while the session is there."""
-        from py4j.protocol import Py4JError  # type: ignore[import-untyped]
-
-        with contextlib.suppress(Py4JError, AttributeError):
-            self._session.sparkContext._jsc.sc().listenerBus().waitUntilEmpty(_ANSWER_MS)
+        self._thread.start()
 
     def close(self) -> None:
+        """Tell what is still to be told, while Spark is there, and end."""
+        if self._thread.is_alive():
+            self._ended.set()
+            self._thread.join(_ANSWER_MS / 1000 * 5)
         self._blocking.close()
 
-    def started(self, query_id: str, name: str | None) -> None:
-        self._names[query_id] = name or query_id[:8]
+    def _run(self) -> None:
+        from py4j.protocol import Py4JError, Py4JNetworkError  # type: ignore[import-untyped]
 
-    def progressed(self, report: Mapping[str, Any]) -> None:
-        if report.get("numInputRows"):
-            self._tell(progress_of(report, self._delay_ms(report)))
+        while True:
+            last = self._ended.wait(_LOOK_S)
+            try:
+                self.look()
+            except Py4JNetworkError:
+                return  # Java is gone
+            except Py4JError:
+                logger.warning("Spark does not tell of its queries", exc_info=True)
+                return
+            if last:
+                return
 
-    def terminated(self, query_id: str, exception: str | None) -> None:
-        if exception is not None:
-            self._failed(self._names.get(query_id, query_id[:8]), exception)
+    def look(self) -> None:
+        """Tell what is new."""
+        active = self._session._jsparkSession.sharedState().activeStreamingQueries()
+        for query in list(active.values()):
+            self._queries.setdefault(query.runId().toString(), query)
+        for run_id, query in list(self._queries.items()):
+            ended = not query.isActive()
+            reports = query.recentProgress()
+            new = []
+            for number in range(len(reports) - 1, -1, -1):
+                report = json.loads(reports[number].json())
+                if report["batchId"] <= self._told.get(run_id, -1):
+                    break
+                new.append(report)
+            for report in reversed(new):
+                # an idle query reports its next batch's number again and again
+                if report.get("numInputRows"):
+                    self._told[run_id] = report["batchId"]
+                    self._tell(progress_of(report, self._delay_ms(run_id, report)))
+            if ended:
+                del self._queries[run_id]
+                failure = query.exception()
+                if failure.isDefined():
+                    self._failed(query.name() or query.id().toString()[:8], failure.get().toString())
 
-    def _delay_ms(self, report: Mapping[str, Any]) -> int | None:
+    def _delay_ms(self, run_id: str, report: Mapping[str, Any]) -> int | None:
         """Asks the brokers for the timestamps of the batch's last records: Spark itself knows none."""
-        query_id = str(report["id"])
-        if query_id not in self._options:
-            self._options[query_id] = source_options(self._session, query_id)
-        options = self._options[query_id]
+        if run_id not in self._options:
+            self._options[run_id] = source_options(self._queries[run_id])
+        options = self._options[run_id]
         youngest = -1
         for source, given in zip(report.get("sources", ()), options, strict=False):
             if given is None:
@@ -189,16 +208,15 @@ async def _timestamp(consumer: Consumer, topic: str, partition: int, offset: int
     return parse_header(answer.batches, 0).max_timestamp
 
 
-def source_options(session: Any, query_id: str) -> list[SourceOptions | None]:
+def source_options(query: Any) -> list[SourceOptions | None]:
     """The options of a running query's sources, in order, from its plan; None for those of others.
 
-    Empty where Spark does not show the plan.
+    `query` is Java's. Empty where this Spark does not show the plan.
     """
-    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+    from py4j.protocol import Py4JError
 
     try:
-        queries = session._jsparkSession.sharedState().activeStreamingQueries()
-        leaves = queries.get(session._jvm.java.util.UUID.fromString(query_id)).logicalPlan().collectLeaves()
+        leaves = query.logicalPlan().collectLeaves()
         plans = [leaves.apply(number) for number in range(leaves.size())]
         found = [
             dict(plan.relation().options().asCaseSensitiveMap())
@@ -206,7 +224,6 @@ def source_options(session: Any, query_id: str) -> list[SourceOptions | None]:
             if plan.getClass().getSimpleName() == "StreamingDataSourceV2ScanRelation"
         ]
     except (Py4JError, AttributeError, TypeError):
-        # Connect, or another Spark: then nobody knows whom to ask
         return []
     return [_parsed(each) for each in found]
 

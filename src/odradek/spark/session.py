@@ -57,6 +57,24 @@ def start_session(master: str, name: str, settings: Mapping[str, str], log: Path
         return builder.getOrCreate()
 
 
+CONNECT_SETTINGS: Final = {
+    "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
+    "spark.connect.grpc.binding.address": "localhost",
+    "spark.connect.grpc.binding.port": "0",
+    "spark.sql.artifact.isolation.enabled": "true",
+    "spark.sql.artifact.isolation.alwaysApplyClassloader": "true",
+}
+"""What makes a session serve Spark Connect, to who knows the token and is on this machine."""
+
+TOKEN_VARIABLE: Final = "SPARK_CONNECT_AUTHENTICATE_TOKEN"  # noqa: S105 - a name
+
+
+def connect_url(session: Any) -> str:
+    """Where a session with CONNECT_SETTINGS listens: a value for SPARK_REMOTE."""
+    service = getattr(session._jvm, "org.apache.spark.sql.connect.service.SparkConnectService$")
+    return f"sc://localhost:{getattr(service, 'MODULE$').localPort()}"
+
+
 @contextlib.contextmanager
 def standard_error_to(path: Path) -> Iterator[None]:
     """Processes started meanwhile write their standard error to a file for as long as they live."""
