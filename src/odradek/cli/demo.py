@@ -215,34 +215,25 @@ class Demo:
     @contextlib.contextmanager
     def _spark(self) -> Iterator[Any]:
         """A session on this machine; all that Java and the Python workers print goes to spark.log."""
-        from pyspark.sql import SparkSession
+        from odradek.spark.java import NoJavaError
+        from odradek.spark.session import prepare_environment, settings_for, start_session
 
-        from odradek.spark.java import NoJavaError, ensure_java
-
+        master = "local[2]"
         try:
-            ensure_java()
+            prepare_environment(master)
         except NoJavaError as error:
             raise CommandError(str(error)) from error
-        os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
         # Spark starts a dozen Python processes: they compile this package once for all, wherever it is installed
         os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
         os.environ.setdefault("PYTHONPYCACHEPREFIX", str(self._folder / "pycache"))
         settings = {
-            "spark.driver.bindAddress": "127.0.0.1",
-            "spark.driver.host": "127.0.0.1",
-            "spark.ui.enabled": "false",
-            "spark.ui.showConsoleProgress": "false",
             "spark.sql.session.timeZone": "UTC",
             "spark.sql.shuffle.partitions": "2",
             "spark.sql.warehouse.dir": str(self._folder / "warehouse"),
             "spark.local.dir": str(self._folder / "spark"),
             "spark.sql.streaming.noDataMicroBatches.enabled": "false",
         }
-        builder = SparkSession.builder.master("local[2]").appName("odradek demo")
-        for name, value in settings.items():
-            builder = builder.config(name, value)
-        with _standard_error_to(self._folder / "spark.log"):
-            session = builder.getOrCreate()
+        session = start_session(master, "odradek demo", settings_for(master, settings), self._folder / "spark.log")
         try:
             yield session
         finally:
@@ -348,17 +339,3 @@ async def _end_offsets(bootstrap: str) -> dict[TopicPartition, int]:
     keys = [TopicPartition(topic, each) for topic in (FLIGHTS, RESULTS) for each in range(PARTITIONS)]
     async with Consumer(bootstrap_servers=bootstrap) as consumer:
         return await consumer.end_offsets(keys)
-
-
-@contextlib.contextmanager
-def _standard_error_to(path: Path) -> Iterator[None]:
-    """Processes started meanwhile write their standard error to a file for as long as they live."""
-    sys.stderr.flush()
-    saved = os.dup(2)
-    with path.open("wb") as log:
-        os.dup2(log.fileno(), 2)
-    try:
-        yield
-    finally:
-        os.dup2(saved, 2)
-        os.close(saved)
