@@ -324,7 +324,8 @@ class ReplicaFetcher:
             size = len(answer[5])
             following = followed.received(answer, now_ms)
             if following is Next.FETCH:
-                if size or answer[6] is not None:
+                known = self._known.get(place)
+                if size or answer[6] is not None or (known and followed.partition.log.log_start_offset != known[4]):
                     changed[place] = None
                     self._host.appended(followed.partition, size)
             else:

@@ -64,7 +64,11 @@ class FollowerWatch(Protocol):
         ...
 
     def committed(self) -> None:
-        """The high watermark has moved, or the log's start."""
+        """The high watermark has moved."""
+        ...
+
+    def started_later(self) -> None:
+        """Records were deleted: somebody waits until followers have deleted them, too."""
         ...
 
 
@@ -79,6 +83,7 @@ class Partition:
         "_commit_order",
         "_commit_waiters",
         "_counted",
+        "_deletion_waiters",
         "_followers",
         "_readers",
         "_rules",
@@ -128,6 +133,7 @@ class Partition:
         self._counted: frozenset[int] = frozenset()
         self._commit_waiters: list[tuple[int, int, Callable[[], None]]] = []
         self._commit_order = 0
+        self._deletion_waiters: list[tuple[int, Callable[[], None]]] = []
         self._readers: list[AppendWatcher] = []
         self._watches: list[FollowerWatch] = []
 
@@ -197,6 +203,7 @@ class Partition:
         waiters, self._commit_waiters = self._commit_waiters, []
         for _, _, callback in waiters:
             callback()
+        self._release_deletions()
         self._wake_readers(MANY_BYTES)
         for watch in self._watches:
             watch.appended(MANY_BYTES)
@@ -256,6 +263,8 @@ class Partition:
             self._expand_isr(follower)
         if fetch_offset != before:
             self.advance_high_watermark(0)
+        if self._deletion_waiters:
+            self._release_deletions()
 
     def _expand_isr(self, follower: FollowerProgress) -> None:
         """Propose the follower as in sync if it has all that is committed, and what the epoch began with."""
@@ -273,6 +282,7 @@ class Partition:
             if broker_id not in self._counted:
                 self._expand_isr(follower)
         self.advance_high_watermark(0)
+        self._release_deletions()
 
     def shrink_isr(self) -> None:
         """Propose to leave out who has not been caught up for `replica.lag.time.max.ms`."""
@@ -429,8 +439,29 @@ class Partition:
             )
         log.advance_log_start(offset)
         for watch in self._watches:
-            watch.committed()
+            watch.started_later()
         return log.log_start_offset
+
+    @property
+    def low_watermark(self) -> int:
+        """Below it no live replica has records any more."""
+        lowest = self.log.log_start_offset
+        for broker_id, follower in self._followers.items():
+            if follower.log_start_offset < lowest and self._rules.is_eligible(broker_id, follower.broker_epoch):
+                lowest = follower.log_start_offset
+        return lowest
+
+    def when_deleted(self, offset: int, callback: Callable[[], None]) -> None:
+        """Call back once the low watermark has reached the offset, or this broker leads no more; at once when so."""
+        if not self.is_leader or self.low_watermark >= offset:
+            callback()
+        else:
+            self._deletion_waiters.append((offset, callback))
+
+    def _release_deletions(self) -> None:
+        waiters, self._deletion_waiters = self._deletion_waiters, []
+        for offset, callback in waiters:
+            self.when_deleted(offset, callback)
 
     # --- read ---
 

@@ -89,6 +89,12 @@ class FollowedPartition:
         if session.rules.tell_followers:
             session.grew(MANY_BYTES)
 
+    def started_later(self) -> None:
+        session = self._session
+        session.news[self] = None
+        session.urgent = True
+        session.grew(MANY_BYTES)
+
     def asked(self, wanted: FetchPartition, lookup: Lookup) -> None:
         """The follower asks for the partition, maybe from another offset than before: note how far it has come."""
         _, leader_epoch, fetch_offset, last_fetched_epoch, log_start_offset, max_bytes = wanted
@@ -162,6 +168,7 @@ class ReplicaSession:
         "news",
         "ready",
         "rules",
+        "urgent",
     )
 
     def __init__(self, identifier: int, follower: Follower, rules: ReplicaRules) -> None:
@@ -169,6 +176,8 @@ class ReplicaSession:
         self.follower = follower
         self.rules = rules
         self.epoch = 1
+        self.urgent = False
+        """Whether the follower must hear the news even if there is nothing to send."""
         self.fetched_ms = 0
         self.lacking = 0
         self.members: dict[Place, FollowedPartition] = {}
@@ -229,7 +238,9 @@ class ReplicaSession:
             else:
                 size += read.size
             found.append((member, read))
-        if self.rules.tell_followers and not must:
+        if self.urgent:
+            must = True
+        elif self.rules.tell_followers and not must:
             must = any(member.partition is not None and _news(member.partition) != member.told for member in self.news)
         return found, size, must
 
@@ -242,6 +253,7 @@ class ReplicaSession:
             self.news.pop(member, None)
             if member.partition is not None:
                 member.told = _news(member.partition)
+        self.urgent = False
         self._served += [member for member, _ in found]
         told = []
         for member in self.news:

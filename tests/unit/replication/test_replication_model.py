@@ -136,6 +136,21 @@ def test_a_follower_that_is_far_behind_begins_where_the_leader_does(cluster: Clu
     assert cluster.replicas[2].partition.log.log_start_offset == 4
 
 
+def test_deleted_records_are_gone_when_all_live_replicas_have_deleted_them(cluster: Cluster) -> None:
+    for _ in range(3):
+        cluster.produce(1)
+    cluster.settle(3)
+    leader = cluster.replicas[1].partition
+    done: list[int] = []
+    assert leader.delete_records(2) == 2
+    leader.when_deleted(2, lambda: done.append(1))
+    for broker in (2, 3, 2):
+        cluster.fetch(broker)
+    assert (leader.low_watermark, done) == (0, [])
+    cluster.fetch(3)
+    assert (leader.low_watermark, done) == (2, [1])
+
+
 def test_a_leader_that_lost_the_end_of_its_log_makes_followers_cut_theirs(cluster: Cluster) -> None:
     """As after an unclean election: the leader has less, of the same epoch."""
     for _ in range(3):
