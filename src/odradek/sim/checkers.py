@@ -128,14 +128,17 @@ def _check_prefix(key: TopicPartition, history: History, present: set[bytes], mi
 
 def check_retention(history: History, promises: Promises) -> None:
     """Retention takes only what is old enough."""
-    for key, log in history.final.items():
-        seconds = promises.retention_s.get(key[0])
-        if seconds is None:
-            continue
+    looks = [look for look in history.looks if look.what == "earliest" and look.partition[0] in promises.retention_s]
+    for look in looks:
         for send in history.acked():
-            age = log.read_at - send.sent_at
-            if send.partition == key and send.offset < log.start and age < seconds - history.clock_error_s:
-                raise Violation("deleted too early", f"{send} is {age:.1f} s old, retention is {seconds} s")
+            age = look.done_at - send.sent_at
+            seconds = promises.retention_s[look.partition[0]]
+            gone = send.partition == look.partition and 0 <= send.offset < look.offset
+            if gone and age < seconds - history.clock_error_s:
+                raise Violation(
+                    "deleted too early",
+                    f"{send} is {age:.1f} s old at {look.done_at:.3f}, retention is {seconds} s",
+                )
 
 
 def check_compacted(history: History, promises: Promises) -> None:

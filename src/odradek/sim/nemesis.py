@@ -218,7 +218,7 @@ class Profile(NamedTuple):
 _NETWORK = (Kind(cut, 3), Kind(slow_link, 1), Kind(reset, 5), Kind(stall, 4), Kind(half_open, 1))
 _CLIENTS = (Kind(pause_client, 2), Kind(crash_client, 2))
 
-_LOGS = ("producers", "retention", "compaction", "moves")
+_LOGS = ("producers", "foreign", "retention", "compaction", "moves")
 _BROKER = (Kind(restart, 2), Kind(pause_broker, 1), Kind(jump_clock, 1))
 _POWER = (
     Kind(power_loss, 3), Kind(crash_in_a_write, 4), Kind(slow_disk, 3), Kind(restart, 2), Kind(crash_client, 1),
@@ -237,7 +237,7 @@ PROFILES: dict[str, Profile] = {
             "network",
             (*_NETWORK, *_CLIENTS, Kind(pause_broker, 2)),
             1.5,
-            ("producers", "groups", "modern groups", "ghosts", "transactions", "observer"),
+            ("producers", "foreign", "groups", "modern groups", "ghosts", "transactions", "observer"),
         ),
         Profile(
             "disk",
@@ -245,7 +245,7 @@ PROFILES: dict[str, Profile] = {
             4.0,
             (*_LOGS, "groups", "transactions"),
         ),
-        Profile("power", _POWER, 4.0, ("producers", "flushed", "retention")),
+        Profile("power", _POWER, 4.0, ("producers", "foreign", "flushed", "retention")),
         Profile("flush", _POWER, 4.0, (*_LOGS, "transactions", "groups", "rpw", "observer"), flushes=True),
         Profile(
             "store",

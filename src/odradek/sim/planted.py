@@ -296,7 +296,7 @@ def _(right: Any) -> Any:
 @_bug("markers not resumed", "after a restart decided transactions get no markers", "txn",
       "odradek.transactions.coordinator:TransactionCoordinator.loaded")  # fmt: skip
 def _(right: Any) -> Any:
-    return lambda self: []
+    return lambda self, **_: []
 
 
 @_bug("transactions never time out", "the coordinator waits for ever for a dead producer", "txn",
@@ -416,14 +416,19 @@ def _(right: Any) -> Any:
 
 
 @_bug("answers overtake", "answers leave a connection as they are ready, not in the order of requests", "network",
-      "odradek.broker.connection:Connection._release")  # fmt: skip
+      "odradek.broker.connection:Connection._release", "odradek.broker.connection:Connection.answered")  # fmt: skip
 def _(right: Any) -> Any:
     def release(self: Any) -> None:
         for pending in [each for each in self._order if each.ready]:
             self._order.remove(pending)
-            self._out.extend(reversed(pending.parts or []))
+            self._out.extend(pending.parts or [])
 
-    return release
+    def answered(self: Any, pending: Any) -> None:
+        if not self.closed:
+            self._release()
+        right(self, pending)
+
+    return release if right.__name__ == "_release" else answered
 
 
 @_bug("client forgets in-flight order", "of the batches that are sent again the last goes first", "store",

@@ -18,7 +18,7 @@ from odradek.client.admin import Admin, NewTopic
 from odradek.client.consumer import Consumer
 from odradek.client.model import TopicPartition
 from odradek.client.producer import Producer
-from odradek.sim import absent, administration, raw, spark, workloads
+from odradek.sim import absent, administration, foreign, raw, spark, workloads
 from odradek.sim.checkers import Promises, check
 from odradek.sim.history import OK, READ_COMMITTED, READ_UNCOMMITTED, FinalLog, Reader, Send, Violation
 from odradek.sim.loop import PROCESS, ProcessKilled, SimulatedLoop, SimulationDeadlock
@@ -208,6 +208,7 @@ def _settings(world: World, profile: Profile) -> dict[str, str]:
 async def _live(world: World, profile: Profile, safety_seconds: float) -> None:
     host = BrokerHost(world, 1, _settings(world, profile))
     world.brokers.append(host)
+    world.keeps_producers = profile.flushes or not loses_power(profile)
     for path in ("/data", "/data/a", "/data/b"):
         host.volume.directories[path] = None
         host.volume.durable_names[path] = None
@@ -267,6 +268,7 @@ _WORKLOADS: dict[str, tuple[tuple[str, Program], ...]] = {
         ("producer-2", lambda h: workloads.produce(h, "plain", 2)),
         ("reader-1", lambda h: workloads.consume(h, "plain", 2, READ_UNCOMMITTED)),
     ),
+    "foreign": (("foreign", lambda h: foreign.foreign(h, "plain", 2)),),
     "flushed": (
         ("producer-3", lambda h: workloads.produce(h, "flushed", 1)),
         ("reader-2", lambda h: workloads.consume(h, "flushed", 1, READ_UNCOMMITTED)),
@@ -305,6 +307,7 @@ _WORKLOADS: dict[str, tuple[tuple[str, Program], ...]] = {
     "retention": (
         ("producer-4", lambda h: workloads.produce(h, "short", 1, 0.3)),
         ("reader-5", lambda h: workloads.consume(h, "short", 1, READ_UNCOMMITTED)),
+        ("observer-2", lambda h: workloads.observe(h, {"short": 1}, None)),
     ),
 }
 

@@ -227,8 +227,8 @@ class World:
     """Hosts, network, metadata store, history: all of one seed."""
 
     __slots__ = (
-        "brokers", "clients", "faults", "history", "loop", "marks", "network", "profile", "rng", "seed",
-        "stopping", "store_faults", "tree",
+        "brokers", "clients", "faults", "history", "keeps_producers", "loop", "marks", "network", "profile", "rng",
+        "seed", "stopping", "store_faults", "tree",
     )  # fmt: skip
 
     def __init__(self, loop: SimulatedLoop, seed: str, profile: Profile) -> None:
@@ -244,6 +244,8 @@ class World:
         self.clients: list[ClientHost] = []
         self.faults: Counter[str] = Counter()
         self.marks: Counter[str] = Counter()
+        self.keeps_producers = True
+        """A producer that was acknowledged anything is known for ever."""
         self.stopping = False
         """The liveness phase has begun: no new work, what is under way comes to its end."""
 
