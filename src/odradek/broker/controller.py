@@ -63,10 +63,12 @@ from odradek.ports.clock import Clock
 from odradek.ports.randomness import Random
 from odradek.ports.store import (
     ANY_VERSION,
+    BadVersion,
     Check,
     Create,
     Delete,
     MetadataStore,
+    NoNode,
     Operation,
     Put,
     SessionExpired,
@@ -421,7 +423,11 @@ class Controller:
     async def _bury(self, broker: Broker) -> None:
         operations = await burial(self._store, broker)
         if operations:
-            await self._apply([operations])
+            try:
+                await self._store.apply([Check(CONTROLLER_EPOCH, self._epoch_version), *operations])
+            except (BadVersion, NoNode):
+                # The store has noticed the death, too, or the broker is back already; or the throne is lost.
+                await self._ensure_elected()
         await self._look_at_brokers()
 
     def _look_at_brokers_soon(self) -> None:
