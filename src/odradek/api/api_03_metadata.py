@@ -27,6 +27,7 @@ CLUSTER_OPERATIONS = sum(1 << code for code in (5, 7, 8, 9, 10, 11, 12))
 """Bits of AclOperation that apply to a cluster; without an authorizer everybody may do everything."""
 TOPIC_OPERATIONS = sum(1 << code for code in (3, 4, 5, 6, 7, 8, 10, 11))
 OMITTED = -(1 << 31)
+_BY_ID = 12
 
 
 @api(ApiKey.METADATA)
@@ -46,7 +47,7 @@ async def _create_and_answer(request: MetadataRequest, context: RequestContext, 
 def _missing(request: MetadataRequest, image: ClusterImage) -> list[str]:
     if not request.topics:
         return []
-    names = dict.fromkeys(topic.name for topic in request.topics if topic.name)
+    names = dict.fromkeys(topic.name for topic in request.topics if topic.name and topic.topic_id == ZERO_UUID)
     return [name for name in names if name not in image.topics]
 
 
@@ -76,16 +77,18 @@ def _topics(
         return [_described(image.topics[name], image, operations) for name in sorted(image.topics)]
     described = []
     for wanted in request.topics:
-        if wanted.name:
-            topic = image.topics.get(wanted.name)
-            code = failures.get(wanted.name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        elif wanted.name is None and wanted.topic_id != ZERO_UUID:
-            topic = image.topic_by_id(wanted.topic_id)
+        name = wanted.name
+        if wanted.topic_id != ZERO_UUID and version >= _BY_ID:
+            # The name beside an id is null in some clients and empty in others (Java's).
+            name, topic = None, image.topic_by_id(wanted.topic_id)
             code = ErrorCode.UNKNOWN_TOPIC_ID
+        elif name:
+            topic = image.topics.get(name)
+            code = failures.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         else:
             topic, code = None, ErrorCode.INVALID_TOPIC_EXCEPTION
         if topic is None:
-            name = wanted.name if wanted.name is not None or version >= 12 else ""
+            name = name if name is not None or version >= _BY_ID else ""
             described.append(MetadataResponseTopic(code, name, wanted.topic_id, topic_authorized_operations=operations))
         else:
             described.append(_described(topic, image, operations))
