@@ -13,6 +13,7 @@ import pytest
 
 from odradek.client.blocking import Blocking
 from odradek.spark.java import ensure_java
+from tests.spark.postgres import PostgresServer, postgres_server
 from tests.spark.support import Topics
 from tests.spark.targets import Target, is_cached
 
@@ -93,6 +94,12 @@ def spark(tmp_path_factory: pytest.TempPathFactory, faults_file: Path) -> Iterat
     session.sparkContext.setLogLevel("FATAL")
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgresServer]:
+    with postgres_server(tmp_path_factory.mktemp("run")) as server:
+        yield server
 
 
 @pytest.fixture(scope="session")

