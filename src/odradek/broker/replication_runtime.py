@@ -31,6 +31,8 @@ log = logging.getLogger("odradek.replication")
 _OPENED_AT_ONCE: Final = 64
 """Logs that are opened in one turn of the loop, to be followed: some 10 ms' worth."""
 _REOPEN_SECONDS: Final = 0.2
+_FAILURES_WORTH_TELLING: Final = 8
+"""After about 2.5 seconds."""
 _IDLE_SESSION_MS: Final = 60_000
 _FIRST_PAUSE_SECONDS: Final = 0.02
 _LONGEST_PAUSE_SECONDS: Final = 1.0
@@ -322,6 +324,8 @@ class ReplicationRuntime:
                     failures = 0
                 else:
                     failures += 1
+                    if failures == _FAILURES_WORTH_TELLING:
+                        log.warning("%d changes of in-sync replicas wait for the controller", len(self._proposed))
                     await asyncio.sleep(
                         min(_LONGEST_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * (1 << min(failures - 1, 10)))
                     )
@@ -346,7 +350,7 @@ class ReplicationRuntime:
                 (answer.topic_id, answer.partition): answer for answer in await self._link.alter_partitions(changes)
             }
         except (KafkaError, ClientError) as error:
-            log.info("the controller does not change in-sync replicas: %s", error)
+            log.debug("the controller does not change in-sync replicas: %s", error)
             answers = {}
         complete = True
         for partition, proposal in asked:
