@@ -26,8 +26,8 @@ NO_LOW_WATERMARK = -1
 
 @api(ApiKey.DELETE_RECORDS)
 async def handle(request: DeleteRecordsRequest, context: RequestContext) -> DeleteRecordsResponse:
-    loop = asyncio.get_running_loop()
-    deadline = loop.time() + max(0, request.timeout_ms) / 1000
+    clock = context.services.clock
+    deadline = clock.monotonic() + max(0, request.timeout_ms) / 1000
     waiting: list[_Deletion] = []
     topics = []
     for topic in request.topics:
@@ -37,7 +37,7 @@ async def handle(request: DeleteRecordsRequest, context: RequestContext) -> Dele
         topics.append(DeleteRecordsResponseTopic(topic.name, answers))
     await context.services.log_directories.persist_log_starts()
     for deletion in waiting:
-        await deletion.finish(deadline - loop.time())
+        await deletion.finish(deadline - clock.monotonic())
     return DeleteRecordsResponse(topics=topics)
 
 
