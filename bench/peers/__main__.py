@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 
 from bench.peers.broker import BrokerProcess
+from bench.peers.cluster import ClusterProcess
 
 HERE = Path(__file__).resolve().parent
 SETTINGS = {
@@ -59,6 +60,23 @@ def run(bootstrap: str, args: argparse.Namespace) -> bool:
     return all(status == 0 for _, status, _ in results)
 
 
+def on_cluster(home: Path, args: argparse.Namespace) -> int:
+    settings: dict[str, object] = {name: value for name, value in SETTINGS.items() if name != "broker.id"}
+    settings |= {
+        "broker.rack": "RACK{id}",
+        "replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector",
+        "default.replication.factor": 3,
+        "min.insync.replicas": 1,
+    }
+    if args.list == "noautocreate":
+        settings["auto.create.topics.enable"] = "false"
+    settings |= dict(item.split("=", 1) for item in args.set)
+    with ClusterProcess(home / "data", args.brokers, settings) as cluster:
+        good = run(cluster.bootstrap, args)
+    print(f"the brokers' log: {cluster.log_path}")
+    return 0 if good else 1
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(
         prog="./dev interop", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -66,12 +84,13 @@ def main() -> int:
     parser.add_argument("suite", nargs="*", metavar="SUITE", help=f"of {', '.join(SUITES)}; default the first two")
     parser.add_argument("--bootstrap", metavar="HOST:PORT", help="a broker that already runs")
     parser.add_argument(
-        "--list", default="quick", help="librdkafka tests: quick, core, tools or 0001,0002 (default quick)"
+        "--list", default="quick", help="librdkafka tests: quick, core, tools, cluster, noautocreate or 0001,0002 (default quick)"
     )
     parser.add_argument("--jobs", type=int, default=2, help="librdkafka tests at a time")
     parser.add_argument("--retry", action="store_true", help="run failed librdkafka tests again, alone")
     parser.add_argument("--without", nargs="+", metavar="TEST", help="tests of kafka-python to leave out")
     parser.add_argument("--rows", type=int, default=200_000, help="for the suite spark")
+    parser.add_argument("--brokers", type=int, default=1, help="a cluster of so many instead of one broker")
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="for the broker started here")
     args = parser.parse_args()
     if unknown := set(args.suite) - set(SUITES):
@@ -79,6 +98,8 @@ def main() -> int:
     if args.bootstrap:
         return 0 if run(args.bootstrap, args) else 1
     home = Path(tempfile.mkdtemp(prefix="odradek-interop-"))
+    if args.brokers > 1:
+        return on_cluster(home, args)
     port = free_port()
     # A test of kafka-python wants to see the setting.
     settings: dict[str, object] = {**SETTINGS, "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}"}

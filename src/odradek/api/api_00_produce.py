@@ -15,6 +15,7 @@ from odradek.api.context import ANONYMOUS, LateAnswer, RequestContext
 from odradek.api.new_leaders import MOVED, current_leader, endpoints
 from odradek.api.produced_records import FIRST_WITH_ZSTD, check_carried, is_transactional
 from odradek.api.registry import api
+from odradek.api.throttling import pause
 from odradek.api.transactional_produce import keep, refusals
 from odradek.log.append import RejectedRecords
 from odradek.log.partition_log import AppendResult
@@ -67,8 +68,8 @@ async def _produce_later(
     request: ProduceRequest, context: RequestContext, refused: Refusals | Awaitable[Refusals]
 ) -> list[Part] | None:
     """Append once it is known that the partitions belong to the transaction."""
-    while not isinstance(refused, dict):
-        refused = await refused or refusals(request, context)
+    if not isinstance(refused, dict):
+        refused = await refused
     future = _Future()
     answer = _produce(request, context, refused, future)
     return await future.future if answer is future else answer  # type: ignore[return-value]  # else it is a list
@@ -126,7 +127,7 @@ def _produce(
         if failed:
             # The client asked for no answer; a closed connection is the only way to tell it, as in Kafka.
             context.connection.close("a produce request with acks=0 failed")
-        elif context.services.quotas.produce.active:
+        else:
             _throttle(context)
         return None
     if not waiting:
@@ -156,19 +157,19 @@ def _failed(topic: TopicKey, index: int, error: KafkaError, context: RequestCont
 
 
 def _encode(produced: Produced, context: RequestContext, *, failed: bool) -> list[Part]:
-    throttle_ms = _throttle(context) if context.services.quotas.produce.active else 0
+    throttle_ms = _throttle(context)
     nodes = endpoints(context, (row.current_leader for _, rows in produced for row in rows)) if failed else ()
     return [encode_response(context.version, context.correlation_id, produced, throttle_ms, nodes)]
 
 
 def _throttle(context: RequestContext) -> int:
     """Count the request against the client's quota, and make its connection pause if it is too much."""
-    services = context.services
-    now_ms = services.clock.monotonic() * 1000
-    throttle_ms = services.quotas.produce.record(ANONYMOUS, context.client_id or "", context.size, now_ms)
-    if throttle_ms:
-        context.connection.throttle(throttle_ms)
-    return throttle_ms
+    quotas = context.services.quotas
+    throttle_ms = 0
+    if quotas.produce.active:
+        now_ms = context.services.clock.monotonic() * 1000
+        throttle_ms = quotas.produce.record(ANONYMOUS, context.client_id or "", context.size, now_ms)
+    return pause(context, throttle_ms) if throttle_ms or quotas.request.active else 0
 
 
 class _Commit:

@@ -80,14 +80,9 @@ async def _commit(
     )
     wanted = Verification(request.transactional_id, producer_id, producer_epoch, ())
     try:
-        while True:
-            code = services.transactions.verify_or_add_offsets(wanted, request.group_id, context.version)
-            if isinstance(code, ErrorCode):
-                break
-            # What had to be waited for is asked again: the transaction may have been ended meanwhile.
+        code = services.transactions.verify_or_add_offsets(wanted, request.group_id, context.version)
+        if not isinstance(code, ErrorCode):
             code = await code
-            if code is not ErrorCode.NONE:
-                break
         if code is not ErrorCode.NONE:
             return [code] * len(offsets)
         return await services.groups.commit_transactional_offsets(commit, producer_id, producer_epoch)

@@ -23,7 +23,7 @@ _PRODUCER: Final = 43
 def refusals(request: ProduceRequest, context: RequestContext) -> Refusals | Awaitable[Refusals]:
     """The partitions that the transaction may not write to; no more than a look where it writes to them already.
 
-    An awaitable only waits: ask again after it. Raises KafkaError INVALID_PRODUCER_ID_MAPPING if the request mixes
+    An awaitable's answer counts when it comes, and no later. Raises KafkaError INVALID_PRODUCER_ID_MAPPING if the request mixes
     producers.
     """
     transactional_id = request.transactional_id

@@ -337,6 +337,8 @@ class Broker:
         await self._log_directories.stop()
         self._transactions.close()
         self._replication.close()
+        # Before the connections end: whose controller cannot reach it any more is taken for dead.
+        await self._leave_cluster()
         self._peers.close()
         self._server.close()
         await self._directories.close(
@@ -345,10 +347,15 @@ class Broker:
             broker_epoch=self._membership.broker_epoch,
         )
         try:
-            self._view.close()
-            await self._membership.leave()
-            await self._controller.settled()
             await self._store.close()
         except StoreError:
             log.exception("the metadata store could not be closed")
         log.info("stopped")
+
+    async def _leave_cluster(self) -> None:
+        try:
+            self._view.close()
+            await self._membership.leave()
+            await self._controller.settled()
+        except StoreError:
+            log.exception("the metadata store could not be told that this broker stops")

@@ -87,6 +87,7 @@ class TransactionRuntime:
         "_loop",
         "_markers",
         "_node_id",
+        "_partitions",
         "_peers",
         "_settings",
         "_shards",
@@ -112,6 +113,7 @@ class TransactionRuntime:
         self._loop = loop
         self._image = image
         self._ids = ProducerIds(controller.next_producer_id_block, loop)
+        self._partitions = partitions
         self._writer = MarkerWriter(partitions, groups, clock, loop)
         channels = MarkerChannels(peers, loop, config.number("request.timeout.ms"))
         self._markers = RoutedMarkers(self._writer, self._leader_of, channels.send, loop)
@@ -283,31 +285,57 @@ class TransactionRuntime:
     async def _verify_elsewhere(
         self, coordinator: int, request: AddPartitions, *, adds: bool, abortable: bool
     ) -> Refusals:
-        """Until the transaction before it is complete the client would only have to try again."""
-        deadline = self._loop.time() + self._settings.append_timeout_ms / 1000
+        timeout_ms = self._settings.append_timeout_ms
+
+        async def ask() -> Refusals:
+            return await ask_coordinator(self._peers, coordinator, request, verify_only=not adds, timeout_ms=timeout_ms)
+
+        deadline = self._loop.time() + timeout_ms / 1000
         while True:
-            refused = await ask_coordinator(
-                self._peers, coordinator, request, verify_only=not adds, timeout_ms=self._settings.append_timeout_ms
-            )
+            refused = await self._guarded(request, ask)
             waits = adds and ErrorCode.CONCURRENT_TRANSACTIONS in refused.values()
             if not waits or self._loop.time() > deadline:
                 return _told(refused, adds=adds, abortable=abortable)
+            # Until the transaction before it is complete the client would only have to try again.
             await asyncio.sleep(_CONCURRENT_RETRY_SECONDS)
+
+    async def _guarded(self, request: AddPartitions, ask: Callable[[], Awaitable[Refusals]]) -> Refusals:
+        """Ask, and again if the transaction was ended in one of the partitions while the answer was on its way."""
+        while True:
+            guards = []
+            for place in request.partitions:
+                partition = self._local(*place)
+                if partition is not None:
+                    producers = partition.log.producers
+                    guards.append((producers, producers.guard(request.producer_id)))
+            refused = await ask()
+            if refused or all(producers.guard_holds(request.producer_id, guard) for producers, guard in guards):
+                return refused
+
+    def _local(self, topic: str, index: int) -> Partition | None:
+        try:
+            return self._partitions.find(topic, index)
+        except KafkaError:
+            return None  # the append finds the same and says so
 
     async def _when_added(self, request: AddPartitions, answer: asyncio.Future[ErrorCode]) -> Refusals:
         """Until the transaction before it is complete the client would only have to try again."""
-        deadline = self._loop.time() + self._settings.append_timeout_ms / 1000
-        try:
-            code = await answer
-            while code is ErrorCode.CONCURRENT_TRANSACTIONS and self._loop.time() < deadline:
-                shard = self._shard(request.transactional_id)
-                await asyncio.wait([shard.completion(request.transactional_id)], timeout=deadline - self._loop.time())
-                code = await self.add_partitions(request, None)
-        except KafkaError as error:
-            code = error.code
-        if code is ErrorCode.NONE:
-            return {}
-        return _told(dict.fromkeys(request.partitions, code), adds=True, abortable=True)
+        first: list[asyncio.Future[ErrorCode]] = [answer]
+
+        async def ask() -> Refusals:
+            deadline = self._loop.time() + self._settings.append_timeout_ms / 1000
+            try:
+                code = await (first.pop() if first else self.add_partitions(request, None))
+                while code is ErrorCode.CONCURRENT_TRANSACTIONS and self._loop.time() < deadline:
+                    shard = self._shard(request.transactional_id)
+                    left = deadline - self._loop.time()
+                    await asyncio.wait([shard.completion(request.transactional_id)], timeout=left)
+                    code = await self.add_partitions(request, None)
+            except KafkaError as error:
+                code = error.code
+            return {} if code is ErrorCode.NONE else dict.fromkeys(request.partitions, code)
+
+        return _told(await self._guarded(request, ask), adds=True, abortable=True)
 
     def verify_or_add_offsets(
         self, wanted: Verification, group_id: str, version: int

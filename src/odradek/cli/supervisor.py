@@ -32,10 +32,13 @@ DEFAULT_PORT: Final = 9092
 def broker_settings(
     given: Mapping[str, str], config: BrokerConfig, broker_id: int, brokers: int, listen: tuple[str, int]
 ) -> dict[str, str]:
-    """What one of the brokers is told beside the properties file. `given` are the settings of the command line."""
+    """What one of the brokers is told beside the properties file.
+
+    `given` are the settings of the command line; `{id}` in them stands for the id of each broker.
+    """
     directory = given.get("log.dirs", DEFAULT_DIRECTORY)
     host, port = listen
-    settings = dict(given)
+    settings = {name: value.replace("{id}", str(broker_id)) for name, value in given.items()}
     settings |= {
         "node.id": str(broker_id),
         "broker.id": str(broker_id),

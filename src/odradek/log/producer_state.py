@@ -86,11 +86,12 @@ class CompletedTransaction(NamedTuple):
 class ProducerStates:
     """All producers of a partition."""
 
-    __slots__ = ("_ongoing", "_unreplicated", "expiration_ms", "producers")
+    __slots__ = ("_guards", "_ongoing", "_unreplicated", "expiration_ms", "producers")
 
     def __init__(self, expiration_ms: int = DEFAULT_EXPIRATION_MS) -> None:
         self.expiration_ms = expiration_ms
         self.producers: dict[int, ProducerEntry] = {}
+        self._guards: dict[int, object] = {}
         # First offset of open transactions -> producer id. Offsets only grow, so the order of insertion is theirs.
         self._ongoing: dict[int, int] = {}
         # First offset -> marker's offset of ended transactions whose marker is not below the high watermark.
@@ -160,6 +161,14 @@ class ProducerStates:
         entry = self.producers.get(producer_id)
         return entry is not None and entry.epoch == epoch and entry.transaction_first_offset != NO_OFFSET
 
+    def guard(self, producer_id: int) -> object:
+        """A token for the time in which a transaction's coordinator is asked whether the producer may write here."""
+        return self._guards.setdefault(producer_id, object())
+
+    def guard_holds(self, producer_id: int, guard: object) -> bool:
+        """Whether no marker of the producer has come since `guard`: then the coordinator's answer still counts."""
+        return self._guards.get(producer_id) is guard
+
     # --- replay ---
 
     def apply(self, header: BatchHeader, base_offset: int) -> None:
@@ -174,11 +183,13 @@ class ProducerStates:
         entry.batches.append(AppendedBatch(last_sequence, base_offset + delta, delta, timestamp))
         entry.last_timestamp = timestamp
         if header[5] & TRANSACTIONAL_BIT and entry.transaction_first_offset == NO_OFFSET:
+            self._guards.pop(header[9], None)
             entry.transaction_first_offset = base_offset
             self._ongoing[base_offset] = entry.producer_id
 
     def apply_marker(self, header: BatchHeader, offset: int, marker: ControlRecord) -> CompletedTransaction | None:
         """A marker was written; the transaction that it ended, unless that was empty. Then call `complete`."""
+        self._guards.pop(header.producer_id, None)
         entry = self._entry(header.producer_id)
         entry.set_epoch(header.producer_epoch)
         entry.coordinator_epoch = marker.coordinator_epoch

@@ -91,8 +91,8 @@ class TransactionService(Protocol):
         """What stands against appending to the partitions, in the codes that Produce of this version answers.
 
         From version 12 on (transaction.version 2) they are added to the transaction; before that it is only checked
-        that they were (KIP-890 part 1). Ask for those alone where the producer has no open transaction yet. What waits
-        has to be asked again before the append.
+        that they were (KIP-890 part 1). Ask for those alone where the producer has no open transaction yet. What an
+        awaitable answers counts when it comes: append before anything else is awaited.
         """
         ...
 

@@ -164,7 +164,7 @@ def test_failures_are_raised_now_or_later() -> None:
     asyncio.run(play())
 
 
-def test_offsets_are_asked_for_again_after_waiting() -> None:
+def test_offsets_wait_for_what_the_coordinator_says() -> None:
     async def later(code: ErrorCode) -> ErrorCode:
         return code
 
@@ -184,7 +184,7 @@ def test_offsets_are_asked_for_again_after_waiting() -> None:
         return [partition.error_code for partition in answer.topics[0].partitions]
 
     unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    assert play(later(ErrorCode.NONE), ErrorCode.NONE) == [ErrorCode.NONE, unknown]
+    assert play(later(ErrorCode.NONE)) == [ErrorCode.NONE, unknown]
     assert play(ErrorCode.INVALID_TXN_STATE) == [ErrorCode.INVALID_TXN_STATE, unknown]
     assert play(later(ErrorCode.CONCURRENT_TRANSACTIONS)) == [ErrorCode.CONCURRENT_TRANSACTIONS, unknown]
 
@@ -267,7 +267,7 @@ def test_producers_do_not_mix() -> None:
     assert refused.value.code is ErrorCode.INVALID_PRODUCER_ID_MAPPING
 
 
-def test_a_write_that_waits_keeps_its_bytes_and_asks_again() -> None:
+def test_a_write_that_waits_keeps_its_bytes() -> None:
     log = Log("t")
     answers: list[Any] = []
 
@@ -279,7 +279,7 @@ def test_a_write_that_waits_keeps_its_bytes_and_asks_again() -> None:
             return first
 
         log.appended.clear()
-        answers[:] = [later(), {}] if not first else [later()]
+        answers[:] = [later()]
         buffer = batch_of()
         expected = bytes(buffer)
         context = produce_context(log, verify_or_add)

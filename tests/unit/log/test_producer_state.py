@@ -162,3 +162,14 @@ def test_damaged_snapshots_are_noticed(position: int, bit: int) -> None:
         decode_snapshot(bytes(data))
     with pytest.raises(CorruptSnapshot):
         decode_snapshot(bytes(data[:position]))
+
+
+def test_a_guard_is_lost_with_the_producers_marker() -> None:
+    states = ProducerStates()
+    states.apply(header(0, transactional=True), 0)
+    guard, other = states.guard(1), states.guard(2)
+    assert states.guard(1) is guard
+    assert states.guard_holds(1, guard)
+    states.apply_marker(end(), 1, COMMIT)
+    assert not states.guard_holds(1, guard)
+    assert states.guard_holds(2, other)

@@ -1,0 +1,106 @@
+"""A cluster of Odradek's brokers on this machine as a child process, for tests, benchmarks and client suites."""
+
+import os
+import re
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Self
+
+from bench.peers.broker import BrokerError
+
+READY = re.compile(r"^odradek ready bootstrap=(\S+) pid=(\d+) brokers=(\S+) seconds=([\d.]+)")
+_BROKER = re.compile(r"\[broker (\d+)\] odradek ready bootstrap=\S+ pid=(\d+)")
+
+
+class ClusterProcess:
+    """`odradek serve --brokers N` on free ports of 127.0.0.1. `settings` may hold `{id}` for the id of each broker.
+
+    Its log, that of all brokers, is `DATA_DIR.log`.
+    """
+
+    def __init__(self, data_dir: Path, brokers: int = 3, settings: Mapping[str, object] | None = None) -> None:
+        self.data_dir = data_dir
+        self.brokers = brokers
+        self.settings = dict(settings or {})
+        self.bootstrap = ""
+        self.ready_seconds = 0.0
+        self.log_path = data_dir.with_name(data_dir.name + ".log")
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def command(self) -> list[str]:
+        settings = [part for name, value in self.settings.items() for part in ("--set", f"{name}={value}")]
+        where = ["--brokers", str(self.brokers), "--listen", "127.0.0.1:0", "--data-dir", str(self.data_dir)]
+        return [sys.executable, "-m", "odradek.cli.main", "serve", *where, *settings]
+
+    def start(self, timeout_seconds: float = 60) -> Self:
+        """Returns when all brokers serve. Raises BrokerError if they do not."""
+        self.data_dir.mkdir(parents=True, exist_ok=True)
+        environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+        with self.log_path.open("ab") as log:
+            self._process = subprocess.Popen(
+                self.command(),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                start_new_session=True,
+                env=environment,
+            )
+        line = self._first_line(timeout_seconds)
+        ready = READY.match(line)
+        if ready is None:
+            self.stop()
+            raise BrokerError(f"not ready within {timeout_seconds:g} s, wrote {line!r}\n{self.log()}")
+        self.bootstrap = ready[1]
+        self.ready_seconds = float(ready[4])
+        return self
+
+    def _first_line(self, timeout_seconds: float) -> str:
+        assert self._process is not None
+        assert self._process.stdout is not None
+        fd, line, deadline = self._process.stdout.fileno(), b"", time.monotonic() + timeout_seconds
+        with selectors.DefaultSelector() as selector:
+            selector.register(fd, selectors.EVENT_READ)
+            while not line.endswith(b"\n") and selector.select(max(0.0, deadline - time.monotonic())):
+                part = os.read(fd, 1)
+                if not part:
+                    break
+                line += part
+        return line.decode(errors="replace").rstrip("\n")
+
+    def pids(self) -> dict[int, int]:
+        """Broker id -> its present process: the supervisor starts dead ones again."""
+        found = _BROKER.findall(self.log_path.read_text(errors="replace"))
+        return {int(broker_id): int(pid) for broker_id, pid in found}
+
+    def signal_broker(self, broker_id: int, how: signal.Signals) -> None:
+        os.kill(self.pids()[broker_id], how)
+
+    def stop(self, timeout_seconds: float = 90) -> int:
+        """SIGTERM, and wait for the graceful end of all. Returns the exit status."""
+        process, self._process = self._process, None
+        if process is None:
+            return 0
+        process.terminate()
+        try:
+            return process.wait(timeout_seconds)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            raise BrokerError(f"did not end within {timeout_seconds:g} s\n{self.log()}") from None
+        finally:
+            if process.stdout is not None:
+                process.stdout.close()
+
+    def log(self, last_bytes: int = 8000) -> str:
+        return self.log_path.read_bytes()[-last_bytes:].decode(errors="replace") if self.log_path.exists() else ""
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
