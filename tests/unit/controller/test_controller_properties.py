@@ -197,6 +197,10 @@ class World:
             wanted = decision.image.topics.get(topic.name)
             if wanted is not None:
                 assert len(wanted.partitions) == len(topic.partitions)
+                assert wanted.configs == topic.configs
+        assert {path.rpartition("/")[2] for path, _ in tree.below("/config/topics") if path.count("/") == 3} == set(
+            again.topics
+        ), "no configuration without its topic"
 
     def check_rest(self) -> None:
         """Nothing is left to do that would be done if a new controller looked at everything now."""
@@ -311,6 +315,8 @@ def check_state(image: ClusterImage, topic: Topic, state: PartitionState) -> Non
     if state.leader != NO_LEADER and not is_settled(state):
         assert state.leader in image.brokers
         assert image.brokers[state.leader].epoch == state.leader_broker_epoch
+        if not image.brokers[state.leader].fenced and state.leader not in state.offline_replicas:
+            assert all(b in image.brokers and b not in state.offline_replicas for b in state.isr)
 
 
 def check_change(old: PartitionState, new: PartitionState) -> None:
@@ -323,6 +329,10 @@ def check_change(old: PartitionState, new: PartitionState) -> None:
         assert new.leader_epoch == old.leader_epoch + 1 or is_settled(old)
     if not written:
         assert new.leader_epoch == old.leader_epoch
+    if old.adding_replicas and not new.adding_replicas and set(new.replicas) - set(old.replicas) == set():
+        gone = set(old.replicas) - set(new.replicas)
+        ended = set(old.removing_replicas) == gone and set(old.adding_replicas) <= set(new.replicas)
+        assert not ended or set(old.adding_replicas) <= set(new.isr), "a move waits for everybody it adds"
 
 
 # --- histories ---
@@ -465,7 +475,8 @@ def topics_change(world: World, chance: random.Random) -> None:
     if kind == 0:
         names = chance.sample(("three", "one", "a", "b"), chance.randint(0, 3))
         copies = chance.randint(1, 3)
-        world.do(create_topics(world.image, [NewTopic(n, 2, copies) for n in names], CONFIG, world.random))
+        new = [NewTopic(n, 2, copies, (), [("retention.ms", "9")]) for n in names]
+        world.do(create_topics(world.image, new, CONFIG, world.random))
     elif kind == 1 and world.image.topics:
         name = chance.choice(sorted(world.image.topics))
         world.do(delete_topics(world.image, [TopicReference(name)], CONFIG))
