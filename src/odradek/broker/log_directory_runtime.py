@@ -192,7 +192,7 @@ class LogDirectoryRuntime:
                     continue
                 moved = await self._directories.exchange(found.log)
                 if moved is not None:
-                    found.log = moved
+                    found.replace_log(moved)
                     log.info("%s-%d moved to %s", topic, partition, moved.directory)
         except KafkaError as error:
             log.warning("moving %s-%d: %s", topic, partition, error.message)

@@ -63,8 +63,9 @@ class Move:
         assert log is not None
         truncated = self._truncations not in (-1, source.truncations)
         self._truncations = source.truncations
-        if truncated or not source.log_start_offset <= log.end_offset <= source.end_offset:
-            start = source.log_start_offset
+        start = source.log_start_offset
+        begins_later = log.end_offset < start and log.end_offset != source.batch_start(start)
+        if truncated or begins_later or log.end_offset > source.end_offset:
             log.truncate_fully_and_start_at(source.batch_start(start), start)
         return log
 
@@ -92,7 +93,9 @@ class Move:
         if log.end_offset >= source.end_offset:
             return []
         limit = min(CHUNK_BYTES, source.config.segment_bytes)
-        return source.read(log.end_offset, limit, upper_offset=source.end_offset).ranges
+        # Where records were deleted in the middle of a batch, the batch is copied whole.
+        offset = max(log.end_offset, source.log_start_offset)
+        return source.read(offset, limit, upper_offset=source.end_offset).ranges
 
     @staticmethod
     def _append(log: PartitionLog, data: bytes, now_ms: int) -> None:

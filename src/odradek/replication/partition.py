@@ -137,6 +137,11 @@ class Partition:
         self._readers: list[AppendWatcher] = []
         self._watches: list[FollowerWatch] = []
 
+    def replace_log(self, log: PartitionLog) -> None:
+        """Go on with another log of the same content: the replica has moved to another log directory."""
+        self.log = log
+        log.on_written = self.appended
+
     def restore_high_watermark(self, offset: int) -> None:
         """Go on from the checkpointed high watermark, as far as the log bears it out."""
         self.high_watermark = max(self.log.log_start_offset, min(offset, self.log.end_offset))

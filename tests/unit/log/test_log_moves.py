@@ -150,6 +150,21 @@ def test_what_happens_to_the_source_meanwhile(tmp_path: Path) -> None:
     close(directories)
 
 
+def test_records_deleted_in_the_middle_of_a_batch(tmp_path: Path) -> None:
+    directories = start(tmp_path)
+    log = open_partition(directories)
+    for _ in range(4):
+        put(log, batch(3))
+    log.advance_log_start(4)
+    directories.move(log, other(directories), TOPIC)
+    before = content(log)
+    moved = asyncio.run(move(directories, log))
+    assert (moved.log_start_offset, moved.end_offset) == (4, 12)
+    assert content(moved) == before
+    assert moved.batch_start(4) == 3
+    close(directories)
+
+
 def test_directories_that_cannot_be_moved_to(tmp_path: Path) -> None:
     directories = start(tmp_path)
     with pytest.raises(KafkaError) as caught:

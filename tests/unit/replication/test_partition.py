@@ -58,6 +58,19 @@ def test_a_lone_replica_commits_what_it_appends(make: Make) -> None:
     assert called == [1], "at once"
 
 
+def test_a_log_that_moved_tells_of_what_is_written_later(make: Make, tmp_path: Path) -> None:
+    partition = make(flush_messages=1)
+    partition.append(batch(b"a"), now_ms=NOW_MS)
+    (tmp_path / "moved").mkdir()
+    environment = LogEnvironment(SystemDisk(), SystemClock())
+    moved = PartitionLog.open("t", 0, str(tmp_path / "moved"), LogConfig(flush_messages=1), environment, clean=True)
+    moved.append(batch(b"a"), leader_epoch=0, now_ms=NOW_MS)
+    partition.replace_log(moved)
+    partition.append(batch(b"b"), now_ms=NOW_MS)
+    assert partition.high_watermark == 2
+    assert moved.on_written == partition.appended, "told by the thread that writes"
+
+
 def test_writes_wait_for_the_high_watermark_in_the_order_of_their_offsets(make: Make) -> None:
     partition = make(isr=(1, 2), replicas=(1, 2))
     called: list[int] = []
