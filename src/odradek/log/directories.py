@@ -560,6 +560,8 @@ class LogDirectories:
         move = self.moves[key]
         log = move.log
         assert log is not None
+        if source.has_queued:
+            await self._writer_of(source.directory).drained()
         await self._flush(log, log.end_offset)
         if self.moves.get(key) is not move or source.is_offline or not move.finish(source, self._clock.now_ms()):
             return None
