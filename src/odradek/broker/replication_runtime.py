@@ -278,7 +278,7 @@ class ReplicationRuntime:
 
     def _is_eligible(self, broker_id: int, broker_epoch: int) -> bool:
         broker = self._image().brokers.get(broker_id)
-        return broker is not None and not broker.fenced and broker_epoch in (broker.epoch, -1)
+        return broker is not None and not broker.fenced and broker_epoch == broker.epoch
 
     def _reconsider(self) -> None:
         """Brokers came or went: some may join an ISR now, others hold no high watermark back any more."""
