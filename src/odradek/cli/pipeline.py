@@ -29,7 +29,7 @@ from odradek.cli.errors import CommandError, UsageError
 from odradek.cli.options import SERVER_VARIABLE, pairs
 
 if TYPE_CHECKING:
-    from odradek.spark.progress import Progress
+    from odradek.spark.progress import Follower, Progress
 
 SPECS: Final = (".yml", ".yaml")
 SHOWN: Final = ("lines", "json", "none")
@@ -39,6 +39,7 @@ _PYTHON_ERROR: Final = re.compile(
     re.MULTILINE,
 )
 _LOOK_S: Final = 0.02
+_WAIT_S: Final = 0.1
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -142,10 +143,13 @@ def _run_program(arguments: argparse.Namespace, settings: dict[str, str], log: P
     shown = Shown(arguments.progress)
     follower = Follower(session, shown.progress, shown.failed)
     try:
-        if arguments.progress != "none":
-            follower.start()
+        follower.start()
         stopping.listen()
-        status = _execute(arguments, session, stopping)
+        status = _execute(arguments, follower, stopping)
+        follower.close()
+        if follower.failures and not stopping.asked and not status:
+            name, failure = next(iter(follower.failures.values()))
+            raise CommandError(f"{name} failed: {_essence(failure)}")
     except KeyboardInterrupt:
         if not stopping.asked:
             raise
@@ -161,8 +165,8 @@ def _run_program(arguments: argparse.Namespace, settings: dict[str, str], log: P
     return status
 
 
-def _execute(arguments: argparse.Namespace, session: Any, stopping: Stopping) -> int:
-    """The program, and then its queries until they end. The exit status."""
+def _execute(arguments: argparse.Namespace, follower: Follower, stopping: Stopping) -> int:
+    """The program, and then its queries until they end or one fails. The exit status."""
     sys.argv = [arguments.file, *arguments.arguments]
     status = 0
     try:
@@ -175,9 +179,8 @@ def _execute(arguments: argparse.Namespace, session: Any, stopping: Stopping) ->
         if isinstance(ended.code, str):
             raise CommandError(ended.code) from ended
         status = ended.code or 0
-    while session.streams.active and not status:
-        session.streams.awaitAnyTermination()
-        session.streams.resetTerminated()
+    while not status and follower.is_busy() and (stopping.asked or not follower.failures):
+        time.sleep(_WAIT_S)
     if stopping.asked:
         stopping.wait()
     return status
@@ -198,6 +201,8 @@ class Shown:
         self._how = how
 
     def progress(self, progress: Progress) -> None:
+        if self._how == "none":
+            return
         text = json.dumps(progress._asdict()) if self._how == "json" else progress.line()
         print(text, file=sys.stderr, flush=True)
 
@@ -305,8 +310,7 @@ def _run_spec(arguments: argparse.Namespace, settings: dict[str, str], log: Path
     follower = Follower(session, shown.progress, shown.failed)
     environment = {**os.environ, "SPARK_REMOTE": connect_url(session)}
     try:
-        if arguments.progress != "none":
-            follower.start()
+        follower.start()
         with log.open("ab") as output:
             process = subprocess.Popen(
                 _spec_command(arguments), env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,

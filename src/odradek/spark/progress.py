@@ -115,6 +115,8 @@ class Follower:
         self._session = session
         self._tell = tell
         self._failed = failed
+        self.failures: dict[str, tuple[str, str]] = {}
+        """(name, reason) of each query, by its id, that failed and was not started again."""
         self._queries: dict[str, Any] = {}
         self._told: dict[str, int] = {}
         self._options: dict[str, list[SourceOptions | None]] = {}
@@ -150,9 +152,11 @@ class Follower:
 
     def look(self) -> None:
         """Tell what is new."""
-        active = self._session._jsparkSession.sharedState().activeStreamingQueries()
-        for query in list(active.values()):
-            self._queries.setdefault(query.runId().toString(), query)
+        for query in list(self._active().values()):
+            run_id = query.runId().toString()
+            if run_id not in self._queries:
+                self._queries[run_id] = query
+                self.failures.pop(query.id().toString(), None)
         for run_id, query in list(self._queries.items()):
             ended = not query.isActive()
             reports = query.recentProgress()
@@ -171,7 +175,16 @@ class Follower:
                 del self._queries[run_id]
                 failure = query.exception()
                 if failure.isDefined():
-                    self._failed(query.name() or query.id().toString()[:8], failure.get().toString())
+                    query_id = query.id().toString()
+                    self.failures[query_id] = query.name() or query_id[:8], failure.get().toString()
+                    self._failed(*self.failures[query_id])
+
+    def is_busy(self) -> bool:
+        """Whether any query runs."""
+        return not self._active().isEmpty()
+
+    def _active(self) -> Any:
+        return self._session._jsparkSession.sharedState().activeStreamingQueries()
 
     def _delay_ms(self, run_id: str, report: Mapping[str, Any]) -> int | None:
         """Asks the brokers for the timestamps of the batch's last records: Spark itself knows none."""
