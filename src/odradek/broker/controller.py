@@ -15,7 +15,7 @@ from typing import Final, TypeVar
 from odradek.api.controller_service import NotTheController
 from odradek.broker.config import BrokerConfig
 from odradek.broker.controller_channel import Connect, ControllerChannel, Differences
-from odradek.broker.registrations import Registrations, burial, read_registrations
+from odradek.broker.registrations import DIRECTORY_EVENTS, Registrations, burial, read_registrations
 from odradek.controller.batching import batches
 from odradek.controller.brokers import (
     ReplicaRef,
@@ -110,6 +110,7 @@ class Controller:
         "epoch",
         "image",
         "is_active",
+        "offline_here",
         "on_resigned",
     )
 
@@ -128,7 +129,7 @@ class Controller:
         self._differences = Differences()
         self._last: asyncio.Task[object] | None = None
         self._timers: dict[str, asyncio.TimerHandle] = {}
-        self._unwatch: Callable[[], None] | None = None
+        self._unwatch: list[Callable[[], None]] = []
         self._epoch_version = ANY_VERSION
         self._stale = True
         self.epoch = NO_BROKER
@@ -136,6 +137,8 @@ class Controller:
         self.is_active = False
         self.on_resigned: Callable[[], None] = lambda: None
         """Called when the controller found out by itself that it is none any more."""
+        self.offline_here: Callable[[ClusterImage], list[ReplicaRef]] = lambda _image: []
+        """Replicas of this broker whose directory is offline: what the others say in their answers."""
 
     # --- reign ---
 
@@ -151,7 +154,10 @@ class Controller:
         self._stale = True
         version, self.image = self.image.version, ClusterImage()
         self.image.version = version
-        self._unwatch = self._store.watch(BROKER_IDS, lambda _path: self._look_at_brokers_soon())
+        self._unwatch = [
+            self._store.watch(BROKER_IDS, lambda _path: self._look_at_brokers_soon()),
+            self._store.watch(DIRECTORY_EVENTS, lambda _path: self._soon(self._look_at_directories)),
+        ]
         logger.info("broker %d is the controller, epoch %d", self._node_id, epoch)
         try:
             await self._in_turn(self._refreshed)
@@ -162,9 +168,9 @@ class Controller:
 
     def resign(self) -> None:
         """Decide nothing more and tell nobody anything."""
-        if self._unwatch is not None:
-            self._unwatch()
-            self._unwatch = None
+        for unwatch in self._unwatch:
+            unwatch()
+        self._unwatch.clear()
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
@@ -445,6 +451,30 @@ class Controller:
         )
         await self._carry_out(self._cleared(brokers_changed(self.image, found.brokers, self._config), found))
 
+    async def _look_at_directories(self) -> None:
+        """Ask the brokers whose directories failed. A new controller asks everybody anyway."""
+        for name in await self._store.children(DIRECTORY_EVENTS):
+            path = f"{DIRECTORY_EVENTS}/{name}"
+            node = await self._store.get(path)
+            if node is None:
+                continue
+            try:
+                # Before it is asked: a failure in between leaves another node.
+                await self._store.apply([Check(CONTROLLER_EPOCH, self._epoch_version), Delete(path, node.version)])
+            except (BadVersion, NoNode):
+                await self._ensure_elected()
+                self._soon(self._look_at_directories)
+                continue
+            if name == str(self._node_id):
+                await self._own_directories()
+            elif name.isdecimal() and int(name) in self._channels:
+                self._channels[int(name)].tell_again()
+
+    async def _own_directories(self) -> None:
+        offline = self.offline_here(self.image)
+        if offline:
+            await self._carry_out(replicas_offline(self.image, self._node_id, offline, self._config))
+
     def _cleared(self, decision: Decision[T], found: Registrations) -> Decision[T]:
         """With the last step of a registration after an unclean end: all its partitions have taken notice of it."""
         unclean = [broker for broker in found.brokers.values() if broker.unclean]
@@ -471,6 +501,7 @@ class Controller:
         if decision.replies:
             logger.info("controller: %d partitions are put right", len(decision.replies))
         await self._carry_out(decision)
+        await self._own_directories()
         self._stale = False
 
     def _still_leaving(self, brokers: dict[int, Broker]) -> dict[int, Broker]:

@@ -63,11 +63,11 @@ Connect = Callable[[Broker], Awaitable[Connection]]
 class ChannelEvents(Protocol):
     """What a channel reports; called from its task."""
 
-    def broker_died(self, broker: Broker) -> None:
+    def broker_died(self, broker: Broker, /) -> None:
         """Nobody listens any more where it was."""
         ...
 
-    def registration_ended(self, broker: Broker) -> None:
+    def registration_ended(self, broker: Broker, /) -> None:
         """It has registered anew: this channel is over."""
         ...
 
@@ -75,7 +75,7 @@ class ChannelEvents(Protocol):
         """The broker knows of a newer controller."""
         ...
 
-    def replicas_answered(self, broker: Broker, offline: list[ReplicaRef], online: list[ReplicaRef]) -> None:
+    def replicas_answered(self, broker: Broker, offline: list[ReplicaRef], online: list[ReplicaRef], /) -> None:
         """Directories that have failed, and replicas held for offline that are not."""
         ...
 
@@ -113,6 +113,7 @@ class ControllerChannel:
         "_connection",
         "_differences",
         "_events",
+        "_generation",
         "_signs_of_death",
         "_target",
         "_task",
@@ -131,6 +132,7 @@ class ControllerChannel:
         self._target: ClusterImage | None = None
         self._connection: Connection | None = None
         self._task: asyncio.Task[None] | None = None
+        self._generation = 0
         self._signs_of_death = 0
         self._waiters: list[tuple[int, asyncio.Future[None]]] = []
         self._closed = False
@@ -138,6 +140,16 @@ class ControllerChannel:
     def offer(self, image: ClusterImage) -> None:
         """From now on this is what the broker is to know."""
         self._target = image
+        self._wake()
+
+    def tell_again(self) -> None:
+        """Everything, as if the broker knew nothing: its answer tells which of its replicas are offline."""
+        self.acknowledged = None
+        self._generation += 1
+        self._wake()
+
+    def watch(self) -> None:
+        """Have a connection although there is nothing to tell, to notice its end."""
         self._wake()
 
     def when_acknowledged(self, version: int) -> asyncio.Future[None]:
@@ -181,7 +193,7 @@ class ControllerChannel:
     async def _run(self) -> None:
         backoff = RETRY_SECONDS
         while not self._closed and (self._connection is None or self.acknowledged is not self._target):
-            target = self._target
+            target, generation = self._target, self._generation
             had_connection = self._connection is not None
             try:
                 connection = self._connection or await self._open()
@@ -200,7 +212,8 @@ class ControllerChannel:
             else:
                 backoff = RETRY_SECONDS
                 self._signs_of_death = 0
-                self.acknowledged = target
+                if generation == self._generation:
+                    self.acknowledged = target
                 if target is not None:
                     self._release(target.version)
                 continue

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from odradek.broker.registrations import AlreadyRegistered, burial, register
+from odradek.broker.registrations import AlreadyRegistered, announce_failed_directory, burial, register
 from odradek.metadata.image import NO_BROKER, Broker
 from odradek.metadata.nodes import (
     CLUSTER_ID,
@@ -198,6 +198,11 @@ class Membership:
             # Others have noticed, too.
             return
         logger.info("the controller, broker %d, is dead", controller.id)
+
+    async def directory_failed(self) -> None:
+        """Have the controller ask which replicas of this broker are offline. Raises StoreError."""
+        if self._broker is not None:
+            await announce_failed_directory(self._store, self._broker.id)
 
     # --- looking at the store ---
 

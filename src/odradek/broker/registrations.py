@@ -6,6 +6,7 @@ registration checks that version, too: a node that was deleted and made again lo
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -14,6 +15,9 @@ from odradek.metadata.nodes import BROKER_IDS, BROKER_SEQUENCE, BrokerNode
 from odradek.ports.store import BadVersion, Check, Create, Delete, MetadataStore, NodeExists, NoNode, Operation, Put
 
 FIRST_EPOCH = 1
+
+DIRECTORY_EVENTS = "/log_dir_event_notification"
+"""A broker of which a directory failed leaves a node here: then the controller asks it about all its replicas."""
 
 
 class Registrations(NamedTuple):
@@ -70,6 +74,20 @@ async def register(store: MetadataStore, broker: Broker, now_ms: int) -> Broker 
             # Somebody else registered in between, or the old registration has just ended.
             continue
         return registered
+
+
+async def announce_failed_directory(store: MetadataStore, broker_id: int) -> None:
+    """Have the controller ask this broker which of its replicas are offline. Raises StoreError."""
+    content = json.dumps({"version": 1, "broker": broker_id, "event": 1}, separators=(",", ":")).encode()
+    path = f"{DIRECTORY_EVENTS}/{broker_id}"
+    try:
+        await store.apply([Create(path, content)])
+    except NodeExists:
+        # It was left by an earlier failure and nobody has looked yet, or is just looking: a new version tells anew.
+        try:
+            await store.apply([Put(path, content)])
+        except NoNode:
+            await store.apply([Create(path, content)])
 
 
 async def burial(store: MetadataStore, broker: Broker) -> Sequence[Operation]:

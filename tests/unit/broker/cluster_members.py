@@ -11,9 +11,11 @@ from typing import Any, cast
 from odradek.broker.cluster_view import ClusterView
 from odradek.broker.config import BrokerConfig
 from odradek.broker.controller import Controller
+from odradek.broker.controller_watch import ControllerWatch
 from odradek.broker.membership import Membership
 from odradek.client.connection import Connection
 from odradek.client.errors import ClientError, Disconnected
+from odradek.controller.brokers import ReplicaRef
 from odradek.metadata.image import Broker, ClusterImage, Endpoint
 from odradek.metadata.memory_store import MemoryStore, MemoryTree
 from odradek.ports.clock import SystemClock
@@ -69,10 +71,13 @@ class Member:
         )
         self.membership = Membership(store, clock, self.controller)
         self.membership.on_registered = self._registered
+        self.watch = ControllerWatch(broker_id, cluster.connect, self.membership.controller_died)
+        self.view.subscribe(self.watch.follow)
         self.lines: list[Line] = []
         self.asked: list[Any] = []
         self.deleted: list[tuple[str, int]] = []
         self.bad_replicas: set[tuple[str, int]] = set()
+        self.controller.offline_here = lambda image: [ReplicaRef(*place) for place in sorted(self.bad_replicas)]
         self.view.on_stopped = lambda places, delete: self.deleted.extend(places if delete else [])
 
     def _registered(self, broker: Broker) -> None:
@@ -93,6 +98,7 @@ class Member:
         return self
 
     async def stop(self) -> None:
+        self.watch.close()
         await self.membership.leave()
         await self.die(session_ends=False)
         await self.store.close()
@@ -102,6 +108,7 @@ class Member:
         self.alive = False
         self.membership._leaving = True
         self.controller.resign()
+        self.watch.close()
         for line in self.lines:
             line.close()
         if session_ends:

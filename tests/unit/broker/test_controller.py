@@ -149,7 +149,6 @@ def test_a_controller_whose_process_died_is_replaced_before_its_session_ends() -
         first, second, _ = await cluster.of(1, 2, 3)
         dead = second.image.brokers[1]
         await first.die(session_ends=False)
-        await second.membership.controller_died(dead)
         await cluster.until(lambda: cluster.controller is not None and cluster.agrees())
         assert await second.store.get("/brokers/ids/1") is None
         assert 1 not in cluster.reigning.image.brokers
@@ -279,6 +278,29 @@ def test_replicas_in_a_failed_directory_do_not_lead() -> None:
                 and all(s.offline_replicas == () for s in cluster.reigning.image.topics["t"].partitions)
             )
         )
+
+    run(test)
+
+
+def test_a_directory_that_fails_later_is_asked_about() -> None:
+    async def test(cluster: Cluster) -> None:
+        first, second, _ = await cluster.of(1, 2, 3)
+        await first.controller.create_topics([NewTopic("t", 3, 3)])
+        for member in (second, first):
+            member.bad_replicas.update(("t", i) for i in range(2))
+            await member.membership.directory_failed()
+            await cluster.until(
+                lambda b=member.id: all(  # type: ignore[misc]
+                    b in s.offline_replicas and s.leader != b for s in first.controller.image.topics["t"].partitions[:2]
+                )
+            )
+        assert first.controller.image.topics["t"].partitions[2].offline_replicas == ()
+        assert first.controller.image.topics["t"].partitions[0].leader == 3
+        await cluster.until(cluster.agrees)
+        assert await first.store.children("/log_dir_event_notification") == []
+        # It fails again, while nobody has looked yet, and once more.
+        await asyncio.gather(*(second.membership.directory_failed() for _ in range(3)))
+        await cluster.until(lambda: cluster.tree.find("/log_dir_event_notification/2") is None)
 
     run(test)
 
