@@ -232,7 +232,12 @@ class Broker:
         self._log_directories = LogDirectoryRuntime(
             config, self._partitions, self._directories, ports.disk, self._image
         )
-        self._quotas = ClientQuotas(config.number("quota.window.num"), config.number("quota.window.size.seconds"))
+        self._quotas = ClientQuotas(
+            config.number("quota.window.num"),
+            config.number("quota.window.size.seconds"),
+            config.number("controller.quota.window.num"),
+            config.number("controller.quota.window.size.seconds"),
+        )
         self._effects = ImageEffects(config.node_id, self._partitions, self._groups, self._transactions, self._quotas)
         self._log_directories.on_recovered = lambda *_: self._effects.lead(self._view.image)
         slots = config.number("max.incremental.fetch.session.cache.slots")
@@ -262,7 +267,7 @@ class Broker:
             config.number("odradek.max.control.request.bytes"), config.number("odradek.max.request.topics")
         )
         self._dispatcher = Dispatcher(services, loop, limits)
-        self._server = Server(ports.network, self._dispatcher, config, ports.clock)
+        self._server = Server(ports.network, self._dispatcher, config, ports.clock, self._quotas.connections)
         self._directories.charge_queued(self._server.charge)
         self._background = BackgroundJobs(config, self._partitions, self._directories, ports.disk, ports.clock)
 
@@ -309,7 +314,7 @@ class Broker:
         return self._ports.network.own_host()
 
     async def _hand_over(self) -> None:
-        """Have the controller move all leadership elsewhere, as far as others can take it (Kafka's controlled shutdown)."""
+        """Have the controller move leadership elsewhere, as far as others can take it (Kafka's controlled shutdown)."""
         config = self._config
         if not config.flag("controlled.shutdown.enable") or len(self._view.image.live_brokers()) < 2:
             return
