@@ -1,7 +1,9 @@
-"""Byte-rate quotas at a running broker: the answer comes at once, the connection's next request waits."""
+"""Quotas at a running broker: the answer comes at once, the connection's next request waits."""
 
 from __future__ import annotations
 
+import contextlib
+import socket
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -10,7 +12,15 @@ from typing import Any
 import pytest
 
 from odradek.records.builder import encode_batch
-from odradek.wire.messages import alter_client_quotas, create_topics, fetch, metadata, produce
+from odradek.wire.messages import (
+    alter_client_quotas,
+    create_topics,
+    delete_topics,
+    fetch,
+    incremental_alter_configs,
+    metadata,
+    produce,
+)
 
 Connect = Callable[[str], Any]
 RATE = 20_000
@@ -109,3 +119,81 @@ def test_a_quota_that_goes_holds_nobody_back(broker: Any, connect: Connect) -> N
     entry = alter_client_quotas.AlterClientQuotasRequestEntry(parts, [gone])
     assert client.call(alter_client_quotas.AlterClientQuotasRequest([entry]), 1).entries[0].error_code == 0
     assert client.call(produce_request(topic, 100_000), 9).throttle_time_ms == 0
+
+
+def many_topics(prefix: str, count: int, partitions: int) -> create_topics.CreateTopicsRequest:
+    topics = [create_topics.CreateTopicsRequestTopic(f"{prefix}-{i}", partitions, 1) for i in range(count)]
+    return create_topics.CreateTopicsRequest(topics, 10_000)
+
+
+@pytest.mark.parametrize("version", [7, 5])
+def test_who_makes_too_many_partitions_is_refused_or_made_to_wait(broker: Any, connect: Connect, version: int) -> None:
+    """KIP-599: versions that know the error are refused what is too much; older ones get it, and pause."""
+    client, name = connect(broker.bootstrap), f"mutations-{version}"
+    limit(client, "controller_mutation_rate", 0.5, ("client-id", name))
+    prefix = f"m-{uuid.uuid4().hex[:12]}"
+    answer = client.receive(client.send(many_topics(prefix, 4, 3), version, name))
+    codes = sorted(topic.error_code for topic in answer.topics)
+    # The bucket of eleven seconds holds 5.5 partitions: two topics of three overdraw it by half a partition.
+    assert codes == ([0, 0, 89, 89] if version == 7 else [0] * 4)
+    assert answer.throttle_time_ms in (range(500, 1001) if version == 7 else range(12_000, 13_001))
+    if version == 7:
+        deletion = delete_topics.DeleteTopicsRequest(
+            [delete_topics.DeleteTopicsRequestState(topic.name) for topic in answer.topics[:2]], timeout_ms=10_000
+        )
+        began = time.monotonic()
+        deleted = client.receive(client.send(deletion, 6, name))
+        assert time.monotonic() - began >= answer.throttle_time_ms / 1000 - 0.3, "the connection has paused"
+        assert [topic.error_code for topic in deleted.responses] == [0, 89]
+
+
+def test_who_takes_too_much_time_pauses(broker: Any, connect: Connect) -> None:
+    client, name = connect(broker.bootstrap), "busy"
+    limit(client, "request_percentage", 0.001, ("client-id", name))
+    answer = client.receive(client.send(METADATA, 12, name))
+    assert 0 < answer.throttle_time_ms <= 1000
+    began = time.monotonic()
+    assert client.receive(client.send(METADATA, 12, name)).brokers
+    assert time.monotonic() - began >= answer.throttle_time_ms / 1000 - 0.3
+    assert client.call(METADATA, 12).throttle_time_ms == 0
+
+
+def test_an_address_that_connects_too_often_is_kept_waiting_and_closed(broker: Any, connect: Connect) -> None:
+    client = connect(broker.bootstrap)
+    limit(client, "connection_creation_rate", 2, ("ip", "127.0.0.1"))
+    address = broker.bootstrap.rpartition(":")[0], broker.port
+    with contextlib.ExitStack() as stack:
+        made = [stack.enter_context(socket.create_connection(address, 10)) for _ in range(8)]
+        ended = []
+        for each in made[2:]:
+            began = time.monotonic()
+            assert each.recv(1) == b"", "closed without an answer"
+            ended.append(time.monotonic() - began)
+        assert sum(ended) > 0.2, "not at once"
+        made[0].sendall(bytes.fromhex("0000000a0012000000000001ffff"))
+        assert made[0].recv(4), "those before are served"
+    operation = alter_client_quotas.AlterClientQuotasRequestOp("connection_creation_rate", 0, True)
+    entity = alter_client_quotas.AlterClientQuotasRequestEntity("ip", "127.0.0.1")
+    entry = alter_client_quotas.AlterClientQuotasRequestEntry([entity], [operation])
+    assert client.call(alter_client_quotas.AlterClientQuotasRequest([entry]), 1).entries[0].error_code == 0
+    assert connect(broker.bootstrap).call(METADATA, 12).brokers
+
+
+def test_connections_above_the_rate_of_the_broker_wait(broker: Any, connect: Connect) -> None:
+    client = connect(broker.bootstrap)
+
+    def set_rate(value: str | None) -> None:
+        operation = 0 if value is not None else 1
+        config = incremental_alter_configs.IncrementalAlterConfigsRequestConfig(
+            "max.connection.creation.rate", operation, value
+        )
+        resource = incremental_alter_configs.IncrementalAlterConfigsRequestResource(4, "", [config])
+        answer = client.call(incremental_alter_configs.IncrementalAlterConfigsRequest([resource]), 1)
+        assert answer.responses[0].error_code == 0, answer
+
+    set_rate("4")
+    began = time.monotonic()
+    others = [connect(broker.bootstrap) for _ in range(8)]
+    assert all(other.call(METADATA, 12).brokers for other in others)
+    assert time.monotonic() - began > 0.3
+    set_rate(None)

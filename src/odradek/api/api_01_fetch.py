@@ -15,6 +15,7 @@ from odradek.api.context import ANONYMOUS, LateAnswer, RequestContext
 from odradek.api.new_leaders import MOVED, current_leader, endpoints
 from odradek.api.registry import api
 from odradek.api.replica_fetch import serve as serve_follower
+from odradek.api.throttling import time_quota_ms
 from odradek.log import cold_reads
 from odradek.ports.disk import FileRange
 from odradek.ports.network import Part
@@ -224,7 +225,8 @@ class _Reader:
     def answer(self) -> list[Part]:
         """The frame for what the last attempt found."""
         session, context = self._session, self._context
-        if context.services.quotas.fetch.active and self._request.replica_id < 0:
+        quotas = context.services.quotas
+        if (quotas.fetch.active or quotas.request.active) and self._request.replica_id < 0:
             throttle_ms = self._throttle()
             if throttle_ms:
                 return self._throttled(throttle_ms)
@@ -256,9 +258,12 @@ class _Reader:
         )
 
     def _throttle(self) -> int:
-        """Count the answer against the client's quota; milliseconds that it has to wait instead."""
+        """Count the answer against the client's quotas; milliseconds that it has to wait instead."""
         context = self._context
         services = context.services
+        waits_ms = time_quota_ms(context) if services.quotas.request.active else 0
+        if waits_ms or not services.quotas.fetch.active:
+            return waits_ms
         now_ms = services.clock.monotonic() * 1000
         return services.quotas.fetch.admit(ANONYMOUS, context.client_id or "", self._size, now_ms)
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from odradek.api.context import LateAnswer, RequestContext
 from odradek.api.registry import api
+from odradek.api.throttling import pause
 from odradek.groups.events import CommitRequest, OffsetToCommit
 from odradek.ports.network import Part
 from odradek.wire.apis import ApiKey
@@ -48,7 +49,9 @@ class _Reply:
             answered = [code or next(committed) for code in self._refused]
         elif any(codes):
             answered = codes
-        self._late.answer([encode_response(context.version, context.correlation_id, self._topics, answered)])
+        throttle_ms = pause(context) if context.services.quotas.request.active else 0
+        frame = encode_response(context.version, context.correlation_id, self._topics, answered, throttle_ms)
+        self._late.answer([frame])
 
     def set_exception(self, error: KafkaError) -> None:
         count = sum(len(partitions) for _, partitions in self._topics)

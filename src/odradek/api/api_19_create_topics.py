@@ -1,13 +1,17 @@
 """CreateTopics.
 
-Version notes: 4 counts of -1 mean the broker's defaults; 5 the answer has counts and configurations; 7 topic ids.
+Version notes: 4 counts of -1 mean the broker's defaults; 5 the answer has counts and configurations; 6
+THROTTLING_QUOTA_EXCEEDED (KIP-599); 7 topic ids.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from odradek.api.context import RequestContext
 from odradek.api.registry import api
-from odradek.controller.topics import CreatedTopic, NewTopic
+from odradek.api.throttling import Mutations
+from odradek.controller.topics import DEFAULT, CreatedTopic, NewTopic
 from odradek.wire.apis import ApiKey
 from odradek.wire.messages.create_topics import (
     CreateTopicsRequest,
@@ -15,6 +19,8 @@ from odradek.wire.messages.create_topics import (
     CreateTopicsResponseConfig,
     CreateTopicsResponseTopic,
 )
+
+_THROTTLING_FROM = 6
 
 
 @api(ApiKey.CREATE_TOPICS)
@@ -29,8 +35,23 @@ async def handle(request: CreateTopicsRequest, context: RequestContext) -> Creat
         )
         for topic in request.topics
     ]
-    created = await context.services.controller.create_topics(topics, validate_only=request.validate_only)
-    return CreateTopicsResponse(topics=[_answer(topic, context) for topic in created])
+    mutations = Mutations(context, strict=context.version >= _THROTTLING_FROM)
+    default = context.services.config.number("num.partitions")
+    counts: dict[str, int] = {}
+    refused: list[CreatedTopic] = []
+    wanted: list[NewTopic] = []
+    for topic in topics:
+        count = len(topic.assignments) or (default if topic.num_partitions == DEFAULT else max(topic.num_partitions, 0))
+        if failure := mutations.take(count):
+            refused.append(CreatedTopic(topic.name, failure, None))
+        else:
+            wanted.append(topic)
+            counts[topic.name] = count
+    created: Sequence[CreatedTopic] = []
+    if wanted or not refused:
+        created = await context.services.controller.create_topics(wanted, validate_only=request.validate_only)
+    mutations.give_back(sum(counts[topic.name] for topic in created if topic.failure is not None))
+    return CreateTopicsResponse(mutations.throttle_ms(), [_answer(topic, context) for topic in (*created, *refused)])
 
 
 def _answer(created: CreatedTopic, context: RequestContext) -> CreateTopicsResponseTopic:

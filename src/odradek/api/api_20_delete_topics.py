@@ -1,16 +1,22 @@
 """DeleteTopics.
 
-Version notes: 0-5 a list of names; 3 deletion may be disabled (before: INVALID_REQUEST); 5 messages; 6 names or ids.
+Version notes: 0-5 a list of names; 3 deletion may be disabled (before: INVALID_REQUEST); 5 messages and
+THROTTLING_QUOTA_EXCEEDED (KIP-599); 6 names or ids.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from odradek.api.context import RequestContext
 from odradek.api.registry import api
+from odradek.api.throttling import Mutations
 from odradek.controller.topics import DeletedTopic, TopicReference
 from odradek.wire.apis import ApiKey
 from odradek.wire.errors import ErrorCode
 from odradek.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicsResponseTopic
+
+_THROTTLING_FROM = 5
 
 
 @api(ApiKey.DELETE_TOPICS)
@@ -19,8 +25,21 @@ async def handle(request: DeleteTopicsRequest, context: RequestContext) -> Delet
         references = [TopicReference(topic.name, topic.topic_id) for topic in request.topics]
     else:
         references = [TopicReference(name) for name in request.topic_names]
-    deleted = await context.services.controller.delete_topics(references)
-    return DeleteTopicsResponse(responses=[_answer(topic, context.version) for topic in deleted])
+    mutations = Mutations(context, strict=context.version >= _THROTTLING_FROM)
+    image = context.services.image()
+    refused: list[DeletedTopic] = []
+    wanted: list[TopicReference] = []
+    for reference in references:
+        topic = image.topics.get(reference.name) if reference.name else image.topic_by_id(reference.id)
+        if topic is not None and (failure := mutations.take(len(topic.partitions))):
+            refused.append(DeletedTopic(reference.name, reference.id, failure))
+        else:
+            wanted.append(reference)
+    deleted: Sequence[DeletedTopic] = []
+    if wanted or not refused:
+        deleted = await context.services.controller.delete_topics(wanted)
+    answers = [_answer(topic, context.version) for topic in (*deleted, *refused)]
+    return DeleteTopicsResponse(mutations.throttle_ms(), answers)
 
 
 def _answer(deleted: DeletedTopic, version: int) -> DeleteTopicsResponseTopic:

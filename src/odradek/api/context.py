@@ -117,7 +117,16 @@ class Services:
 class RequestContext:
     """One request's circumstances."""
 
-    __slots__ = ("client_id", "connection", "correlation_id", "services", "size", "version")
+    __slots__ = (
+        "_began_ms",
+        "_busy_ms",
+        "client_id",
+        "connection",
+        "correlation_id",
+        "services",
+        "size",
+        "version",
+    )
 
     def __init__(
         self,
@@ -135,3 +144,19 @@ class RequestContext:
         self.connection = connection
         self.size = size
         """Bytes of the request."""
+        self._began_ms: float | None = None
+        self._busy_ms = 0.0
+
+    # The time quota's; nobody calls these while there is none.
+
+    def begins(self, now_ms: float) -> None:
+        """The event loop works for the request from here on (monotonic clock)."""
+        self._began_ms = now_ms
+
+    def waits(self, now_ms: float) -> None:
+        """It works for others now; what comes later counts for little."""
+        self._busy_ms, self._began_ms = self.busy_ms(now_ms), None
+
+    def busy_ms(self, now_ms: float) -> float:
+        """How long the event loop has worked for the request so far."""
+        return self._busy_ms if self._began_ms is None else self._busy_ms + now_ms - self._began_ms

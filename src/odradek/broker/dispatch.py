@@ -15,6 +15,7 @@ from odradek.api.context import RequestContext, Services
 from odradek.api.controller_service import NotTheController
 from odradek.api.failures import failure_response
 from odradek.api.registry import Endpoint, endpoint
+from odradek.api.throttling import pause
 from odradek.broker.connection import Connection, Disconnect, Pending
 from odradek.ports.network import Part
 from odradek.wire.apis import APIS, ApiKey, response_header_version
@@ -25,6 +26,19 @@ from odradek.wire.primitives import DecodeError
 log = logging.getLogger("odradek.requests")
 
 _DRAIN_STEP_SECONDS = 0.005
+
+_BETWEEN_BROKERS = frozenset(
+    {
+        ApiKey.LEADER_AND_ISR,
+        ApiKey.STOP_REPLICA,
+        ApiKey.UPDATE_METADATA,
+        ApiKey.CONTROLLED_SHUTDOWN,
+        ApiKey.WRITE_TXN_MARKERS,
+        ApiKey.ALTER_PARTITION,
+        ApiKey.ALLOCATE_PRODUCER_IDS,
+    }
+)
+"""They never pause, whatever quota there is for everybody."""
 
 
 def encode_response(message: Any, key: int, version: int, correlation_id: int) -> bytearray:
@@ -87,6 +101,8 @@ class Dispatcher:
         spec = APIS[key]
         if not spec.min_version <= version <= spec.max_version:
             return self._unsupported(found, version, correlation_id)
+        time_quota = self._services.quotas.request
+        began_ms = self._services.clock.monotonic() * 1000 if time_quota.active else 0.0
         size = len(frame)
         if size > self._small and size > self._limits.control_bytes and key != ApiKey.PRODUCE:
             raise Disconnect(f"{found.key.name} request of {size} bytes, above odradek.max.control.request.bytes")
@@ -95,6 +111,8 @@ class Dispatcher:
         except DecodeError as error:
             raise Disconnect(f"unreadable {found.key.name} request v{version}: {error}") from error
         context = RequestContext(self._services, version, correlation_id, client_id, connection, size)
+        if began_ms:
+            context.begins(began_ms)
         if size > self._small and _topics(request) > self._limits.topics:
             message = f"The request names more than {self._limits.topics} topics (odradek.max.request.topics)"
             return self._failed(found, request, context, KafkaError(ErrorCode.INVALID_REQUEST, message))
@@ -105,8 +123,13 @@ class Dispatcher:
         if type(answer) is list:
             return answer
         if type(answer) is Pending:
+            if began_ms:
+                context.waits(self._services.clock.monotonic() * 1000)
             return self._remember(answer)
         if hasattr(answer, "__await__"):
+            if began_ms:
+                # Of a coroutine nothing has run yet: its steps count for nothing, as little as a thread's would.
+                context.waits(self._services.clock.monotonic() * 1000)
             return self._wait(found, request, context, connection, answer)
         return self._encoded(found, answer, request, context)
 
@@ -172,6 +195,12 @@ class Dispatcher:
     def _encoded(self, found: Endpoint, answer: Any, request: Any, context: RequestContext) -> list[Part] | None:
         if answer is None or found.failed is not None:
             return answer  # type: ignore[no-any-return]
+        if found.key not in _BETWEEN_BROKERS:
+            throttle_ms: int = getattr(answer, "throttle_time_ms", 0)
+            if throttle_ms or self._services.quotas.request.active:
+                throttle_ms = pause(context, throttle_ms)
+                if throttle_ms and hasattr(answer, "throttle_time_ms"):
+                    answer.throttle_time_ms = throttle_ms
         try:
             return [encode_response(answer, found.key, context.version, context.correlation_id)]
         except Exception as error:  # noqa: BLE001 - an answer that cannot be written costs this request only

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
+from collections import Counter, deque
 
 from odradek.broker.config import BrokerConfig
 from odradek.broker.connection import Connection, Dispatch
 from odradek.ports.clock import Clock
 from odradek.ports.network import Listener, Network, Stream
+from odradek.quotas.connection_rates import ConnectionRates
 from odradek.wire.frames import FrameReader, ReceiveBuffers
 
 log = logging.getLogger("odradek.connections")
+
+_UNLIMITED = 2_147_483_647
 
 
 class Server:
     """All listeners of a broker and their connections.
 
-    `max.connections`, `max.connections.per.ip` and `connections.max.idle.ms` are enforced here;
+    `max.connections`, `max.connections.per.ip`, `max.connection.creation.rate`, the quotas of addresses (KIP-612) and
+    `connections.max.idle.ms` are enforced here;
     `socket.request.max.bytes` and `odradek.max.in.flight.requests` by each connection,
     `queued.max.request.bytes` by all of them together.
     """
@@ -35,14 +39,20 @@ class Server:
         "_next_identifier",
         "_open",
         "_per_ip",
+        "_rates",
+        "_waiting",
         "connections",
     )
 
-    def __init__(self, network: Network, dispatch: Dispatch, config: BrokerConfig, clock: Clock) -> None:
+    def __init__(
+        self, network: Network, dispatch: Dispatch, config: BrokerConfig, clock: Clock, rates: ConnectionRates
+    ) -> None:
         self._network = network
         self._dispatch = dispatch
         self._config = config
         self._clock = clock
+        self._rates = rates
+        self._waiting: deque[tuple[Stream, str]] = deque()
         queued = config.number("queued.max.request.bytes")
         self._buffers = ReceiveBuffers(queued if queued > 0 else None)
         self._listeners: list[Listener] = []
@@ -79,7 +89,7 @@ class Server:
             return
         config = self._config
         host = stream.peer_host
-        if len(self.connections) >= config.number("max.connections"):
+        if len(self.connections) + len(self._waiting) >= config.number("max.connections"):
             log.warning("connection from %s refused: max.connections reached", host)
             stream.close()
             return
@@ -87,6 +97,37 @@ class Server:
             log.warning("connection from %s refused: max.connections.per.ip reached", host)
             stream.close()
             return
+        if self._rates.active:
+            early_ms = self._rates.from_address(host, self._clock.monotonic() * 1000)
+            if early_ms:
+                # As Kafka does: a peer that is told at once would come again at once.
+                asyncio.get_running_loop().call_later(early_ms / 1000, stream.close)
+                return
+        if self._waiting or config.number("max.connection.creation.rate") < _UNLIMITED:
+            self._waiting.append((stream, listener_name))
+            if len(self._waiting) == 1:
+                self._next_waiting()
+            return
+        self._serve(stream, listener_name)
+
+    def _next_waiting(self) -> None:
+        """Serve those that wait, in their order and no faster than `max.connection.creation.rate`."""
+        while self._waiting:
+            limit = self._config.number("max.connection.creation.rate")
+            wait_ms = self._rates.from_anybody(limit, self._clock.monotonic() * 1000) if limit < _UNLIMITED else 0
+            if wait_ms:
+                asyncio.get_running_loop().call_later(wait_ms / 1000, self._waited)
+                return
+            self._serve(*self._waiting.popleft())
+
+    def _waited(self) -> None:
+        if self._waiting:  # else the broker stops
+            self._serve(*self._waiting.popleft())
+            self._next_waiting()
+
+    def _serve(self, stream: Stream, listener_name: str) -> None:
+        config = self._config
+        host = stream.peer_host
         self._next_identifier += 1
         connection = Connection(
             stream,
@@ -142,9 +183,10 @@ class Server:
 
     def close(self) -> None:
         self.stop_listening()
-        for stream, _ in self._early:
+        for stream, _ in (*self._early, *self._waiting):
             stream.close()
         self._early.clear()
+        self._waiting.clear()
         if self._idle_timer is not None:
             self._idle_timer.cancel()
             self._idle_timer = None

@@ -1,21 +1,30 @@
-"""Byte-rate quotas of producers and consumers (KIP-13, KIP-124, KIP-219): who exceeds one has to pause."""
+"""Quotas of clients: bytes (KIP-13), time that requests take (KIP-124), changes of topics (KIP-599).
+
+Who exceeds one has to pause (KIP-219).
+"""
 
 from __future__ import annotations
 
 from odradek.metadata.image import ClientEntity
+from odradek.quotas.connection_rates import ConnectionRates
+from odradek.quotas.mutation_quota import MutationQuota
 from odradek.quotas.quota_table import Bound, Configs, QuotaTable
-from odradek.quotas.windowed_rate import WindowedRate
+from odradek.quotas.windowed_rate import MAX_THROTTLE_MS, WindowedRate
 
 _FIRST_SWEEP = 1024
 
 
-class ByteRateQuota:
-    """One kind of quota for all clients. `active` is False while nobody has one: then nothing needs to be asked."""
+class ClientRateQuota:
+    """One kind of quota for all clients. `active` is False while nobody has one: then nothing needs to be asked.
 
-    __slots__ = ("_bounds", "_key", "_rates", "_samples", "_sweep_at", "_table", "_window_ms", "active")
+    Nobody pauses for longer than `most_ms` at a time.
+    """
 
-    def __init__(self, key: str, samples: int, window_ms: int) -> None:
+    __slots__ = ("_key", "_most_ms", "_rates", "_samples", "_sweep_at", "_table", "_window_ms", "active")
+
+    def __init__(self, key: str, samples: int, window_ms: int, most_ms: int = MAX_THROTTLE_MS) -> None:
         self._key = key
+        self._most_ms = most_ms
         self._samples = samples
         self._window_ms = window_ms
         self._rates: dict[ClientEntity, WindowedRate] = {}
@@ -29,14 +38,14 @@ class ByteRateQuota:
         if not self.active:
             self._rates.clear()
 
-    def record(self, user: str, client_id: str, size: int, now_ms: float) -> int:
+    def record(self, user: str, client_id: str, amount: float, now_ms: float) -> int:
         """So many bytes came or went. Milliseconds that the client has to pause; 0 within its quota."""
         found = self._find(user, client_id, now_ms)
         if found is None:
             return 0
         bound, rate = found
-        rate.record(size, now_ms)
-        return rate.throttle_ms(bound.limit, now_ms)
+        rate.record(amount, now_ms)
+        return min(rate.throttle_ms(bound.limit, now_ms), self._most_ms)
 
     def admit(self, user: str, client_id: str, size: int, now_ms: float) -> int:
         """The same of bytes that go only if the quota allows it: those that have to wait are not counted."""
@@ -75,14 +84,27 @@ class ByteRateQuota:
 
 
 class ClientQuotas:
-    """The quotas that this broker enforces."""
+    """The quotas that this broker enforces.
 
-    __slots__ = ("fetch", "produce")
+    `request` counts percents of a second that the event loop spends on a client's requests: there is one thread, so
+    100 are all of it. As in Kafka it makes nobody pause for longer than a window.
+    """
 
-    def __init__(self, samples: int, window_seconds: int) -> None:
-        self.produce = ByteRateQuota("producer_byte_rate", samples, window_seconds * 1000)
-        self.fetch = ByteRateQuota("consumer_byte_rate", samples, window_seconds * 1000)
+    __slots__ = ("connections", "fetch", "mutations", "produce", "request")
+
+    def __init__(
+        self, samples: int, window_seconds: int, mutation_samples: int = 11, mutation_window_seconds: int = 1
+    ) -> None:
+        window_ms = window_seconds * 1000
+        self.produce = ClientRateQuota("producer_byte_rate", samples, window_ms)
+        self.fetch = ClientRateQuota("consumer_byte_rate", samples, window_ms)
+        self.request = ClientRateQuota("request_percentage", samples, window_ms, window_ms)
+        self.connections = ConnectionRates(samples, window_ms)
+        self.mutations = MutationQuota(mutation_samples * mutation_window_seconds)
 
     def update(self, configs: Configs) -> None:
         self.produce.update(configs)
         self.fetch.update(configs)
+        self.request.update(configs)
+        self.connections.update(configs)
+        self.mutations.update(configs)

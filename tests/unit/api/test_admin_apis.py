@@ -10,6 +10,7 @@ import pytest
 from odradek.api.registry import endpoint
 from odradek.broker.config import BrokerConfig
 from odradek.metadata.image import Broker, ClusterImage, Endpoint, PartitionState, Topic
+from odradek.quotas.client_quotas import ClientQuotas
 from odradek.wire.apis import APIS, ApiKey, request_class, response_class
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.alter_configs import (
@@ -63,7 +64,10 @@ class Side:
         decoded, end = request_class(key).decode(memoryview(out), 0, version)
         assert end == len(out)
         services = SimpleNamespace(
-            controller=self.controller, config=self.config, image=lambda: self.fixed or self.view.image
+            quotas=ClientQuotas(11, 1),
+            controller=self.controller,
+            config=self.config,
+            image=lambda: self.fixed or self.view.image,
         )
         context = SimpleNamespace(
             services=services, version=version, connection=SimpleNamespace(listener_name="PLAINTEXT")

@@ -14,6 +14,7 @@ import pytest
 from odradek.api.registry import endpoint
 from odradek.groups.settings import GroupSettings
 from odradek.metadata.image import ClusterImage, PartitionState, Topic
+from odradek.quotas.client_quotas import ClientQuotas
 from odradek.wire.apis import APIS, ApiKey, response_class
 from odradek.wire.errors import ErrorCode as E
 from odradek.wire.errors import KafkaError
@@ -68,7 +69,7 @@ class Caller:
         state = PartitionState(1, 0, (1,), (1,))
         image.topics = {"t": Topic("t", TOPIC_ID, (state, state))}
         image.topic_names = {TOPIC_ID: "t"}
-        self.services = SimpleNamespace(groups=broker.runtime, image=lambda: image)
+        self.services = SimpleNamespace(groups=broker.runtime, image=lambda: image, quotas=ClientQuotas(11, 1))
         self.connection = SimpleNamespace(peer_host="10.0.0.1", identifier=1, later=Late)
 
     async def __call__(self, key: ApiKey, version: int, request: Any) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from odradek.api.registry import Endpoint
 from odradek.broker import dispatch
 from odradek.broker.connection import Disconnect, Pending
 from odradek.broker.dispatch import Dispatcher
+from odradek.quotas.client_quotas import ClientQuotas
 from odradek.wire.apis import ApiKey, request_class
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.headers import encode_request_header, parse_response_header
@@ -59,7 +61,7 @@ def served(
 ) -> Any:
     found = Endpoint(KEY, more.get("decode", request_class(KEY).decode), handle, overtaking, more.get("failed"))
     monkeypatch.setattr(dispatch, "endpoint", lambda key: found)
-    services: Any = None
+    services: Any = SimpleNamespace(quotas=ClientQuotas(11, 1))
     connection: Any = peer
     return Dispatcher(services, asyncio.get_running_loop())(frame(), connection)
 

@@ -1,4 +1,4 @@
-"""Byte-rate quotas: windows, who shares what, and that nobody exceeds a bound for long."""
+"""Quotas: windows, who shares what, and that nobody exceeds a bound for long."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odradek.metadata.image import ANY, ClientEntity
-from odradek.quotas.client_quotas import ByteRateQuota
+from odradek.quotas.client_quotas import ClientQuotas, ClientRateQuota
+from odradek.quotas.connection_rates import ConnectionRates
+from odradek.quotas.mutation_quota import MutationQuota, TokenBucket
 from odradek.quotas.quota_table import QuotaTable
 from odradek.quotas.windowed_rate import WindowedRate
 
@@ -60,7 +62,7 @@ def test_the_total_is_what_happened_within_the_windows(
 def test_who_obeys_stays_within_the_bound(steps: list[tuple[int, int]]) -> None:
     """Whatever a producer sends: if it pauses as told, its mean over the whole run is near its quota."""
     bound = 1000
-    quota = ByteRateQuota(KEY, 11, 1000)
+    quota = ClientRateQuota(KEY, 11, 1000)
     quota.update({ClientEntity(client_id="c"): {KEY: str(bound)}})
     now, sent, pause = 0.0, 0, 0
     for step, size in steps:
@@ -97,7 +99,7 @@ def test_the_most_specific_entry_wins(entity: ClientEntity, limit: int, shared: 
 
 
 def test_a_quota_of_a_user_counts_all_clients_of_the_user() -> None:
-    quota = ByteRateQuota(KEY, 11, 1000)
+    quota = ClientRateQuota(KEY, 11, 1000)
     quota.update({ClientEntity("u"): {KEY: "100"}})
     assert quota.record("u", "a", 1000, 0) == 0
     assert quota.record("u", "b", 1000, 0) == 10_000
@@ -105,7 +107,7 @@ def test_a_quota_of_a_user_counts_all_clients_of_the_user() -> None:
 
 
 def test_an_entry_for_everybody_gives_each_their_own() -> None:
-    quota = ByteRateQuota(KEY, 11, 1000)
+    quota = ClientRateQuota(KEY, 11, 1000)
     quota.update({ClientEntity(client_id=ANY): {KEY: "100"}})
     assert quota.record("u", "a", 1000, 0) == 0
     assert quota.record("u", "b", 1000, 0) == 0
@@ -113,7 +115,7 @@ def test_an_entry_for_everybody_gives_each_their_own() -> None:
 
 
 def test_what_is_refused_is_not_counted() -> None:
-    quota = ByteRateQuota(KEY, 11, 1000)
+    quota = ClientRateQuota(KEY, 11, 1000)
     quota.update({ClientEntity(client_id="c"): {KEY: "100"}})
     assert quota.most_at_once("u", "c") == 1000
     assert quota.most_at_once("u", "d") is None
@@ -125,7 +127,7 @@ def test_what_is_refused_is_not_counted() -> None:
 
 
 def test_a_batch_above_the_whole_quota_goes_when_nothing_else_went() -> None:
-    quota = ByteRateQuota(KEY, 11, 1000)
+    quota = ClientRateQuota(KEY, 11, 1000)
     quota.update({ClientEntity(client_id="c"): {KEY: "100"}})
     assert quota.admit("u", "c", 5000, 0) == 0
     assert quota.admit("u", "c", 5000, 0) > 0
@@ -133,7 +135,7 @@ def test_a_batch_above_the_whole_quota_goes_when_nothing_else_went() -> None:
 
 
 def test_clients_that_went_are_forgotten() -> None:
-    quota = ByteRateQuota(KEY, 11, 1000)
+    quota = ClientRateQuota(KEY, 11, 1000)
     quota.update({ClientEntity(client_id=ANY): {KEY: "100"}})
     for number in range(20_000):
         quota.record("u", f"client-{number}", 1, number * 100)
@@ -141,3 +143,66 @@ def test_clients_that_went_are_forgotten() -> None:
     quota.update({})
     assert not quota.active
     assert not quota._rates
+
+
+def test_the_time_quota_makes_nobody_pause_for_longer_than_a_window() -> None:
+    quotas = ClientQuotas(11, 1)
+    quotas.update({ClientEntity(client_id="slow"): {"request_percentage": "1"}})
+    assert quotas.request.active
+    assert quotas.request.record("u", "slow", 5, 0) == 0, "five hundredths of a second in ten are half a percent"
+    assert quotas.request.record("u", "slow", 95, 0) == 1000, "ten times the bound would be ninety seconds"
+    assert quotas.request.record("u", "other", 95, 0) == 0
+
+
+def test_a_bucket_may_be_overdrawn_once_and_fills_again() -> None:
+    bucket = TokenBucket(2, 10, 0)
+    bucket.take(14, 0)
+    assert bucket.lacking_ms(0) == 2000
+    assert bucket.lacking_ms(1500) == 500
+    assert bucket.lacking_ms(2000) == 0
+    bucket.take(-3, 2000)
+    bucket.take(3, 2000)
+    assert bucket.lacking_ms(2000) == 0
+    assert not bucket.is_full(6900)
+    assert bucket.is_full(7000)
+    bucket.take(-5, 7000)
+    bucket.take(10, 7000)
+    assert bucket.lacking_ms(7000) == 0, "it was full already: nothing is saved up"
+    bucket.take(1, 7000)
+    assert bucket.lacking_ms(7000) == 500
+
+
+def test_another_rate_holds_at_once_for_what_was_overdrawn_before() -> None:
+    quota = MutationQuota(10)
+    quota.update({ClientEntity(client_id="c"): {"controller_mutation_rate": "1"}})
+    bucket = quota.bucket("u", "c", 0)
+    assert bucket is not None
+    bucket.take(20, 0)
+    assert bucket.lacking_ms(0) == 10_000
+    quota.update({ClientEntity(client_id="c"): {"controller_mutation_rate": "5"}})
+    assert quota.bucket("u", "c", 0) is bucket
+    assert bucket.lacking_ms(0) == 2000
+    assert quota.bucket("u", "d", 0) is None
+    quota.update({})
+    assert not quota.active
+
+
+def test_connections_of_an_address_come_too_early_and_do_not_count_then() -> None:
+    rates = ConnectionRates(2, 1000)
+    assert not rates.active
+    rates.update({ClientEntity(ip="10.0.0.1"): {"connection_creation_rate": "2"}})
+    assert rates.active
+    assert [rates.from_address("10.0.0.1", 0) for _ in range(4)] == [0, 0, 500, 500]
+    assert rates.from_address("10.0.0.2", 0) == 0
+    assert rates.from_address("10.0.0.1", 1600) == 0
+    rates.update({ClientEntity(ip=ANY): {"connection_creation_rate": "1"}})
+    assert [rates.from_address("10.0.0.3", 0) for _ in range(2)] == [0, 1000]
+    rates.update({ClientEntity(ip="10.0.0.3"): {"connection_creation_rate": "0"}})
+    assert rates.from_address("10.0.0.3", 0) == 1000
+    rates.update({})
+    assert not rates.active
+
+
+def test_connections_of_all_wait() -> None:
+    rates = ConnectionRates(2, 1000)
+    assert [rates.from_anybody(2, 0) for _ in range(4)] == [0, 0, 500, 1000]
