@@ -29,6 +29,7 @@ CASES = {
     "groups": "rebalances of 2, 50 and 500 members of both protocols, and offset commits per second",
     "partitions": "1,000 partitions x 10 segments: memory, start after a stop and after kill -9 (not run unless named)",
     "compaction": "MB/s of compacting a 2 GB log, and a producer's latency beside it (not run unless named)",
+    "slow_disk": "a producer beside a saturated disk and a lagging reader (not run unless named)",
     "spark": "rows per second through Spark: our data source beside the official connector (not run unless named)",
 }
 DEFAULT = ("throughput", "one_record", "synchronous", "end_to_end", "transactions", "groups")

@@ -73,6 +73,11 @@ METRICS = {
         Metric("compaction", "MB/s", True, 1.0),
         Metric("compacting p99", "ms", False),
         Metric("compacting max", "ms", False),
+        Metric("quiet disk p99", "ms", False),
+        Metric("slow disk p50", "ms", False),
+        Metric("slow disk p99", "ms", False),
+        Metric("slow disk p99.9", "ms", False),
+        Metric("slow disk max", "ms", False),
         # Ours writes exactly once, the official connector at least once; the ratios are of one broker.
         *(
             Metric(f"spark {what}, {who}", unit, True, None, target if who == "ratio" else None)
