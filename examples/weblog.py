@@ -50,7 +50,7 @@ def lines(count: int, seed: int) -> Iterator[str]:
     for number in range(count):
         now = BEGIN + SPAN * (number / count)
         kind = chance.random()
-        if kind < 0.005 and number > count / 2:
+        if kind < 0.008 and number > count * 2 / 3:
             at = BEGIN + SPAN * (0.1 * chance.random())  # days too late
         elif kind < 0.06:
             at = max(BEGIN, now - LATE_AT_MOST * chance.random())

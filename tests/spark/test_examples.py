@@ -49,7 +49,8 @@ def plainly(lines: list[str]) -> tuple[dict[tuple[str, str], int], Counter[str]]
     for view in filter(None, map(weblog.parse, lines)):
         users[view.user] += 1
         hour = view.at.replace(minute=0, second=0, microsecond=0)
-        # lines are a few hours late at most, or days: nothing depends on where exactly batches end
+        # Lines are a few hours late at most, or days; Spark drops what is late by the batch before the last. So with
+        # batches of less than a sixth of the log nothing depends on where exactly they end.
         if newest - view.at < DAY:
             pages[view.page, hour.astimezone(weblog.UTC)] += 1
         newest = max(newest, view.at)
@@ -103,11 +104,11 @@ def test_the_generator_is_deterministic_and_its_lines_are_log_lines() -> None:
 @pytest.mark.timeout(600)
 def test_page_views_over_a_broker_that_dies(spark: Any, make_broker: MakeBroker, tmp_path: Path) -> None:
     with make_broker(SETTINGS) as broker, Blocking() as blocking:
-        run = PageViews(Topics(broker.bootstrap, blocking), list(weblog.lines(3_000, 3)))
-        run.produce(0, 3_000)
+        run = PageViews(Topics(broker.bootstrap, blocking), list(weblog.lines(2_100, 3)))
+        run.produce(0, 2_100)
 
         def start() -> list[Any]:
-            options: dict[str, Any] = {"once": True, "per_trigger": 1_000, "topics": run.names}
+            options: dict[str, Any] = {"once": True, "per_trigger": 300, "topics": run.names}
             return page_views.start(spark, broker.bootstrap, str(tmp_path / "state"), **options)
 
         queries = start()
@@ -265,7 +266,7 @@ def batches_of(checkpoint: Path, source: str) -> Iterator[set[str]]:
         before = ends
 
 
-@pytest.mark.parametrize(("rows", "aborts"), [(1_500, 3), pytest.param(20_000, 40, marks=pytest.mark.long)])
+@pytest.mark.parametrize(("rows", "aborts"), [(900, 2), pytest.param(20_000, 40, marks=pytest.mark.long)])
 @pytest.mark.timeout(1200)
 def test_between_two_brokers_under_random_aborts(
     spark: Any, topics: Topics, make_broker: MakeBroker, tmp_path: Path, rows: int, aborts: int
@@ -275,7 +276,7 @@ def test_between_two_brokers_under_random_aborts(
     source = topics.create(2)
     topics.fill(source, [Record(b"%d:%d" % (n % 2, n // 2), b"%d" % n, partition=n % 2) for n in range(rows)])
     checkpoint, plan = tmp_path / "state", tmp_path / "plan"
-    per_trigger = rows // 10
+    per_trigger = rows // 6
 
     def failing(frame: Any) -> Any:
         def run(batches: Iterator[Any]) -> Iterator[Any]:
@@ -308,7 +309,7 @@ def test_between_two_brokers_under_random_aborts(
                         plan.unlink()
     assert failures == aborts
     batches = list(batches_of(checkpoint, source))
-    assert len(batches) >= 10
+    assert len(batches) >= 6
     final = watcher.passes[-1]
     everything = [value for values in final.values() for value in values]
     assert sorted(everything) == sorted(f"{n % 2}:{n // 2}" for n in range(rows))

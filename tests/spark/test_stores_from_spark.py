@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from deltalake import DeltaTable
+from google.protobuf import descriptor_pb2
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as f
 
@@ -14,6 +15,7 @@ from odradek.spark import dead_letters
 from odradek.spark.dead_letters import attempt, routed
 from odradek.spark.formats.avro import from_avro, to_avro
 from odradek.spark.formats.framing import FixedSchemas
+from odradek.spark.formats.protobuf import from_protobuf, to_protobuf
 from odradek.spark.stores.databases import Sqlite
 from odradek.spark.stores.delta import DeltaSink
 from odradek.spark.stores.patience import Patience
@@ -72,6 +74,7 @@ def test_each_store_has_each_batch_once_though_batches_run_again(
     assert json.loads(sinks[0].starting_offsets()) == {source: {"0": 200, "1": 200}}  # type: ignore[attr-defined]
 
 
+@pytest.mark.long
 def test_a_query_pauses_while_its_database_is_away(
     stream: Frame, topics: Topics, postgres: PostgresServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -156,3 +159,15 @@ def test_avro_values_of_two_schemas_by_their_ids(spark: Any, reader: Frame, topi
     decoded = reader(topic).select(from_avro("value", new, schemas=schemas).alias("e"))
     found = decoded.selectExpr("e.id", "unix_seconds(e.at) seconds").collect()
     assert sorted((row.id, row.seconds) for row in found) == [(0, 0), (1, 0), (2, 0), (3, 3), (4, 4)]
+
+
+def test_protobuf_columns_come_back(spark: Any) -> None:
+    file = descriptor_pb2.FileDescriptorProto(name="shop.proto", package="shop", syntax="proto3")
+    order = file.message_type.add(name="Order")
+    order.field.add(name="id", number=1, type=3, label=1)
+    order.field.add(name="tags", number=2, type=9, label=3)
+    descriptors = descriptor_pb2.FileDescriptorSet(file=[file]).SerializeToString()
+    rows = spark.range(3).select(f.struct("id", f.array(f.col("id").cast("string")).alias("tags")).alias("order"))
+    values = rows.select(to_protobuf("order", "shop.Order", descriptors, schema_id=7).alias("value"))
+    read = values.select(from_protobuf("value", "shop.Order", descriptors, confluent=True).alias("o")).select("o.*")
+    assert sorted((row.id, row.tags) for row in read.collect()) == [(0, ["0"]), (1, ["1"]), (2, ["2"])]

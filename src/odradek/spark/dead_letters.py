@@ -13,6 +13,8 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
+from odradek.spark.columns import arrow_type
+
 PREFIX: Final = "__connect.errors."
 TOPIC: Final = PREFIX + "topic"
 PARTITION: Final = PREFIX + "partition"
@@ -39,7 +41,6 @@ def attempt(frame: Any, function: Function, schema: str) -> Any:
     The function gets a row as a dict (of the source: key, value, topic, ...), and returns a mapping of the fields of
     `schema`, or None for a row that is to be left out. Whatever exception it raises is that row's `error`.
     """
-    from pyspark.sql.pandas.types import to_arrow_type
     from pyspark.sql.types import StructField, StructType, _parse_datatype_string
 
     fields = _parse_datatype_string(schema)
@@ -47,7 +48,7 @@ def attempt(frame: Any, function: Function, schema: str) -> Any:
         raise TypeError(f"{schema!r}: fields with names expected, such as 'user string, amount double'")
     error = _parse_datatype_string(ERROR_SCHEMA)
     whole = StructType([*frame.schema.fields, StructField("result", fields), StructField("error", error)])
-    return frame.mapInArrow(_Attempt(function, to_arrow_type(fields), to_arrow_type(error)), whole)
+    return frame.mapInArrow(_Attempt(function, arrow_type(fields), arrow_type(error)), whole)
 
 
 class _Attempt:

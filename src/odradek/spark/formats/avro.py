@@ -11,7 +11,7 @@ import json
 import struct
 from typing import Any, Final
 
-from odradek.spark.formats.columns import arrow_type, column_function
+from odradek.spark.columns import arrow_type, column_function
 from odradek.spark.formats.framing import Schemas, framed, unframed
 
 PERMISSIVE: Final = "PERMISSIVE"

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from odradek.spark.columns import arrow_type, column_function
 from odradek.spark.formats.avro import FAILFAST, SchemaError, is_permissive
-from odradek.spark.formats.columns import arrow_type, column_function
 from odradek.spark.formats.framing import FramingError, framed, unframed
 
 _TIMESTAMP: Final = "google.protobuf.Timestamp"
