@@ -71,6 +71,10 @@ def run(arguments: argparse.Namespace) -> int:
     given = [arguments.dry_run, arguments.refresh, arguments.full_refresh, arguments.full_refresh_all]
     if any(given) and not declarative:
         raise UsageError("--dry-run and --refresh… go with a spark-pipeline.yml only")
+    if arguments.master.startswith("sc://") or os.environ.get("SPARK_REMOTE"):
+        raise UsageError(
+            "this starts a Spark of its own, with a master; a client of Spark Connect is run by python alone"
+        )
     conf = pairs(arguments.conf, "conf")
     _check_file(arguments.file)
     _check_packages(declarative)

@@ -26,6 +26,10 @@ Caused by: java.lang.IllegalStateException: nothing of ours
         ("pipeline run no.such.module", "no.such.module: neither a file nor a module"),
         ("pipeline run --dry-run {here}", "--dry-run and --refresh… go with a spark-pipeline.yml only"),
         ("pipeline run --conf x {here}", "--conf x: name=value expected"),
+        (
+            "pipeline run --master sc://far {here}",
+            "this starts a Spark of its own, with a master; a client of Spark Connect is run by python alone",
+        ),
     ],
 )
 def test_mistakes_are_one_line(line: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
