@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import TypeVar
 
 from odradek.broker.config import BrokerConfig
+from odradek.controller.brokers import ReplicaRef
 from odradek.metadata.changes import load_configs, load_image
 from odradek.metadata.controller_messages import broker_of, metadata_partition, replica_partition
 from odradek.metadata.image import DEFAULT_BROKER, NO_LEADER, ClusterImage, PartitionState, Topic
@@ -51,6 +52,7 @@ class ClusterView:
         "_unwatch",
         "broker_epoch",
         "image",
+        "is_offline",
         "on_stopped",
     )
 
@@ -67,6 +69,8 @@ class ClusterView:
         """Of this broker's newest registration."""
         self.on_stopped: Callable[[list[Place], bool], None] = lambda _places, _delete: None
         """Replicas that StopReplica ends here, and whether their data goes."""
+        self.is_offline: Callable[[str, int], bool] = lambda _topic, _partition: False
+        """Whether a replica here lies in a directory that failed: the controller has to know."""
 
     async def load(self) -> ClusterImage:
         """Read what the store has, without leaders, and follow its configurations. Raises StoreError."""
@@ -107,8 +111,17 @@ class ClusterView:
 
     # --- from a controller elsewhere ---
 
+    def offline_replicas(self, image: ClusterImage) -> list[ReplicaRef]:
+        """Replicas of this broker whose directory has failed."""
+        return [
+            ReplicaRef(name, index)
+            for name, topic in image.topics.items()
+            for index, state in enumerate(topic.partitions)
+            if self._node_id in state.replicas and self.is_offline(name, index)
+        ]
+
     async def leader_and_isr(self, request: LeaderAndIsrRequest) -> dict[tuple[bytes, int], ErrorCode]:
-        """Take over leadership; every partition named, with NONE until its log says otherwise.
+        """Take over leadership; every partition named, with KAFKA_STORAGE_ERROR where its directory has failed.
 
         Raises KafkaError STALE_CONTROLLER_EPOCH, STALE_BROKER_EPOCH.
         """
@@ -122,7 +135,11 @@ class ClusterView:
                 taken.append(_led(topic, told.partition_states))
             await self._publish(image.with_topics(taken))
             return {
-                (told.topic_id, p.partition_index): ErrorCode.NONE
+                (told.topic_id, p.partition_index): (
+                    ErrorCode.KAFKA_STORAGE_ERROR
+                    if self.is_offline(told.topic_name, p.partition_index)
+                    else ErrorCode.NONE
+                )
                 for told in request.topic_states
                 for p in told.partition_states
             }

@@ -20,6 +20,7 @@ from odradek.broker.config import BrokerConfig, ConfigError, Listener
 from odradek.broker.controller import Controller
 from odradek.broker.controller_channel import control_connections
 from odradek.broker.controller_link import ControllerLink
+from odradek.broker.controller_watch import ControllerWatch
 from odradek.broker.coordinator_shard import ShardClock
 from odradek.broker.dispatch import Dispatcher, RequestLimits
 from odradek.broker.group_runtime import GroupRuntime, group_settings
@@ -113,6 +114,7 @@ class Broker:
         "_store",
         "_transactions",
         "_view",
+        "_watch",
         "bootstrap",
     )
 
@@ -186,22 +188,36 @@ class Broker:
         """What ties this broker to the others: none of it does anything yet."""
         config, ports, view = self._config, self._ports, self._view
         control_plane = config.control_plane_listener_name or config.inter_broker_listener_name
+        connect = control_connections(ports.network, control_plane, config.node_id)
         self._controller = Controller(
             self._store,
             config,
             ports.clock,
             ports.random,
             view.take,
-            control_connections(ports.network, control_plane, config.node_id),
+            connect,
         )
+        self._controller.offline_here = view.offline_replicas
         self._membership = Membership(self._store, ports.clock, self._controller)
         self._membership.on_registered = self._registered
+        self._watch = ControllerWatch(config.node_id, connect, self._membership.controller_died)
         self._peers = Peers(ports.network, self._image, config.inter_broker_listener_name, config.node_id)
         self._link = ControllerLink(self._controller, view, self._peers, config)
         self._replication = ReplicationRuntime(
             config, self._partitions, self._peers, self._link, ports.clock, self._image
         )
         view.on_stopped = self._partitions.stop
+        view.is_offline = self._directories.is_offline
+        self._directories.on_offline = self._directory_failed
+
+    def _directory_failed(self, _path: str) -> None:
+        asyncio.get_running_loop().create_task(self._tell_of_directory())
+
+    async def _tell_of_directory(self) -> None:
+        try:
+            await self._membership.directory_failed()
+        except StoreError as error:
+            log.warning("the controller cannot be told of the failed directory: %s", error)
 
     def _image(self) -> ClusterImage:
         return self._view.image
@@ -302,6 +318,7 @@ class Broker:
         await self._effects.begin(view.image)
         view.subscribe(self._effects)
         view.subscribe(self._replication.apply)
+        view.subscribe(self._watch.follow)
         view.follow_configs()
         unclean = self._directories.records_may_be_lost
         entry = BrokerEntry(self._config.node_id, NO_BROKER, self._config.rack, endpoints, unclean=unclean)
@@ -360,6 +377,7 @@ class Broker:
     async def _leave_cluster(self) -> None:
         try:
             self._view.close()
+            self._watch.close()
             await self._membership.leave()
             await self._controller.settled()
         except StoreError:

@@ -422,6 +422,11 @@ class LogDirectories:
                 ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{key[0]}-{key[1]} is checked after an unclean stop; try again"
             )
 
+    def is_offline(self, topic: str, partition: int) -> bool:
+        """Whether the partition's log is known to lie in a directory that failed."""
+        directory = self._where.get((topic, partition))
+        return directory is not None and directory.offline is not None
+
     def unrecovered(self) -> list[TopicPartition]:
         """Partitions whose logs nobody has looked at since an unclean stop."""
         return [key for directory in self._directories if directory.offline is None for key in directory.unrecovered]

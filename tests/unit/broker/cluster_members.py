@@ -15,7 +15,6 @@ from odradek.broker.controller_watch import ControllerWatch
 from odradek.broker.membership import Membership
 from odradek.client.connection import Connection
 from odradek.client.errors import ClientError, Disconnected
-from odradek.controller.brokers import ReplicaRef
 from odradek.metadata.image import Broker, ClusterImage, Endpoint
 from odradek.metadata.memory_store import MemoryStore, MemoryTree
 from odradek.ports.clock import SystemClock
@@ -77,7 +76,8 @@ class Member:
         self.asked: list[Any] = []
         self.deleted: list[tuple[str, int]] = []
         self.bad_replicas: set[tuple[str, int]] = set()
-        self.controller.offline_here = lambda image: [ReplicaRef(*place) for place in sorted(self.bad_replicas)]
+        self.view.is_offline = lambda topic, partition: (topic, partition) in self.bad_replicas
+        self.controller.offline_here = self.view.offline_replicas
         self.view.on_stopped = lambda places, delete: self.deleted.extend(places if delete else [])
 
     def _registered(self, broker: Broker) -> None:
@@ -124,10 +124,6 @@ class Member:
         try:
             if isinstance(request, LeaderAndIsrRequest):
                 codes = await self.view.leader_and_isr(request)
-                for topic in request.topic_states:
-                    for partition in topic.partition_states:
-                        if (topic.topic_name, partition.partition_index) in self.bad_replicas:
-                            codes[topic.topic_id, partition.partition_index] = ErrorCode.KAFKA_STORAGE_ERROR
                 topics: dict[bytes, LeaderAndIsrResponseTopicError] = {}
                 for (topic_id, index), code in codes.items():
                     found = topics.setdefault(topic_id, LeaderAndIsrResponseTopicError(topic_id, []))
