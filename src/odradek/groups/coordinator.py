@@ -43,6 +43,7 @@ from odradek.groups.offsets import NO_PRODUCER_ID, Offsets
 from odradek.groups.rebalance import Rebalances
 from odradek.groups.records import ClassicGroupRecord, GroupRecord, GroupValue, OffsetRecord, OffsetValue
 from odradek.groups.settings import GroupSettings
+from odradek.groups.subscriptions import CONSUMER_PROTOCOL_TYPE
 from odradek.groups.timers import Timers
 from odradek.metadata.image import ClusterImage, Topic
 from odradek.ports.randomness import Random
@@ -433,11 +434,7 @@ class GroupCoordinator:
         value = OffsetValue(0, -1, "", now_ms, -1, topic.id)
         groups: list[Group] = [*self.groups.values(), *self.consumer_groups.values()]
         for group in groups:
-            if isinstance(group, ClassicGroup):
-                reads = not group.is_empty and group.topics is not None and topic.name in group.topics
-            else:
-                reads = group.is_subscribed(topic.name)
-            if not reads:
+            if not _will_read(group, topic.name):
                 continue
             known = self.offsets.of_group(group.group_id)
             if any((topic.name, index) in known for index in range(old_count)):
@@ -511,6 +508,19 @@ class GroupCoordinator:
                 for consumer in self.consumer_groups.values()
             ]
         return [listing for listing in found if not wanted or listing.state.lower() in wanted]
+
+
+def _will_read(group: Group, topic: str) -> bool:
+    """Whether a group that has offsets of the topic reads it, or will when its members are back.
+
+    What an empty group's members will subscribe to is not known; that they read on is likely, and an offset that nobody
+    asks for does no harm. Who commits without ever having been a member chooses partitions by hand.
+    """
+    if isinstance(group, ConsumerGroup):
+        return not group.members or group.is_subscribed(topic)
+    if group.is_empty:
+        return group.protocol_type == CONSUMER_PROTOCOL_TYPE
+    return group.topics is not None and topic in group.topics
 
 
 def _simple_group(group_id: str) -> ClassicGroup:

@@ -49,6 +49,23 @@ def test_a_group_without_offsets_of_the_topic_is_left_alone(shard: VirtualShard)
     assert offsets(shard) == offsets(shard, "h") == [-1] * 4
 
 
+def test_a_group_whose_members_are_away(shard: VirtualShard) -> None:
+    """They would lose as much as those who are there, when they come back with `auto.offset.reset=latest`."""
+    (member,) = shard.stable_group(1, protocols=RANGE)
+    shard.commit("g", member, 1, (TOPIC, 0, 7))
+    shard.leave("g", member)
+    by_name = ConsumerMember(shard, "m", TOPIC, group_id="h").join()
+    shard.commit("h", "m", by_name.epoch, (TOPIC, 1, 7))
+    by_name.leave()
+    shard.topic(TOPIC, 3)
+    assert offsets(shard) == [7, -1, 0, -1]
+    assert offsets(shard, "h") == [-1, 7, 0, -1]
+    shard.restart()
+    shard.topic(TOPIC, 4)
+    assert offsets(shard) == [7, -1, 0, 0]
+    assert offsets(shard, "h") == [-1, 7, 0, 0]
+
+
 def test_a_group_that_does_not_read_the_topic_is_left_alone(shard: VirtualShard) -> None:
     member = ConsumerMember(shard, "m", "other").join()
     shard.commit("g", "m", member.epoch, (TOPIC, 0, 7))
