@@ -20,7 +20,7 @@ from odradek.metadata.memory_store import MemoryStore, MemoryTree
 from odradek.ports.clock import SystemClock
 from odradek.ports.randomness import SeededRandom
 from odradek.ports.store import MetadataStore, Operation, StoreError, StoreUnavailable
-from odradek.wire.errors import ErrorCode, KafkaError
+from odradek.wire.errors import KafkaError
 from odradek.wire.messages.leader_and_isr import (
     LeaderAndIsrRequest,
     LeaderAndIsrResponse,
