@@ -73,6 +73,9 @@ def _assignors(names: Sequence[str]) -> tuple[str, ...]:
     return found
 
 
+DYNAMIC_GROUP_CONFIGS = ("group.consumer.assignment.interval.ms",)
+"""All that Kafka lets an administrator change while the broker runs; a group's own settings come with the image."""
+
 _REMEMBERED_COMMITTERS = 10_000
 _ANY_PRODUCER = 0
 
@@ -113,6 +116,12 @@ class GroupRuntime:
             shard = GroupShard(partition, coordinator, self._settings, self._clock, self._loop)
             self._shards[partition.index] = shard
             shard.load()
+
+    def configure(self, settings: GroupSettings) -> None:
+        """A setting has been changed (`DYNAMIC_GROUP_CONFIGS`)."""
+        self._settings = settings
+        for shard in self._shards.values():
+            shard.coordinator.configure(settings)
 
     def resigned(self, index: int) -> None:
         """Stop coordinating the groups of a partition."""

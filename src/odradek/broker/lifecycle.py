@@ -23,7 +23,7 @@ from odradek.broker.controller_link import ControllerLink
 from odradek.broker.controller_watch import ControllerWatch
 from odradek.broker.coordinator_shard import ShardClock
 from odradek.broker.dispatch import Dispatcher, RequestLimits
-from odradek.broker.group_runtime import GroupRuntime, group_settings
+from odradek.broker.group_runtime import DYNAMIC_GROUP_CONFIGS, GroupRuntime, group_settings
 from odradek.broker.image_effects import ImageEffects
 from odradek.broker.log_directory_runtime import LogDirectoryRuntime
 from odradek.broker.loggers import BrokerLoggers
@@ -236,6 +236,7 @@ class Broker:
             ports.random,
             loop,
         )
+        config.on_change(DYNAMIC_GROUP_CONFIGS, lambda _: self._groups.configure(group_settings(config)))
         self._transactions = TransactionRuntime(
             config,
             ShardClock(ports.clock),

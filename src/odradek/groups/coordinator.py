@@ -104,6 +104,10 @@ class GroupCoordinator:
         self._heartbeats = Heartbeats(self._members, self._migrations)
         self._classic_members = ClassicMembers(self._members, self._migrations)
 
+    def configure(self, settings: GroupSettings) -> None:
+        """Those of consumer groups are these from now on; Kafka lets nobody change the others of a running broker."""
+        self._members.settings = settings
+
     # --- the log ---
 
     def replay(self, record: GroupRecord, record_offset: int, producer_id: int = NO_PRODUCER_ID) -> None:

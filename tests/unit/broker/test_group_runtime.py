@@ -2,11 +2,12 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from odradek.groups.events import LeavingMember
+from odradek.groups.events import ConsumerHeartbeat, LeavingMember
 from odradek.groups.settings import GroupSettings
 from odradek.log.append import Origin
 from odradek.log.config import LogConfig
@@ -16,6 +17,7 @@ from odradek.records.control import encode_end_transaction
 from odradek.wire.errors import ErrorCode as E
 from odradek.wire.errors import KafkaError
 from tests.unit.broker.group_broker import (
+    QUICK,
     GroupBroker,
     commit_request,
     join_request,
@@ -349,4 +351,25 @@ async def test_a_commit_on_a_connection_that_was_given_up_is_late(tmp_path: Path
     assert not late("g", "m", 4, 10), "a new generation may come on any connection"
     assert not late("g", "", -1, 2), "tools that are no members use the connections they like"
     assert not late("g", "", -1, 1)
+    broker.stop()
+
+
+@running
+async def test_the_assignment_interval_can_be_changed_while_groups_live(tmp_path: Path) -> None:
+    broker = GroupBroker(tmp_path, replace(QUICK, consumer_assignment_interval_ms=0)).start()
+
+    async def epochs_after(member_id: str) -> tuple[int, int]:
+        request = ConsumerHeartbeat("g", member_id, 0, None, None, "client", "/host", 60_000, ("t",), None, None, ())
+        await broker.runtime.consumer_heartbeat(request)
+        described = broker.runtime.describe_consumer_group("g")
+        return described.epoch, described.assignment_epoch
+
+    first = await epochs_after("a")
+    assert first[0] == first[1]
+    broker.runtime.configure(replace(QUICK, consumer_assignment_interval_ms=100_000))
+    second = await epochs_after("b")
+    assert second[0] > second[1] == first[1], "the next assignment has to wait"
+    broker.runtime.configure(replace(QUICK, consumer_assignment_interval_ms=0))
+    third = await epochs_after("c")
+    assert third[0] == third[1]
     broker.stop()
