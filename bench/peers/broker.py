@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
@@ -21,13 +21,24 @@ class BrokerError(RuntimeError):
 class BrokerProcess:
     """One `odradek serve` on 127.0.0.1 that can be stopped, killed and started again on the same data and port.
 
-    `settings` are broker configurations by Kafka's names. Its log grows in `DATA_DIR.log` over all starts.
+    `settings` are broker configurations by Kafka's names, `prefix` is what runs the command (as `nice` would),
+    `environment` is added to this process's. Its log grows in `DATA_DIR.log` over all starts.
     """
 
-    def __init__(self, data_dir: Path, settings: Mapping[str, object] | None = None, port: int = 0) -> None:
+    def __init__(
+        self,
+        data_dir: Path,
+        settings: Mapping[str, object] | None = None,
+        port: int = 0,
+        *,
+        prefix: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         self.data_dir = data_dir
         self.settings = dict(settings or {})
         self.port = port
+        self.prefix = list(prefix)
+        self.environment = dict(environment or {})
         self.ready_seconds = 0.0
         self.log_path = data_dir.with_name(data_dir.name + ".log")
         self._process: subprocess.Popen[bytes] | None = None
@@ -47,12 +58,12 @@ class BrokerProcess:
     def command(self) -> list[str]:
         settings = [part for name, value in self.settings.items() for part in ("--set", f"{name}={value}")]
         listen = ["--listen", f"127.0.0.1:{self.port}", "--data-dir", str(self.data_dir)]
-        return [sys.executable, "-m", "odradek.cli.main", "serve", *listen, *settings]
+        return [*self.prefix, sys.executable, "-m", "odradek.cli.main", "serve", *listen, *settings]
 
-    @staticmethod
-    def _environment() -> dict[str, str]:
+    def _environment(self) -> dict[str, str]:
         # Where bytecode may not be kept every start compiles all modules, which no user's does.
-        return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+        own = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+        return own | self.environment
 
     def start(self, timeout_seconds: float = 60) -> Self:
         """Returns when the broker has printed its ready line. Raises BrokerError if it ends or is silent until then."""
