@@ -1,0 +1,225 @@
+"""Three brokers on one machine: any of them serves everything, and any of them may die."""
+
+from __future__ import annotations
+
+import signal
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+    ResourceType,
+)
+
+from bench.peers.cluster import ClusterProcess
+from odradek.wire.errors import ErrorCode
+from odradek.wire.messages.create_topics import CreateTopicsRequest, CreateTopicsRequestTopic
+from odradek.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+
+Connect = Callable[[str], Any]
+PATIENCE = 60.0
+QUICK = {
+    "group.initial.rebalance.delay.ms": 0,
+    "offsets.topic.num.partitions": 6,
+    "transaction.state.log.num.partitions": 6,
+}
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterProcess]:
+    with ClusterProcess(tmp_path_factory.mktemp("cluster") / "data", 3, QUICK) as running:
+        yield running
+        assert running.stop() == 0, running.log()
+        assert "Traceback" not in running.log_path.read_text(), running.log()
+
+
+@pytest.fixture
+def admin(cluster: ClusterProcess) -> AdminClient:
+    return AdminClient({"bootstrap.servers": cluster.bootstrap})
+
+
+def until(true: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not true():
+        assert time.monotonic() < deadline, f"not within {PATIENCE:g} s: {what}"
+        time.sleep(0.05)
+
+
+def new_topic(admin: AdminClient, partitions: int = 3) -> str:
+    name = f"t-{uuid.uuid4().hex[:8]}"
+    wanted = NewTopic(name, partitions, 3, config={"min.insync.replicas": "2"})
+    admin.create_topics([wanted])[name].result(30)
+    return name
+
+
+def states(admin: AdminClient, topic: str) -> dict[int, tuple[int, list[int]]]:
+    """Partition -> (leader, in-sync replicas)."""
+    found = admin.list_topics(topic, timeout=10).topics[topic].partitions
+    return {index: (partition.leader, sorted(partition.isrs)) for index, partition in found.items()}
+
+
+def settled(cluster: ClusterProcess, admin: AdminClient, topic: str) -> None:
+    """All brokers live and in sync again."""
+    until(lambda: all(isr == [1, 2, 3] for _, isr in states(admin, topic).values()), f"{topic} is in sync")
+
+
+def read_all(cluster: ClusterProcess, topic: str, count: int, **options: Any) -> list[bytes]:
+    consumer = Consumer({
+        "bootstrap.servers": cluster.bootstrap, "group.id": uuid.uuid4().hex, "auto.offset.reset": "earliest",
+        "enable.auto.commit": False, **options,
+    })  # fmt: skip
+    consumer.subscribe([topic])
+    found: list[bytes] = []
+    deadline = time.monotonic() + PATIENCE
+    while len(found) < count and time.monotonic() < deadline:
+        for message in consumer.consume(1000, 0.5):
+            if not message.error():
+                value = message.value()
+                assert value is not None
+                found.append(value)
+    consumer.close()
+    return found
+
+
+class Writer:
+    """An idempotent producer that notes what was acknowledged."""
+
+    def __init__(self, cluster: ClusterProcess, topic: str) -> None:
+        self.topic = topic
+        self.acknowledged: list[bytes] = []
+        self.failed: list[str] = []
+        self.next = 0
+        self._producer = Producer({
+            "bootstrap.servers": cluster.bootstrap, "enable.idempotence": True, "linger.ms": 0,
+            "retry.backoff.ms": 50, "reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 200,
+        })  # fmt: skip
+
+    def write(self, count: int) -> None:
+        for _ in range(count):
+            self._producer.produce(self.topic, b"%d" % self.next, partition=self.next % 3, on_delivery=self._told)
+            self.next += 1
+            self._producer.poll(0)
+
+    def _told(self, error: Any, message: Any) -> None:
+        if error is None:
+            self.acknowledged.append(message.value())
+        else:
+            self.failed.append(str(error))
+
+    def flush(self) -> None:
+        assert self._producer.flush(PATIENCE) == 0
+
+
+def test_any_broker_takes_requests_for_the_controller(
+    cluster: ClusterProcess, admin: AdminClient, connect: Connect
+) -> None:
+    for address in cluster.bootstrap.split(","):
+        client = connect(address)
+        name = f"t-{uuid.uuid4().hex[:8]}"
+        wanted = CreateTopicsRequestTopic(name=name, num_partitions=2, replication_factor=3)
+        made = client.call(CreateTopicsRequest(topics=[wanted], timeout_ms=30_000), 7)
+        assert [topic.error_code for topic in made.topics] == [ErrorCode.NONE]
+        known = client.call(MetadataRequest([MetadataRequestTopic(name=name)]), 12)
+        assert len(known.brokers) == 3
+        assert [partition.error_code for partition in known.topics[0].partitions] == [ErrorCode.NONE] * 2
+        assert {len(partition.isr_nodes) for partition in known.topics[0].partitions} == {3}
+
+
+def test_configurations_reach_every_broker(cluster: ClusterProcess, admin: AdminClient) -> None:
+    topic = new_topic(admin)
+    entry = ConfigEntry("retention.ms", "123456", incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
+    admin.incremental_alter_configs([resource])[resource].result(30)
+    for address in cluster.bootstrap.split(","):
+        one = AdminClient({"bootstrap.servers": address})
+        asked = ConfigResource(ResourceType.TOPIC, topic)
+
+        def changed(one: AdminClient = one, asked: ConfigResource = asked) -> bool:
+            return bool(one.describe_configs([asked])[asked].result(30)["retention.ms"].value == "123456")
+
+        until(changed, f"{address} knows")
+
+
+@pytest.mark.parametrize("victim", ["leader", "controller"])
+def test_no_acknowledged_record_is_lost_with_a_broker(cluster: ClusterProcess, admin: AdminClient, victim: str) -> None:
+    topic = new_topic(admin)
+    writer = Writer(cluster, topic)
+    writer.write(300)
+    found = admin.list_topics(topic, timeout=10)
+    dead = found.controller_id if victim == "controller" else states(admin, topic)[0][0]
+    cluster.signal_broker(dead, signal.SIGKILL)
+    writer.write(300)
+    writer.flush()
+    assert not writer.failed
+    settled(cluster, admin, topic)
+    writer.write(300)
+    writer.flush()
+    read = read_all(cluster, topic, writer.next)
+    assert len(read) == len(set(read)) == writer.next
+    assert set(read) == set(writer.acknowledged)
+
+
+def test_a_transaction_across_brokers_and_its_coordinators_death(cluster: ClusterProcess, admin: AdminClient) -> None:
+    topic = new_topic(admin)
+    producer = Producer({"bootstrap.servers": cluster.bootstrap, "transactional.id": topic, "retry.backoff.ms": 50})
+    producer.init_transactions(PATIENCE)
+    expected = []
+    for number in range(6):
+        producer.begin_transaction()
+        for index in range(3):
+            producer.produce(topic, b"%d-%d" % (number, index), partition=index)
+        if number == 2:
+            coordinator = states(admin, "__transaction_state")
+            cluster.signal_broker(coordinator[0][0], signal.SIGKILL)
+        if number % 2:
+            producer.abort_transaction(PATIENCE)
+        else:
+            producer.commit_transaction(PATIENCE)
+            expected += [b"%d-%d" % (number, index) for index in range(3)]
+    read = read_all(cluster, topic, len(expected), **{"isolation.level": "read_committed"})
+    assert sorted(read) == sorted(expected)
+    settled(cluster, admin, topic)
+
+
+def test_a_group_goes_on_when_its_coordinator_dies(cluster: ClusterProcess, admin: AdminClient) -> None:
+    topic = new_topic(admin)
+    writer = Writer(cluster, topic)
+    writer.write(30)
+    writer.flush()
+    consumer = Consumer({
+        "bootstrap.servers": cluster.bootstrap, "group.id": topic, "auto.offset.reset": "earliest",
+        "enable.auto.commit": False, "session.timeout.ms": 10_000, "reconnect.backoff.max.ms": 200,
+    })  # fmt: skip
+    consumer.subscribe([topic])
+    seen: set[bytes] = set()
+
+    def take() -> bool:
+        for message in consumer.consume(100, 0.2):
+            if not message.error():
+                seen.add(message.value())
+        return len(seen) == writer.next
+
+    until(take, "all is read")
+    consumer.commit(asynchronous=False)
+    groups = admin.describe_consumer_groups([topic])[topic].result(30)
+    cluster.signal_broker(groups.coordinator.id, signal.SIGKILL)
+    writer.write(30)
+    writer.flush()
+    until(take, "all is read after the coordinator's death")
+
+    def committed() -> bool:
+        consumer.commit(asynchronous=False)
+        places = [TopicPartition(topic, index) for index in range(3)]
+        return sum(place.offset for place in consumer.committed(places, timeout=10)) == writer.next
+
+    until(committed, "offsets are committed")
+    consumer.close()
+    settled(cluster, admin, topic)
