@@ -120,7 +120,11 @@ class GroupDriver:
             if not task.done():
                 return 0.05
             self._join = None
-            await self._joined(task.result())
+            joined = task.result()
+            if joined.generation != membership.generation:
+                # The group has put this member out since: what it was given is others' by now.
+                continue
+            await self._joined(joined)
         return max(0.05, min(1.0, self._next_commit - self._loop.time()))
 
     async def _begin_join(self) -> None:
@@ -264,16 +268,16 @@ class GroupDriver:
         """Commit. Raises CommitFailed when the group has moved on, KafkaError, CallTimedOut."""
         if self._commit_task is not None:
             await asyncio.gather(self._commit_task, return_exceptions=True)
+        member = self._membership.member
         try:
             await commit_offsets(
-                self._cluster,
-                self._group_id,
-                self._positions() if offsets is None else offsets,
-                self._membership.member,
+                self._cluster, self._group_id, self._positions() if offsets is None else offsets, member
             )
         except KafkaError as error:
             if error.code in _GONE:
-                if self.active and error.code != ErrorCode.FENCED_INSTANCE_ID:
+                # What is told of a generation that this member has left behind says nothing of the one that it joined.
+                is_ours = member == self._membership.member
+                if self.active and is_ours and error.code != ErrorCode.FENCED_INSTANCE_ID:
                     self._membership.reset(keep_member_id=error.code == ErrorCode.ILLEGAL_GENERATION)
                 raise CommitFailed(
                     f"group {self._group_id} has rebalanced without this member ({error}); poll more often, take fewer "

@@ -133,6 +133,9 @@ class Membership:
                     failures += 1
                     await asyncio.sleep(self._cluster.backoff(failures))
                 continue
+            if joined.generation != self.generation:
+                # Put out of the group before it was complete: what was given belongs to others by now.
+                continue
             self.state = State.STABLE
             self.rejoin = False
             self._heartbeat = self._loop.create_task(self._beat())
@@ -205,7 +208,7 @@ class Membership:
             )
         self._check(response.error_code)
         self.member_id = response.member_id
-        self.generation = response.generation_id
+        generation = self.generation = response.generation_id
         protocol = response.protocol_name or ""
         is_leader = response.leader == response.member_id
         assignments: Mapping[str, bytes] = {}
@@ -214,8 +217,8 @@ class Membership:
             assignments = await self._assign(protocol, members)
         sync = SyncGroupRequest(
             group_id=self._group_id,
-            generation_id=self.generation,
-            member_id=self.member_id,
+            generation_id=generation,
+            member_id=response.member_id,
             group_instance_id=config["group_instance_id"],
             protocol_type=PROTOCOL_TYPE,
             protocol_name=protocol,
@@ -229,7 +232,7 @@ class Membership:
             timeout_ms=config["max_poll_interval_ms"] + _JOIN_SLACK_MS,
         )
         self._check(synced.error_code)
-        return Joined(protocol, synced.assignment, self.generation, is_leader)
+        return Joined(protocol, synced.assignment, generation, is_leader)
 
     def _check(self, code: int) -> None:
         self._cluster.check_coordinator(GROUP_COORDINATOR, self._group_id, code, None)

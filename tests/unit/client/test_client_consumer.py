@@ -280,6 +280,30 @@ def test_a_commit_of_an_old_generation_fails_clearly() -> None:
     run(cluster, body, "t", group_id="g", enable_auto_commit=False)
 
 
+def test_a_commit_of_an_old_generation_does_not_end_the_new_one() -> None:
+    cluster = filled(FakeCluster())
+
+    async def body(consumer: Consumer) -> None:
+        await read(consumer, 4)
+        membership = consumer._group._membership  # type: ignore[union-attr]
+
+        def overtaken(broker: Any, request: Any, version: int, proper: Any) -> Any:
+            # A join completes while the answer to the commit is on its way.
+            membership.generation += 1
+            answers = [OffsetCommitResponsePartition(0, 22)]
+            return OffsetCommitResponse(topics=[OffsetCommitResponseTopic("t", partitions=answers)])
+
+        cluster.script(ApiKey.OFFSET_COMMIT, overtaken)
+        joined = cluster.count(ApiKey.JOIN_GROUP)
+        with pytest.raises(CommitFailed):
+            await consumer.commit()
+        assert membership.generation >= 0
+        assert len(await read(consumer, 4)) == 4
+        assert cluster.count(ApiKey.JOIN_GROUP) == joined
+
+    run(cluster, body, "t", group_id="g", enable_auto_commit=False)
+
+
 def test_subscription_without_a_group_reads_everything() -> None:
     cluster = filled(FakeCluster(topics={"t": 2, "u": 1, "x": 1}))
 
