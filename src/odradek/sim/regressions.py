@@ -8,10 +8,10 @@ ONCE_FAILED: Final = {
     "txn-14": "a producer's batches in flight at a kill were written twice: the restarted broker knew the last only, "
     "and the client renumbered what it had sent before",
     "network-35": "an OffsetCommit that came late on a stalled connection put the group's offsets back",
-    "flush-1": "a replica that had moved to another log directory never heard that what was synced was written; and one "
-    "whose records were deleted in the middle of a batch never arrived",
-    "crash-27008": "the answer to a commit of an old generation put a member out of the one that it was joining: it went on "
-    "with its partitions in generation -1",
+    "flush-1": "a replica that had moved to another log directory never heard that what was synced was written; and "
+    "one whose records were deleted in the middle of a batch never arrived",
+    "crash-27008": "the answer to a commit of an old generation put a member out of the one that it was joining: it "
+    "went on with its partitions in generation -1",
     "power-1": "a file lost its end, the next one was whole: the checker's mistake, recovery looks at each by itself",
 }
 
