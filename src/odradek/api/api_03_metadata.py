@@ -8,17 +8,18 @@ rebootstrap. Unlike Kafka in KRaft mode, an auto-created topic is in the same an
 from __future__ import annotations
 
 from collections.abc import Awaitable
+from typing import Any
 
 from odradek.api.context import RequestContext
+from odradek.api.encoded_topics import EncodedTopics
 from odradek.api.registry import api
-from odradek.metadata.image import ClusterImage, PartitionState, Topic
+from odradek.metadata.image import ClusterImage
 from odradek.wire.apis import ApiKey
 from odradek.wire.errors import ErrorCode
 from odradek.wire.messages.metadata import (
     MetadataRequest,
     MetadataResponse,
     MetadataResponseBroker,
-    MetadataResponsePartition,
     MetadataResponseTopic,
 )
 from odradek.wire.primitives import ZERO_UUID
@@ -28,6 +29,8 @@ CLUSTER_OPERATIONS = sum(1 << code for code in (5, 7, 8, 9, 10, 11, 12))
 TOPIC_OPERATIONS = sum(1 << code for code in (3, 4, 5, 6, 7, 8, 10, 11))
 OMITTED = -(1 << 31)
 _BY_ID = 12
+_ENCODED = EncodedTopics()
+"""Of all brokers of this process: an entry counts for the very objects only that it was made from."""
 
 
 @api(ApiKey.METADATA)
@@ -72,10 +75,12 @@ def _answer(request: MetadataRequest, context: RequestContext, failures: dict[st
 
 def _topics(
     request: MetadataRequest, image: ClusterImage, version: int, failures: dict[str, ErrorCode], operations: int
-) -> list[MetadataResponseTopic]:
+) -> list[Any]:
+    """Each a MetadataResponseTopic, or one that is encoded already."""
+    encoded = _ENCODED.get
     if request.topics is None or (version == 0 and not request.topics):
-        return [_described(image.topics[name], image, operations) for name in sorted(image.topics)]
-    described = []
+        return [encoded(image.topics[name], image, version, operations) for name in sorted(image.topics)]
+    described: list[Any] = []
     for wanted in request.topics:
         name = wanted.name
         if wanted.topic_id != ZERO_UUID and version >= _BY_ID:
@@ -91,19 +96,5 @@ def _topics(
             name = name if name is not None or version >= _BY_ID else ""
             described.append(MetadataResponseTopic(code, name, wanted.topic_id, topic_authorized_operations=operations))
         else:
-            described.append(_described(topic, image, operations))
+            described.append(encoded(topic, image, version, operations))
     return described
-
-
-def _described(topic: Topic, image: ClusterImage, operations: int) -> MetadataResponseTopic:
-    partitions = [_partition(index, state, image) for index, state in enumerate(topic.partitions)]
-    return MetadataResponseTopic(0, topic.name, topic.id, topic.is_internal, partitions, operations)
-
-
-def _partition(index: int, state: PartitionState, image: ClusterImage) -> MetadataResponsePartition:
-    brokers = image.brokers
-    offline = [replica for replica in state.replicas if replica not in brokers]
-    code = 0 if state.leader in brokers else ErrorCode.LEADER_NOT_AVAILABLE
-    return MetadataResponsePartition(
-        code, index, state.leader, state.leader_epoch, list(state.replicas), list(state.isr), offline
-    )

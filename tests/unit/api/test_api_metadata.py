@@ -8,9 +8,17 @@ from typing import Any
 import pytest
 
 from odradek.api import api_03_metadata
+from odradek.api.api_03_metadata import OMITTED
+from odradek.api.encoded_topics import EncodedTopics
 from odradek.metadata.image import ClusterImage, PartitionState, Topic
 from odradek.wire.errors import ErrorCode as E
-from odradek.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from odradek.wire.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
 
 TOPIC_ID = bytes(range(16))
 
@@ -19,11 +27,12 @@ def ask(*topics: MetadataRequestTopic, version: int = 13) -> MetadataResponse:
     image = ClusterImage("cluster")
     image.topics = {"t": Topic("t", TOPIC_ID, (PartitionState(1, 0, (1,), (1,)),))}
     image.topic_names = {TOPIC_ID: "t"}
+    replica_sessions = SimpleNamespace(rules=SimpleNamespace(unreachable=frozenset()))
     config = SimpleNamespace(flag=lambda _name: True)
     context: Any = SimpleNamespace(
         version=version,
         connection=SimpleNamespace(listener_name="PLAINTEXT"),
-        services=SimpleNamespace(image=lambda: image, config=config),
+        services=SimpleNamespace(image=lambda: image, config=config, replica_sessions=replica_sessions),
     )
     answer: Any = api_03_metadata.handle(MetadataRequest(list(topics), version > 3), context)
     out = bytearray()
@@ -54,3 +63,53 @@ def test_a_topic_is_found_by_its_name(version: int) -> None:
 def test_neither_name_nor_id_is_no_topic() -> None:
     (topic,) = ask(MetadataRequestTopic(name="")).topics
     assert topic.error_code == E.INVALID_TOPIC_EXCEPTION
+
+
+def generated(topic: Topic, brokers: Any, operations: int) -> MetadataResponseTopic:
+    rows = []
+    for index, state in enumerate(topic.partitions):
+        code = 0 if state.leader in brokers else E.LEADER_NOT_AVAILABLE
+        offline = [replica for replica in state.replicas if replica not in brokers]
+        row = MetadataResponsePartition(
+            code,
+            index,
+            -1 if code else state.leader,
+            state.leader_epoch,
+            list(state.replicas),
+            list(state.isr),
+            offline,
+        )
+        rows.append(row)
+    return MetadataResponseTopic(0, topic.name, topic.id, topic.is_internal, rows, operations)
+
+
+@pytest.mark.parametrize("version", range(14))
+def test_topics_are_encoded_as_the_generated_codec_does_and_once(version: int) -> None:
+    operations = 7 if version >= 8 else OMITTED
+    states = tuple(
+        PartitionState(index % 4 - 1, 5, (index % 3, index % 3 + 1), (index % 3 + 1,) * (index % 2))
+        for index in range(300)
+    )
+    image = ClusterImage("cluster")
+    brokers: Any = {0: None, 1: None, 2: None}
+    image.brokers = brokers
+    topic = Topic("__consumer_offsets", TOPIC_ID, states)
+    encoded = EncodedTopics()
+    expected, out = bytearray(), bytearray()
+    generated(topic, image.brokers, operations).encode(expected, version)
+    first = encoded.get(topic, image, version, operations)
+    first.encode(out, version)
+    assert out == expected
+    assert encoded.get(topic, image, version, operations) is first
+    changed = ClusterImage("cluster")
+    fewer: Any = {0: None}
+    changed.brokers = fewer
+    expected, out = bytearray(), bytearray()
+    generated(topic, fewer, operations).encode(expected, version)
+    encoded.get(topic, changed, version, operations).encode(out, version)
+    assert out == expected, "another set of brokers is another answer"
+    shorter = topic._replace(partitions=states[:2])
+    expected, out = bytearray(), bytearray()
+    generated(shorter, fewer, operations).encode(expected, version)
+    encoded.get(shorter, changed, version, operations).encode(out, version)
+    assert out == expected
