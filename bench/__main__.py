@@ -27,12 +27,13 @@ CASES = {
     "end_to_end": "open-loop latency at 10,000 x 1 KB/s, acks=all",
     "transactions": "transactions of 1, 10 and 100 records one after the other, and read_committed consumption",
     "groups": "rebalances of 2, 50 and 500 members of both protocols, and offset commits per second",
+    "metadata": "answers about topics of 1,000 and 10,000 partitions, and memory per connection",
     "partitions": "1,000 partitions x 10 segments: memory, start after a stop and after kill -9 (not run unless named)",
     "compaction": "MB/s of compacting a 2 GB log, and a producer's latency beside it (not run unless named)",
     "slow_disk": "a producer beside a saturated disk and a lagging reader (not run unless named)",
     "spark": "rows per second through Spark: our data source beside the official connector (not run unless named)",
 }
-DEFAULT = ("throughput", "one_record", "synchronous", "end_to_end", "transactions", "groups")
+DEFAULT = ("throughput", "one_record", "synchronous", "end_to_end", "transactions", "groups", "metadata")
 IDLE_SECONDS = 2.0
 Figures = dict[str, dict[str, list[float]]]
 
