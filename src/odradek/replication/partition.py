@@ -164,22 +164,23 @@ class Partition:
         self.leader_epoch = state.leader_epoch
         self.partition_epoch = state.partition_epoch
         self.replicas = state.replicas
-        self.isr = state.isr
+        isr_before, self.isr = self.isr, state.isr
         proposal = self.proposal
         if proposal is not None and (new_epoch or state.partition_epoch > proposal.partition_epoch):
             self.proposal = None
         if self.is_leader:
-            self._lead(was_leader, new_epoch)
+            self._lead(was_leader, new_epoch, isr_before)
         else:
             self._follow()
 
-    def _lead(self, was_leader: bool, new_epoch: bool) -> None:
+    def _lead(self, was_leader: bool, new_epoch: bool, isr_before: tuple[int, ...]) -> None:
         if new_epoch or not was_leader:
             self.leader_epoch_start_offset = self.log.next_offset
             with suppress(KafkaError):  # the disk has failed: every later use of the log says so to whom it concerns
                 self.log.assign_leader_epoch(self.leader_epoch)
         now_ms = self._rules.now_ms()
         known = self._followers if was_leader else {}
+        self._wait_no_longer_for([member for member in isr_before if member not in self.isr and member in known])
         self._followers = {
             broker_id: known.get(broker_id)
             or FollowerProgress(broker_id, now_ms if broker_id in self.isr else NEVER_MS)
@@ -325,6 +326,8 @@ class Partition:
             # It was not done, for certain: what is in the ISR is what was.
             self.proposal = None
             self._count()
+            if error is ErrorCode.INELIGIBLE_REPLICA:
+                self._wait_no_longer_for([member for member in proposal.isr if member not in self.isr])
             self.advance_high_watermark(0)
         elif error or state is None:
             # Some state that is not known here yet stands against it, maybe one that an earlier try of this very
@@ -335,6 +338,15 @@ class Partition:
             self._count()
             self.apply_state(state)
             self.advance_high_watermark(0)
+
+    def _wait_no_longer_for(self, members: list[int]) -> None:
+        """The controller will not have them in the ISR, whose directory may have failed: they kept up until now, and
+        may never fetch again. One that does so, and catches up, is waited for anew.
+        """
+        for member in members:
+            follower = self._followers.get(member)
+            if follower is not None:
+                follower.caught_up_ms = follower.fetched_ms = NEVER_MS
 
     # --- write ---
 

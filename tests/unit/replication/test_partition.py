@@ -179,3 +179,31 @@ def test_a_reader_whose_history_departed_is_told_where(make: Make) -> None:
     assert partition.diverging_epoch(2, -1) is None, "a reader that tells no epoch is not checked"
     assert partition.diverging_epoch(2, 0) == (0, 1), "epoch 0 ended at 1"
     assert partition.diverging_epoch(2, 2) == (0, 1), "epoch 2 never was"
+
+
+def test_who_is_put_out_of_the_isr_though_it_kept_up_holds_nothing_back(tmp_path: Path) -> None:
+    """A follower whose directory failed was caught up a moment ago, its broker lives, and it never fetches again."""
+    (tmp_path / "t-0").mkdir()
+    environment = LogEnvironment(SystemDisk(), SystemClock())
+    log = PartitionLog.open("t", 0, str(tmp_path / "t-0"), LogConfig(min_insync_replicas=2), environment, clean=True)
+    rules = ReplicaRules()
+    rules.now_ms = lambda: 1000
+    partition = Partition("t", bytes(16), 0, 1, log, rules)
+    state = PartitionState(1, 0, (1, 2, 3), (1, 2, 3))
+    partition.apply_state(state)
+    partition.append(batch(b"a"), now_ms=NOW_MS)
+    for follower in (2, 3):
+        partition.follower_fetched(follower, 7, 1, 0, 1000)
+    assert partition.high_watermark == 1
+    partition.apply_state(state._replace(isr=(1, 2), partition_epoch=1))
+    # A fetch that was under way: it looks fit for the ISR, and the controller knows better.
+    partition.follower_fetched(3, 7, 1, 0, 1000)
+    assert partition.proposal is not None
+    partition.append(batch(b"b"), now_ms=NOW_MS)
+    partition.follower_fetched(2, 7, 2, 0, 1000)
+    assert partition.high_watermark == 1, "while the controller decides the third counts"
+    partition.proposal_answered(partition.proposal, ErrorCode.INELIGIBLE_REPLICA, None)
+    assert partition.high_watermark == 2
+    partition.append(batch(b"c"), now_ms=NOW_MS)
+    partition.follower_fetched(2, 7, 3, 0, 1000)
+    assert partition.high_watermark == 3
