@@ -28,10 +28,9 @@ def _report(outcomes: list[Outcome], seconds: float, seed: int) -> int:
     for outcome in outcomes:
         for event in outcome.events:
             kinds[_named(outcome, event.kind)] += 1
-        for kind, by_client in outcome.gaps.items():
-            for client, gap in by_client.items():
-                name = _named(outcome, kind)
-                gaps[name][client] = max(gaps[name][client], gap)
+        for gap in outcome.gaps:
+            by_client = gaps[_named(outcome, gap.kind)]
+            by_client[gap.client] = max(by_client[gap.client], gap.seconds)
     print(f"\n{'fault':48} {'times':>5}  longest write gap: {'  '.join(STEADY)}")
     for kind, times in sorted(kinds.items()):
         print(f"{kind:48} {times:5}  {'  '.join(f'{gaps[kind][client]:{len(client)}.2f} s' for client in STEADY)}")

@@ -6,6 +6,7 @@ import bisect
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from itertools import pairwise
 from typing import Final, NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
@@ -188,26 +189,34 @@ def _differ(logs: Mapping[int, bytes]) -> int:
     )
 
 
-def longest_gaps(history: History, events: Iterable[Event], clients: Iterable[str]) -> dict[str, dict[str, float]]:
-    """Per fault kind and steady producer: the longest time in which a partition got none of its records, in seconds.
+class Gap(NamedTuple):
+    """No record of `client` was acknowledged in `partition` for so long."""
 
-    A gap counts for every fault that was going on in it.
-    """
-    acks: dict[str, dict[tuple[str, int], list[float]]] = {name: defaultdict(list) for name in clients}
+    seconds: float
+    kind: str
+    client: str
+    partition: tuple[str, int]
+    since: float
+
+    def __str__(self) -> str:
+        where = f"{self.partition[0]}-{self.partition[1]}"
+        return f"{self.since:7.1f} s  {self.kind}: {self.client} wrote nothing to {where} for {self.seconds:.2f} s"
+
+
+def write_gaps(history: History, events: Iterable[Event], clients: Iterable[str]) -> list[Gap]:
+    """The longest of each event, steady producer and partition. A gap counts for every fault that went on in it."""
+    acks: dict[tuple[str, tuple[str, int]], list[float]] = defaultdict(list)
+    wanted = set(clients)
     for send in history.sends.values():
-        if send.producer in acks and send.state == OK and send.acked_at is not None:
-            acks[send.producer][send.partition].append(send.acked_at)
-    for by_partition in acks.values():
-        for times in by_partition.values():
-            times.sort()
-    longest: dict[str, dict[str, float]] = defaultdict(lambda: dict.fromkeys(acks, 0.0))
+        if send.producer in wanted and send.state == OK and send.acked_at is not None:
+            acks[send.producer, send.partition].append(send.acked_at)
+    for times in acks.values():
+        times.sort()
+    found = []
     for event in events:
-        for name, by_partition in acks.items():
-            for times in by_partition.values():
-                first = max(0, bisect.bisect_left(times, event.began_at) - 1)
-                last = bisect.bisect_right(times, event.ended_at)
-                gap = max(
-                    (b - a for a, b in zip(times[first:last], times[first + 1 : last + 1], strict=False)), default=0.0
-                )
-                longest[event.kind][name] = max(longest[event.kind][name], gap)
-    return dict(longest)
+        for (client, partition), times in sorted(acks.items()):
+            first = max(0, bisect.bisect_left(times, event.began_at) - 1)
+            last = bisect.bisect_right(times, event.ended_at) + 1
+            seconds, since = max(((b - a, a) for a, b in pairwise(times[first:last])), default=(0.0, 0.0))
+            found.append(Gap(seconds, event.kind, client, partition, since))
+    return found

@@ -12,7 +12,7 @@ from odradek.sim.history import READ_UNCOMMITTED
 from tests.faults import judge, nemesis
 from tests.faults.clients import Crowd, Place, crowd
 from tests.faults.deployment import Deployment, Node, NotWhole, Shape
-from tests.faults.judge import Event, Figures
+from tests.faults.judge import Event, Figures, Gap
 
 STEADY = ("librdkafka-steady", "our-steady")
 Say = Callable[[str], None]
@@ -22,7 +22,7 @@ class Outcome(NamedTuple):
     shape: Shape
     figures: Figures
     events: list[Event]
-    gaps: dict[str, dict[str, float]]
+    gaps: list[Gap]
     problems: list[str]
     """Violations, clients that failed, exceptions in brokers' logs: nothing of it is promised to happen."""
     missing: list[str]
@@ -88,7 +88,8 @@ def run(home: Path, shape: Shape, plan: Plan, seed: int, say: Say = print, *, gr
         problems += _judge(deployment, place, clients, say)
         for node in deployment.nodes:
             problems += _exceptions(node)
-    gaps = judge.longest_gaps(place.history, events, STEADY)
+    gaps = judge.write_gaps(place.history, events, STEADY)
+    (home / "gaps.txt").write_text("".join(f"{gap}\n" for gap in gaps))
     return Outcome(shape, judge.figures(place.history), events, gaps, problems, missing)
 
 
