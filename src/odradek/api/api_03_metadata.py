@@ -12,6 +12,7 @@ from typing import Any
 
 from odradek.api.context import RequestContext
 from odradek.api.encoded_topics import EncodedTopics
+from odradek.api.new_leaders import reachable_image
 from odradek.api.registry import api
 from odradek.metadata.image import ClusterImage
 from odradek.wire.apis import ApiKey
@@ -55,7 +56,7 @@ def _missing(request: MetadataRequest, image: ClusterImage) -> list[str]:
 
 
 def _answer(request: MetadataRequest, context: RequestContext, failures: dict[str, ErrorCode]) -> MetadataResponse:
-    image = context.services.image()
+    image = reachable_image(context)
     listener = context.connection.listener_name
     operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else OMITTED
     return MetadataResponse(

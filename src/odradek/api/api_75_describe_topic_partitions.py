@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from odradek.api.api_03_metadata import TOPIC_OPERATIONS
 from odradek.api.context import RequestContext
+from odradek.api.new_leaders import reachable_image
 from odradek.api.registry import api
 from odradek.controller.names import name_problem
-from odradek.metadata.image import ClusterImage, PartitionState, Topic
+from odradek.metadata.image import NO_LEADER, ClusterImage, PartitionState, Topic
 from odradek.wire.apis import ApiKey
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.describe_topic_partitions import (
@@ -20,7 +21,7 @@ from odradek.wire.messages.describe_topic_partitions import (
 
 @api(ApiKey.DESCRIBE_TOPIC_PARTITIONS)
 def handle(request: DescribeTopicPartitionsRequest, context: RequestContext) -> DescribeTopicPartitionsResponse:
-    image = context.services.image()
+    image = reachable_image(context)
     names = sorted({topic.name for topic in request.topics} or image.topics)
     first_partition = 0
     if request.cursor is not None:
@@ -80,7 +81,7 @@ def _partition(index: int, state: PartitionState, image: ClusterImage) -> Descri
     return DescribeTopicPartitionsResponsePartition(
         0 if state.leader in brokers else ErrorCode.LEADER_NOT_AVAILABLE,
         index,
-        state.leader,
+        state.leader if state.leader in brokers else NO_LEADER,
         state.leader_epoch,
         list(state.replicas),
         list(state.isr),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from odradek.api.context import RequestContext
+from odradek.metadata.image import ClusterImage
 from odradek.wire.errors import ErrorCode
 from odradek.wire.produce import NodeEndpoint, TopicKey
 
@@ -17,6 +18,19 @@ def current_leader(context: RequestContext, topic: TopicKey, index: int) -> tupl
     name = image.topic_names.get(topic) if isinstance(topic, bytes) else topic
     state = None if name is None else image.partition(name, index)
     return None if state is None or state.leader < 0 else (state.leader, state.leader_epoch)
+
+
+def reachable_image(context: RequestContext) -> ClusterImage:
+    """The cluster without leaders of which this broker, as their follower, knows that their processes are gone.
+
+    The controller is about to say so. A client that asks now, because its connection broke, hears that there is no
+    leader and soon asks again; if it heard of the old one it would look only when its next refresh is due.
+    """
+    image = context.services.image()
+    unreachable = context.services.replica_sessions.rules.unreachable
+    if not unreachable:
+        return image
+    return image.with_brokers({i: broker for i, broker in image.brokers.items() if i not in unreachable})
 
 
 def endpoints(context: RequestContext, leaders: Iterable[tuple[int, int] | None]) -> list[NodeEndpoint]:

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import Any, Final, NamedTuple, Protocol, cast
 
 from odradek.client.connection import Connection
-from odradek.client.errors import ClientError
+from odradek.client.errors import ClientError, Disconnected
 from odradek.ports.clock import Clock
 from odradek.replication.fetch_sessions import MAX_EPOCH, NO_SESSION
 from odradek.replication.follower import FollowedLog, Next
@@ -34,7 +34,7 @@ Place = tuple[bytes, int]
 
 _EARLIEST: Final = -2
 _LATEST: Final = -1
-_FIRST_PAUSE_SECONDS: Final = 0.02
+_FIRST_PAUSE_SECONDS: Final = 0.005
 _MOST_IN_FLIGHT: Final = 2
 _SESSION_LOST: Final = frozenset(
     (
@@ -81,6 +81,10 @@ class FetcherHost(Protocol):
 
     def appended(self, partition: Partition, size: int) -> None:
         """So many bytes of it came."""
+        ...
+
+    def suspect(self, leader_id: int, *, gone: bool) -> None:
+        """The leader's process seems to be gone: it has closed its connection, or nobody listens; or it is not."""
         ...
 
 
@@ -204,6 +208,8 @@ class ReplicaFetcher:
             self._version = connection.version_of(cast(Any, ReplicaFetchRequest))
         except ClientError as error:
             self._connecting = None
+            if isinstance(error.__cause__, ConnectionRefusedError):
+                self._host.suspect(self.leader_id, gone=True)
             self._failed(f"cannot reach broker {self.leader_id}: {error}")
             return
         self._connecting = None
@@ -218,7 +224,8 @@ class ReplicaFetcher:
         self._failures += 1
         if self._failures == 1:
             log.info("%s", reason)
-        self._connect(self._pause(self._failures))
+        # The first time at once: whoever ended and is started again, or refuses, is known by that.
+        self._connect(self._pause(self._failures - 1) if self._failures > 1 else 0.0)
 
     def _pause(self, failures: int) -> float:
         longest = self._host.settings().backoff_ms / 1000
@@ -299,6 +306,8 @@ class ReplicaFetcher:
 
     def _lost(self, error: ClientError) -> None:
         self._drop_connection()
+        if isinstance(error, Disconnected):
+            self._host.suspect(self.leader_id, gone=True)
         self._failed(f"fetching from broker {self.leader_id}: {error}")
 
     def _received(self, response: ReplicaFetchResponse) -> None:
@@ -312,6 +321,8 @@ class ReplicaFetcher:
             return
         self._failures = 0
         if not self._session_id:
+            # A connection alone says nothing: the kernel takes one for a process that is about to be no more.
+            self._host.suspect(self.leader_id, gone=False)
             self._session_id = response.session_id
             self._session_epoch = 1
         now_ms = self._host.clock.now_ms()

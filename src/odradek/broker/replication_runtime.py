@@ -167,6 +167,13 @@ class ReplicationRuntime:
         if self._throttles.follower.is_active:
             self._throttles.received(partition, size, self._now_ms())
 
+    def suspect(self, leader_id: int, *, gone: bool) -> None:
+        # Clients whose connections broke, too, are told that there is no leader, and soon ask again.
+        if gone:
+            self._partitions.rules.unreachable.add(leader_id)
+        else:
+            self._partitions.rules.unreachable.discard(leader_id)
+
     # --- whom to follow ---
 
     def apply(self, old: ClusterImage, new: ClusterImage) -> None:
@@ -183,6 +190,9 @@ class ReplicationRuntime:
                     self._take_over(topic, before)
             self._throttles.apply(old, new)
         if new.brokers is not old.brokers:
+            for broker_id in list(self._partitions.rules.unreachable):
+                if new.brokers.get(broker_id) != old.brokers.get(broker_id):
+                    self._partitions.rules.unreachable.discard(broker_id)
             self._reconsider()
         self._adjust_tick()
         if self._to_follow and not self._working:
@@ -217,6 +227,7 @@ class ReplicationRuntime:
     def _drop_idle(self, fetcher: ReplicaFetcher) -> None:
         if fetcher.is_idle:
             fetcher.close()
+            self._partitions.rules.unreachable.discard(fetcher.leader_id)
             for key, each in list(self._fetchers.items()):
                 if each is fetcher:
                     del self._fetchers[key]

@@ -127,7 +127,7 @@ class IsrProposal:
 class ReplicaRules:
     """What all partitions of a broker are told about replication. The defaults are those of a lone broker."""
 
-    __slots__ = ("is_eligible", "max_lag_ms", "now_ms", "propose", "tell_followers")
+    __slots__ = ("is_eligible", "max_lag_ms", "now_ms", "propose", "tell_followers", "unreachable")
 
     def __init__(self) -> None:
         self.max_lag_ms = DEFAULT_MAX_LAG_MS
@@ -139,6 +139,8 @@ class ReplicaRules:
         """A partition wants its ISR changed: see its `proposal`."""
         self.tell_followers = False
         """Whether followers are answered as soon as the high watermark moves: where consumers read from them."""
+        self.unreachable: set[int] = set()
+        """Leaders whose processes seem to be gone, though the controller has not told of it yet."""
 
 
 def _no_time() -> int:

@@ -64,6 +64,7 @@ class Side:
         decoded, end = request_class(key).decode(memoryview(out), 0, version)
         assert end == len(out)
         services = SimpleNamespace(
+            replica_sessions=SimpleNamespace(rules=SimpleNamespace(unreachable=frozenset())),
             quotas=ClientQuotas(11, 1),
             controller=self.controller,
             config=self.config,

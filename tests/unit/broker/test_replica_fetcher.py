@@ -71,6 +71,7 @@ class Leader:
         self.connections: list[FakeConnection] = []
         self.refuse = 0
         self.throttled = False
+        self.unreachable = False
         self.services: Any = SimpleNamespace(
             replica_sessions=self.sessions,
             partitions=SimpleNamespace(require=self.require),
@@ -95,7 +96,7 @@ class Leader:
         assert broker_id == 1
         if self.refuse:
             self.refuse -= 1
-            raise Disconnected("refused")
+            raise Disconnected("refused") from ConnectionRefusedError()
         self.connections.append(FakeConnection(self))
         return self.connections[-1]
 
@@ -107,6 +108,10 @@ class Leader:
 
     def is_throttled(self, _followed: FollowedLog) -> bool:
         return self.throttled
+
+    def suspect(self, leader_id: int, *, gone: bool) -> None:
+        assert leader_id == 1
+        self.unreachable = gone
 
     def appended(self, _partition: Partition, _size: int) -> None:
         return None
@@ -243,7 +248,9 @@ async def test_a_lost_connection_is_made_again_and_goes_on_where_it_was(tmp_path
     leader.refuse = 2
     leader.connections[0].lose(Disconnected("gone"))
     leader.partitions[0].append(batch(), now_ms=NOW)
+    await until(lambda: leader.unreachable)
     await following.in_step(0)
+    assert not leader.unreachable
     assert len(leader.connections) == 2
     following.fetcher.close()
 
