@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from odradek.wire.errors import ErrorCode
-from odradek.wire.messages import api_versions, metadata
+from odradek.wire.messages import api_versions, list_offsets, metadata, offset_commit
 
 Connect = Callable[[str], Any]
 
@@ -118,6 +118,19 @@ def test_a_request_may_name_so_many_topics(make_broker: Callable[..., Any], conn
         for version in (4, 9, 12):
             found = client.call(metadata.MetadataRequest(asked, False), version).topics
             assert [topic.error_code for topic in found] == [code] * count
+
+
+def test_a_request_may_name_so_many_partitions(make_broker: Callable[..., Any], connect: Connect) -> None:
+    client = connect(make_broker({"odradek.max.request.partitions": 20}).start().bootstrap)
+    for count, codes in ((10, {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}), (11, {ErrorCode.INVALID_REQUEST})):
+        rows = [list_offsets.ListOffsetsRequestPartition(index, timestamp=-1) for index in range(count)]
+        asked = [list_offsets.ListOffsetsRequestTopic(name, rows) for name in ("a", "b")]
+        answer = client.call(list_offsets.ListOffsetsRequest(topics=asked), 7)
+        assert {row.error_code for topic in answer.topics for row in topic.partitions} == codes
+        commits = [offset_commit.OffsetCommitRequestPartition(index, 1) for index in range(count)]
+        committed = [offset_commit.OffsetCommitRequestTopic(name, partitions=commits) for name in ("a", "b")]
+        answer = client.call(offset_commit.OffsetCommitRequest("g", topics=committed), 8)
+        assert {row.error_code for topic in answer.topics for row in topic.partitions} == codes
 
 
 def test_a_large_request_that_is_no_produce_ends_its_connection(

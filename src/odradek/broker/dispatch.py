@@ -52,16 +52,38 @@ def encode_response(message: Any, key: int, version: int, correlation_id: int) -
     return out
 
 
-def _topics(request: Any) -> int:
-    topics = getattr(request, "topics", None)
-    return len(topics) if isinstance(topics, list) else 0
+_PARTITIONS = ("partitions", "partition_indexes", "partition_data", "partition_ids")
 
 
 class RequestLimits(NamedTuple):
-    """What one request may ask for: bytes of any but Produce, which are dear to decode, and topics."""
+    """What one request may ask for: bytes of any but Produce, which are dear to decode, topics, and partitions."""
 
     control_bytes: int = 4 << 20
     topics: int = 100_000
+    partitions: int = 200_000
+
+    def excess(self, request: Any) -> str | None:
+        """What of a decoded request is too much; None when nothing is."""
+        topics = getattr(request, "topics", None)
+        if not isinstance(topics, list):
+            topics = getattr(request, "topic_data", None)
+            if not isinstance(topics, list):
+                return None
+        if len(topics) > self.topics:
+            return f"The request names more than {self.topics} topics (odradek.max.request.topics)"
+        if sum(map(_partitions, topics)) > self.partitions:
+            return f"The request names more than {self.partitions} partitions (odradek.max.request.partitions)"
+        return None
+
+
+def _partitions(topic: Any) -> int:
+    if type(topic) is tuple:  # of a codec by hand: its key, its partitions
+        return len(topic[1])
+    for name in _PARTITIONS:
+        found = getattr(topic, name, None)
+        if isinstance(found, list):
+            return len(found)
+    return 0
 
 
 class Dispatcher:
@@ -73,7 +95,7 @@ class Dispatcher:
         self, services: Services, loop: asyncio.AbstractEventLoop, limits: RequestLimits | None = None
     ) -> None:
         self._limits = limits or RequestLimits()
-        # A topic takes a byte at least: what is smaller exceeds no limit.
+        # A topic and a partition take a byte each at least: what is smaller exceeds no limit.
         self._small = min(self._limits)
         self._services = services
         self._loop = loop
@@ -113,9 +135,8 @@ class Dispatcher:
         context = RequestContext(self._services, version, correlation_id, client_id, connection, size)
         if began_ms:
             context.begins(began_ms)
-        if size > self._small and _topics(request) > self._limits.topics:
-            message = f"The request names more than {self._limits.topics} topics (odradek.max.request.topics)"
-            return self._failed(found, request, context, KafkaError(ErrorCode.INVALID_REQUEST, message))
+        if size > self._small and (excess := self._limits.excess(request)) is not None:
+            return self._failed(found, request, context, KafkaError(ErrorCode.INVALID_REQUEST, excess))
         try:
             answer = found.handle(request, context)
         except Exception as error:  # noqa: BLE001 - whatever a handler raises costs this request only

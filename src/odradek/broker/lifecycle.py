@@ -182,7 +182,13 @@ class Broker:
 
     def _log_config(self, topic: Topic) -> LogConfig:
         settings = self._config.topic_settings(topic.configs)
-        return LogConfig.build({**settings, "batch.validation": self._config.text("odradek.batch.validation")})
+        return LogConfig.build(
+            {
+                **settings,
+                "batch.validation": self._config.text("odradek.batch.validation"),
+                "max.record.headers": self._config.number("odradek.max.record.headers"),
+            }
+        )
 
     def _start_cluster(self) -> None:
         """What ties this broker to the others: none of it does anything yet."""
@@ -281,7 +287,9 @@ class Broker:
             image=self._image,
         )
         limits = RequestLimits(
-            config.number("odradek.max.control.request.bytes"), config.number("odradek.max.request.topics")
+            config.number("odradek.max.control.request.bytes"),
+            config.number("odradek.max.request.topics"),
+            config.number("odradek.max.request.partitions"),
         )
         self._dispatcher = Dispatcher(services, loop, limits)
         self._server = Server(ports.network, self._dispatcher, config, ports.clock, self._quotas.connections)

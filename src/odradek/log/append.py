@@ -203,6 +203,8 @@ def _check_records(batches: memoryview, position: int, header: BatchHeader, conf
             errors.append((index, "the record has no key, and the topic is compacted"))
         elif check_each_offset and record.offset - header.base_offset != index:
             errors.append((index, f"the record has the offset delta {record.offset - header.base_offset}"))
+        elif check_each_offset and len(record.headers) > config.max_record_headers:
+            errors.append((index, f"the record has {len(record.headers)} headers (odradek.max.record.headers)"))
         elif check_each_time:
             try:
                 check_timestamp(record.timestamp, config, now_ms)

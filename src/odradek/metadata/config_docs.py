@@ -433,6 +433,8 @@ DOCUMENTATION: dict[str, str] = {
     "delegation.token.expiry.check.interval.ms": "How often expired delegation tokens are looked for.",
     # Odradek's own
     "odradek.max.control.request.bytes": "Bytes of a request other than Produce; a larger one ends its connection.",
+    "odradek.max.request.partitions": "Partitions that one request may name; with more it is refused as a whole.",
+    "odradek.max.record.headers": "Headers that a record may have, where odradek.batch.validation is records.",
     "odradek.max.request.topics": "Topics that one request may name; with more it is refused as a whole.",
     "odradek.max.in.flight.requests": "Requests of one connection that may be open before it is no longer read.",
     "odradek.group.unsettled.heartbeat.interval.ms": "How often members report while a consumer group rebalances.",

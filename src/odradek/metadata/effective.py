@@ -93,6 +93,8 @@ EFFECTIVE_BROKER_CONFIGS = frozenset(
         "odradek.idle.check.interval.ms",
         "odradek.max.control.request.bytes",
         "odradek.max.in.flight.requests",
+        "odradek.max.record.headers",
+        "odradek.max.request.partitions",
         "odradek.max.request.topics",
         "odradek.metadata.store",
         "odradek.write.inline.max.bytes",

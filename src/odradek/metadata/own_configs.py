@@ -24,6 +24,9 @@ ODRADEK_CONFIGS = (
     # A request other than Produce costs many times its bytes while it is served.
     _c("odradek.max.control.request.bytes", INT, str(4 << 20), at_least(1024)),
     _c("odradek.max.request.topics", INT, "100000", at_least(1)),
+    _c("odradek.max.request.partitions", INT, "200000", at_least(1)),
+    # With odradek.batch.validation=records; nobody else decodes the headers, and message.max.bytes bounds them.
+    _c("odradek.max.record.headers", INT, "10000", at_least(0)),
     # While a consumer group (KIP-848) is being rebalanced its members report this often; 0: as always.
     _c("odradek.group.unsettled.heartbeat.interval.ms", INT, "500", at_least(0)),
     # A group that reads a topic has offset 0 in the partitions that are added to it.

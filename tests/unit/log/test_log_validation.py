@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from odradek.log.append import RejectedRecords
 from odradek.log.config import LogConfig
 from odradek.records.batch import parse_header, patch_crc
+from odradek.records.builder import encode_batch
 from odradek.wire.errors import ErrorCode, KafkaError
 from tests.unit.log.support import batch, open_log, put
 
@@ -32,3 +34,14 @@ def test_records_are_looked_at_only_if_asked_for(tmp_path: Path) -> None:
             put(checked, broken(delta))
         assert caught.value.code in (ErrorCode.INVALID_RECORD, ErrorCode.CORRUPT_MESSAGE)
     assert checked.end_offset == 2
+
+
+def test_headers_are_counted_where_every_record_is_looked_at(tmp_path: Path) -> None:
+    headers = tuple((f"h{i}", b"x") for i in range(3))
+    data = encode_batch([(1, b"k", b"v", headers[:2]), (2, b"k", b"v", headers)])
+    unchecked = open_log(tmp_path / "header", LogConfig(max_record_headers=2))
+    assert put(unchecked, memoryview(bytearray(data))).last_offset == 1
+    checked = open_log(tmp_path / "records", LogConfig(batch_validation="records", max_record_headers=2))
+    with pytest.raises(RejectedRecords) as refused:
+        put(checked, memoryview(bytearray(data)))
+    assert refused.value.record_errors == [(1, "the record has 3 headers (odradek.max.record.headers)")]
