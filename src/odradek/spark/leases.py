@@ -124,6 +124,8 @@ class Batch:
 class _Server:
     def __init__(self, watched_pid: int) -> None:
         self._watched_pid = watched_pid
+        # What the driver itself starts dies with it, even if nobody has asked yet how the driver ended.
+        self._ends_with_owner = os.getppid() == watched_pid
         self._batches: dict[str, Batch] = {}
         self._owned: dict[str, str] = {}
         self._owner_is_there = True
@@ -144,6 +146,8 @@ class _Server:
 
     def _wanted(self) -> bool:
         """Until Spark is gone; or, when only the process that started this is, until no batch can be open any more."""
+        if self._ends_with_owner and not self._owner_is_there:
+            return False
         try:
             os.kill(self._watched_pid, 0)
         except ProcessLookupError:
