@@ -107,6 +107,7 @@ class ReplicaFetcher:
         "_session_id",
         "_tasks",
         "_timer",
+        "_timer_due",
         "_version",
         "closed",
         "leader_id",
@@ -132,6 +133,7 @@ class ReplicaFetcher:
         self._session_epoch = 0
         self._version = 0
         self._timer: asyncio.TimerHandle | None = None
+        self._timer_due = 0.0
         self._tasks: set[asyncio.Task[None]] = set()
 
     # --- what is followed ---
@@ -369,9 +371,11 @@ class ReplicaFetcher:
         self._arm(due)
 
     def _arm(self, due: float) -> None:
-        if self._timer is None or due < self._timer.when():
+        # uvloop answers with a handle that does not tell its time for one that is due already.
+        if self._timer is None or due < self._timer_due:
             if self._timer is not None:
                 self._timer.cancel()
+            self._timer_due = due
             self._timer = self._loop.call_at(due, self._due)
 
     def _due(self) -> None:

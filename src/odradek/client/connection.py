@@ -55,7 +55,7 @@ class Connection:
     """An open connection; make one with `open_connection`."""
 
     __slots__ = (
-        "_client_id", "_correlation_id", "_loop", "_out", "_pending", "_reader", "_stream", "_timer", "_writing",
+        "_client_id", "_correlation_id", "_loop", "_out", "_pending", "_reader", "_stream", "_timer", "_timer_due", "_writing",
         "closed", "features", "on_close", "throttled_until", "versions",
     )  # fmt: skip
 
@@ -69,6 +69,7 @@ class Connection:
         self._pending: dict[int, _Pending] = {}
         self._correlation_id = 0
         self._timer: asyncio.TimerHandle | None = None
+        self._timer_due = 0.0
         self.versions: dict[int, VersionRange] = {}
         self.features: dict[str, int] = {}
         """Finalized features (KIP-584) by name, for instance transaction.version."""
@@ -118,10 +119,11 @@ class Connection:
             # The answer to ApiVersions keeps the old header: its reader does not know the broker's versions yet.
             flexible = flexible and request.API_KEY != API_VERSIONS
             self._pending[correlation_id] = _Pending(response_type, version, flexible, deadline, done)
-            if self._timer is None:
-                self._timer = self._loop.call_at(deadline, self._check_deadlines)
-            elif deadline < self._timer.when():
-                self._timer.cancel()
+            # uvloop answers with a handle that does not tell its time for one that is due already.
+            if self._timer is None or deadline < self._timer_due:
+                if self._timer is not None:
+                    self._timer.cancel()
+                self._timer_due = deadline
                 self._timer = self._loop.call_at(deadline, self._check_deadlines)
         self._out.append(frame)
         if not self._writing:
@@ -245,6 +247,7 @@ class Connection:
             return
         earliest = min(each.deadline for each in self._pending.values())
         if earliest > self._loop.time():
+            self._timer_due = earliest
             self._timer = self._loop.call_at(earliest, self._check_deadlines)
             return
         peer = f"{self._stream.peer_host}:{self._stream.peer_port}"

@@ -50,7 +50,7 @@ class Fetcher:
     """Keeps the buffers of `states` filled. The owner changes `states` and calls `poke`."""
 
     __slots__ = (
-        "_closed", "_cluster", "_config", "_isolation", "_loop", "_nodes", "_out_of_range", "_retry", "_waiter",
+        "_closed", "_cluster", "_config", "_isolation", "_loop", "_nodes", "_out_of_range", "_retry", "_retry_due", "_waiter",
         "failure", "states",
     )  # fmt: skip
 
@@ -62,6 +62,7 @@ class Fetcher:
         self._nodes: dict[int, _Node] = defaultdict(_Node)
         self._waiter: asyncio.Future[None] | None = None
         self._retry: asyncio.TimerHandle | None = None
+        self._retry_due = 0.0
         self._closed = False
         self._out_of_range: set[TopicPartition] = set()
         self.states: dict[TopicPartition, PartitionState] = {}
@@ -195,7 +196,8 @@ class Fetcher:
 
     def _poke_at(self, when: float) -> None:
         if self._retry is not None:
-            if self._retry.when() <= when and not self._retry.cancelled():
+            # uvloop answers with a handle that does not tell its time for one that is due already.
+            if self._retry_due <= when and not self._retry.cancelled():
                 return
             self._retry.cancel()
 
@@ -203,6 +205,7 @@ class Fetcher:
             self._retry = None
             self.poke()
 
+        self._retry_due = when
         self._retry = self._loop.call_at(when, again)
 
     async def _connect(self, node_id: int, node: _Node) -> None:
