@@ -50,6 +50,14 @@ class Inode:
         _apply(self.data, (size, None))
         self.unsynced.append((size, None))
 
+    def rot(self, position: int, bits: int) -> None:
+        """The bits of a byte become others, in the cache and on the device."""
+        self.data[position] ^= bits
+        if position < len(self.durable):
+            durable = bytearray(self.durable)
+            durable[position] ^= bits
+            self.durable = bytes(durable)
+
     def sync(self) -> None:
         if self.unsynced:
             self.durable = bytes(self.data)

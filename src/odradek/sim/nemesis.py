@@ -10,6 +10,8 @@ from typing import NamedTuple
 from odradek.sim.disk import UNLIMITED
 from odradek.sim.world import BrokerHost, World
 
+ROTTEN = "rotten"
+"""The topic in whose files bits may flip."""
 Fault = Callable[[World, BrokerHost, random.Random], Awaitable[None]]
 
 
@@ -199,6 +201,40 @@ async def lose_store(world: World, host: BrokerHost, rng: random.Random) -> None
     world.store_faults.lost = world.store_faults.slow = 0.0
 
 
+async def flip_bits(world: World, host: BrokerHost, rng: random.Random) -> None:
+    """Some bits of a file at rest are others than what was written, on the device and in the cache."""
+    files = host.volume.files
+    names = sorted(n for n, inode in files.items() if f"/{ROTTEN}-" in n and n.endswith(".log") and inode.data)
+    if not names:
+        return
+    name = rng.choice(names)
+    for _ in range(rng.choice((1, 1, 5))):
+        files[name].rot(rng.randrange(len(files[name].data)), 1 << rng.randrange(8))
+    world.note(f"bits of {name} flip")
+
+
+async def part_brokers(world: World, host: BrokerHost, rng: random.Random) -> None:
+    """Two brokers do not hear of each other, or one hears of none, in both directions or one."""
+    others = [each for each in world.brokers if each is not host]
+    if rng.random() < 0.6:
+        others = [rng.choice(others)]
+    until = world.now() + rng.choice((0.5, 3.0, 8.0, 12.0)) * rng.uniform(0.5, 1.5)
+    for other in others:
+        ways = [(host.host, other.host), (other.host, host.host)]
+        if rng.random() < 0.3:
+            ways = [rng.choice(ways)]
+            world.faults["one-way cut between brokers"] += 1
+        world.note(f"cut {' '.join(f'{a}>{b}' for a, b in ways)} until {until:.3f}")
+        for way in ways:
+            world.network.link(*way).cut_until = until
+
+
+async def expire_session(world: World, host: BrokerHost, rng: random.Random) -> None:
+    """The metadata store gives up a broker that lives: it hears of it late, others may lead meanwhile."""
+    if host.store is not None:
+        host.store.expire()
+
+
 class Kind(NamedTuple):
     fault: Fault
     weight: float
@@ -213,6 +249,7 @@ class Profile(NamedTuple):
     workloads: tuple[str, ...]
     flushes: bool = False
     """Every log is synced before anything is acknowledged (log.flush.interval.messages=1)."""
+    brokers: int = 1
 
 
 _NETWORK = (Kind(cut, 3), Kind(slow_link, 1), Kind(reset, 5), Kind(stall, 4), Kind(half_open, 1))
@@ -245,6 +282,12 @@ PROFILES: dict[str, Profile] = {
             4.0,
             (*_LOGS, "groups", "transactions"),
         ),
+        Profile(
+            "rot",
+            (Kind(flip_bits, 6), Kind(crash, 1), Kind(restart, 2), Kind(crash_in_a_write, 1), Kind(reset, 1)),
+            1.5,
+            ("rotten", "producers", "retention"),
+        ),
         Profile("power", _POWER, 4.0, ("producers", "foreign", "flushed", "retention")),
         Profile("flush", _POWER, 4.0, (*_LOGS, "transactions", "groups", "rpw", "observer"), flushes=True),
         Profile(
@@ -260,6 +303,23 @@ PROFILES: dict[str, Profile] = {
             ("transactions", "more transactions", "rpw", "observer"),
         ),
         Profile("spark", (*_NETWORK, *_CLIENTS, *_BROKER, Kind(crash, 2), Kind(crash_in_a_write, 2)), 2.5, ("spark",)),
+        Profile(
+            "cluster",
+            (
+                *_NETWORK,
+                *_CLIENTS,
+                Kind(crash, 4),
+                Kind(crash_in_a_write, 3),
+                Kind(restart, 3),
+                Kind(pause_broker, 3),
+                Kind(part_brokers, 4),
+                Kind(expire_session, 2),
+                Kind(lose_store, 1),
+            ),
+            2.5,
+            ("producers", "groups", "transactions", "rpw", "observer"),
+            brokers=3,
+        ),
         Profile(
             "all",
             (

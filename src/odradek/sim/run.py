@@ -18,8 +18,9 @@ from odradek.client.admin import Admin, NewTopic
 from odradek.client.consumer import Consumer
 from odradek.client.model import TopicPartition
 from odradek.client.producer import Producer
-from odradek.sim import absent, administration, foreign, raw, spark, workloads
+from odradek.sim import absent, administration, foreign, raw, rot, spark, workloads
 from odradek.sim.checkers import Promises, check
+from odradek.sim.cluster import ClusterWatch, see_replicas_agree
 from odradek.sim.history import OK, READ_COMMITTED, READ_UNCOMMITTED, FinalLog, Reader, Send, Violation
 from odradek.sim.loop import PROCESS, ProcessKilled, SimulatedLoop, SimulationDeadlock
 from odradek.sim.nemesis import PROFILES, Profile, heal, loses_power, torment
@@ -34,6 +35,8 @@ from odradek.wire.messages.update_features import (
 SAFETY_SECONDS = 40.0
 LIVENESS_SECONDS = 90.0
 TRANSACTION_SECONDS = 32.0
+SESSION_SECONDS = 6.0
+"""How long the metadata store of a cluster believes in a broker that says nothing."""
 TOPICS = {"plain": 2, "flushed": 1, "short": 1, "ledger": 2, "accounts": 1, "in": 2, "out": 2, "table": 1}
 
 Program = Callable[[ClientHost], Awaitable[None]]
@@ -202,17 +205,24 @@ def settings_of(rng: random.Random, *, flushes: bool, loses_power: bool = False)
 
 
 def _settings(world: World, profile: Profile) -> dict[str, str]:
-    return settings_of(world.rng, flushes=profile.flushes, loses_power=loses_power(profile))
+    settings = settings_of(world.rng, flushes=profile.flushes, loses_power=loses_power(profile))
+    if profile.brokers == 1:
+        return settings
+    return {
+        **settings,
+        "offsets.topic.replication.factor": "3",
+        "transaction.state.log.replication.factor": "3",
+        "transaction.state.log.min.isr": "2",
+        "min.insync.replicas": "2",
+        "replica.lag.time.max.ms": "4000",
+        "zookeeper.session.timeout.ms": str(int(SESSION_SECONDS * 1000)),
+    }
 
 
 async def _live(world: World, profile: Profile, safety_seconds: float) -> None:
-    host = BrokerHost(world, 1, _settings(world, profile))
-    world.brokers.append(host)
     world.keeps_producers = profile.flushes or not loses_power(profile)
-    for path in ("/data", "/data/a", "/data/b"):
-        host.volume.directories[path] = None
-        host.volume.durable_names[path] = None
-    await host.start()
+    watching = _make_brokers(world, profile)
+    await _start_all(world)
     setup = world.client("setup")
     await setup.run(lambda client: _make_topics(client, tv1=world.rng.random() < 0.4))
     world.clients.remove(setup)
@@ -231,10 +241,41 @@ async def _live(world: World, profile: Profile, safety_seconds: float) -> None:
     # The longest transaction timeout of the workloads: what was left open is aborted now.
     await asyncio.sleep(TRANSACTION_SECONDS)
     await _final_reading(world)
-    await host.stop()
-    await host.start()
+    if watching is not None:
+        _raise_from(watching)
+        await see_replicas_agree(world)
+        watching.cancel()
+    for host in world.brokers:
+        await host.stop()
+    await _start_all(world)
     await _compare_after_restart(world)
-    await host.stop()
+    for host in world.brokers:
+        await host.stop()
+
+
+def _make_brokers(world: World, profile: Profile) -> asyncio.Task[None] | None:
+    """Their machines; of several brokers also somebody who watches them."""
+    settings = _settings(world, profile)
+    for node_id in range(1, profile.brokers + 1):
+        own = {**settings, "node.id": str(node_id), "listeners": f"PLAINTEXT://b{node_id}:{PORT}"}
+        host = BrokerHost(world, node_id, own)
+        world.brokers.append(host)
+        for path in ("/data", "/data/a", "/data/b"):
+            host.volume.directories[path] = None
+            host.volume.durable_names[path] = None
+    if profile.brokers == 1:
+        return None
+    world.session_seconds = SESSION_SECONDS
+    return asyncio.create_task(ClusterWatch(world).run(), name="cluster watch")
+
+
+def _raise_from(task: asyncio.Task[None]) -> None:
+    if task.done():
+        task.result()
+
+
+async def _start_all(world: World) -> None:
+    await asyncio.gather(*(host.start() for host in world.brokers))
 
 
 async def _finish(world: World, running: list[tuple[ClientHost, asyncio.Task[None]]], healed_at: float) -> None:
@@ -300,6 +341,7 @@ _WORKLOADS: dict[str, tuple[tuple[str, Program], ...]] = {
     "moves": (("mover", lambda h: raw.move_replicas(h, {"plain": 2, "ledger": 2, "table": 1, "short": 1})),),
     "observer": (("observer", lambda h: workloads.observe(h, {"plain": 2, "ledger": 2}, "workers")),),
     "admin": (("admin", lambda h: administration.administrate(h, "fleeting")),),
+    "rotten": (("rotten-writer", rot.write), ("rotten-reader", rot.read)),
     "compaction": (
         ("producer-5", lambda h: workloads.produce(h, "table", 1, 0.5, 7)),
         ("reader-6", lambda h: workloads.consume(h, "table", 1, READ_UNCOMMITTED)),
@@ -313,13 +355,17 @@ _WORKLOADS: dict[str, tuple[tuple[str, Program], ...]] = {
 
 
 async def _make_topics(client: ClientHost, *, tv1: bool) -> None:
+    counts = TOPICS if "rotten" not in client.world.profile.workloads else {**TOPICS, rot.TOPIC: 1}
     configs = {
+        rot.TOPIC: {"segment.ms": "4000"},
         "flushed": {"flush.messages": "1"},
         "short": {"retention.ms": "6000", "segment.ms": "2500"},
         "table": {"cleanup.policy": "compact", "segment.ms": "1500", "min.cleanable.dirty.ratio": "0.01"},
     }
     async with Admin(**client.options()) as admin:
-        made = await admin.create_topics([NewTopic(n, c, 1, configs=configs.get(n, {})) for n, c in TOPICS.items()])
+        made = await admin.create_topics(
+            [NewTopic(n, c, min(3, len(client.world.brokers)), configs=configs.get(n, {})) for n, c in counts.items()]
+        )
         for name, failure in made.items():
             if isinstance(failure, Exception):
                 raise Violation("topics can be created", f"{name}: {failure!r}")

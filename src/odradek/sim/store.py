@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import random
 from collections.abc import Callable, Sequence
 
@@ -25,20 +26,39 @@ class StoreFaults:
 class SimulatedStore:
     """The MetadataStore port of one process."""
 
-    __slots__ = ("_faults", "_loop", "_memory", "_process", "_rng")
+    __slots__ = ("_faults", "_loop", "_memory", "_process", "_rng", "_session_seconds")
 
     max_transaction_bytes = 0
 
     def __init__(
-        self, tree: MemoryTree, process: Process, loop: SimulatedLoop, faults: StoreFaults, rng: random.Random
+        self,
+        tree: MemoryTree,
+        process: Process,
+        loop: SimulatedLoop,
+        faults: StoreFaults,
+        rng: random.Random,
+        session_seconds: float = 0.0,
     ) -> None:
+        """`session_seconds`: how long the session of a dead process may last."""
         self._memory = MemoryStore(tree)
         self._process = process
         self._loop = loop
         self._faults = faults
         self._rng = rng
-        # On one machine the store knows at once that its client is gone, as a file lock tells.
-        process.doomed.append(self._memory.expire)
+        self._session_seconds = session_seconds
+        process.doomed.append(self._died)
+
+    def _died(self) -> None:
+        """On one machine the store knows at once that its client is gone, as a file lock tells; elsewhere, later."""
+        if self._session_seconds and self._rng.random() < 0.6:
+            after = self._rng.uniform(0, self._session_seconds)
+            self._loop.call_later(after, self._memory.expire, context=contextvars.Context())
+        else:
+            self._memory.expire()
+
+    def expire(self) -> None:
+        """The store gives the session up although its client lives."""
+        self._memory.expire()
 
     @property
     def session(self) -> int:

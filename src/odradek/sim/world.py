@@ -136,7 +136,7 @@ CLIENT_OPTIONS: dict[str, Any] = {
 class BrokerHost:
     """A machine with a disk and, most of the time, a broker."""
 
-    __slots__ = ("broker", "clock", "host", "incarnation", "node_id", "process", "settings", "volume", "world")
+    __slots__ = ("broker", "clock", "host", "incarnation", "node_id", "process", "settings", "store", "volume", "world")
 
     def __init__(self, world: World, node_id: int, settings: Mapping[str, str]) -> None:
         self.world = world
@@ -148,6 +148,7 @@ class BrokerHost:
         self.incarnation = 0
         self.process: Process | None = None
         self.broker: Broker | None = None
+        self.store: SimulatedStore | None = None
 
     @property
     def is_up(self) -> bool:
@@ -162,9 +163,10 @@ class BrokerHost:
         world.network.powered_off.discard(self.host)
         faults_before = self.volume.faults.injected + world.store_faults.injected
         disk = SimulatedDisk(self.volume, process, world.loop, self.clock, random.Random(f"{world.seed}:disk:{name}"))
-        store = SimulatedStore(
-            world.tree, process, world.loop, world.store_faults, random.Random(f"{world.seed}:store:{name}")
-        )
+        store = self.store = SimulatedStore(
+            world.tree, process, world.loop, world.store_faults, random.Random(f"{world.seed}:store:{name}"),
+            world.session_seconds,
+        )  # fmt: skip
         ports = Ports(self.clock, disk, world.network.port_of(process), SeededRandom(f"{world.seed}:{name}"), store)
         broker = self.broker = Broker(BrokerConfig(self.settings), ports)
         ended: asyncio.Future[None] = world.loop.create_future()
@@ -228,7 +230,7 @@ class World:
 
     __slots__ = (
         "brokers", "clients", "faults", "history", "keeps_producers", "loop", "marks", "network", "profile", "rng",
-        "seed", "stopping", "store_faults", "tree",
+        "seed", "session_seconds", "stopping", "store_faults", "tree",
     )  # fmt: skip
 
     def __init__(self, loop: SimulatedLoop, seed: str, profile: Profile) -> None:
@@ -244,6 +246,8 @@ class World:
         self.clients: list[ClientHost] = []
         self.faults: Counter[str] = Counter()
         self.marks: Counter[str] = Counter()
+        self.session_seconds = 0.0
+        """How long the metadata store may believe in a dead broker."""
         self.keeps_producers = True
         """A producer that was acknowledged anything is known for ever."""
         self.stopping = False
