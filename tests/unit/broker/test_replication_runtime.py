@@ -206,3 +206,21 @@ async def test_a_refused_change_waits_for_what_the_controller_says(tmp_path: Pat
     partition.follower_fetched(2, 12, 0, 0, 3)
     await until(lambda: partition.isr == (1, 2))
     world.runtime.close()
+
+
+@in_a_loop
+async def test_a_leader_that_seems_gone_is_so_until_the_controller_says_something(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    unreachable = world.partitions.rules.unreachable
+    world.place(PartitionState(2, 0, (1, 2), (1, 2)), PartitionState(3, 0, (1, 3), (1, 3)))
+    world.runtime.suspect(2, gone=True)
+    world.runtime.suspect(3, gone=True)
+    assert unreachable == {2, 3}
+    world.runtime.suspect(3, gone=False)
+    assert unreachable == {2}
+    world.publish(world.image.without_broker(2))
+    assert unreachable == set()
+    world.runtime.suspect(3, gone=True)
+    world.place(PartitionState(1, 1, (1, 2), (1, 2), 1), PartitionState(1, 1, (1, 3), (1,), 1))
+    assert unreachable == set(), "nothing is fetched from it any more"
+    world.runtime.close()
