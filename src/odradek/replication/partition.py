@@ -85,6 +85,7 @@ class Partition:
         "_counted",
         "_deletion_waiters",
         "_followers",
+        "_offline",
         "_readers",
         "_rules",
         "_watches",
@@ -129,6 +130,8 @@ class Partition:
         self.high_watermark = log.log_start_offset
         self._rules = rules
         self._followers: dict[int, FollowerProgress] = {}
+        # Replicas on dead brokers or in failed directories, which may still fetch until they notice.
+        self._offline: tuple[int, ...] = ()
         # Members of the ISR and those whom a proposal would make so: the high watermark waits for all of them.
         self._counted: frozenset[int] = frozenset()
         self._commit_waiters: list[tuple[int, int, Callable[[], None]]] = []
@@ -157,6 +160,9 @@ class Partition:
             unchanged = state.partition_epoch == known and state.leader == self.leader
             if self.replicas and (unchanged or state.partition_epoch < known):
                 # An answer of the controller may be faster than its image.
+                if unchanged and state.offline_replicas != self._offline:
+                    self._offline = state.offline_replicas
+                    self.reconsider()
                 return
         was_leader = self.is_leader
         new_epoch = state.leader_epoch > self.leader_epoch
@@ -164,6 +170,7 @@ class Partition:
         self.leader_epoch = state.leader_epoch
         self.partition_epoch = state.partition_epoch
         self.replicas = state.replicas
+        self._offline = state.offline_replicas
         isr_before, self.isr = self.isr, state.isr
         proposal = self.proposal
         if proposal is not None and (new_epoch or state.partition_epoch > proposal.partition_epoch):
@@ -278,7 +285,7 @@ class Partition:
             self.proposal is None
             and follower.end_offset >= self.high_watermark
             and follower.end_offset >= self.leader_epoch_start_offset
-            and self._rules.is_eligible(follower.broker_id, follower.broker_epoch)
+            and self._is_eligible(follower.broker_id, follower.broker_epoch)
         ):
             self._propose((*self.isr, follower.broker_id))
 
@@ -339,9 +346,12 @@ class Partition:
             self.apply_state(state)
             self.advance_high_watermark(0)
 
+    def _is_eligible(self, broker_id: int, broker_epoch: int) -> bool:
+        return broker_id not in self._offline and self._rules.is_eligible(broker_id, broker_epoch)
+
     def _wait_no_longer_for(self, members: list[int]) -> None:
-        """The controller will not have them in the ISR, whose directory may have failed: they kept up until now, and
-        may never fetch again. One that does so, and catches up, is waited for anew.
+        """The controller will not have them in the ISR, as they shut down or their directory has failed: they kept up
+        until now, and may never fetch again. One that does so, and catches up, is waited for anew.
         """
         for member in members:
             follower = self._followers.get(member)
@@ -401,7 +411,7 @@ class Partition:
             return False
         rules = self._rules
         offset = committed_offset(
-            self.log.end_offset, self._followers, self._counted, rules.max_lag_ms, rules.now_ms(), rules.is_eligible
+            self.log.end_offset, self._followers, self._counted, rules.max_lag_ms, rules.now_ms(), self._is_eligible
         )
         if offset <= self.high_watermark:
             return False
@@ -464,7 +474,7 @@ class Partition:
         """Below it no live replica has records any more."""
         lowest = self.log.log_start_offset
         for broker_id, follower in self._followers.items():
-            if follower.log_start_offset < lowest and self._rules.is_eligible(broker_id, follower.broker_epoch):
+            if follower.log_start_offset < lowest and self._is_eligible(broker_id, follower.broker_epoch):
                 lowest = follower.log_start_offset
         return lowest
 

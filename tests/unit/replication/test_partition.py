@@ -207,3 +207,30 @@ def test_who_is_put_out_of_the_isr_though_it_kept_up_holds_nothing_back(tmp_path
     partition.append(batch(b"c"), now_ms=NOW_MS)
     partition.follower_fetched(2, 7, 3, 0, 1000)
     assert partition.high_watermark == 3
+
+
+def test_a_replica_in_a_failed_directory_holds_nothing_back_though_it_fetches_on(tmp_path: Path) -> None:
+    (tmp_path / "t-0").mkdir()
+    environment = LogEnvironment(SystemDisk(), SystemClock())
+    log = PartitionLog.open("t", 0, str(tmp_path / "t-0"), LogConfig(min_insync_replicas=2), environment, clean=True)
+    rules = ReplicaRules()
+    rules.now_ms = lambda: 1000
+    partition = Partition("t", bytes(16), 0, 1, log, rules)
+    state = PartitionState(1, 0, (1, 2, 3), (1, 2), 1)
+    partition.apply_state(state)
+    partition.append(batch(b"a"), now_ms=NOW_MS)
+    partition.follower_fetched(2, 7, 1, 0, 1000)
+    partition.follower_fetched(3, 7, 0, 0, 1000)
+    partition.append(batch(b"b"), now_ms=NOW_MS)
+    partition.follower_fetched(2, 7, 2, 0, 1001)
+    # It has all that there was at its fetch before: that is what keeping up is.
+    partition.follower_fetched(3, 7, 1, 0, 1001)
+    partition.append(batch(b"c"), now_ms=NOW_MS)
+    partition.follower_fetched(2, 7, 3, 0, 1001)
+    assert (partition.high_watermark, partition.proposal) == (2, None)
+    partition.apply_state(state._replace(offline_replicas=(3,)))
+    assert partition.high_watermark == 3
+    partition.follower_fetched(3, 7, 3, 0, 1002)
+    assert partition.proposal is None
+    partition.apply_state(state)
+    assert partition.proposal is not None, "it is sound again"
