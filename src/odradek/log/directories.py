@@ -133,6 +133,8 @@ class LogDirectories:
     @report.setter
     def report(self, callback: Callable[[str], None]) -> None:
         self._pending.report = callback
+        for queue in self._queues.values():
+            queue.report = callback
 
     # --- start ---
 

@@ -118,6 +118,7 @@ class WriteQueue:
         "_calm_at",
         "_disk",
         "_lane",
+        "_path",
         "_pending",
         "_settings",
         "_task",
@@ -127,12 +128,14 @@ class WriteQueue:
         "longest_s",
         "look_at",
         "now",
+        "report",
         "slow",
         "stall_s",
     )
 
     def __init__(self, disk: Disk, clock: Clock, path: str, settings: WriteSettings) -> None:
         self._disk = disk
+        self._path = path
         self._lane = f"{path} writes"
         self._settings = settings
         self._pending: deque[QueuedWrite] = deque()
@@ -146,6 +149,8 @@ class WriteQueue:
         self.stall_s = settings.stall_s
         self.longest_s = 0.0
         """The longest write that the event loop had to wait for."""
+        self.report: Callable[[str], None] = _ignore_text
+        """Told in words when the disk begins to lag, and when it no longer does."""
         self.charge: Callable[[int], None] = _ignore
         """Told how many bytes of requests are kept here more, or less."""
 
@@ -158,14 +163,16 @@ class WriteQueue:
         settings = self._settings
         self.inline_bytes, self.stall_s = settings.inline_bytes, settings.stall_s
         if took > settings.stall_s:
-            self._lag(finished)
+            self._lag(finished, f"a write took {took * 1000:.0f} ms")
         elif finished >= self.look_at:
             self.look_at = finished + _LOOK_SECONDS
             if not self._disk.keeps_up():
-                self._lag(finished)
+                self._lag(finished, "too much waits to be written back")
 
-    def _lag(self, now: float) -> None:
-        self.slow = True
+    def _lag(self, now: float, why: str = "") -> None:
+        if not self.slow:
+            self.slow = True
+            self.report(f"{self._path}: the disk does not keep up ({why}): a thread does the writing until it does")
         self._calm_at = now + self._settings.probation_s
 
     def _look_after(self, turn: _Turn) -> None:
@@ -176,6 +183,7 @@ class WriteQueue:
         elif self.slow and now >= self._calm_at:
             if self._disk.keeps_up():
                 self.slow = False
+                self.report(f"{self._path}: the disk keeps up again")
             else:
                 self._lag(now)
 
@@ -302,4 +310,8 @@ def _zero() -> float:
 
 
 def _ignore(_: int) -> None:
+    return
+
+
+def _ignore_text(_: str) -> None:
     return

@@ -197,6 +197,8 @@ async def test_another_log_does_not_wait(tmp_path: Path) -> None:
 async def test_a_stall_sends_all_writes_to_the_thread_until_the_disk_has_proved_itself(tmp_path: Path) -> None:
     world = World(tmp_path)
     log, disk, clock = world.log, world.disk, world.clock
+    reports: list[str] = []
+    world.directories.report = reports.append
     disk.inline_seconds = 0.02
     put(log, batch())
     assert log.end_offset == 1
@@ -216,6 +218,10 @@ async def test_a_stall_sends_all_writes_to_the_thread_until_the_disk_has_proved_
     put(log, batch())
     assert log.end_offset == 5
     assert disk.queued_writes == 3
+    assert [text.partition(": ")[2] for text in reports] == [
+        "the disk does not keep up (a write took 20 ms): a thread does the writing until it does",
+        "the disk keeps up again",
+    ]
 
 
 @running
