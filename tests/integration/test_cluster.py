@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import signal
+import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -20,6 +22,7 @@ from confluent_kafka.admin import (
 )
 
 from bench.peers.cluster import ClusterProcess
+from odradek.cli.main import main
 from odradek.wire.errors import ErrorCode
 from odradek.wire.messages.create_topics import CreateTopicsRequest, CreateTopicsRequestTopic
 from odradek.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -223,3 +226,53 @@ def test_a_group_goes_on_when_its_coordinator_dies(cluster: ClusterProcess, admi
     until(committed, "offsets are committed")
     consumer.close()
     settled(cluster, admin, topic)
+
+
+def odradek(cluster: ClusterProcess, capsys: pytest.CaptureFixture[str], *words: str) -> Any:
+    """The document that a command prints."""
+    assert main([*words, "--bootstrap-server", cluster.bootstrap, "--output", "json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_what_a_command_moves_arrives(
+    cluster: ClusterProcess, admin: AdminClient, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = f"t-{uuid.uuid4().hex[:8]}"
+    admin.create_topics([NewTopic(name, 6, replica_assignment=[[1, 2]] * 6)])[name].result(30)
+    writer = Writer(cluster, name)
+    for _ in range(20):
+        writer.write(300)
+        writer.flush()
+    found = odradek(cluster, capsys, "cluster", "balance")["partitions"]
+    assert any(3 in move["replicas"] for move in found if move["topic"] == name)
+    odradek(cluster, capsys, "cluster", "balance", "--execute")
+    assert odradek(cluster, capsys, "cluster", "balance")["partitions"] == []
+    assert {broker for _, isr in states(admin, name).values() for broker in isr} == {1, 2, 3}
+    read = read_all(cluster, name, writer.next)
+    assert sorted(read) == sorted(writer.acknowledged)
+
+
+def test_a_rolling_restart_stops_nobody(
+    cluster: ClusterProcess, admin: AdminClient, capsys: pytest.CaptureFixture[str]
+) -> None:
+    topic = new_topic(admin)
+    before = cluster.pids()
+    writer = Writer(cluster, topic)
+    restart = threading.Thread(
+        target=main,
+        args=(["cluster", "restart", "--rolling", "--data-dir", str(cluster.data_dir),
+               "--bootstrap-server", cluster.bootstrap],),
+    )  # fmt: skip
+    restart.start()
+    while restart.is_alive():
+        writer.write(20)
+        restart.join(0.02)
+    writer.flush()
+    assert "3 brokers have restarted" in capsys.readouterr().out
+    assert not before.items() & cluster.pids().items()
+    assert not writer.failed
+    read = read_all(cluster, topic, writer.next)
+    assert sorted(read) == sorted(writer.acknowledged)
+    status = odradek(cluster, capsys, "cluster", "status")
+    assert (status["under_replicated"], status["leaderless"]) == (0, 0)
+    assert [(broker["broker"], broker["lag"]) for broker in status["brokers"]] == [(1, 0), (2, 0), (3, 0)]

@@ -1,4 +1,6 @@
-"""`odradek cluster`: id, brokers and API versions (Apache's kafka-cluster and kafka-broker-api-versions)."""
+"""`odradek cluster`: id, brokers and API versions (Apache's kafka-cluster and kafka-broker-api-versions), how the
+cluster stands (`status`), moves that even it out (`balance`), and a restart of all brokers one by one (`restart`).
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ from odradek.cli.session import run_admin
 if TYPE_CHECKING:
     from odradek.client.admin import Admin
 
-ACTIONS: Final = ("describe", "cluster-id", "list-endpoints", "api-versions")
+ACTIONS: Final = ("describe", "cluster-id", "list-endpoints", "api-versions", "status", "balance", "restart")
 BROKER_COLUMNS: Final = (
     Column("ID", "id", 10),
     Column("HOST", "host", 20),
@@ -34,10 +36,37 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "action", nargs="?", choices=ACTIONS, default="describe", help="describe (the default) tells id and brokers"
     )
+    group = parser.add_argument_group("status")
+    group.add_argument("--watch", action="store_true", help="look again every two seconds")
+    group = parser.add_argument_group("balance")
+    group.add_argument("--execute", action="store_true", help="carry the proposed moves out and wait for them")
+    group.add_argument("--decommission", action="append", metavar="ID", help="leave nothing on this broker")
+    group.add_argument(
+        "--tolerance", type=float, default=0.1, metavar="PART", help="of the average that may be too much; default 0.1"
+    )
+    group.add_argument("--max-moves", type=int, default=1000, metavar="N", help="at most so many; default 1000")
+    group = parser.add_argument_group("restart")
+    group.add_argument("--rolling", action="store_true", help="one broker after the other, all replicas in sync")
+    group.add_argument("--data-dir", metavar="DIR", help="that of `odradek serve --brokers N` on this machine")
+    group.add_argument(
+        "--patience", type=float, default=300.0, metavar="SECONDS", help="for replicas to be in sync; default 300"
+    )
     add_admin(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
+    if arguments.action == "status":
+        from odradek.cli.cluster_status import status
+
+        return status(arguments)
+    if arguments.action == "balance":
+        from odradek.cli.cluster_balance import balance
+
+        return balance(arguments)
+    if arguments.action == "restart":
+        from odradek.cli.cluster_restart import restart
+
+        return restart(arguments)
     return api_versions(arguments) if arguments.action == "api-versions" else describe(arguments)
 
 

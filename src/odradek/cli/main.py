@@ -30,7 +30,7 @@ COMMANDS = {
     "dlq": "list dead letters and send them again to where they came from",
     "offsets": "print the first, last or any offsets of topics by time",
     "delete-records": "delete the oldest records of partitions",
-    "cluster": "tell the cluster's id, brokers and API versions",
+    "cluster": "tell the cluster's id, brokers, state; balance it, restart it broker by broker",
     "plan": "tell how many disks and brokers a workload takes",
     "dump-log": "print what is in the files of a log, in the form of Apache's tool",
     "verify": "check the files of a stopped broker and say what can be saved",

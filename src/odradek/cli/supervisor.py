@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import os
 import signal
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Final, TextIO
 
 from odradek.broker.config import BrokerConfig
+from odradek.cli.cluster_restart import PROCESSES
 from odradek.cli.errors import UsageError
 from odradek.ports.clock import process_age
 
@@ -160,10 +163,23 @@ class Supervisor:
         )
         assert process.stdout is not None
         assert process.stderr is not None
+        self._note_processes()
         if self._stop.is_set():
             process.send_signal(signal.SIGTERM)
         await asyncio.gather(self._follow_output(child, process.stdout), self._follow_log(child, process.stderr))
         return await process.wait()
+
+    def _note_processes(self) -> None:
+        """For `odradek cluster restart`, in the data directory."""
+        directory = Path(self._given.get("log.dirs", DEFAULT_DIRECTORY))
+        content = {
+            "supervisor": os.getpid(),
+            "brokers": {str(c.broker_id): c.process.pid for c in self._children if c.process is not None},
+        }
+        directory.mkdir(parents=True, exist_ok=True)
+        fresh = directory / f"{PROCESSES}.tmp"
+        fresh.write_text(json.dumps(content))
+        fresh.replace(directory / PROCESSES)
 
     async def _follow_output(self, child: _Child, lines: asyncio.StreamReader) -> None:
         async for line in lines:

@@ -20,6 +20,7 @@ from odradek.client.groups import GroupDescription, GroupListing, GroupsAdmin
 from odradek.client.metadata import TopicInfo
 from odradek.client.model import READ_UNCOMMITTED, OffsetAndTimestamp, TopicPartition
 from odradek.client.offsets import by_topic, list_offsets
+from odradek.client.replicas import ReplicasAdmin
 from odradek.ports.network import Network
 from odradek.ports.randomness import Random
 from odradek.wire.errors import ErrorCode, KafkaError
@@ -158,7 +159,7 @@ def raise_first(results: Mapping[K, T | KafkaError]) -> dict[K, T]:
 class Admin:
     """`async with Admin(bootstrap_servers=...) as admin: await admin.create_topics([NewTopic("t", 4)])`."""
 
-    __slots__ = ("_cluster", "_config", "_network", "_random", "groups")
+    __slots__ = ("_cluster", "_config", "_network", "_random", "groups", "replicas")
 
     def __init__(
         self, *, network: Network | None = None, random: Random | None = None, **options: Unpack[AdminOptions]
@@ -170,6 +171,8 @@ class Admin:
         self._cluster: Cluster | None = None
         self.groups = GroupsAdmin(lambda: self.cluster)
         """Consumer groups: list, describe, delete, their offsets."""
+        self.replicas = ReplicasAdmin(lambda: self.cluster)
+        """Copies of partitions: move them, elect their leaders, see how far they have come."""
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any], **arguments: Any) -> Self:

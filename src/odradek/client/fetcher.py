@@ -50,7 +50,8 @@ class Fetcher:
     """Keeps the buffers of `states` filled. The owner changes `states` and calls `poke`."""
 
     __slots__ = (
-        "_closed", "_cluster", "_config", "_isolation", "_loop", "_nodes", "_out_of_range", "_retry", "_retry_due", "_waiter",
+        "_closed", "_cluster", "_config", "_isolation", "_loop", "_nodes", "_out_of_range", "_retry", "_retry_due",
+        "_waiter",
         "failure", "states",
     )  # fmt: skip
 

@@ -1,0 +1,135 @@
+"""`odradek cluster balance`: propose moves that even out bytes and leaders, and `--execute` them."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+from collections import defaultdict
+from typing import TYPE_CHECKING, Final
+
+from odradek.cli.balance_plan import Proposal, Replica, applied, loads, propose
+from odradek.cli.cluster_status import topics_of
+from odradek.cli.errors import CommandError
+from odradek.cli.output import DOCUMENTS, Column, show
+from odradek.cli.session import run_admin
+from odradek.client.model import TopicPartition
+
+if TYPE_CHECKING:
+    from odradek.client.admin import Admin
+
+COLUMNS: Final = (
+    Column("TOPIC", "topic", 20),
+    Column("PARTITION", "partition"),
+    Column("FROM", "from", 10),
+    Column("TO", "to", 10),
+    Column("BYTES", "bytes"),
+)
+LOAD_COLUMNS: Final = (
+    Column("BROKER", "broker"),
+    Column("BYTES", "bytes", 12),
+    Column("AFTER", "bytes_after", 12),
+    Column("REPLICAS", "replicas"),
+    Column("AFTER", "replicas_after"),
+    Column("PREFERRED", "preferred"),
+    Column("AFTER", "preferred_after"),
+)
+_LOOK_SECONDS: Final = 0.5
+
+
+def balance(arguments: argparse.Namespace) -> int:
+    leaving = {int(broker) for broker in arguments.decommission or ()}
+
+    async def work(admin: Admin) -> tuple[dict[TopicPartition, Replica], list[Proposal], list[int]]:
+        brokers = (await admin.describe_cluster()).brokers
+        partitions = await _sizes(admin)
+        racks = {each.node_id: each.rack for each in brokers}
+        try:
+            proposals = propose(
+                partitions, racks, leaving=leaving, tolerance=arguments.tolerance, most_moves=arguments.max_moves
+            )
+        except ValueError as error:
+            raise CommandError(str(error), "NO_BROKER") from error
+        if arguments.execute and proposals:
+            await execute(admin, proposals)
+        return partitions, proposals, sorted({*racks, *leaving})
+
+    partitions, proposals, brokers = run_admin(arguments, work)
+    _show(arguments, partitions, proposals, brokers)
+    return 0
+
+
+async def _sizes(admin: Admin) -> dict[TopicPartition, Replica]:
+    sizes: dict[TopicPartition, int] = defaultdict(int)
+    for directories in (await admin.describe_log_dirs()).values():
+        for directory in directories:
+            for topic in directory.topics:
+                for each in topic.partitions:
+                    place = TopicPartition(topic.name, each.partition_index)
+                    sizes[place] = max(sizes[place], each.partition_size)
+    return {
+        place: Replica(tuple(each.replicas), sizes[place])
+        for topic in await topics_of(admin)
+        for each in topic.partitions
+        for place in (TopicPartition(topic.name, each.partition),)
+    }
+
+
+async def execute(admin: Admin, proposals: list[Proposal]) -> None:
+    """Move, wait for it, and give leadership to whom it belongs. Raises CommandError."""
+    told = await admin.replicas.reassign({each.place: each.after for each in proposals})
+    refused = {place: error for place, error in told.items() if error is not None}
+    if refused:
+        place, error = next(iter(refused.items()))
+        raise CommandError(f"{len(refused)} moves are refused, {place.topic}-{place.partition}: {error}", "REFUSED")
+    wanted = {each.place for each in proposals}
+    while wanted & await admin.replicas.moving():  # noqa: ASYNC110 - the brokers tell nobody
+        await asyncio.sleep(_LOOK_SECONDS)
+    await admin.replicas.elect_preferred(list(wanted))
+
+
+def _show(
+    arguments: argparse.Namespace,
+    partitions: dict[TopicPartition, Replica],
+    proposals: list[Proposal],
+    brokers: list[int],
+) -> None:
+    if arguments.output in DOCUMENTS:
+        # The form that Apache's kafka-reassign-partitions takes.
+        moves = [
+            {"topic": each.place.topic, "partition": each.place.partition, "replicas": list(each.after)}
+            for each in proposals
+        ]
+        print(json.dumps({"version": 1, "partitions": moves}))
+        return
+    if not proposals:
+        print("The cluster is balanced.")
+        return
+    rows = [
+        {
+            "topic": each.place.topic,
+            "partition": each.place.partition,
+            "from": each.before,
+            "to": each.after,
+            "bytes": each.moved_bytes,
+        }
+        for each in proposals
+    ]
+    show(rows, COLUMNS, arguments.output)
+    if arguments.output == "tsv":
+        return
+    before, after = loads(partitions, brokers), loads(applied(partitions, proposals), brokers)
+    print()
+    names = ("bytes", "replicas", "preferred")
+    show(
+        [
+            {"broker": broker}
+            | dict(zip(names, before[broker], strict=True))
+            | dict(zip((f"{name}_after" for name in names), after[broker], strict=True))
+            for broker in brokers
+        ],
+        LOAD_COLUMNS,
+        None,
+    )
+    if not arguments.execute:
+        print("\nNothing was moved: --execute does it.")

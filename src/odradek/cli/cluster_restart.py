@@ -1,0 +1,72 @@
+"""`odradek cluster restart --rolling`: one broker of this machine after the other, each time with all replicas in sync.
+
+The supervisor of `odradek serve --brokers N` notes its processes in the data directory and starts again what ends.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from odradek.cli.cluster_status import look
+from odradek.cli.errors import CommandError, UsageError
+from odradek.cli.session import run_admin
+
+if TYPE_CHECKING:
+    from odradek.client.admin import Admin
+
+PROCESSES: Final = "odradek-processes.json"
+_LOOK_SECONDS: Final = 0.1
+
+
+def restart(arguments: argparse.Namespace) -> int:
+    if not arguments.rolling:
+        raise UsageError("only --rolling is offered: brokers that restart together take the cluster down")
+    if not arguments.data_dir:
+        raise UsageError("--data-dir DIR of `odradek serve --brokers N` is needed")
+    path = Path(arguments.data_dir) / PROCESSES
+
+    async def work(admin: Admin) -> int:
+        known = _processes(path)
+        for broker in sorted(known, key=int):
+            await _until(admin, lambda found: not found["under_replicated"], arguments.patience)
+            before = _processes(path)[broker]
+            os.kill(before, signal.SIGTERM)
+            await _until(admin, lambda _found, b=broker, p=before: _processes(path)[b] != p, arguments.patience)  # type: ignore[misc]
+            await _until(admin, lambda found, b=broker: _is_back(found, int(b)), arguments.patience)  # type: ignore[misc]
+            print(f"broker {broker} has restarted", flush=True)
+        await _until(admin, lambda found: not found["under_replicated"], arguments.patience)
+        return len(known)
+
+    print(f"{run_admin(arguments, work)} brokers have restarted; all replicas are in sync")
+    return 0
+
+
+def _is_back(found: dict[str, Any], broker: int) -> bool:
+    here = any(each["broker"] == broker and each["role"] != "dead" for each in found["brokers"])
+    return here and not found["under_replicated"]
+
+
+def _processes(path: Path) -> dict[str, int]:
+    """Broker id -> process. Raises CommandError."""
+    try:
+        content: dict[str, Any] = json.loads(path.read_text())
+        return {str(broker): int(process) for broker, process in content["brokers"].items()}
+    except (OSError, ValueError, KeyError) as error:
+        raise CommandError(f"{path}: {error}: is that the data directory of a running cluster?") from error
+
+
+async def _until(admin: Admin, true: Callable[[dict[str, Any]], bool], patience: float) -> None:
+    """Raises CommandError when it takes longer."""
+    try:
+        async with asyncio.timeout(patience):
+            while not true(await look(admin)):  # noqa: ASYNC110 - the brokers tell nobody
+                await asyncio.sleep(_LOOK_SECONDS)
+    except TimeoutError as error:
+        raise CommandError(f"not in sync after {patience:g} s; the rest was left alone", "NOT_IN_SYNC") from error
