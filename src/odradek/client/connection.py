@@ -56,7 +56,7 @@ class Connection:
 
     __slots__ = (
         "_client_id", "_correlation_id", "_loop", "_out", "_pending", "_reader", "_stream", "_timer", "_timer_due",
-        "_writing",        "closed", "features", "on_close", "throttled_until", "versions",
+        "_writing", "closed", "features", "on_close", "throttled_until", "versions",
     )  # fmt: skip
 
     def __init__(self, stream: Stream, client_id: str, loop: asyncio.AbstractEventLoop) -> None:
