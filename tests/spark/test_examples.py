@@ -192,10 +192,14 @@ def test_page_views_while_driver_and_broker_are_killed_again_and_again(make_brok
             command.start()
             command.wait_for_batches(chance.randrange(2, 5))
             time.sleep(chance.random())  # somewhere within a batch
-            broker.kill()
-            broker.start()
-            command.wait_for_batches(chance.randrange(1, 3))
-            time.sleep(chance.random())
+            if part % 2:
+                broker.kill()
+                broker.start()
+                # a commit whose outcome nobody knows may end the program, by an error
+                command.wait_for_batches(2)
+                time.sleep(chance.random())
+            else:
+                assert command.process.poll() is None
             command.kill()
         command.start("--once")
         status, rest = command.finish()
