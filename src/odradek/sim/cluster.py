@@ -16,10 +16,9 @@ _Key = tuple[str, int]
 
 
 def _replicas(host: BrokerHost) -> dict[_Key, Partition]:
-    """What the broker has open; nothing while it is down."""
-    if not host.is_up or host.broker is None:
-        return {}
-    return {(each.topic, each.index): each for each in host.broker._partitions.opened()}
+    """What the broker has open; nothing while it is down, or begins to start."""
+    partitions = getattr(host.broker, "_partitions", None) if host.is_up else None
+    return {} if partitions is None else {(each.topic, each.index): each for each in partitions.opened()}
 
 
 class ClusterWatch:
@@ -42,13 +41,13 @@ class ClusterWatch:
     def _look(self, host: BrokerHost, key: _Key, partition: Partition) -> None:
         if partition.leader >= 0 and partition.topic_id:
             self._one_leader(host, key, partition)
+        name = host.process.name if host.process is not None else ""
+        where = (name, key)
         if partition.leader != partition.local_id:
-            self._marks.pop((host.host, key), None)
+            self._marks.pop(where, None)
             return
         if not set(partition.isr) <= set(partition.replicas):
             raise Violation("ISR within the replicas", f"{key} at {host.host}: {partition.isr}, {partition.replicas}")
-        where = (host.host, key)
-        name = host.process.name if host.process is not None else ""
         mark, epoch = partition.high_watermark, partition.leader_epoch
         before = self._marks.get(where, -1)
         self._marks[where] = mark
@@ -66,11 +65,6 @@ class ClusterWatch:
                 f"{key} epoch {partition.leader_epoch}: broker {known[0]} since {known[1]:.3f}, and for {host.host} "
                 f"{partition.leader} at {self._world.now():.3f}",
             )
-
-    def forget(self, host: BrokerHost) -> None:
-        """The broker has died: its next process begins with what it had checkpointed."""
-        for where in [each for each in self._marks if each[0] == host.host]:
-            del self._marks[where]
 
 
 async def see_replicas_agree(world: World) -> None:
