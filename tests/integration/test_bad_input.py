@@ -95,6 +95,14 @@ def test_connections_over_the_limit_are_closed_at_once(make_broker: Callable[...
     assert second.call(metadata.MetadataRequest(topics=[]), 9).brokers
 
 
+def test_an_address_may_have_a_limit_of_its_own(make_broker: Callable[..., Any], connect: Connect) -> None:
+    settings = {"max.connections.per.ip": 0, "max.connections.per.ip.overrides": "10.0.0.1:9,127.0.0.1:1"}
+    broker = make_broker(settings).start()
+    first = connect(broker.bootstrap)
+    assert first.call(metadata.MetadataRequest(topics=[]), 9).brokers
+    assert connect(broker.bootstrap).is_closed_by_peer()
+
+
 def test_an_idle_connection_is_closed(make_broker: Callable[..., Any], connect: Connect) -> None:
     broker = make_broker({"connections.max.idle.ms": 1500}).start()
     client = connect(broker.bootstrap)

@@ -89,7 +89,7 @@ def _partitions(topic: Any) -> int:
 class Dispatcher:
     """Serves the frames of all connections of a broker."""
 
-    __slots__ = ("_late", "_limits", "_loop", "_services", "_small", "_tasks")
+    __slots__ = ("_late", "_limits", "_loop", "_services", "_small", "_tasks", "_time_quota")
 
     def __init__(
         self, services: Services, loop: asyncio.AbstractEventLoop, limits: RequestLimits | None = None
@@ -98,6 +98,7 @@ class Dispatcher:
         # A topic and a partition take a byte each at least: what is smaller exceeds no limit.
         self._small = min(self._limits)
         self._services = services
+        self._time_quota = services.quotas.request
         self._loop = loop
         self._tasks: dict[asyncio.Future[Any], ApiKey] = {}
         self._late: deque[Pending] = deque()
@@ -123,8 +124,7 @@ class Dispatcher:
         spec = APIS[key]
         if not spec.min_version <= version <= spec.max_version:
             return self._unsupported(found, version, correlation_id)
-        time_quota = self._services.quotas.request
-        began_ms = self._services.clock.monotonic() * 1000 if time_quota.active else 0.0
+        began_ms = self._services.clock.monotonic() * 1000 if self._time_quota.active else 0.0
         size = len(frame)
         if size > self._small and size > self._limits.control_bytes and key != ApiKey.PRODUCE:
             raise Disconnect(f"{found.key.name} request of {size} bytes, above odradek.max.control.request.bytes")
@@ -218,7 +218,7 @@ class Dispatcher:
             return answer  # type: ignore[no-any-return]
         if found.key not in _BETWEEN_BROKERS:
             throttle_ms: int = getattr(answer, "throttle_time_ms", 0)
-            if throttle_ms or self._services.quotas.request.active:
+            if throttle_ms or self._time_quota.active:
                 throttle_ms = pause(context, throttle_ms)
                 if throttle_ms and hasattr(answer, "throttle_time_ms"):
                     answer.throttle_time_ms = throttle_ms

@@ -93,7 +93,7 @@ class Server:
             log.warning("connection from %s refused: max.connections reached", host)
             stream.close()
             return
-        if self._per_ip[host] >= config.number("max.connections.per.ip"):
+        if self._per_ip[host] >= self._most_from(host):
             log.warning("connection from %s refused: max.connections.per.ip reached", host)
             stream.close()
             return
@@ -109,6 +109,14 @@ class Server:
                 self._next_waiting()
             return
         self._serve(stream, listener_name)
+
+    def _most_from(self, host: str) -> int:
+        """`max.connections.per.ip`, or the address's own number in `max.connections.per.ip.overrides`."""
+        for override in self._config.words("max.connections.per.ip.overrides"):
+            address, _, most = override.rpartition(":")
+            if address.strip("[] ") == host and most.strip().isdecimal():
+                return int(most)
+        return self._config.number("max.connections.per.ip")
 
     def _next_waiting(self) -> None:
         """Serve those that wait, in their order and no faster than `max.connection.creation.rate`."""

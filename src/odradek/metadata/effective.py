@@ -80,6 +80,7 @@ EFFECTIVE_BROKER_CONFIGS = frozenset(
         "max.connection.creation.rate",
         "max.connections",
         "max.connections.per.ip",
+        "max.connections.per.ip.overrides",
         "max.incremental.fetch.session.cache.slots",
         "max.request.partition.size.limit",
         "message.max.bytes",
