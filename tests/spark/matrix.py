@@ -3,8 +3,6 @@
 Steps are those of odradek/spark/protocol.py and of Spark's own notes (log of offsets, log of commits); a fault comes
 before or after each. After every fault, exactly the rows of whole committed batches must be visible to a read-committed
 reader, batch after batch; when the query has come to its end, every row once.
-
-`refused` cells are steps that a fault cannot meet: tasks are retried only where tasks run.
 """
 
 import argparse
@@ -65,12 +63,14 @@ KINDS: Final = {
 class World:
     """A broker behind a proxy, kept alive, and a Spark session, with one pipeline per kind of fault."""
 
-    def __init__(self, target_name: str, home: Path) -> None:
+    def __init__(self, target_name: str, home: Path, faults: Path) -> None:
+        """`faults` is the file that Spark's Python processes look at; a process of Java has one for all its life."""
         self.home = home
         self.proxy = Proxy()
         self.target = Target(target_name, home / "broker", self.proxy.port)
-        self.faults = home / "fault"
+        self.faults = faults
         self.spark: Any = None
+        self.stages_run_again = 0
         self._blocking = Blocking()
         self._ended = threading.Event()
         self._keeper = threading.Thread(target=self._keep, daemon=True)
@@ -136,7 +136,7 @@ def in_session(world: World, kind: Kind) -> Iterator[Cell]:
         # More tasks than run at once: some still have to fetch when the files are gone.
         frame = _shuffled
     for point in kind.points:
-        began, runs = time.monotonic(), 0
+        began, runs, again = time.monotonic(), 0, world.stages_run_again
         failure = ""
         try:
             pipeline.fill(ROWS)
@@ -148,6 +148,7 @@ def in_session(world: World, kind: Kind) -> Iterator[Cell]:
                 pipeline.check()
                 assert runs < 6, "the query does not come to its end"
             assert not world.faults.exists(), "the point was not reached"
+            assert kind.name != "stage" or world.stages_run_again > again, "no stage was run again"
             pipeline.check_complete()
         except Exception:
             failure = traceback.format_exc()
@@ -172,7 +173,15 @@ def _run_to_end(world: World, pipeline: Pipeline, frame: Callable[[Any], Any] | 
         return False
     finally:
         query.stop()
+        world.stages_run_again += _stages_run_again(world.spark, str(query.runId))
     return True
+
+
+def _stages_run_again(spark: Any, run_id: str) -> int:
+    tracker = spark.sparkContext.statusTracker()
+    jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(run_id)]
+    stages = [tracker.getStageInfo(stage) for job in jobs if job is not None for stage in job.stageIds]
+    return sum(stage is not None and stage.currentAttemptId > 0 for stage in stages)
 
 
 def as_jobs(world: World, kind: Kind) -> Iterator[Cell]:
@@ -211,7 +220,7 @@ def make_session(world: World) -> Any:
     os.environ["ODRADEK_TEST_FAULTS"] = str(world.faults)
     paths = [str(here.with_name("faults")), str(here.parents[2] / "src"), str(here.parents[2])]
     os.environ["PYTHONPATH"] = os.pathsep.join(paths)
-    os.environ["PYTHONPYCACHEPREFIX"] = str(world.home / "pycache")
+    os.environ["PYTHONPYCACHEPREFIX"] = str(world.home.parent / "pycache")
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     local = world.home / "local"
     local.mkdir(exist_ok=True)
@@ -262,28 +271,33 @@ def main() -> int:
     quiet = os.open(os.devnull, os.O_WRONLY)
     os.dup2(quiet, 2)
     began, failed, done = time.monotonic(), 0, 0
-
-    def show(cell: Cell) -> None:
-        verdict = "ok" if not cell.failure else "FAILED"
-        print(f"  {cell.kind:9} {cell.point:18} {cell.runs} runs {cell.seconds:6.1f} s  {verdict}", flush=True)
-        if cell.failure:
-            print(cell.failure, flush=True)
-
-    spark = None
-    for name in args.target or ["odradek"]:
-        if not is_cached(name):
-            print(f"{name}: Apache Kafka is not there; `python bench/peers/kafka.py fetch` gets it")
-            return 2
-        print(f"{name}:", flush=True)
-        with tempfile.TemporaryDirectory(prefix="odradek-faults-") as home, World(name, Path(home)) as world:
-            cells = run(world, kinds, show)
+    if missing := [name for name in args.target or [] if not is_cached(name)]:
+        print(f"{missing[0]}: Apache Kafka is not there; `python bench/peers/kafka.py fetch` gets it")
+        return 2
+    targets = args.target or ["odradek"]
+    with tempfile.TemporaryDirectory(prefix="odradek-faults-", ignore_cleanup_errors=True) as home:
+        for name in targets:
+            cells = _run_target(name, Path(home), kinds)
             done += len(cells)
             failed += sum(bool(cell.failure) for cell in cells)
-            spark = world.spark
-            if spark is not None:
-                spark.stop()
-    print(f"spark-faults: {done} cells, {failed} failed, in {time.monotonic() - began:.0f} s")
+    print(f"spark-faults: {done} cells on {', '.join(targets)}, {failed} failed, in {time.monotonic() - began:.0f} s")
     return 1 if failed or not done else 0
+
+
+def _run_target(name: str, home: Path, kinds: list[Kind]) -> list[Cell]:
+    print(f"{name}:", flush=True)
+    with World(name, home / name, home / "fault") as world:
+        cells = run(world, kinds, _show)
+        if world.spark is not None:
+            world.spark.stop()
+    return cells
+
+
+def _show(cell: Cell) -> None:
+    verdict = "ok" if not cell.failure else "FAILED"
+    print(f"  {cell.kind:9} {cell.point:18} {cell.runs} runs {cell.seconds:6.1f} s  {verdict}", flush=True)
+    if cell.failure:
+        print(cell.failure, flush=True)
 
 
 if __name__ == "__main__":

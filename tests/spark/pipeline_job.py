@@ -23,6 +23,7 @@ def main(bootstrap: str, source: str, target: str, checkpoint: str, rows_per_bat
     spark.sparkContext.setLogLevel("ERROR")
     rows = spark.readStream.format("odradek").option("kafka.bootstrap.servers", bootstrap)
     rows = rows.option("subscribe", source).option("startingOffsets", "earliest")
+    rows = rows.option("minPartitions", "2")  # two tasks, although they have little to do
     writer = (
         rows.option("maxOffsetsPerTrigger", rows_per_batch)
         .load()

@@ -96,6 +96,7 @@ def start_query(
     """Start the pipeline's query on all that is there. `frame` changes the rows, `client` are kafka.* options."""
     read = spark.readStream.format("odradek").option("kafka.bootstrap.servers", bootstrap).options(**client or {})
     read = read.options(subscribe=pipeline.source, startingOffsets="earliest", maxOffsetsPerTrigger=pipeline.per_batch)
+    read = read.option("minPartitions", SOURCE_PARTITIONS)  # two tasks, although they have little to do
     rows = read.load().select("value", "key")
     writer = (rows if frame is None else frame(rows)).writeStream.format("odradek").options(**client or {})
     writer = writer.option("kafka.bootstrap.servers", bootstrap).option("topic", pipeline.target)
@@ -113,6 +114,8 @@ class Job:
         self._environment = {
             **os.environ,
             "PYTHONPATH": path,
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            "SPARK_LOCAL_HOSTNAME": "127.0.0.1",
             "PYSPARK_PYTHON": sys.executable,
             "ODRADEK_TEST_FAULTS": str(faults),
             "PYTHONPYCACHEPREFIX": str(pipeline.checkpoint.with_name("pycache")),

@@ -262,16 +262,13 @@ class LeaseServer:
     __slots__ = ("_host", "_lock", "_port", "_process", "pid")
 
     def __init__(self, host: str, watched_pid: int) -> None:
-        """Listens on an address of this machine; ends when the watched process does."""
+        """Listens on an address of this machine; ends when the watched process does. It starts meanwhile."""
         self._lock = threading.Lock()
         command = [sys.executable, "-m", "odradek.spark.leases", host, str(watched_pid)]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self._host = host
+        self._port = 0
         self.pid = os.getpid()
-        line = self._output.readline()
-        if not line.strip().isdecimal():
-            raise LeaseError(f"the lease server did not start on {host}")
-        self._port = int(line)
 
     @property
     def _output(self) -> IO[str]:
@@ -283,10 +280,15 @@ class LeaseServer:
         return self._process.poll() is None
 
     def open_batch(self, owner: str) -> Address:
-        """Begin a transaction's leases; those of the owner's earlier ones are void."""
+        """Begin a transaction's leases; those of the owner's earlier ones are void. Raises LeaseError, OSError."""
         token = secrets.token_hex(16)
         assert self._process.stdin is not None
         with self._lock:
+            if not self._port:
+                line = self._output.readline()
+                if not line.strip().isdecimal():
+                    raise LeaseError(f"the lease server did not start on {self._host}")
+                self._port = int(line)
             self._process.stdin.write(json.dumps({"open": token, "owner": owner}) + "\n")
             self._process.stdin.flush()
             if self._output.readline().strip() != "open":

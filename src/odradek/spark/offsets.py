@@ -7,7 +7,7 @@ and KafkaOffsetRangeCalculator of Spark's own connector.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from odradek.client.model import TopicPartition
@@ -94,6 +94,23 @@ def split_ranges(
         else:
             found += _cut(each, _parts(each.size, rest_total, rest_partitions))
     return found
+
+
+def group_small(
+    ranges: Iterable[OffsetRange], limit: int, leader_of: Callable[[OffsetRange], object]
+) -> list[list[OffsetRange]]:
+    """The ranges of each task: those of one leader share one while they hold no more than `limit` offsets together."""
+    tasks: list[list[OffsetRange]] = []
+    open_tasks: dict[object, tuple[list[OffsetRange], int]] = {}
+    for each in ranges:
+        leader = leader_of(each)
+        task, size = open_tasks.get(leader, ([], limit))
+        if size + each.size > limit:
+            task, size = [], 0
+            tasks.append(task)
+        task.append(each)
+        open_tasks[leader] = (task, size + each.size)
+    return tasks
 
 
 def _parts(size: int, total: int, wanted: int) -> int:

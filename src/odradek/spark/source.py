@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator
-from typing import Any
+from itertools import chain
+from typing import Any, Final
 
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
@@ -19,22 +20,43 @@ from pyspark.sql.streaming.datasource import (
 from odradek.client.model import OffsetAndMetadata
 from odradek.client.offsets import Member, commit_offsets
 from odradek.spark import clients
-from odradek.spark.offsets import OffsetRange, Offsets, from_json, limit_rows, new_rows, split_ranges, to_json
+from odradek.spark.offsets import (
+    OffsetRange,
+    Offsets,
+    from_json,
+    group_small,
+    limit_rows,
+    new_rows,
+    split_ranges,
+    to_json,
+)
 from odradek.spark.options import SourceOptions
 from odradek.spark.topics import SourceError, Topics
 
 logger = logging.getLogger(__name__)
 
 
-class RangePartition(InputPartition):
-    """One task's range."""
+SMALL: Final = 100
+"""A task costs Spark some 50 ms and two Python processes, whatever it has to do: partitions that have less than so many
+records together share one. Not more, because rows may be expensive to work on, which wants tasks side by side."""
 
-    def __init__(self, value: OffsetRange) -> None:
-        super().__init__(tuple(value))
+
+class RangePartition(InputPartition):
+    """One task's ranges."""
+
+    def __init__(self, ranges: list[OffsetRange]) -> None:
+        super().__init__(tuple(map(tuple, ranges)))
 
     @property
-    def range(self) -> OffsetRange:
-        return OffsetRange(*self.value)
+    def ranges(self) -> list[OffsetRange]:
+        return [OffsetRange(*each) for each in self.value]
+
+
+def _tasks(options: SourceOptions, topics: Topics, ranges: list[OffsetRange]) -> list[InputPartition]:
+    split = split_ranges(ranges, options.min_partitions, options.max_records_per_partition)
+    if options.min_partitions is not None or options.max_records_per_partition is not None:
+        return [RangePartition([each]) for each in split]
+    return [RangePartition(each) for each in group_small(split, SMALL, lambda each: topics.leader(*each[:2]))]
 
 
 def _read(options: SourceOptions, partition: InputPartition) -> Iterator[Any]:
@@ -43,7 +65,7 @@ def _read(options: SourceOptions, partition: InputPartition) -> Iterator[Any]:
         return iter(())
     from odradek.spark.reading import read_range
 
-    return read_range(options, partition.range)
+    return chain.from_iterable(read_range(options, each) for each in partition.ranges)
 
 
 class BatchReader(DataSourceReader):
@@ -66,10 +88,7 @@ class BatchReader(DataSourceReader):
             if each.size < 0:
                 # Both were given by the user, who should hear that they are the wrong way round.
                 logger.warning("%s-%d: the end %d lies before the start %d", *each[:2], each.end, each.start)
-        return [
-            RangePartition(each)
-            for each in split_ranges(ranges, options.min_partitions, options.max_records_per_partition)
-        ]
+        return _tasks(options, topics, ranges)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         return _read(self._options, partition)
@@ -158,11 +177,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 self._lost(f"the end of {key} went back from offset {begins[key]} to {stop}")
                 continue
             ranges.append(OffsetRange(*key, begins[key], stop))
-        options = self._options
-        return [
-            RangePartition(each)
-            for each in split_ranges(ranges, options.min_partitions, options.max_records_per_partition)
-        ]
+        return _tasks(self._options, self._known, ranges)
 
     def _lost(self, what: str) -> None:
         if self._options.fail_on_data_loss:

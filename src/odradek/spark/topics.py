@@ -72,6 +72,10 @@ class Topics:
         special = {key: offset for key, offset in offsets.items() if offset < 0}
         return {**offsets, **self._trying(lambda: self._at(special))}
 
+    def leader(self, topic: str, partition: int) -> int:
+        """The id of the broker that leads a partition, as far as is known."""
+        return self._cluster().metadata.leader(topic, partition)
+
     # --- inside ---
 
     def _cluster(self) -> Cluster:

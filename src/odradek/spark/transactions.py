@@ -99,9 +99,10 @@ def begin(options: SinkOptions, watched_pid: int, *, batches: bool = True) -> Be
     `batches`: the transaction is one of many and leaves its number. Raises KafkaError, ClientError, MarkerError,
     TransactionError, LeaseError.
     """
+    server = _lease_server(options, watched_pid)  # the first time, it starts while the brokers are asked
     producer = clients.transactional(client_options(options))
     identity, recorded = clients.run(protocol.begin(producer, _markers_of(options) if batches else None))
-    address = _lease_server(options, watched_pid).open_batch(producer.transactional_id)
+    address = server.open_batch(producer.transactional_id)
     return Begun(identity.producer_id, identity.epoch, recorded, address)
 
 

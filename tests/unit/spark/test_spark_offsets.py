@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odradek.client.model import TopicPartition
-from odradek.spark.offsets import OffsetRange, from_json, limit_rows, new_rows, split_ranges, to_json
+from odradek.spark.offsets import OffsetRange, from_json, group_small, limit_rows, new_rows, split_ranges, to_json
 
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
 
@@ -89,3 +89,19 @@ def test_splits_cover_every_offset_once(sizes: list[int], least: int | None, mos
 def test_few_partitions_wanted_change_nothing(least: int) -> None:
     whole = [OffsetRange("t", number, 0, 10) for number in range(3)]
     assert split_ranges(whole, least, None) == whole
+
+
+def test_small_ranges_of_one_leader_share_a_task() -> None:
+    ranges = [OffsetRange("t", partition, 0, size) for partition, size in enumerate((3, 4, 50, 5, 2, 6))]
+    tasks = group_small(ranges, 10, lambda each: each.partition % 2)
+    assert [[each.partition for each in task] for task in tasks] == [[0], [1, 3], [2], [4], [5]]
+    assert [len(task) for task in group_small(ranges, 1000, lambda _: 0)] == [6]
+    assert [len(task) for task in group_small(ranges, 0, lambda _: 0)] == [1] * 6
+
+
+@given(st.lists(st.integers(1, 50)), st.integers(0, 100))
+def test_groups_hold_every_range_once(sizes: list[int], limit: int) -> None:
+    ranges = [OffsetRange("t", partition, 0, size) for partition, size in enumerate(sizes)]
+    tasks = group_small(ranges, limit, lambda each: each.partition % 3)
+    assert sorted(each for task in tasks for each in task) == ranges
+    assert all(len(task) == 1 or sum(each.size for each in task) <= limit for task in tasks)
