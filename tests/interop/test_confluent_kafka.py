@@ -150,3 +150,20 @@ def test_topics_are_created_described_and_deleted(bootstrap: str, create_topic: 
     while topic in admin.list_topics(timeout=10).topics and time.monotonic() < deadline:
         pass
     assert topic not in admin.list_topics(timeout=10).topics
+
+
+@pytest.mark.parametrize("version", ["0.11.0", "1.0.0", "2.3.0"])
+def test_a_client_that_was_told_of_an_older_broker(
+    bootstrap: str, create_topic: CreateTopic, unique_name: UniqueName, version: str
+) -> None:
+    """It does not ask for versions, and sends what a broker of that time knew."""
+    topic = create_topic(partitions=2)
+    older = {"api.version.request": "false", "broker.version.fallback": version}
+    produce(bootstrap, topic, RECORDS, **older, **{"compression.type": "lz4"})
+    consumer = group_consumer(bootstrap, unique_name("group"), **older)
+    consumer.subscribe([topic])
+    assert len(consume(consumer, RECORDS)) == RECORDS
+    consumer.commit(asynchronous=False)
+    offsets = consumer.committed([TopicPartition(topic, i) for i in range(2)], 10)
+    assert sum(offset.offset for offset in offsets) == RECORDS
+    consumer.close()
