@@ -412,6 +412,42 @@ def _(right: Any) -> Any:
     return _nothing
 
 
+# --- replicas ---
+
+
+@_bug("committed before it is replicated", "the high watermark is the end of the leader's log", "cluster",
+      "odradek.replication.partition:Partition._commit_with_followers")  # fmt: skip
+def _(right: Any) -> Any:
+    def commit(self: Any) -> bool:
+        moved = bool(self.log.end_offset > self.high_watermark)
+        self.high_watermark = self.log.end_offset
+        return moved
+
+    return commit
+
+
+@_bug("divergence not told", "a leader does not tell a follower where its history departs", "cluster",
+      "odradek.replication.partition:Partition.diverging_epoch")  # fmt: skip
+def _(right: Any) -> Any:
+    return _nothing
+
+
+@_bug("followers keep their tail", "a follower does not cut off what the leader does not have", "cluster",
+      "odradek.replication.partition:Partition.truncate_to")  # fmt: skip
+def _(right: Any) -> Any:
+    return _nothing
+
+
+@_bug("in sync too early", "a follower joins the ISR before it has what is committed", "cluster",
+      "odradek.replication.partition:Partition._expand_isr")  # fmt: skip
+def _(right: Any) -> Any:
+    def expand(self: Any, follower: Any) -> None:
+        if self.proposal is None and self._is_eligible(follower.broker_id, follower.broker_epoch):
+            self._propose((*self.isr, follower.broker_id))
+
+    return expand
+
+
 # --- network and clients ---
 
 
