@@ -9,7 +9,7 @@ Spark's noop sink. The official connector's jars come from Maven Central.
     stream      topic to topic, availableNow with 1,000,000 rows per trigger
     feed        Spark's own rate-micro-batch source to a topic: streaming writes alone
     trigger     the median time of micro-batches of a few rows, topic to topic
-    growth      memory of Spark's Python processes after 100 micro-batches, less that after 20
+    growth      memory of Spark's Python processes after 100 micro-batches, less their memory after 20
 """
 
 import os
@@ -131,7 +131,9 @@ class Jobs:
             _progress_of(query, MEMORY_TRIGGERS // 5)
             early = _workers_mb()
             _progress_of(query, MEMORY_TRIGGERS)
-            return _workers_mb() - early
+            late = _workers_mb()
+        # Spark ends Python processes that nobody has used for a minute; that is no merit of this query.
+        return sum(late[pid] - early[pid] for pid in early.keys() & late.keys())
 
 
 def _progress_of(query: Any, batches: int) -> list[dict[str, Any]]:
@@ -146,16 +148,17 @@ def _progress_of(query: Any, batches: int) -> list[dict[str, Any]]:
     raise RuntimeError(f"the query did not get to {batches} micro-batches: {query.status}")
 
 
-def _workers_mb() -> float:
-    """Resident memory of this process's Python descendants in MB: Spark's workers."""
-    total = 0
+def _workers_mb() -> dict[int, float]:
+    """Resident memory of this process's Python descendants in MB, which are Spark's workers, by process id."""
+    found = {}
     for pid in processes(os.getpid())[1:]:
         try:
             if "python" in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[0].decode():
-                total += int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+                pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+                found[pid] = pages * os.sysconf("SC_PAGE_SIZE") / 1e6
         except OSError:
             continue  # ended meanwhile
-    return total * os.sysconf("SC_PAGE_SIZE") / 1e6
+    return found
 
 
 def run(broker: Running, scale: float) -> dict[str, float]:
