@@ -142,7 +142,7 @@ class Command:
     def start(self, *arguments: str) -> None:
         command = [sys.executable, "-m", "odradek.cli.main", "pipeline", "run", "--master", "local[2]"]
         command += ["--progress", "json", "--checkpoint", str(self._folder / "state"), "--bootstrap-server"]
-        command += [self._run.topics.bootstrap, str(ROOT / "examples" / "page_views.py"), "--per-trigger", "400"]
+        command += [self._run.topics.bootstrap, str(ROOT / "examples" / "page_views.py"), "--per-trigger", "300"]
         command += ["--topics", ",".join(self._run.names), *arguments]
         path = os.pathsep.join([str(ROOT / "examples"), str(ROOT / "src"), str(ROOT)])
         environment = {**os.environ, "PYTHONPATH": path, "PYTHONPYCACHEPREFIX": str(self._folder / "pycache")}
@@ -185,10 +185,10 @@ class Command:
 def test_page_views_while_driver_and_broker_are_killed_again_and_again(make_broker: MakeBroker, tmp_path: Path) -> None:
     chance = random.Random(11)
     with make_broker(SETTINGS) as broker, Blocking() as blocking:
-        run = PageViews(Topics(broker.bootstrap, blocking), list(weblog.lines(12_000, 4)))
+        run = PageViews(Topics(broker.bootstrap, blocking), list(weblog.lines(6_000, 4)))
         command = Command(run, tmp_path)
         for part in range(6):
-            run.produce(2_000 * part, 2_000 * part + 2_000)
+            run.produce(1_000 * part, 1_000 * part + 1_000)
             command.start()
             command.wait_for_batches(chance.randrange(2, 5))
             time.sleep(chance.random())  # somewhere within a batch
