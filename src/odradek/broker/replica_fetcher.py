@@ -103,6 +103,8 @@ class ReplicaFetcher:
         "_logs",
         "_loop",
         "_poked",
+        "_sent",
+        "_sequence",
         "_session_epoch",
         "_session_id",
         "_tasks",
@@ -123,6 +125,9 @@ class ReplicaFetcher:
         self._changed: dict[Place, None] = {}
         # What the session knows: the rows sent last.
         self._known: dict[Place, FetchPartition] = {}
+        # The number of the request that named the partition last.
+        self._sent: dict[Place, int] = {}
+        self._sequence = 0
         self._delayed: dict[Place, float] = {}
         self._connection: Connection | None = None
         self._connecting: asyncio.Task[None] | None = None
@@ -256,6 +261,7 @@ class ReplicaFetcher:
         request = ReplicaFetchRequest(
             host.node_id, host.broker_epoch(), settings.wait_max_ms, settings.min_bytes, settings.response_max_bytes
         )
+        self._sequence += 1
         full = not self._session_id
         places = self._logs if full else self._changed
         topics: dict[bytes, list[FetchPartition]] = {}
@@ -267,6 +273,7 @@ class ReplicaFetcher:
                     forgotten.setdefault(place[0], []).append(place[1])
                 continue
             row = self._known[place] = followed.row(settings.partition_max_bytes)
+            self._sent[place] = self._sequence
             topics.setdefault(place[0], []).append(row)
         self._changed.clear()
         if not self._known and not forgotten:
@@ -283,7 +290,7 @@ class ReplicaFetcher:
                 ReplicaFetchResponse,
                 self._version,
                 settings.socket_timeout_ms,
-                _Answer(self, connection),
+                _Answer(self, connection, self._sequence),
             )
         except ClientError as error:
             self._lost(error)
@@ -296,13 +303,13 @@ class ReplicaFetcher:
 
     # --- in ---
 
-    def answered(self, connection: Connection, result: Any) -> None:
-        """The answer to a fetch, or what came instead of it."""
+    def answered(self, connection: Connection, sequence: int, result: Any) -> None:
+        """The answer to the fetch of that number, or what came instead of it."""
         if connection is not self._connection:
             return
         self._in_flight -= 1
         if isinstance(result, ReplicaFetchResponse):
-            self._received(result)
+            self._received(result, sequence)
         else:
             self._lost(result)
 
@@ -312,7 +319,7 @@ class ReplicaFetcher:
             self._host.suspect(self.leader_id, gone=True)
         self._failed(f"fetching from broker {self.leader_id}: {error}")
 
-    def _received(self, response: ReplicaFetchResponse) -> None:
+    def _received(self, response: ReplicaFetchResponse, sequence: int) -> None:
         if response.error_code:
             self._reset_session()
             if response.error_code in _SESSION_LOST:
@@ -334,11 +341,17 @@ class ReplicaFetcher:
             followed = logs.get(place)
             if followed is None:
                 continue
+            row = self._known.get(place)
+            if row is None or self._sent[place] > sequence:
+                continue
+            if row[1] != followed.leader_epoch or row[2] != followed.partition.log.end_offset:
+                # An answer from before the controller or a disk had other ideas: its records may not follow these.
+                changed[place] = None
+                continue
             size = len(answer[5])
             following = followed.received(answer, now_ms)
             if following is Next.FETCH:
-                known = self._known.get(place)
-                if size or answer[6] is not None or (known and followed.partition.log.log_start_offset != known[4]):
+                if size or answer[6] is not None or followed.partition.log.log_start_offset != row[4]:
                     changed[place] = None
                     self._host.appended(followed.partition, size)
             else:
@@ -441,11 +454,12 @@ class ReplicaFetcher:
 class _Answer:
     """Who hears of one fetch's answer: late ones of a connection that was given up are nobody's."""
 
-    __slots__ = ("_connection", "_fetcher")
+    __slots__ = ("_connection", "_fetcher", "_sequence")
 
-    def __init__(self, fetcher: ReplicaFetcher, connection: Connection) -> None:
+    def __init__(self, fetcher: ReplicaFetcher, connection: Connection, sequence: int) -> None:
         self._fetcher = fetcher
         self._connection = connection
+        self._sequence = sequence
 
     def __call__(self, result: Any) -> None:
-        self._fetcher.answered(self._connection, result)
+        self._fetcher.answered(self._connection, self._sequence, result)

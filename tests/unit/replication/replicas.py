@@ -104,14 +104,19 @@ class Replica:
         if self.session is not None and self.session[:2] == (partition.leader, partition.leader_epoch):
             request.session_id, request.session_epoch = self.session[2:]
             self.session = (*self.session[:3], self.session[3] + 1)
-        request.topics = [(TOPIC_ID, [self.followed.row(self.cluster.fetch_bytes)])]
+        row = self.followed.row(self.cluster.fetch_bytes)
+        self.row = row[1], row[2]
+        request.topics = [(TOPIC_ID, [row])]
         out = bytearray()
         request.encode(out, VERSION)
         return partition.leader, bytes(out)
 
-    def take(self, leader_id: int, answer: bytes) -> Next | None:
+    def take(self, leader_id: int, answer: bytes, row: tuple[int, int] | None = None) -> Next | None:
+        """Take an answer to the request with that leader epoch and offset, unless it is not of now."""
         response, _ = ReplicaFetchResponse.decode(memoryview(bytearray(answer)), 9, VERSION)
         followed = self.followed
+        if followed is not None and row not in (None, (followed.leader_epoch, self.partition.log.end_offset)):
+            return None
         if response.error_code or followed is None:
             self.session = None
             return None

@@ -268,7 +268,7 @@ class Replication(RuleBasedStateMachine):
         for replica in self.cluster.replicas.values():
             replica.hear()
         self.min_isr = min_isr
-        self.answers: dict[int, tuple[int, bytes]] = {}
+        self.answers: dict[int, tuple[int, bytes, tuple[int, int]]] = {}
         self.high_watermarks: dict[tuple[int, int, int], int] = {}
 
     @rule(broker=brokers, acks_all=st.booleans(), records=st.integers(1, 3))
@@ -289,7 +289,7 @@ class Replication(RuleBasedStateMachine):
             return
         asked = replica.ask()
         if asked is not None and self.cluster.replicas[asked[0]].alive:
-            self.answers[broker] = asked[0], self.cluster.replicas[asked[0]].serve(asked[1])
+            self.answers[broker] = asked[0], self.cluster.replicas[asked[0]].serve(asked[1]), replica.row
 
     @rule(broker=brokers)
     def take(self, broker: int) -> None:
