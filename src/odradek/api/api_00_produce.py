@@ -178,7 +178,7 @@ class _Commit:
     For acks=1 once every append is written, which may have to wait for the disk.
     """
 
-    __slots__ = ("_answered", "_context", "_failed", "_late", "_left", "_produced", "_timer", "_waiting", "_writing")
+    __slots__ = ("_answered", "_context", "_failed", "_late", "_produced", "_settled", "_timer", "_waiting", "_writing")
 
     def __init__(
         self,
@@ -193,53 +193,64 @@ class _Commit:
         self._context = context
         self._late = late
         self._failed = failed
-        self._left = len(waiting)
+        self._settled: set[int] = set()
         self._answered = False
         self._writing = False
         self._timer: asyncio.TimerHandle | None = None
 
     def start_writing(self) -> None:
         self._writing = True
-        for _, partition, offset, _, _ in self._waiting:
-            partition.log.when_written(offset, self._released)
+        for index, (_, partition, offset, _, _) in enumerate(self._waiting):
+            partition.log.when_written(offset, partial(self._released, index))
 
     def start(self, timeout_ms: int) -> None:
         loop = asyncio.get_running_loop()
-        self._timer = loop.call_later(max(0, timeout_ms) / 1000, self._finish, ErrorCode.REQUEST_TIMED_OUT)
-        for _, partition, offset, _, _ in self._waiting:
+        self._timer = loop.call_later(max(0, timeout_ms) / 1000, self._timed_out)
+        for index, (_, partition, offset, _, _) in enumerate(self._waiting):
             if offset < partition.log.end_offset:
-                partition.when_committed(offset, self._released)
+                partition.when_committed(offset, partial(self._released, index))
             else:
-                partition.log.when_written(offset, partial(self._written, partition, offset))
+                partition.log.when_written(offset, partial(self._written, index))
 
-    def _written(self, partition: Partition, offset: int) -> None:
+    def _written(self, index: int) -> None:
+        _, partition, offset, _, _ = self._waiting[index]
         if partition.log.is_offline:
-            self._released()
+            self._released(index)
         else:
-            partition.when_committed(offset, self._released)
+            partition.when_committed(offset, partial(self._released, index))
 
-    def _released(self) -> None:
-        # Called when an append is committed, and when its partition left this broker before it could be.
-        self._left -= 1
-        if not self._left:
-            self._finish(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-
-    def _finish(self, otherwise: ErrorCode) -> None:
+    def _released(self, index: int) -> None:
+        # Called when an append is committed, and when its partition left this broker before it could be. Which of both
+        # it was must be seen now: a follower's high watermark passes the offset, too, with other records below it.
         if self._answered:
             return
+        self._settle(index, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        self._settled.add(index)
+        if len(self._settled) == len(self._waiting):
+            self._finish()
+
+    def _timed_out(self) -> None:
+        for index in range(len(self._waiting)):
+            if index not in self._settled:
+                self._settle(index, ErrorCode.REQUEST_TIMED_OUT)
+        self._finish()
+
+    def _settle(self, index: int, otherwise: ErrorCode) -> None:
+        """Put the partition's error, if it is one, into the answer."""
+        topic, partition, offset, answers, position = self._waiting[index]
+        log = partition.log
+        if self._writing:
+            code = ErrorCode.NONE if offset < log.end_offset else otherwise
+        else:
+            code = partition.commit_error(offset, otherwise)
+        if code:
+            if offset >= log.end_offset and log.is_offline:
+                code = ErrorCode.KAFKA_STORAGE_ERROR
+            self._failed = True
+            answers[position] = _failed(topic, partition.index, KafkaError(code), self._context)
+
+    def _finish(self) -> None:
         self._answered = True
         if self._timer is not None:
             self._timer.cancel()
-        failed = self._failed
-        for topic, partition, offset, answers, position in self._waiting:
-            log = partition.log
-            if self._writing:
-                code = ErrorCode.NONE if offset < log.end_offset else otherwise
-            else:
-                code = partition.commit_error(offset, otherwise)
-            if code:
-                if offset >= log.end_offset and log.is_offline:
-                    code = ErrorCode.KAFKA_STORAGE_ERROR
-                failed = True
-                answers[position] = _failed(topic, partition.index, KafkaError(code), self._context)
-        self._late.answer(_encode(self._produced, self._context, failed=failed))
+        self._late.answer(_encode(self._produced, self._context, failed=self._failed))

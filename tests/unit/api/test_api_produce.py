@@ -1,0 +1,98 @@
+"""What a produce request is answered whose partitions are committed, or lost, at different times."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from odradek.api.api_00_produce import handle
+from odradek.log.config import LogConfig
+from odradek.log.environment import LogEnvironment
+from odradek.log.partition_log import PartitionLog
+from odradek.metadata.image import PartitionState
+from odradek.ports.clock import SystemClock
+from odradek.ports.disk import SystemDisk
+from odradek.records.builder import BatchFields, encode_batch
+from odradek.replication.in_sync import ReplicaRules
+from odradek.replication.partition import Partition
+from odradek.wire.errors import ErrorCode
+from odradek.wire.produce import ProduceRequest
+
+NOW_MS = time.time_ns() // 1_000_000
+STATE = PartitionState(1, 0, (1, 2), (1, 2))
+
+
+class Connection:
+    def __init__(self) -> None:
+        self.answered: list[Any] = []
+
+    def later(self) -> Connection:
+        return self
+
+    def answer(self, parts: Any) -> None:
+        self.answered.append(parts)
+
+
+def led(home: Path, index: int) -> Partition:
+    (home / f"t-{index}").mkdir()
+    environment = LogEnvironment(SystemDisk(), SystemClock())
+    log = PartitionLog.open("t", index, str(home / f"t-{index}"), LogConfig(), environment, clean=True)
+    rules = ReplicaRules()
+    rules.is_eligible = lambda _id, _epoch: False
+    partition = Partition("t", bytes(16), index, 1, log, rules)
+    partition.apply_state(STATE)
+    return partition
+
+
+def batch(value: bytes) -> memoryview:
+    return memoryview(bytearray(encode_batch([(NOW_MS, None, value, ())], BatchFields())))
+
+
+def context_of(partitions: dict[int, Partition]) -> Any:
+    quota = SimpleNamespace(active=False)
+    services = SimpleNamespace(
+        partitions=SimpleNamespace(require=lambda _topic, index: partitions[index]),
+        clock=SystemClock(),
+        quotas=SimpleNamespace(produce=quota, request=quota),
+        cluster=SimpleNamespace(),
+        image=lambda: None,
+    )
+    return SimpleNamespace(
+        version=9, correlation_id=7, client_id="c", size=100, services=services, connection=Connection()
+    )
+
+
+async def answers_when(tmp_path: Path, monkeypatch: Any, *steps: str) -> list[ErrorCode]:
+    partitions = {index: led(tmp_path, index) for index in (0, 1)}
+    context = context_of(partitions)
+    rows: list[Any] = []
+    monkeypatch.setattr("odradek.api.api_00_produce.current_leader", lambda *_: None)
+    monkeypatch.setattr("odradek.api.api_00_produce._encode", lambda produced, _context, failed: rows.extend(produced))
+    handle(ProduceRequest(None, -1, 30_000, [("t", [(0, batch(b"a")), (1, batch(b"b"))])]), context)
+    for step in steps:
+        assert not rows
+        if step == "first moves":
+            partitions[0].apply_state(STATE._replace(leader=2, leader_epoch=1, partition_epoch=1))
+            # Of its new leader it gets other records for the same offsets, which are committed.
+            partitions[0].truncate_to(0)
+            partitions[0].append_as_follower(batch(b"other"), 1, NOW_MS)
+            partitions[0].leader_told(1, 0)
+            assert partitions[0].high_watermark == 1
+        else:
+            partitions[int(step)].follower_fetched(2, 1, 1, 0, 0)
+    ((_, answered),) = rows
+    return [ErrorCode(row.error_code) for row in answered]
+
+
+def test_each_partition_is_judged_when_it_is_known(tmp_path: Path, monkeypatch: Any) -> None:
+    """Not when the last of the request is: by then the first may have been refilled by another leader."""
+    found = asyncio.run(answers_when(tmp_path, monkeypatch, "first moves", "1"))
+    assert found == [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NONE]
+
+
+def test_what_is_committed_stays_so_when_its_partition_moves(tmp_path: Path, monkeypatch: Any) -> None:
+    found = asyncio.run(answers_when(tmp_path, monkeypatch, "0", "first moves", "1"))
+    assert found == [ErrorCode.NONE, ErrorCode.NONE]
