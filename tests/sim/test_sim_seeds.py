@@ -8,11 +8,12 @@ import sys
 
 import pytest
 
+from odradek.sim.marks import SITUATIONS, counted
 from odradek.sim.nemesis import PROFILES
 from odradek.sim.regressions import ONCE_FAILED, parse
 from odradek.sim.run import run_seed
 
-SEEDS = [(profile, seed) for profile in sorted(PROFILES) for seed in (1, 2)]
+SEEDS = [(profile, seed) for profile in sorted(PROFILES) if profile != "cluster" for seed in (1, 2)]
 
 
 @pytest.mark.parametrize(("profile", "seed"), SEEDS)
@@ -21,6 +22,22 @@ def test_fixed_seeds(profile: str, seed: int) -> None:
     assert not outcome.violation, f"{outcome.seed}: {outcome.violation}: {outcome.story}"
     assert outcome.acked > 50
     assert outcome.faults
+
+
+def test_a_cluster() -> None:
+    outcome = run_seed(2, "cluster", safety_seconds=12)
+    assert not outcome.violation, f"{outcome.seed}: {outcome.violation}: {outcome.story}"
+    assert outcome.acked > 50
+    assert outcome.marks["all replicas in sync"]
+
+
+def test_counting_situations_changes_nothing() -> None:
+    without = run_seed(5, "txn", safety_seconds=12)
+    counted_too = run_seed(5, "txn", safety_seconds=12, observe=counted)
+    assert counted_too.digest == without.digest
+    names = {situation.name for situation in SITUATIONS}
+    assert names & set(counted_too.marks)
+    assert not names & set(without.marks)
 
 
 @pytest.mark.parametrize("name", ONCE_FAILED)

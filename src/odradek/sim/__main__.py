@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from itertools import count, islice
 
+from odradek.sim.marks import SITUATIONS, counted
 from odradek.sim.nemesis import PROFILES
 from odradek.sim.regressions import ONCE_FAILED, parse
 from odradek.sim.run import SAFETY_SECONDS, Outcome, run_seed
@@ -43,7 +44,7 @@ class Totals:
         if outcome.violation:
             self.failed.append(outcome)
 
-    def report(self) -> None:
+    def report(self, arguments: argparse.Namespace) -> None:
         real = max(1e-9, time.monotonic() - self.started)
         print(
             f"\n{self.seeds} seeds, {len(self.failed)} failed, in {real:.0f} s: {self.seeds / real:.2f} seeds/s,",
@@ -54,6 +55,9 @@ class Totals:
         print("records acked {acked}, records read {read}, transactions ended {transactions}".format_map(self.counts))
         _table("faults injected", self.faults)
         _table("coverage marks", self.marks)
+        if arguments.marks:
+            never = [each.name for each in SITUATIONS if not self.marks[each.name]]
+            print("never reached:", ", ".join(never) or "nothing")
         by_invariant = Counter(f"{o.profile}: {o.violation}" for o in self.failed)
         _table("violations", by_invariant)
 
@@ -103,13 +107,15 @@ def _search(arguments: argparse.Namespace) -> Totals:
         print(f"{len(known)} known seeds, then fresh ones from {arguments.first} on", flush=True)
     jobs = _jobs(arguments, known)
     issued = 0
+    observe = counted if arguments.marks else None
     if arguments.jobs <= 1:
         gc.freeze()
         for seed, profile in jobs:
             if _over(totals, arguments, deadline if issued >= len(known) else None):
                 break
             issued += 1
-            _note(totals, run_seed(seed, profile, safety_seconds=arguments.seconds), arguments)
+            outcome = run_seed(seed, profile, safety_seconds=arguments.seconds, observe=observe)
+            _note(totals, outcome, arguments)
         return totals
     context = multiprocessing.get_context("spawn")
     # What a worker has loaded stays; the collections after each seed need not look at it.
@@ -124,7 +130,7 @@ def _search(arguments: argparse.Namespace) -> Totals:
                 if job is None:
                     exhausted = True
                 else:
-                    running.add(pool.submit(run_seed, *job, safety_seconds=arguments.seconds))
+                    running.add(pool.submit(run_seed, *job, safety_seconds=arguments.seconds, observe=observe))
             if running:
                 done, running = wait(running, return_when=FIRST_COMPLETED)
                 for each in done:
@@ -161,6 +167,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--lines", type=int, default=25, help="lines of trace for a failed seed (25)")
     parser.add_argument("--planted", action="store_true", help="plant known bugs, one by one, and see them found")
     parser.add_argument("--only", default="", help="with --planted: bugs whose name contains this")
+    parser.add_argument("--marks", action="store_true", help="count rare situations inside of the product, too")
     parser.add_argument("-v", "--verbose", action="store_true", help="a line per seed")
     arguments = parser.parse_args(argv)
     if arguments.planted:
@@ -174,7 +181,7 @@ def main(argv: list[str] | None = None) -> int:
     if arguments.first is None:
         arguments.first = int(time.time()) if arguments.ci else 1
     totals = _search(arguments)
-    totals.report()
+    totals.report(arguments)
     return 1 if totals.failed else 0
 
 

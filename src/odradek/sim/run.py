@@ -40,6 +40,7 @@ SESSION_SECONDS = 6.0
 TOPICS = {"plain": 2, "flushed": 1, "short": 1, "ledger": 2, "accounts": 1, "in": 2, "out": 2, "table": 1}
 
 Program = Callable[[ClientHost], Awaitable[None]]
+Observe = Callable[[Callable[[str], None]], contextlib.AbstractContextManager[None]]
 
 
 @dataclass(slots=True)
@@ -122,8 +123,13 @@ def _watched(world: World) -> Iterator[_Watcher]:
         logger.propagate = before[1]
 
 
-def run_seed(seed: int, profile_name: str, *, safety_seconds: float = SAFETY_SECONDS) -> Outcome:
-    """Run one seed. Never raises for what the product does wrong: the outcome names the violation."""
+def run_seed(
+    seed: int, profile_name: str, *, safety_seconds: float = SAFETY_SECONDS, observe: Observe | None = None
+) -> Outcome:
+    """Run one seed. Never raises for what the product does wrong: the outcome names the violation.
+
+    `observe` is a context manager around the run, given what counts a coverage mark.
+    """
     name = f"{profile_name}-{seed}"
     profile = PROFILES[profile_name]
     loop = SimulatedLoop(name)  # type: ignore[abstract] # what is left out, nobody calls
@@ -135,7 +141,8 @@ def run_seed(seed: int, profile_name: str, *, safety_seconds: float = SAFETY_SEC
     try:
         with _watched(world) as watcher:
             try:
-                loop.run_until_complete(_live(world, profile, safety_seconds))
+                with contextlib.nullcontext() if observe is None else observe(world.mark):
+                    loop.run_until_complete(_live(world, profile, safety_seconds))
                 check(world.history, _promises(profile))
                 complaints = watcher.complaints + loop.failures
                 if complaints:
