@@ -27,10 +27,11 @@ CASES = {
     "end_to_end": "open-loop latency at 10,000 x 1 KB/s, acks=all",
     "transactions": "transactions of 1, 10 and 100 records one after the other, and read_committed consumption",
     "groups": "rebalances of 2, 50 and 500 members of both protocols, and offset commits per second",
-    "metadata": "answers about topics of 1,000 and 10,000 partitions, and memory per connection",
+    "metadata": "answers about one topic of 1,000 partitions and ten of them, and memory per connection",
     "partitions": "1,000 partitions x 10 segments: memory, start after a stop and after kill -9 (not run unless named)",
     "compaction": "MB/s of compacting a 2 GB log, and a producer's latency beside it (not run unless named)",
     "slow_disk": "a producer beside a saturated disk and a lagging reader (not run unless named)",
+    "cluster": "three brokers: throughput, latency, write gaps when one goes (not run unless named)",
     "spark": "rows per second through Spark: our data source beside the official connector (not run unless named)",
 }
 DEFAULT = ("throughput", "one_record", "synchronous", "end_to_end", "transactions", "groups", "metadata")
@@ -65,13 +66,27 @@ def run_round(server_name: str, cases: list[str], scale: float) -> dict[str, flo
     return figures
 
 
+def run_cluster_round(server_name: str, scale: float) -> dict[str, float]:
+    from bench.cases.cluster import run_cluster
+
+    began = time.monotonic()
+    measured = run_cluster(server_name, scale)
+    shown = ", ".join(f"{name} {value:,.4g} {METRICS[name].unit}" for name, value in measured.items())
+    print(f"  {server_name:8} cluster      {time.monotonic() - began:5.1f} s  {shown}", file=sys.stderr, flush=True)
+    return measured
+
+
 def measure(args: argparse.Namespace, cases: list[str]) -> Figures:
     servers = [args.only] if args.only else list(NAMES)
     figures: Figures = {name: {} for name in servers}
     for number in range(args.rounds):
         print(f"round {number + 1} of {args.rounds}", file=sys.stderr, flush=True)
         for name in servers if number % 2 == 0 else reversed(servers):
-            for metric, value in run_round(name, cases, args.scale).items():
+            single = [case for case in cases if case != "cluster"]
+            measured = run_round(name, single, args.scale) if single or not cases else {}
+            if "cluster" in cases:
+                measured |= run_cluster_round(name, args.scale)
+            for metric, value in measured.items():
                 figures[name].setdefault(metric, []).append(value)
     return figures
 

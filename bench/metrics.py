@@ -81,6 +81,19 @@ METRICS = {
         Metric("slow disk p99", "ms", False),
         Metric("slow disk p99.9", "ms", False),
         Metric("slow disk max", "ms", False),
+        Metric("cluster up", "s", False, None, 1.5),
+        Metric("memory per broker", "MB", False, None, 100),
+        Metric("acks=all, cold", "MB/s", True, 1.5),
+        Metric("acks=all, warm", "MB/s", True, 1.5),
+        Metric("CPU acks=all", "s/GB", False),
+        Metric("cluster consume", "MB/s", True, 1.5),
+        Metric("100 B, acks=all", "1/s", True, 1.5),
+        Metric("100 B, acks=1", "1/s", True, 1.5),
+        Metric("acks=all p50", "µs", False, 0.6),
+        Metric("acks=all p99", "µs", False, 0.3),
+        Metric("write gap, kill -9", "ms", False, None, 1000),
+        Metric("write gap, stop", "ms", False, None, 200),
+        Metric("write gap, SIGSTOP", "ms", False, None, 10_000),
         # Ours writes exactly once, the official connector at least once; the ratios are of one broker.
         *(
             Metric(f"spark {what}, {who}", unit, True, None, target if who == "ratio" else None)

@@ -1,11 +1,12 @@
-"""Metadata answers: one topic of 1,000 partitions and one of 10,000, and the memory of a connection.
+"""Metadata answers: one topic of 1,000 partitions and ten of them, and the memory of a connection.
 
-One connection asks for the topic again and again (version 12) and reads the answer whole, without decoding it, so that
+One connection asks for the topics again and again (version 12) and reads the answer whole, without decoding it, so that
 the broker is measured and not a client. The time is the median's. Memory per connection: what the process has grown by
 when 2,000 connections have each asked for the versions of the APIs once.
 """
 
 import asyncio
+import contextlib
 import gc
 import resource
 import statistics
@@ -16,18 +17,19 @@ from bench.cases.groups import Connection, frame
 from bench.servers import API_VERSIONS_V0, Running, rss_mb
 from odradek.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 
-SIZES = (1_000, 10_000)
+TOPICS = (1, 10)
+PARTITIONS = 1_000
 REQUESTS = 200
 CONNECTIONS = 2_000
 
 
-async def answer_ms(broker: Running, topic: str, partitions: int, count: int) -> float:
+async def answer_ms(broker: Running, names: list[str], count: int) -> float:
     connection = await Connection.open(broker)
-    request = MetadataRequest([MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
+    request = MetadataRequest([MetadataRequestTopic(name=name) for name in names], allow_auto_topic_creation=False)
     while True:  # a broker may take its time to tell itself of so many partitions
         answer = await connection.call(request, 12)
-        found = answer.topics[0].partitions
-        if len(found) == partitions and not any(partition.error_code for partition in found):
+        found = [partition for topic in answer.topics for partition in topic.partitions]
+        if len(found) == len(names) * PARTITIONS and not any(partition.error_code for partition in found):
             break
         await asyncio.sleep(0.2)
     data = frame(request, 12, 1)
@@ -64,11 +66,12 @@ async def measure(broker: Running, scale: float) -> dict[str, float]:
     if soft < count + 100:
         resource.setrlimit(resource.RLIMIT_NOFILE, (min(count + 100, hard), hard))
     figures["memory per connection"] = await connection_kb(broker, count)
-    for size in SIZES:
-        with topics.fresh(broker.bootstrap, size) as topic:
+    for number in TOPICS:
+        with contextlib.ExitStack() as stack:
+            names = [stack.enter_context(topics.fresh(broker.bootstrap, PARTITIONS)) for _ in range(number)]
             gc.collect()
             requests = max(20, int(REQUESTS * scale))
-            figures[f"metadata of {size:,} partitions"] = await answer_ms(broker, topic, size, requests)
+            figures[f"metadata of {number * PARTITIONS:,} partitions"] = await answer_ms(broker, names, requests)
     return figures
 
 

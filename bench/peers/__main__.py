@@ -84,7 +84,9 @@ def main() -> int:
     parser.add_argument("suite", nargs="*", metavar="SUITE", help=f"of {', '.join(SUITES)}; default the first two")
     parser.add_argument("--bootstrap", metavar="HOST:PORT", help="a broker that already runs")
     parser.add_argument(
-        "--list", default="quick", help="librdkafka tests: quick, core, tools, cluster, noautocreate or 0001,0002 (default quick)"
+        "--list",
+        default="quick",
+        help="librdkafka tests: quick, core, tools, cluster, noautocreate or 0001,0002 (default quick)",
     )
     parser.add_argument("--jobs", type=int, default=2, help="librdkafka tests at a time")
     parser.add_argument("--retry", action="store_true", help="run failed librdkafka tests again, alone")
