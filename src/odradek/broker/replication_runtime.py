@@ -31,6 +31,7 @@ log = logging.getLogger("odradek.replication")
 _OPENED_AT_ONCE: Final = 64
 """Logs that are opened in one turn of the loop, to be followed: some 10 ms' worth."""
 _REOPEN_SECONDS: Final = 0.2
+_RECONSIDER_SECONDS: Final = 0.5
 _FAILURES_WORTH_TELLING: Final = 8
 """After about 2.5 seconds."""
 _IDLE_SESSION_MS: Final = 60_000
@@ -69,6 +70,8 @@ class ReplicationRuntime:
         "_loop",
         "_partitions",
         "_proposed",
+        "_reconsidering",
+        "_refused",
         "_reopening",
         "_sessions",
         "_settings",
@@ -107,6 +110,8 @@ class ReplicationRuntime:
         self._led: set[Place] = set()
         self._proposed: dict[Partition, None] = {}
         self._altering: asyncio.Task[None] | None = None
+        self._refused: dict[Partition, None] = {}
+        self._reconsidering: asyncio.TimerHandle | None = None
         self._tick: asyncio.TimerHandle | None = None
         self._reopening: asyncio.TimerHandle | None = None
         self._working = False
@@ -132,10 +137,11 @@ class ReplicationRuntime:
         self._proposed.clear()
         if self._altering is not None:
             self._altering.cancel()
-        for timer in (self._tick, self._reopening):
+        for timer in (self._tick, self._reopening, self._reconsidering):
             if timer is not None:
                 timer.cancel()
-        self._tick = self._reopening = None
+        self._tick = self._reopening = self._reconsidering = None
+        self._refused.clear()
 
     def serve(self, sessions: ReplicaSessions) -> None:
         """Look after the sessions of this broker's followers: throttle them if that is set, end those nobody uses."""
@@ -379,8 +385,26 @@ class ReplicationRuntime:
                     proposal.isr,
                     answer.error.name,
                 )
+                if answer.error is ErrorCode.INELIGIBLE_REPLICA:
+                    self._reconsider_later(partition)
             partition.proposal_answered(proposal, answer.error, answer.state)
         return complete
+
+    def _reconsider_later(self, partition: Partition) -> None:
+        """Who was refused may have become eligible while the controller was asked, and fetches nothing if nothing is
+        written: nobody else would propose it again.
+        """
+        self._refused[partition] = None
+        if self._reconsidering is None:
+            self._reconsidering = self._loop.call_later(_RECONSIDER_SECONDS, self._reconsider_refused)
+
+    def _reconsider_refused(self) -> None:
+        self._reconsidering = None
+        refused = list(self._refused)
+        self._refused.clear()
+        for partition in refused:
+            if partition.followers:
+                partition.reconsider()
 
 
 def _fetch_settings(config: BrokerConfig) -> FetchSettings:

@@ -224,3 +224,18 @@ async def test_a_leader_that_seems_gone_is_so_until_the_controller_says_somethin
     world.place(PartitionState(1, 1, (1, 2), (1, 2), 1), PartitionState(1, 1, (1, 3), (1,), 1))
     assert unreachable == set(), "nothing is fetched from it any more"
     world.runtime.close()
+
+
+@in_a_loop
+async def test_a_follower_that_was_not_eligible_is_proposed_again_though_it_fetches_nothing_new(tmp_path: Path) -> None:
+    """It may have become eligible while the controller was asked; nothing is written that would make it fetch."""
+    world = World(tmp_path)
+    world.error = ErrorCode.INELIGIBLE_REPLICA
+    world.place(PartitionState(1, 0, (1, 2), (1,)))
+    partition = world.partitions.find("t", 0)
+    assert partition is not None
+    partition.follower_fetched(2, 12, 0, 0, 1)
+    await until(lambda: len(world.asked) == 1 and partition.proposal is None)
+    world.error = ErrorCode.NONE
+    await until(lambda: partition.isr == (1, 2))
+    world.runtime.close()
