@@ -270,6 +270,7 @@ class LibrdkafkaTransactions(Worker):
         except KafkaException as refused:
             error = refused.args[0]
             place.mark(f"librdkafka transaction {error.name()}")
+            self._suspect(transaction, error)
             if not error.txn_requires_abort():
                 # Committed or not: who comes next settles it.
                 transaction.state = UNKNOWN if transaction.commit_asked_at is not None else ABORTED
@@ -284,6 +285,16 @@ class LibrdkafkaTransactions(Worker):
             transaction.state = ABORTED
         transaction.ended_at = place.now()
         return True
+
+    def _suspect(self, transaction: Transaction, error: KafkaError) -> None:
+        """An acknowledged record says that the coordinator had the transaction: it may not have forgotten it."""
+        known = [send for send in transaction.sends if send.state == OK]
+        if error.code() == KafkaError.INVALID_TXN_STATE and known:
+            asked = "commit" if transaction.commit_asked_at is not None else "abort"
+            self.place.failures.append(
+                f"{self.name} at {self.place.now():.3f}: {asked} of {transaction}, begun {transaction.began_at:.3f}, "
+                f"is refused with {error.name()}, though {known[0]}"
+            )
 
 
 def _insist(call: Callable[[], object]) -> None:

@@ -168,6 +168,13 @@ def violations(history: History) -> list[str]:
     return found
 
 
+def lost(history: History) -> list[str]:
+    """The first of the acknowledged records that are not there, each with what was acknowledged when."""
+    there = {key: {seen.value for seen in log.everything} for key, log in history.final.items()}
+    gone = [send for send in history.acked() if send.value not in there.get(send.partition, (send.value,))]
+    return [f"lost: {send}" for send in gone[:12]]
+
+
 def divergent(deployment: Deployment) -> list[str]:
     """Replicas whose files differ; the brokers have stopped, everything was in sync."""
     found = []

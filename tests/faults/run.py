@@ -46,12 +46,11 @@ def _order(kinds: Sequence[str], chance: random.Random) -> list[str]:
     return chance.sample(kinds, len(kinds))
 
 
-def _torment(deployment: Deployment, place: Place, plan: Plan, seed: int, say: Say) -> list[Event]:
+def _torment(deployment: Deployment, place: Place, plan: Plan, seed: int, say: Say, events: list[Event]) -> None:
     chance = random.Random(f"{seed}:faults")
     faults, _ = nemesis.faults_of(deployment)
     kinds = sorted(faults) if plan.kinds is None else [kind for kind in plan.kinds if kind in faults]
     torment = nemesis.Torment(deployment, chance, plan.pace)
-    events: list[Event] = []
     waiting: list[str] = []
     until = None if plan.seconds is None else time.monotonic() + plan.seconds
     while (plan.events is None or len(events) < plan.events) and (until is None or time.monotonic() < until):
@@ -60,12 +59,13 @@ def _torment(deployment: Deployment, place: Place, plan: Plan, seed: int, say: S
         kind = waiting.pop()
         began = place.now()
         say(f"{began:7.1f} s  {kind}")
-        faults[kind](torment)
-        if chance.random() >= plan.overlap:
-            deployment.wait_whole()
-            time.sleep(chance.uniform(0.1, 1.0) * plan.rest_seconds)
-        events.append(Event(kind, began, place.now()))
-    return events
+        try:
+            faults[kind](torment)
+            if chance.random() >= plan.overlap:
+                deployment.wait_whole()
+                time.sleep(chance.uniform(0.1, 1.0) * plan.rest_seconds)
+        finally:
+            events.append(Event(kind, began, place.now()))
 
 
 def run(home: Path, shape: Shape, plan: Plan, seed: int, say: Say = print, *, groups: bool = True) -> Outcome:
@@ -79,7 +79,7 @@ def run(home: Path, shape: Shape, plan: Plan, seed: int, say: Say = print, *, gr
         clients.start()
         time.sleep(1.0)
         try:
-            events = _torment(deployment, place, plan, seed, say)
+            _torment(deployment, place, plan, seed, say, events)
             deployment.wait_whole()
         except NotWhole as failure:
             problems.append(f"liveness: {failure}")
@@ -100,6 +100,7 @@ def _judge(deployment: Deployment, place: Place, clients: Crowd, say: Say) -> li
         found = judge.positions(place.bootstrap, topics, READ_UNCOMMITTED)
         return {key: end for key, (_, end) in found.items()}
 
+    problems: list[str] = []
     say(f"{place.now():7.1f} s  faults end; clients finish")
     try:
         clients.finish(ends)
@@ -107,10 +108,11 @@ def _judge(deployment: Deployment, place: Place, clients: Crowd, say: Say) -> li
         judge.read_everything(place, topics)
         deployment.wait_whole()
         deployment.stop_brokers()
+        problems += judge.divergent(deployment)
     except Exception as failure:
-        return [*place.failures, f"the end: {type(failure).__name__}: {failure}"]
+        problems.append(f"the end: {type(failure).__name__}: {failure}")
     say(f"{place.now():7.1f} s  {len(place.history.sends)} records are judged")
-    return [*place.failures, *judge.violations(place.history), *judge.divergent(deployment)]
+    return [*place.failures, *judge.violations(place.history), *judge.lost(place.history), *problems]
 
 
 def _exceptions(node: Node) -> list[str]:
