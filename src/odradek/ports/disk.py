@@ -245,6 +245,7 @@ class SystemFile:
 _CAN_PROBE = hasattr(os, "preadv") and hasattr(os, "RWF_NOWAIT")
 
 
+_VMSTAT = "/proc/vmstat"
 _VMSTAT_BYTES = 16 * 1024
 
 
@@ -379,7 +380,7 @@ class SystemDisk:
         # Linux makes writers wait from halfway between its two limits of dirty pages on (balance_dirty_pages).
         try:
             if self._vmstat < 0:
-                self._vmstat = os.open("/proc/vmstat", os.O_RDONLY | os.O_CLOEXEC)
+                self._vmstat = os.open(_VMSTAT, os.O_RDONLY | os.O_CLOEXEC)
             text = os.pread(self._vmstat, _VMSTAT_BYTES, 0)
             dirty = _number(text, b"\nnr_dirty ") + _number(text, b"\nnr_writeback ")
             limits = _number(text, b"\nnr_dirty_threshold ") + _number(text, b"\nnr_dirty_background_threshold ")

@@ -154,3 +154,49 @@ def test_removing_what_is_not_there_is_no_error(disk: SystemDisk, tmp_path: Path
     assert not disk.exists(str(tmp_path / "a"))
     free, total = disk.free_bytes(str(tmp_path))
     assert 0 <= free <= total
+
+
+def test_waiting_for_a_lane_ends_when_its_calls_are_executed(disk: SystemDisk) -> None:
+    async def scenario() -> None:
+        gate = threading.Event()
+        done: list[int] = []
+        calls = [asyncio.ensure_future(disk.run("lane", lambda n=n: (gate.wait(10), done.append(n)))) for n in range(3)]
+        await asyncio.sleep(0)
+        threading.Timer(0.01, gate.set).start()
+        disk.wait("lane")
+        assert done == [0, 1, 2]
+        assert not any(call.done() for call in calls), "who awaits them goes on later"
+        await asyncio.gather(*calls)
+
+    asyncio.run(scenario())
+    disk.wait("a lane that nobody used")
+
+
+@pytest.mark.parametrize(
+    ("dirty", "writeback", "keeps_up"), [(0, 0, True), (500, 249, True), (500, 250, False), (900, 0, False)]
+)
+def test_linux_says_when_writers_have_to_wait(
+    disk: SystemDisk,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    dirty: int,
+    writeback: int,
+    keeps_up: bool,
+) -> None:
+    vmstat = tmp_path / "vmstat"
+    vmstat.write_text(
+        f"nr_free_pages 7\nnr_dirty {dirty}\nnr_writeback {writeback}\nnr_writeback_temp 5000\n"
+        "nr_dirty_threshold 1000\nnr_dirty_background_threshold 500\nnr_dirtied 99999\n"
+    )
+    monkeypatch.setattr("odradek.ports.disk._VMSTAT", str(vmstat))
+    assert disk.keeps_up() is keeps_up
+
+
+def test_a_platform_that_cannot_tell_keeps_up(
+    disk: SystemDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("odradek.ports.disk._VMSTAT", str(tmp_path / "missing"))
+    assert disk.keeps_up()
+    (tmp_path / "other").write_text("nothing of it\n")
+    monkeypatch.setattr("odradek.ports.disk._VMSTAT", str(tmp_path / "other"))
+    assert disk.keeps_up()
