@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple, Self
 
 from odradek.client.blocking import Blocking
 from odradek.spark.java import ensure_java
-from tests.spark.pipelines import WAIT_S, Job, Pipeline, start_query
+from tests.spark.pipelines import WAIT_S, Job, Pipeline, run_query
 from tests.spark.proxy import Proxy
 from tests.spark.support import Topics
 from tests.spark.targets import NAMES, Target, is_cached
@@ -70,7 +70,6 @@ class World:
         self.target = Target(target_name, home / "broker", self.proxy.port)
         self.faults = faults
         self.spark: Any = None
-        self.stages_run_again = 0
         self._blocking = Blocking()
         self._ended = threading.Event()
         self._keeper = threading.Thread(target=self._keep, daemon=True)
@@ -136,19 +135,20 @@ def in_session(world: World, kind: Kind) -> Iterator[Cell]:
         # More tasks than run at once: some still have to fetch when the files are gone.
         frame = _shuffled
     for point in kind.points:
-        began, runs, again = time.monotonic(), 0, world.stages_run_again
+        began, runs, again = time.monotonic(), 0, _stages_run_again(world.spark)
         failure = ""
         try:
             pipeline.fill(ROWS)
             world.plant(point, world.action(kind.name))
             while True:
                 runs += 1
-                if _run_to_end(world, pipeline, frame):
+                failed_with = run_query(world.spark, pipeline, world.target.bootstrap, frame, client=CLIENT)
+                if not failed_with:
                     break
                 pipeline.check()
-                assert runs < 6, "the query does not come to its end"
+                assert runs < 6, f"the query does not come to its end: {failed_with}"
             assert not world.faults.exists(), "the point was not reached"
-            assert kind.name != "stage" or world.stages_run_again > again, "no stage was run again"
+            assert kind.name != "stage" or _stages_run_again(world.spark) > again, "no stage was run again"
             pipeline.check_complete()
         except Exception:
             failure = traceback.format_exc()
@@ -161,27 +161,16 @@ def _shuffled(rows: Any) -> Any:
     return rows.repartition(6, "key")
 
 
-def _run_to_end(world: World, pipeline: Pipeline, frame: Callable[[Any], Any] | None) -> bool:
-    """Whether the query did not fail."""
-    from pyspark.errors import StreamingQueryException
-
-    query = start_query(world.spark, pipeline, world.target.bootstrap, frame, client=CLIENT)
-    try:
-        if not query.awaitTermination(WAIT_S):
-            raise AssertionError(f"the query is not done after {WAIT_S} s: {query.status}")
-    except StreamingQueryException:
-        return False
-    finally:
-        query.stop()
-        world.stages_run_again += _stages_run_again(world.spark, str(query.runId))
-    return True
-
-
-def _stages_run_again(spark: Any, run_id: str) -> int:
-    tracker = spark.sparkContext.statusTracker()
-    jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(run_id)]
-    stages = [tracker.getStageInfo(stage) for job in jobs if job is not None for stage in job.stageIds]
-    return sum(stage is not None and stage.currentAttemptId > 0 for stage in stages)
+def _stages_run_again(spark: Any) -> int:
+    """How many stages of the session had more than one attempt. Their ids are numbers from 0 on."""
+    tracker, again = spark.sparkContext.statusTracker(), 0
+    for stage in range(10_000):
+        info = tracker.getStageInfo(stage)
+        if info is not None:
+            again += info.currentAttemptId > 0
+        elif stage > 50 and all(tracker.getStageInfo(stage + more) is None for more in range(50)):
+            break
+    return again
 
 
 def as_jobs(world: World, kind: Kind) -> Iterator[Cell]:

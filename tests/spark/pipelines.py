@@ -104,6 +104,28 @@ def start_query(
     return writer.option("checkpointLocation", str(pipeline.checkpoint)).trigger(availableNow=True).start()
 
 
+def run_query(spark: Any, pipeline: Pipeline, bootstrap: str, frame: Any = None, **arguments: Any) -> str:
+    """Run it to its end; what it failed with, or nothing.
+
+    Spark gives a Python process ten seconds to start, however busy the machine is: such failures are tried again.
+    """
+    from pyspark.errors import StreamingQueryException
+
+    for _ in range(10):
+        query = start_query(spark, pipeline, bootstrap, frame, **arguments)
+        try:
+            if not query.awaitTermination(WAIT_S):
+                raise AssertionError(f"the query is not done after {WAIT_S} s: {query.status}")
+            return ""
+        except StreamingQueryException as error:
+            message = str(error)
+        finally:
+            query.stop()
+        if "failed to connect back" not in message:
+            break
+    return message
+
+
 class Job:
     """The pipeline as processes of its own."""
 

@@ -3,18 +3,20 @@
 `./dev spark-faults` is the long form: every fault at every step, see matrix.py.
 """
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException, StreamingQueryException
 
 from bench.peers.broker import BrokerProcess
 from odradek.client.blocking import Blocking
 from odradek.spark.exactly_once import write_exactly_once
 from odradek.spark.markers import marker_group
-from tests.spark.pipelines import WAIT_S, Job, Pipeline, start_query
+from tests.spark.pipelines import WAIT_S, Job, Pipeline, run_query, start_query
 from tests.spark.support import Record, Topics
 from tests.spark.targets import NAMES
 
@@ -40,12 +42,15 @@ class Query:
     def start(self, frame: Any = None, **options: str) -> Any:
         return start_query(self._spark, self.pipeline, self.pipeline.topics.bootstrap, frame, options=options)
 
-    def run(self, **options: Any) -> None:
-        assert self.start(**options).awaitTermination(WAIT_S)
+    def run(self, frame: Any = None, **options: str) -> None:
+        assert self._run_to_end(frame, options) == ""
 
-    def fail(self, message: str, **options: Any) -> None:
-        with pytest.raises(StreamingQueryException, match=message):
-            self.start(**options).awaitTermination(WAIT_S)
+    def fail(self, message: str, frame: Any = None, **options: str) -> None:
+        failed_with = self._run_to_end(frame, options)
+        assert re.search(message, failed_with), failed_with
+
+    def _run_to_end(self, frame: Any, options: dict[str, str]) -> str:
+        return run_query(self._spark, self.pipeline, self.pipeline.topics.bootstrap, frame, options=options)
 
 
 @pytest.fixture
@@ -206,7 +211,7 @@ def test_a_batch_write_is_visible_whole_or_not_at_all(spark: Any, topics: Topics
 
     for fault in ("before-produce raise", "after-produce exit", "before-commit raise", "before-end exit"):
         faults.write_text(fault)
-        with pytest.raises(PySparkException):
+        with pytest.raises((PySparkException, Py4JJavaError)):
             write(frame)
         assert not faults.exists(), f"{fault} was not reached"
         assert visible() == [], fault

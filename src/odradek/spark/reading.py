@@ -54,7 +54,7 @@ class Constants:
     def columns(self, count: int) -> tuple[Any, Any]:
         """topic and partition, `count` rows."""
         if len(self._columns[0]) < count:
-            size = max(count, 65_536)
+            size = count if count < 4096 else max(count, 65_536)
             name = self._topic.encode()
             offsets: Any = np.arange(0, (size + 1) * len(name), len(name), dtype=np.int32)
             topic = pa.StringArray.from_buffers(size, pa.py_buffer(offsets), pa.py_buffer(name * size))

@@ -17,7 +17,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import ArrayType, BinaryType, IntegerType, StringType, StructType
 
 from odradek.spark.options import OptionError, SinkOptions
-from odradek.spark.speculation import refuse_where_known
+from odradek.spark.speculation import refuse_here
 
 
 @dataclass(frozen=True)
@@ -208,7 +208,7 @@ def batch_writer(options: SinkOptions, schema: Any, overwrite: bool) -> DataSour
     check_columns(schema, options.topic)
     if not options.exactly_once:
         return AtLeastOnceBatchWriter(options)
-    refuse_where_known()
+    refuse_here()
     return ExactlyOnceBatchWriter(options)
 
 
@@ -217,5 +217,5 @@ def stream_writer(options: SinkOptions, schema: Any) -> DataSourceStreamWriter:
     check_columns(schema, options.topic)
     if not options.exactly_once:
         return AtLeastOnceStreamWriter(options)
-    refuse_where_known()
+    refuse_here()
     return ExactlyOnceStreamWriter(options)

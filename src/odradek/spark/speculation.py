@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Final
@@ -26,6 +27,16 @@ def refuse(value: str | None) -> None:
     """Raise OptionError if the value of spark.speculation is true."""
     if (value or "").strip().lower() == "true":
         raise OptionError(_REFUSAL)
+
+
+def refuse_here() -> None:
+    """`refuse_where_known` for this process, which is looked at once."""
+    _refuse_in(os.getpid())
+
+
+@cache
+def _refuse_in(pid: int) -> None:
+    refuse_where_known()
 
 
 def refuse_where_known(environment: Mapping[str, str] = os.environ, processes: Path = Path("/proc")) -> None:
