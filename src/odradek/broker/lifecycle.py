@@ -35,11 +35,12 @@ from odradek.broker.server import Server
 from odradek.broker.transaction_runtime import TransactionRuntime
 from odradek.log.config import LogConfig
 from odradek.log.directories import LogDirectories
+from odradek.log.directory_scan import stored_identity
 from odradek.log.log_directory import LogDirectoryError
 from odradek.log.write_queue import WriteSettings
 from odradek.metadata.image import GROUP_METADATA_TOPIC, NO_BROKER, ClusterImage, Endpoint, Topic
 from odradek.metadata.image import Broker as BrokerEntry
-from odradek.metadata.stores import open_store
+from odradek.metadata.stores import open_store, patience_seconds
 from odradek.ports.clock import Clock, SystemClock
 from odradek.ports.disk import Disk, SystemDisk
 from odradek.ports.network import Network, TcpNetwork
@@ -162,7 +163,7 @@ class Broker:
         # Locked before anything else is opened: whoever starts a second broker here is told so, and not a consequence.
         self._directories.lock()
         opened.push_async_callback(self._directories.close, clean=False)
-        identity = LogDirectories.stored_identity(ports.disk, paths)
+        identity = stored_identity(ports.disk, paths)
         self._store = ports.store or await open_store(config, ports.disk, f"{paths[0]}/{METADATA_FILE}")
         opened.push_async_callback(self._store.close)
         self._cluster_id = await cluster_id(self._store, ports.random, identity.cluster_id)
@@ -204,8 +205,11 @@ class Broker:
             connect,
         )
         self._controller.offline_here = view.offline_replicas
-        self._membership = Membership(self._store, ports.clock, self._controller)
+        self._membership = Membership(
+            self._store, ports.clock, self._controller, patience_seconds=patience_seconds(config)
+        )
         self._membership.on_registered = self._registered
+        self._membership.on_judged = self._directories.losses_are_judged
         self._watch = ControllerWatch(config.node_id, connect, self._membership.controller_died)
         self._peers = Peers(ports.network, self._image, config.inter_broker_listener_name, config.node_id)
         self._link = ControllerLink(self._controller, view, self._peers, config)
@@ -213,7 +217,7 @@ class Broker:
             config, self._partitions, self._peers, self._link, ports.clock, self._image
         )
         view.on_stopped = self._partitions.stop
-        view.is_offline = self._directories.is_offline
+        view.is_offline = self._partitions.is_offline
         self._directories.on_offline = self._directory_failed
 
     def _directory_failed(self, _path: str) -> None:
@@ -347,7 +351,7 @@ class Broker:
         backoff = config.number("controlled.shutdown.retry.backoff.ms") / 1000
         for attempt in range(config.number("controlled.shutdown.max.retries")):
             if attempt:
-                await asyncio.sleep(backoff)
+                await self._another_controller(backoff)
             try:
                 left = await self._link.controlled_shutdown()
             except KafkaError as error:
@@ -356,6 +360,23 @@ class Broker:
             if left:
                 log.info("%d partitions have no other in-sync replica to lead them", left)
             return
+
+    async def _another_controller(self, at_most: float) -> None:
+        """Wait until a controller is elected that is not the present one, or so many seconds."""
+        view = self._view
+        epoch, elected = view.image.controller_epoch, asyncio.Event()
+
+        def look(_old: ClusterImage, new: ClusterImage) -> None:
+            if new.controller_epoch != epoch:
+                elected.set()
+
+        unsubscribe = view.subscribe(look)
+        try:
+            await asyncio.wait_for(elected.wait(), at_most)
+        except TimeoutError:
+            log.info("no other controller is known after %g s", at_most)
+        finally:
+            unsubscribe()
 
     async def stop(self) -> None:
         """Hand over, finish what is being served, make everything durable, mark the logs as clean."""
