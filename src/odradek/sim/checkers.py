@@ -20,6 +20,7 @@ from odradek.sim.history import (
     FinalLog,
     Held,
     History,
+    Looked,
     Seen,
     Send,
     TopicPartition,
@@ -38,6 +39,7 @@ class Promises(NamedTuple):
     retention_s: Mapping[str, float] = {}
     corrupted: frozenset[str] = frozenset()
     """Topics in whose files bits were flipped: reads of them may fail, never lie."""
+    is_cluster: bool = False
 
     def is_durable(self, topic: str) -> bool:
         return not self.loses_power or topic in self.survives_power_loss
@@ -349,29 +351,41 @@ def check_offsets_move_forward(history: History, promises: Promises) -> None:
     """Log start, last stable offset and high watermark never go back, and reach what was acknowledged."""
     if promises.loses_power:
         return
-    highest: dict[tuple[str, TopicPartition], list[tuple[float, int]]] = defaultdict(list)
-    for send in sorted(history.acked(), key=lambda s: s.acked_at or 0.0):
+    acked: dict[tuple[str, TopicPartition], list[Looked]] = defaultdict(list)
+    for send in history.acked():
         if send.acked_at is not None and send.offset >= 0:
-            steps = highest["latest", send.partition]
-            steps.append((send.acked_at, max(send.offset + 1, steps[-1][1] if steps else 0)))
-    for look in sorted(history.looks, key=lambda each: each.done_at):
+            look = Looked(send.acked_at, send.acked_at, "latest", send.partition, send.offset + 1)
+            acked["latest", send.partition].append(look)
+    looks: dict[tuple[str, TopicPartition], list[Looked]] = defaultdict(list)
+    for look in history.looks:
         if look.what.startswith("committed:"):
             continue
         if look.what == "earliest" and look.partition[0] in promises.retention_s and history.power_losses:
             # Files that retention removed may be there again, until it looks the next time.
             continue
-        steps = highest[look.what, look.partition]
-        floor = _latest_before(sorted(steps), look.asked_at)
-        if look.offset < floor:
+        looks[look.what, look.partition].append(look)
+    for key, found in looks.items():
+        if not promises.is_cluster:
+            _check_forward([*acked[key], *found])
+            continue
+        # A leader that does not know yet that it is none tells what it knew: later epochs only have to be ahead.
+        for epoch in {look.epoch for look in found}:
+            _check_forward([look for look in found if look.epoch <= epoch], epoch)
+
+
+def _check_forward(looks: list[Looked], epoch: int | None = None) -> None:
+    """Who asks after an answer was given is told no less; of an epoch only, if one is given."""
+    steps: list[tuple[float, int]] = []
+    for look in sorted(looks, key=lambda each: each.done_at):
+        steps.append((look.done_at, max(look.offset, steps[-1][1] if steps else -1)))
+    for look in looks:
+        floor = _latest_before(steps, look.asked_at)
+        if look.offset < floor and epoch in (None, look.epoch):
             raise Violation(
                 f"{look.what} offset goes back",
-                f"{_at(look.partition)}: {look.offset} at {look.done_at:.3f}, {floor} before {look.asked_at:.3f}",
+                f"{_at(look.partition)}: {look.offset} at {look.done_at:.3f}, {floor} before {look.asked_at:.3f}"
+                + (f" (epoch {epoch})" if epoch is not None else ""),
             )
-        steps.append((look.done_at, max(look.offset, floor)))
-        steps.sort()
-        for i in range(1, len(steps)):
-            if steps[i][1] < steps[i - 1][1]:
-                steps[i] = (steps[i][0], steps[i - 1][1])
 
 
 def check_ownership(history: History, promises: Promises) -> None:

@@ -112,6 +112,8 @@ class Looked(NamedTuple):
     what: str
     partition: TopicPartition
     offset: int
+    epoch: int = -1
+    """Of the leader that told it."""
 
 
 class Owned(NamedTuple):

@@ -179,7 +179,7 @@ def run_seed(
 
 def _promises(profile: Profile) -> Promises:
     loses = not profile.flushes and loses_power(profile)
-    return Promises(frozenset({"flushed"}), loses, frozenset({"table"}), {"short": 6.0})
+    return Promises(frozenset({"flushed"}), loses, frozenset({"table"}), {"short": 6.0}, is_cluster=profile.brokers > 1)
 
 
 def settings_of(rng: random.Random, *, flushes: bool, loses_power: bool = False) -> dict[str, str]:

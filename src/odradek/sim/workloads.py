@@ -527,7 +527,14 @@ async def observe(host: ClientHost, topics: dict[str, int], group: str | None) -
                         found = await admin.list_offsets(dict.fromkeys(keys, at), isolation_level=isolation)
                         for key, answer in found.items():
                             world.history.looks.append(
-                                Looked(asked, world.now(), what, (key.topic, key.partition), answer.offset)
+                                Looked(
+                                    asked,
+                                    world.now(),
+                                    what,
+                                    (key.topic, key.partition),
+                                    answer.offset,
+                                    -1 if answer.leader_epoch is None else answer.leader_epoch,
+                                )  # fmt: skip
                             )
                     if group is not None:
                         await look_committed(host, consumer, group, keys)
