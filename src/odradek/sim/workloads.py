@@ -526,16 +526,9 @@ async def observe(host: ClientHost, topics: dict[str, int], group: str | None) -
                         asked = world.now()
                         found = await admin.list_offsets(dict.fromkeys(keys, at), isolation_level=isolation)
                         for key, answer in found.items():
-                            world.history.looks.append(
-                                Looked(
-                                    asked,
-                                    world.now(),
-                                    what,
-                                    (key.topic, key.partition),
-                                    answer.offset,
-                                    -1 if answer.leader_epoch is None else answer.leader_epoch,
-                                )  # fmt: skip
-                            )
+                            where = (key.topic, key.partition)
+                            look = Looked(asked, world.now(), what, where, answer.offset, answer.leader_epoch)
+                            world.history.looks.append(look)
                     if group is not None:
                         await look_committed(host, consumer, group, keys)
                     await asyncio.sleep(rng.expovariate(0.5))
