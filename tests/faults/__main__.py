@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import random
+import signal
 import sys
 import tempfile
 import time
@@ -67,6 +68,7 @@ def main() -> int:
     parser.add_argument("--kill-rounds", type=int, metavar="N", help="kill -9 of one broker N times instead")
     parser.add_argument("--home", type=Path, help="where data and logs stay; a temporary directory if not given")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # nothing that was started stays behind
     seed = random.randrange(1_000_000) if options.seed is None else options.seed
     begun = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="odradek-faults-") as scratch:
