@@ -217,6 +217,8 @@ def test_a_batch_write_is_visible_whole_or_not_at_all(spark: Any, topics: Topics
         assert visible() == [], fault
     write(frame)
     assert visible() == list(range(4000))
+    write(frame.where("id < 0"))
+    write(frame.where("id < 0"), topic=first)
     faults.write_text("after-end raise")
     with pytest.raises(PySparkException, match="planted"):
         write(frame, transactionalId=f"{first}-by-name")

@@ -168,10 +168,19 @@ class _Server:
         self._owner_is_there = False
 
     def _drop(self, token: str, why: str) -> None:
-        batch = self._batches.pop(token, None)
+        batch = self._forget(token)
         if batch is not None:
             batch.fail(why)
             self._serve_waiting(batch)
+
+    def _settle(self, token: str) -> dict[str, int]:
+        written = self._find(token).settle()
+        self._forget(token)
+        return written
+
+    def _forget(self, token: str) -> Batch | None:
+        self._owned = {owner: held for owner, held in self._owned.items() if held != token}
+        return self._batches.pop(token, None)
 
     def _find(self, token: str) -> Batch:
         batch = self._batches.get(token)
@@ -193,7 +202,7 @@ class _Server:
                     batch.join(holder, task)
                     _answer(writer, {})
                 elif "settle" in message:
-                    _answer(writer, {"written": self._find(message["settle"]).settle()})
+                    _answer(writer, {"written": self._settle(message["settle"])})
                 elif "drop" in message:
                     self._drop(message["drop"], "the write was given up")
                     _answer(writer, {})

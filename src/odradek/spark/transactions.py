@@ -117,10 +117,10 @@ def commit(options: SinkOptions, reports: Iterable[TaskReport | None], batch_id:
     begun, counts = written[0].begun, protocol.total(written)
     protocol.compare(counts, clients.run(leases.settle(begun.leases)))
     topic = options.topic or min((topic for topic, _ in counts), default=None)
+    if topic is None or (batch_id == NO_BATCH and not counts):
+        return  # nothing that could be committed
     markers, source = None, None
     if batch_id != NO_BATCH:
-        if topic is None:
-            return  # no row and no topic: nothing that could be committed
         markers = _markers_of(options)
         if options.source_group is not None:
             source = (options.source_group, source_offsets(options.checkpoint_location or "", batch_id))

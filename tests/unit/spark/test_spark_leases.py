@@ -197,7 +197,11 @@ def test_queries_do_not_disturb_each_other(server: LeaseServer) -> None:
             await LeaseClient.join(other, 1)
         client.release("t-0", 4)
         await client.leave()
-        client.close()
         assert await settle(address) == {"t-0": 4}
+        with pytest.raises(LeaseError, match="is being committed"):
+            await client.acquire(["t-0"])
+        client.close()
+        with pytest.raises(LeaseError, match="not being written"):
+            await LeaseClient.join(address, 2)
 
     asyncio.run(run())
