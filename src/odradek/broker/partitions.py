@@ -18,8 +18,8 @@ from odradek.wire.produce import TopicKey
 
 log = logging.getLogger("odradek.partitions")
 
-_CHUNK = 32
-"""Directories that come or go in one turn of the loop: some 3 ms' worth."""
+_CHUNK = 16
+"""Directories that come or go in one turn of the loop: one to four milliseconds' worth."""
 
 LogSettings = Callable[[Topic], LogConfig]
 
