@@ -8,6 +8,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from bench.peers.broker import BrokerProcess
 from bench.peers.cluster import ClusterProcess
 from odradek.cli.main import main
 from odradek.wire.errors import ErrorCode
@@ -276,3 +278,26 @@ def test_a_rolling_restart_stops_nobody(
     status = odradek(cluster, capsys, "cluster", "status")
     assert (status["under_replicated"], status["leaderless"]) == (0, 0)
     assert [(broker["broker"], broker["lag"]) for broker in status["brokers"]] == [(1, 0), (2, 0), (3, 0)]
+
+
+def test_brokers_find_each_other_through_the_store_and_the_control_plane(
+    tmp_path: Path, make_broker: Callable[..., BrokerProcess]
+) -> None:
+    brokers = []
+    for broker_id in (1, 2):
+        settings = {
+            "node.id": broker_id,
+            "odradek.metadata.store": tmp_path / "metadata.sqlite",
+            "listeners": "PLAINTEXT://127.0.0.1:0,CONTROL://127.0.0.1:0",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROL:PLAINTEXT",
+            "control.plane.listener.name": "CONTROL",
+        }
+        brokers.append(make_broker(settings, f"broker-{broker_id}").start())
+    admin = AdminClient({"bootstrap.servers": brokers[1].bootstrap})
+    admin.create_topics([NewTopic("t", 2, 2)])["t"].result(30)
+    until(lambda: all(isr == [1, 2] for _, isr in states(admin, "t").values()), "both are in sync")
+    found = admin.describe_cluster().result(30)
+    assert [f"{node.host}:{node.port}" for node in found.nodes] == [broker.bootstrap for broker in brokers]
+    assert found.controller.id == 1
+    brokers[0].kill()
+    until(lambda: {leader for leader, _ in states(admin, "t").values()} == {2}, "the other leads")
