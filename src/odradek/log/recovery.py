@@ -418,21 +418,27 @@ def restore_producers(
 
 
 def _tail(segments: list[Segment], end_offset: int) -> Iterator[BatchHeader]:
-    """Headers of the last batches before an offset, in one segment; none where something else than batches lies."""
-    index = bisect_right(segments, end_offset - 1, key=lambda segment: segment.base_offset) - 1
-    if index < 0:
+    """Headers of the last batches before an offset, of as many segments as the window takes; of a segment in which
+    something else than batches lies those before that.
+    """
+    last = bisect_right(segments, end_offset - 1, key=lambda segment: segment.base_offset) - 1
+    if last < 0:
         return
-    segment = segments[index]
-    position = 0
-    if segment.size > _WINDOW_BYTES:
-        position = segment.offsets().floor(segment.size - _WINDOW_BYTES, end_offset)
-    try:
-        for at in segment.scan(position):
-            if at.header.base_offset >= end_offset:
-                return
-            yield at.header
-    except KafkaError:
-        return
+    first, size = last, segments[last].size
+    while first > 0 and size < _WINDOW_BYTES:
+        first -= 1
+        size += segments[first].size
+    for segment in segments[first : last + 1]:
+        try:
+            position = 0
+            if segment.size > _WINDOW_BYTES:
+                position = segment.offsets().floor(segment.size - _WINDOW_BYTES, end_offset)
+            for at in segment.scan(position):
+                if at.header.base_offset >= end_offset:
+                    return
+                yield at.header
+        except KafkaError:
+            continue
 
 
 def _replay(segments: list[Segment], producers: ProducerStates, start_offset: int) -> Iterator[tuple[int, bytes]]:
