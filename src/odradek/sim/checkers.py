@@ -366,17 +366,17 @@ def check_offsets_move_forward(history: History, promises: Promises) -> None:
         looks[look.what, look.partition].append(look)
     for key, found in looks.items():
         if not promises.is_cluster:
-            _check_forward([*acked[key], *found])
+            _check_forward(found, acked[key])
             continue
         # A leader that does not know yet that it is none tells what it knew: later epochs only have to be ahead.
         for epoch in {look.epoch for look in found}:
-            _check_forward([look for look in found if look.epoch <= epoch], epoch)
+            _check_forward([look for look in found if look.epoch <= epoch], epoch=epoch)
 
 
-def _check_forward(looks: list[Looked], epoch: int | None = None) -> None:
-    """Who asks after an answer was given is told no less; of an epoch only, if one is given."""
+def _check_forward(looks: list[Looked], known: Iterable[Looked] = (), epoch: int | None = None) -> None:
+    """Who asks after an answer (or when something was known) is told no less; of an epoch only, if one is given."""
     steps: list[tuple[float, int]] = []
-    for look in sorted(looks, key=lambda each: each.done_at):
+    for look in sorted((*looks, *known), key=lambda each: each.done_at):
         steps.append((look.done_at, max(look.offset, steps[-1][1] if steps else -1)))
     for look in looks:
         floor = _latest_before(steps, look.asked_at)
