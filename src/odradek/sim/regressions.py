@@ -12,8 +12,8 @@ ONCE_FAILED: Final = {
     "one whose records were deleted in the middle of a batch never arrived",
     "crash-27008": "the answer to a commit of an old generation put a member out of the one that it was joining: it "
     "went on with its partitions in generation -1",
-    "disk-40000": "of the batches that a producer had in flight at a stop only those in the last segment were known after "
-    "it: the others were refused as out of order",
+    "disk-40000": "of the batches that a producer had in flight at a stop only those in the last segment were known "
+    "after it: the others were refused as out of order",
     "power-1": "a file lost its end, the next one was whole: the checker's mistake, recovery looks at each by itself",
 }
 
