@@ -76,7 +76,8 @@ class Cleaner:
             now_ms,
             checkpoint=self._directories.cleaned_to(log.topic, log.partition),
             log_start_offset=log.log_start_offset,
-            upper_offset=stable_offset,
+            # Recovery takes gaps above it for losses, and what is not synced may be lost with its compacted copy.
+            upper_offset=min(stable_offset, log.recovery_point),
         )
 
     async def clean(

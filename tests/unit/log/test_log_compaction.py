@@ -24,7 +24,7 @@ from odradek.records.batch import parse_header
 from odradek.records.builder import BatchFields, encode_batch
 from odradek.records.errors import CorruptRecords
 from odradek.records.record import decode_records, records_section
-from tests.unit.log.support import NOW, StandingClock, marker, put
+from tests.unit.log.support import NOW, StandingClock, batch, marker, put
 
 TOPIC = b"t" * 16
 HOUR = 3_600_000
@@ -130,6 +130,7 @@ class World:
 
     def compact(self, map_bytes: int = 1 << 20) -> Cleaned | None:
         """Compacts everything but the active segment, due or not."""
+        self.log.flush(self.log.active_base_offset)
         stable = self.log.last_stable_offset(self.log.end_offset)
         found = self.cleaner._cleanable(self.log, stable, self.clock.now)
         if not found.dirty_bytes:
@@ -164,6 +165,17 @@ def fill(world: World, rounds: int = 60, codec: int = 0) -> None:
         key = b"key-%d" % (number % 7)
         other = b"once-%d" % number if number % 10 == 0 else b"key-%d" % ((number + 3) % 7)
         put(world.log, keyed((key, b"%d" % number * 10), (other, b"second"), codec=codec))
+
+
+def test_what_is_not_synced_is_not_compacted(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    while len(world.log.segments) < 4:
+        put(world.log, batch(key=b"k", value=b"x" * 100))
+    assert not world.cleaner._cleanable(world.log, world.log.end_offset, NOW).dirty_bytes
+    second = world.log.segments[2].base_offset
+    world.log.flush(second)
+    assert world.cleaner._cleanable(world.log, world.log.end_offset, NOW).first_uncleanable_offset == second
+    world.close()
 
 
 @pytest.mark.parametrize("codec", range(5))
