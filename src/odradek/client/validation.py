@@ -41,6 +41,7 @@ async def find_truncated(
             if key in states and metadata.leader_epoch(*key) > states[key].validated_epoch:
                 leaders[(await cluster.leader(*key)).leader].append(key)
         for node_id, keys in leaders.items():
+            asked = {key: (states[key].position, states[key].position_epoch) for key in keys}
             request = OffsetForLeaderEpochRequest(_CONSUMER, _topics(cluster, keys, states))
             try:
                 response = await cluster.request(node_id, request, OffsetForLeaderEpochResponse)
@@ -55,6 +56,9 @@ async def find_truncated(
                     raise error_of(each.error_code, f"{key}")
                 state = states.get(key)
                 if state is None or not state.has_position:
+                    continue
+                if asked.get(key) != (state.position, state.position_epoch):
+                    # It has read on, or was set elsewhere, since: where the old epoch ends says nothing of that.
                     continue
                 state.validated_epoch = metadata.leader_epoch(*key)
                 if 0 <= each.end_offset < state.position:
