@@ -211,7 +211,7 @@ class Gap(NamedTuple):
 
 
 def write_gaps(history: History, events: Iterable[Event], clients: Iterable[str]) -> list[Gap]:
-    """The longest of each event, steady producer and partition. A gap counts for every fault that went on in it."""
+    """The longest of each event, steady producer and partition; a gap is an event's if half of it lies in there."""
     acks: dict[tuple[str, tuple[str, int]], list[float]] = defaultdict(list)
     wanted = set(clients)
     for send in history.sends.values():
@@ -224,6 +224,11 @@ def write_gaps(history: History, events: Iterable[Event], clients: Iterable[str]
         for (client, partition), times in sorted(acks.items()):
             first = max(0, bisect.bisect_left(times, event.began_at) - 1)
             last = bisect.bisect_right(times, event.ended_at) + 1
-            seconds, since = max(((b - a, a) for a, b in pairwise(times[first:last])), default=(0.0, 0.0))
+            within = ((b - a, a) for a, b in pairwise(times[first:last]) if 2 * _common(event, a, b) >= b - a)
+            seconds, since = max(within, default=(0.0, 0.0))
             found.append(Gap(seconds, event.kind, client, partition, since))
     return found
+
+
+def _common(event: Event, since: float, until: float) -> float:
+    return min(until, event.ended_at) - max(since, event.began_at)
