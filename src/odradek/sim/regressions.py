@@ -14,7 +14,7 @@ ONCE_FAILED: Final = {
     "went on with its partitions in generation -1",
     "disk-40000": "of the batches that a producer had in flight at a stop only those in the last segment were known "
     "after it: the others were refused as out of order",
-    "cluster-118": "a consumer that had read on while it asked a new leader where the old epoch ended was set back there",
+    "cluster-118": "a consumer that had read on while it asked a new leader where the old epoch ended was set back",
     "power-1": "a file lost its end, the next one was whole: the checker's mistake, recovery looks at each by itself",
 }
 
