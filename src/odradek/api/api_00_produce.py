@@ -178,7 +178,19 @@ class _Commit:
     For acks=1 once every append is written, which may have to wait for the disk.
     """
 
-    __slots__ = ("_answered", "_context", "_failed", "_late", "_produced", "_settled", "_timer", "_waiting", "_writing")
+    __slots__ = (
+        "_answered",
+        "_context",
+        "_failed",
+        "_late",
+        "_produced",
+        "_settled",
+        "_timeout_ms",
+        "_timer",
+        "_unwritten",
+        "_waiting",
+        "_writing",
+    )
 
     def __init__(
         self,
@@ -197,6 +209,9 @@ class _Commit:
         self._answered = False
         self._writing = False
         self._timer: asyncio.TimerHandle | None = None
+        self._timeout_ms = 0
+        self._unwritten = 0
+        """Appends that are on their way to the disk here; the time of the request begins when they are written."""
 
     def start_writing(self) -> None:
         self._writing = True
@@ -204,15 +219,25 @@ class _Commit:
             partition.log.when_written(offset, partial(self._released, index))
 
     def start(self, timeout_ms: int) -> None:
-        loop = asyncio.get_running_loop()
-        self._timer = loop.call_later(max(0, timeout_ms) / 1000, self._timed_out)
+        self._timeout_ms = timeout_ms
+        self._unwritten = sum(offset >= partition.log.end_offset for _, partition, offset, _, _ in self._waiting)
+        if not self._unwritten:
+            self._arm()
         for index, (_, partition, offset, _, _) in enumerate(self._waiting):
             if offset < partition.log.end_offset:
                 partition.when_committed(offset, partial(self._released, index))
             else:
                 partition.log.when_written(offset, partial(self._written, index))
 
+    def _arm(self) -> None:
+        # As in Kafka the time runs for the followers: a leader's own disk takes as long as it takes.
+        seconds = max(0, self._timeout_ms) / 1000
+        self._timer = asyncio.get_running_loop().call_later(seconds, self._timed_out)
+
     def _written(self, index: int) -> None:
+        self._unwritten -= 1
+        if not self._unwritten:
+            self._arm()
         _, partition, offset, _, _ = self._waiting[index]
         if partition.log.is_offline:
             self._released(index)
