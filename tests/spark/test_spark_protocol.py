@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 from odradek.client.errors import ProducerFenced
+from odradek.spark import clients
 from odradek.spark.leases import LeaseError
 from odradek.spark.markers import Recorded, marker_group
 from odradek.spark.options import SinkOptions
@@ -148,3 +149,14 @@ def test_a_write_of_nothing_commits_nothing(writes: Writes) -> None:
     begun = begin(options, os.getpid(), batches=False)
     commit(options, [TaskReport(begun, -1, "", write_rows(options, begun, 0, iter(())))])
     assert writes.topics.ends(writes.topic, 2) == [0, 0]
+
+
+def test_producers_of_single_writes_do_not_pile_up(writes: Writes) -> None:
+    for _ in range(3):
+        options = with_identity(writes.options._replace(transactional_id=None))
+        begun = begin(options, os.getpid(), batches=False)
+        rows = pa.RecordBatch.from_arrays([pa.array([b"1"], pa.binary())], ["value"])
+        commit(options, [TaskReport(begun, -1, "", write_rows(options, begun, 0, iter([rows])))])
+    kept = [str(dict(each)["transactional_id"]) for each in clients._process().transactional]
+    assert sum(each.startswith(clients.SINGLE_WRITE) for each in kept) == 1
+    assert writes.visible() == [1, 1, 1]

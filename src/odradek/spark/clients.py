@@ -23,6 +23,8 @@ Options = tuple[tuple[str, Any], ...]
 """Client options, hashable: the key under which a client is kept."""
 
 _KEPT: Final = 16
+SINGLE_WRITE: Final = "odradek-write-"
+"""How transactional ids begin that are used for one write only: their producers are not worth keeping for long."""
 
 
 class _Process:
@@ -121,6 +123,9 @@ def transactional(options: Options) -> TransactionalProducer:
         process.loop.run_until_complete(found.producer.close(flush=False))
         found = None
     if found is None:
+        for each in list(process.transactional):
+            if str(dict(each).get("transactional_id")).startswith(SINGLE_WRITE):
+                drop_transactional(each)
         found = TransactionalProducer(**dict(options))
         process.loop.run_until_complete(found.start())
         if len(process.transactional) >= _KEPT:

@@ -45,7 +45,7 @@ def with_identity(options: SinkOptions) -> SinkOptions:
     """The options of a single write: with a transactional id of its own, unless the user gave one."""
     if options.transactional_id:
         return options
-    return options._replace(transactional_id=f"odradek-write-{uuid.uuid4().hex}")
+    return options._replace(transactional_id=f"{clients.SINGLE_WRITE}{uuid.uuid4().hex}")
 
 
 def client_options(options: SinkOptions) -> clients.Options:
