@@ -92,12 +92,14 @@ class Membership:
         "_leaving",
         "_look_again",
         "_patience",
+        "_patience_seconds",
         "_store",
         "_task",
         "_unwatch",
         "broker_epoch",
         "controller_id",
         "on_controller",
+        "on_judged",
         "on_registered",
     )
 
@@ -109,7 +111,8 @@ class Membership:
         self._broker: Broker | None = None
         self._unwatch: list[Callable[[], None]] = []
         self._task: asyncio.Task[None] | None = None
-        self._patience = clock.monotonic() + patience_seconds
+        self._patience_seconds = patience_seconds
+        self._patience = 0.0
         self._look_again = False
         self._leaving = False
         self._joined: asyncio.Future[None] | None = None
@@ -121,6 +124,8 @@ class Membership:
         """Called with each new registration of this broker."""
         self.on_controller: Callable[[int], None] = lambda _controller_id: None
         """Called when the controller is another, or NO_BROKER."""
+        self.on_judged: Callable[[], None] = lambda: None
+        """Called when nobody relies any more on the records that this broker may have lost."""
         controller.on_resigned = self._wake
 
     # --- life ---
@@ -132,6 +137,7 @@ class Membership:
         does not go away by itself: another live process with this id, a store that cannot be read.
         """
         self._broker = broker
+        self._patience = self._clock.monotonic() + self._patience_seconds
         self._joined = asyncio.get_running_loop().create_future()
         self._unwatch = [
             self._store.watch(CONTROLLER, lambda _path: self._wake()),
@@ -262,6 +268,8 @@ class Membership:
             if present.epoch == self.broker_epoch:
                 # The controller says so as soon as nobody relies on the records any more that may be missing here.
                 self._broker = broker._replace(unclean=present.unclean)
+                if broker.unclean and not present.unclean:
+                    self.on_judged()
                 return
         if self.broker_epoch != NO_BROKER:
             logger.warning("broker %d was taken for dead; it registers again", broker.id)

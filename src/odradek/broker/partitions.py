@@ -27,7 +27,7 @@ LogSettings = Callable[[Topic], LogConfig]
 class Partitions:
     """Topic and index -> `Partition`. An idle partition is nothing but its directory until somebody asks for it."""
 
-    __slots__ = ("_directories", "_image", "_local_id", "_open", "_settings", "_work", "rules")
+    __slots__ = ("_begun", "_directories", "_image", "_local_id", "_new", "_open", "_settings", "_work", "rules")
 
     def __init__(self, local_id: int, directories: LogDirectories, settings: LogSettings) -> None:
         self._local_id = local_id
@@ -36,6 +36,9 @@ class Partitions:
         self._image = ClusterImage()
         self._open: dict[tuple[str, int], Partition] = {}
         self._work: deque[Callable[[], None]] = deque()
+        self._begun = False
+        self._new: set[tuple[str, int]] = set()
+        """Replicas that came here while this process ran, and have no directory yet: no other may hold their data."""
         self.rules = ReplicaRules()
         """What every partition here is told about replication."""
 
@@ -71,7 +74,9 @@ class Partitions:
         if state is None or self._local_id not in state.replicas:
             return None
         topic = self._image.topics[name]
-        opened = self._directories.open(name, index, topic.id, self._settings(topic))
+        is_new = (name, index) in self._new
+        opened = self._directories.open(name, index, topic.id, self._settings(topic), is_new=is_new)
+        self._new.discard((name, index))
         partition = Partition(name, topic.id, index, self._local_id, opened, self.rules)
         partition.restore_high_watermark(self._directories.high_watermark(name, index) or 0)
         partition.apply_state(state)
@@ -96,15 +101,36 @@ class Partitions:
             before = old.topics.get(name)
             if before is None or before.id != topic.id:
                 self._create(topic, 0)
+        self._begun = True
+
+    def is_offline(self, topic: str, index: int) -> bool:
+        """Whether the data of a replica here is out of reach: in a directory that failed or could not be read."""
+        directories = self._directories
+        if directories.directory_of(topic, index) is not None:
+            return directories.is_offline(topic, index)
+        state = self._image.partition(topic, index)
+        if state is None or self._local_id not in state.replicas:
+            return False
+        return directories.has_unread and (topic, index) not in self._new
 
     def _create(self, topic: Topic, first: int) -> None:
         for index in range(first, len(topic.partitions)):
             if self._local_id in topic.partitions[index].replicas:
-                self._work.append(partial(self._create_directory, topic, index))
+                self._add(topic, index)
+
+    def _add(self, topic: Topic, index: int) -> None:
+        if self._begun:
+            # What the first image has may have been here before this process.
+            self._new.add((topic.name, index))
+        self._work.append(partial(self._create_directory, topic, index))
 
     def _create_directory(self, topic: Topic, index: int) -> None:
         if self._is_current(topic) and self._local_id in self._image.topics[topic.name].partitions[index].replicas:
-            self._directories.create(topic.name, index, topic.id)
+            if self.is_offline(topic.name, index):
+                return
+            is_new = (topic.name, index) in self._new
+            self._directories.create(topic.name, index, topic.id, is_new=is_new)
+            self._new.discard((topic.name, index))
 
     def _is_current(self, topic: Topic) -> bool:
         now = self._image.topics.get(topic.name)
@@ -116,7 +142,7 @@ class Partitions:
         for index, (old, state) in enumerate(zip(before.partitions, topic.partitions, strict=False)):
             if old is not state and old.replicas != state.replicas:
                 if local_id in state.replicas and local_id not in old.replicas:
-                    self._work.append(partial(self._create_directory, topic, index))
+                    self._add(topic, index)
                 elif local_id in old.replicas and local_id not in state.replicas and state.replicas:
                     self.stop(((topic.name, index),), delete=True)
             partition = self._open.get((topic.name, index))
@@ -136,6 +162,7 @@ class Partitions:
             topic = self._image.topics.get(place[0])
             if delete and topic is not None:
                 self._open.pop(place, None)
+                self._new.discard(place)
                 self._work.append(
                     partial(self._delete_directory, topic, place[1], self._settings(topic).file_delete_delay_ms)
                 )
@@ -146,6 +173,7 @@ class Partitions:
             partition = self._open.pop((topic.name, index), None)
             if partition is not None:
                 partition.retire()
+            self._new.discard((topic.name, index))
             self._work.append(partial(self._delete_directory, topic, index, delay_ms))
 
     def _delete_directory(self, topic: Topic, index: int, delay_ms: int) -> None:

@@ -26,7 +26,7 @@ from odradek.log.checkpoints import (
     parse_partition_metadata,
 )
 from odradek.log.config import LogConfig
-from odradek.log.directory_scan import may_have_lost_records, scan, stored_identity
+from odradek.log.directory_scan import may_have_lost_records, note_boots, scan
 from odradek.log.environment import TRANSIENT, LogEnvironment
 from odradek.log.files import DELETE_DIRECTORY, PARTITION_METADATA, STRAY_DIRECTORY
 from odradek.log.flushing import FlushPlan
@@ -206,6 +206,7 @@ class LogDirectories:
             directory.known += 1
             if not found.clean:
                 directory.unrecovered.add(key)
+        directory.was_read = True
 
     def _resolve(self, key: TopicPartition, directory: LogDirectory, name: str) -> bool:
         """Two directories hold the partition, as an exchange cut short leaves it: whether the new one takes over."""
@@ -238,13 +239,11 @@ class LogDirectories:
             del self.moves[key]
             self._doom(move.path, key, 0)
 
-    @staticmethod
-    def stored_identity(disk: Disk, paths: Sequence[str]) -> MetaProperties:
-        """The cluster and node that the first directory with a `meta.properties` belongs to; all None without one.
-
-        Raises LogDirectoryError for a broken file.
-        """
-        return stored_identity(disk, paths)
+    def losses_are_judged(self) -> None:
+        """The cluster relies on none of the records any more that may be lost: later starts need not tell of them."""
+        if self.records_may_be_lost:
+            self.records_may_be_lost = False
+            note_boots(self._disk, self._directories, self._failed)
 
     def set_aside_strays(self, is_known: Callable[[str, int], bool]) -> int:
         """Rename the directories of partitions that the cluster does not know (here) to `-stray`; how many.
@@ -267,6 +266,11 @@ class LogDirectories:
         return len(strays)
 
     # --- what there is ---
+
+    @property
+    def has_unread(self) -> bool:
+        """Whether a directory could not be read at the start, so that nobody knows what it holds."""
+        return not all(directory.was_read for directory in self._directories)
 
     @property
     def directories(self) -> list[LogDirectory]:
@@ -329,11 +333,16 @@ class LogDirectories:
 
     # --- create, open, delete ---
 
-    def create(self, topic: str, partition: int, topic_id: bytes) -> None:
-        """Make the partition's directory where the fewest are, unless it has one. KafkaError KAFKA_STORAGE_ERROR."""
+    def create(self, topic: str, partition: int, topic_id: bytes, *, is_new: bool = True) -> None:
+        """Make the partition's directory where the fewest are, unless it has one. KafkaError KAFKA_STORAGE_ERROR.
+
+        So for one that is not new, too, while a directory that could not be read since the start may hold it.
+        """
         key = (topic, partition)
         if key in self._where:
             return
+        if not is_new and self.has_unread:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "its log may be in a log directory that cannot be read")
         directory = self._choose(key)
         path = f"{directory.path}/{topic}-{partition}"
         try:
@@ -354,7 +363,7 @@ class LogDirectories:
         preferred = self._preferred.pop(key, None)
         if preferred in online:
             return preferred
-        return min([directory for directory in online if not self.is_cordoned(directory)] or online, key=_known)
+        return min([each for each in online if not self.is_cordoned(each)] or online, key=LogDirectory.load)
 
     def is_cordoned(self, directory: LogDirectory) -> bool:
         cordoned = self.cordoned()
@@ -372,7 +381,9 @@ class LogDirectories:
                 return directory
         raise KafkaError(ErrorCode.LOG_DIR_NOT_FOUND, f"{path} is not among log.dirs")
 
-    def open(self, topic: str, partition: int, topic_id: bytes, config: LogConfig) -> PartitionLog:
+    def open(
+        self, topic: str, partition: int, topic_id: bytes, config: LogConfig, *, is_new: bool = True
+    ) -> PartitionLog:
         """The partition's log, created if there is none.
 
         What an earlier topic of the same name left behind is deleted. Raises KafkaError KAFKA_STORAGE_ERROR, or
@@ -382,7 +393,7 @@ class LogDirectories:
         log = self._logs.get(key)
         if log is not None:
             return log
-        self.create(topic, partition, topic_id)
+        self.create(topic, partition, topic_id, is_new=is_new)
         directory = self._where[key]
         if directory.offline is not None:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, directory.offline)
@@ -390,7 +401,7 @@ class LogDirectories:
         try:
             if not self._is_of_topic(path, topic_id):
                 self.delete(topic, partition, config.file_delete_delay_ms)
-                self.create(topic, partition, topic_id)
+                self.create(topic, partition, topic_id, is_new=is_new)
                 directory = self._where[key]
                 path = f"{directory.path}/{topic}-{partition}"
             if key in directory.unrecovered:
@@ -782,10 +793,6 @@ class LogDirectories:
             self._disk.write_atomic(f"{directory.path}/{CLEAN_SHUTDOWN}", format_clean_shutdown(broker_epoch))
         except OSError as error:
             self._failed(directory.path, error)
-
-
-def _known(directory: LogDirectory) -> int:
-    return directory.known
 
 
 def _nothing_with(text: str) -> None:

@@ -24,6 +24,8 @@ from odradek.log.offset_checkpoint import TEMPORARY, OffsetCheckpoint
 from odradek.ports.disk import Disk
 from odradek.ports.randomness import Random
 
+_RECORDS_LOST: Final = "records may be lost"
+"""In the place of the id of a boot."""
 _PARTITION: Final = re.compile(r"^(.+)-(\d+)$")
 
 
@@ -74,14 +76,31 @@ def scan(
 def may_have_lost_records(disk: Disk, found: Found, path: str) -> bool:
     """Whether what was not synced may be gone: the machine has started anew since an unclean end. OSError.
 
-    A process that dies alone loses nothing that it had written.
+    A process that dies alone loses nothing that it had written. Once true it stays so over further starts, clean ends
+    included, until `note_boot`.
     """
     present = disk.boot_id()
     file = f"{path}/{BOOT_ID}"
     known = disk.read_file(file).decode(errors="replace") if disk.exists(file) else ""
-    if known != present:
+    lost = bool(found.partitions) and (
+        known == _RECORDS_LOST or (not found.clean and (not present or known != present))
+    )
+    if lost:
+        if known != _RECORDS_LOST:
+            disk.write_atomic(file, _RECORDS_LOST.encode())
+    elif known != present:
         disk.write_atomic(file, present.encode(), sync=False)
-    return bool(found.partitions) and not found.clean and (not present or known != present)
+    return lost
+
+
+def note_boots(disk: Disk, directories: Sequence[LogDirectory], failed: Callable[[str, OSError], None]) -> None:
+    """From here on only another start of the machine may lose records."""
+    for directory in directories:
+        if directory.offline is None:
+            try:
+                disk.write_atomic(f"{directory.path}/{BOOT_ID}", disk.boot_id().encode(), sync=False)
+            except OSError as error:
+                failed(directory.path, error)
 
 
 def _read_offsets(disk: Disk, path: str, report: Callable[[str], None]) -> dict[TopicPartition, int]:

@@ -36,6 +36,7 @@ class LogDirectory:
         "path",
         "recovery_points",
         "unrecovered",
+        "was_read",
         "watermarks",
     )
 
@@ -45,6 +46,8 @@ class LogDirectory:
         self.lock: DirectoryLock | None = None
         self.offline: str | None = None
         """Why it is not used any more."""
+        self.was_read = False
+        """Whether it is known which partitions it holds."""
         self.unrecovered: set[TopicPartition] = set()
         """Partitions that an unclean stop left and nobody has opened since."""
         self.after_crash = False
@@ -66,6 +69,10 @@ class LogDirectory:
         if name == LOG_START_OFFSETS:
             return self.log_starts
         return self.watermarks if name == HIGH_WATERMARKS else self.cleaner_offsets
+
+    def load(self) -> int:
+        """How many partitions it holds."""
+        return self.known
 
     def forget(self, key: TopicPartition) -> None:
         """The partition left the directory."""

@@ -50,3 +50,13 @@ async def _open_zookeeper(connect: str, config: StoreConfig, disk: Disk) -> Meta
         session_timeout_ms=config.number("zookeeper.session.timeout.ms"),
         connection_timeout_ms=config.optional_number("zookeeper.connection.timeout.ms"),
     )
+
+
+def patience_seconds(config: StoreConfig) -> float:
+    """How long a registration that a dead process left behind may last.
+
+    Others of this machine see at once that it is dead; ZooKeeper waits for its session, and for its own next tick.
+    """
+    if config.text("zookeeper.connect") and not config.words("process.roles"):
+        return config.number("zookeeper.session.timeout.ms") / 1000 * 1.5
+    return 0.0

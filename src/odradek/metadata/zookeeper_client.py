@@ -53,6 +53,24 @@ class AddWatch:
         return True
 
 
+class Sync:
+    """Answered when this server has everything that was written before it was asked."""
+
+    __slots__ = ("path",)
+
+    type = 9
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def serialize(self) -> bytes:
+        return bytes(write_string(self.path))
+
+    @staticmethod
+    def deserialize(_buffer: bytes, _offset: int) -> bool:
+        return True
+
+
 class GetData:
     """Of many nodes; a missing one is None."""
 

@@ -18,7 +18,7 @@ from kazoo.security import OPEN_ACL_UNSAFE
 
 from odradek.metadata.paths import checked, is_at_or_below, parent_of
 from odradek.metadata.watches import Watches
-from odradek.metadata.zookeeper_client import AddWatch, Client, Found, GetChildren, GetData
+from odradek.metadata.zookeeper_client import AddWatch, Client, Found, GetChildren, GetData, Sync
 from odradek.ports.disk import Disk
 from odradek.ports.store import (
     BadVersion,
@@ -138,6 +138,8 @@ class ZooKeeperStore:
         )
         await self._disk.run(_LANE, client.start_async)
         await self._wait_for_connection()
+        # The server may lag behind what others have read elsewhere, this broker's last process among them.
+        await self._ask(client, Sync(self._full("/")))
 
     def _on_loop(self, function: Callable[..., None], *args: Any) -> None:
         try:

@@ -70,6 +70,9 @@ class Member:
         )
         self.membership = Membership(store, clock, self.controller)
         self.membership.on_registered = self._registered
+        self.judged = 0
+        """How often it was told that nobody relies on what it may have lost."""
+        self.membership.on_judged = self._judge
         self.watch = ControllerWatch(broker_id, cluster.connect, self.membership.controller_died)
         self.view.subscribe(self.watch.follow)
         self.lines: list[Line] = []
@@ -82,6 +85,9 @@ class Member:
 
     def _registered(self, broker: Broker) -> None:
         self.view.broker_epoch = broker.epoch
+
+    def _judge(self) -> None:
+        self.judged += 1
 
     @property
     def image(self) -> ClusterImage:

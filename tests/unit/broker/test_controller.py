@@ -11,13 +11,19 @@ from odradek.api.controller_service import NotTheController
 from odradek.broker.config import BrokerConfig
 from odradek.broker.controller import Controller
 from odradek.broker.controller_channel import FULL
+from odradek.broker.membership import Membership
+from odradek.broker.registrations import register
+from odradek.client.connection import Connection
+from odradek.client.errors import Disconnected
 from odradek.controller.in_sync import IsrChange
 from odradek.controller.reassignments import Reassignment, alter_reassignments
 from odradek.controller.topics import MorePartitions, NewTopic, TopicReference
 from odradek.metadata.changes import load_image
-from odradek.metadata.image import NO_LEADER, PartitionState
-from odradek.metadata.memory_store import MemoryStore
-from odradek.ports.store import StoreUnavailable
+from odradek.metadata.image import NO_LEADER, Broker, ClusterImage, Endpoint, PartitionState
+from odradek.metadata.memory_store import MemoryStore, MemoryTree
+from odradek.ports.clock import SystemClock
+from odradek.ports.randomness import SeededRandom
+from odradek.ports.store import StoreError, StoreUnavailable
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.leader_and_isr import LeaderAndIsrRequest
 from odradek.wire.messages.update_metadata import UpdateMetadataRequest
@@ -313,6 +319,7 @@ def test_who_may_have_lost_records_steps_back_once() -> None:
         await cluster.members[2].die(session_ends=True)
         again = await cluster.add(2, unclean=True)
         await cluster.until(cluster.agrees)
+        await cluster.until(lambda: again.judged == 1)
         assert not cluster.reigning.image.brokers[2].unclean
         node = await first.store.get("/brokers/ids/2")
         assert node is not None
@@ -321,6 +328,43 @@ def test_who_may_have_lost_records_steps_back_once() -> None:
         assert again.epoch == cluster.reigning.image.brokers[2].epoch, "clearing the mark is no new registration"
 
     run(test)
+
+
+def test_a_registration_left_behind_at_another_address_is_waited_for() -> None:
+    async def test() -> None:
+        tree = MemoryTree()
+        clock = SystemClock()
+
+        def member(patience_seconds: float) -> tuple[MemoryStore, Membership]:
+            store = MemoryStore(tree)
+            controller = Controller(store, BrokerConfig({"node.id": "1"}), clock, SeededRandom(1), taken, refused)
+            return store, Membership(store, clock, controller, patience_seconds=patience_seconds)
+
+        async def taken(_image: ClusterImage) -> None:
+            return
+
+        async def refused(_broker: Broker) -> Connection:
+            raise Disconnected("refused")
+
+        def entry(port: int) -> Broker:
+            return Broker(1, -1, None, {"PLAINTEXT": Endpoint("host", port, "PLAINTEXT")})
+
+        left_behind = MemoryStore(tree)
+        await register(left_behind, entry(1), 0)
+        _, impatient = member(0.0)
+        with pytest.raises(StoreError, match="registered by another process, at host:1"):
+            await impatient.join(entry(2))
+        _, patient = member(60.0)
+        joining = asyncio.create_task(patient.join(entry(3)))
+        # It has looked in vain once.
+        await asyncio.wait({joining}, timeout=0.05)
+        assert not joining.done()
+        left_behind.expire()
+        joined = await joining
+        assert joined.endpoints["PLAINTEXT"].port == 3
+        await patient.leave()
+
+    asyncio.run(test())
 
 
 def test_a_silent_broker_is_waited_for_and_told_later(monkeypatch: pytest.MonkeyPatch) -> None:

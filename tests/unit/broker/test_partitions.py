@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import pytest
+
 from odradek.broker.partitions import Partitions
 from odradek.log.config import LogConfig
 from odradek.log.directories import LogDirectories
@@ -12,6 +14,7 @@ from odradek.metadata.image import ClusterImage, PartitionState, Topic
 from odradek.ports.clock import SystemClock
 from odradek.ports.disk import SystemDisk
 from odradek.ports.randomness import SeededRandom
+from odradek.wire.errors import ErrorCode, KafkaError
 
 MANY = 300
 
@@ -28,8 +31,8 @@ def a_topic(name: str, topic_id: bytes, partitions: int) -> Topic:
     return Topic(name, topic_id, (state,) * partitions)
 
 
-def start(path: Path) -> tuple[LogDirectories, Partitions]:
-    directories = LogDirectories(SystemDisk(), SystemClock(), SeededRandom("partitions"), [str(path)])
+def start(*paths: Path) -> tuple[LogDirectories, Partitions]:
+    directories = LogDirectories(SystemDisk(), SystemClock(), SeededRandom("partitions"), [str(path) for path in paths])
     directories.load(cluster_id="c", node_id=1)
     return directories, Partitions(1, directories, lambda _: LogConfig())
 
@@ -77,6 +80,61 @@ def test_a_topic_recreated_before_the_old_one_is_gone_from_the_disk(tmp_path: Pa
         for index in (0, 1):
             assert partitions.find("t", index) is not None
             assert (tmp_path / f"t-{index}" / "partition.metadata").exists()
+        await directories.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_replica_that_may_lie_in_an_unread_directory_is_offline_and_a_new_one_is_not(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        good, bad = tmp_path / "good", tmp_path / "bad"
+        directories, partitions = start(good, bad)
+        old = a_topic("old", b"o" * 16, 4)
+        partitions.apply(image_with(old))
+        await partitions.settle()
+        lost = {p for p in range(4) if directories.directory_of("old", p) is directories.directories[1]}
+        assert len(lost) == 2
+        assert not any(partitions.is_offline("old", p) for p in range(5))
+        await directories.close()
+        bad.rename(tmp_path / "away")
+        bad.write_bytes(b"not a directory")
+        directories, partitions = start(good, bad)
+        partitions.apply(image_with(old))
+        await partitions.settle()
+        assert {p for p in range(4) if partitions.is_offline("old", p)} == lost
+        for index in lost:
+            with pytest.raises(KafkaError) as caught:
+                partitions.find("old", index)
+            assert caught.value.code == ErrorCode.KAFKA_STORAGE_ERROR
+        # Made while this process runs: nobody can have written to them before.
+        partitions.apply(image_with(old, a_topic("new", b"n" * 16, 2)))
+        assert not partitions.is_offline("new", 0)
+        assert partitions.find("new", 0) is not None
+        await partitions.settle()
+        grown = a_topic("old", b"o" * 16, 5)
+        partitions.apply(image_with(grown, a_topic("new", b"n" * 16, 2)))
+        await partitions.settle()
+        assert partitions.find("old", 4) is not None
+        assert not any((good / f"old-{p}").exists() for p in lost)
+        assert {p for p in range(5) if partitions.is_offline("old", p)} == lost
+        await directories.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_replica_that_is_assigned_while_a_directory_cannot_be_read_is_new(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        bad = tmp_path / "bad"
+        bad.write_bytes(b"not a directory")
+        directories, partitions = start(tmp_path / "good", bad)
+        elsewhere = PartitionState(leader=2, leader_epoch=0, isr=(2,), replicas=(2,))
+        here = PartitionState(leader=2, leader_epoch=0, isr=(2,), replicas=(2, 1))
+        partitions.apply(image_with(Topic("t", b"t" * 16, (elsewhere,))))
+        assert not partitions.is_offline("t", 0)
+        partitions.apply(image_with(Topic("t", b"t" * 16, (here,))))
+        await partitions.settle()
+        assert partitions.find("t", 0) is not None
+        assert not partitions.is_offline("t", 0)
         await directories.close()
 
     asyncio.run(scenario())

@@ -12,6 +12,7 @@ import pytest
 from odradek.log.checkpoints import MetaProperties, parse_offsets
 from odradek.log.config import LogConfig
 from odradek.log.directories import LogDirectories
+from odradek.log.directory_scan import stored_identity
 from odradek.log.log_directory import LogDirectoryError
 from odradek.log.partition_log import PartitionLog
 from odradek.ports.disk import SystemDisk
@@ -280,12 +281,12 @@ def test_other_peoples_directories_are_refused(tmp_path: Path) -> None:
         start(tmp_path, cluster="d")
     with pytest.raises(LogDirectoryError, match="belongs to node 1, and this broker is configured as 2"):
         start(tmp_path, node=2)
-    found = LogDirectories.stored_identity(SystemDisk(), [str(tmp_path / "missing"), str(tmp_path)])
+    found = stored_identity(SystemDisk(), [str(tmp_path / "missing"), str(tmp_path)])
     assert found[:2] == MetaProperties("c", 1, None)[:2]
     assert found.directory_id is not None
     (tmp_path / "meta.properties").write_text("version=9\n")
     with pytest.raises(LogDirectoryError, match="unknown version 9"):
-        LogDirectories.stored_identity(SystemDisk(), [str(tmp_path)])
+        stored_identity(SystemDisk(), [str(tmp_path)])
 
 
 def test_the_same_partition_twice_is_refused(tmp_path: Path) -> None:
@@ -333,6 +334,38 @@ def test_a_failed_directory_goes_offline_and_the_other_serves(tmp_path: Path) ->
     stop(directories)
     assert not (tmp_path / "a" / ".kafka_cleanshutdown").exists()
     assert (tmp_path / "b" / ".kafka_cleanshutdown").exists()
+
+
+def test_nothing_old_is_made_anew_while_a_directory_cannot_be_read(tmp_path: Path) -> None:
+    paths = [tmp_path / "a", tmp_path / "b"]
+    first = start(*paths)
+    for partition in range(4):
+        put(topic(first, partition), batch())
+    held = {p: first.directory_of("a-topic", p) for p in range(4)}
+    victims = [p for p in range(4) if held[p] is first.directories[0]]
+    assert len(victims) == 2
+    stop(first)
+    paths[0].rename(tmp_path / "away")
+    paths[0].write_bytes(b"not a directory")
+    second = start(*paths)
+    for partition in range(4):
+        if partition not in victims:
+            assert second.open("a-topic", partition, TOPIC, CONFIG, is_new=False).end_offset == 1
+            continue
+        with pytest.raises(KafkaError) as caught:
+            second.create("a-topic", partition, TOPIC, is_new=False)
+        assert caught.value.code == ErrorCode.KAFKA_STORAGE_ERROR
+        with pytest.raises(KafkaError) as caught:
+            second.open("a-topic", partition, TOPIC, CONFIG, is_new=False)
+        assert caught.value.code == ErrorCode.KAFKA_STORAGE_ERROR
+    second.create("a-topic", 9, TOPIC, is_new=True)
+    stop(second)
+    assert not any((paths[1] / f"a-topic-{p}").exists() for p in victims)
+    paths[0].unlink()
+    (tmp_path / "away").rename(paths[0])
+    third = start(*paths)
+    assert [third.open("a-topic", p, TOPIC, CONFIG, is_new=False).end_offset for p in range(4)] == [1] * 4
+    stop(third)
 
 
 def test_an_unusable_directory_at_start(tmp_path: Path) -> None:
