@@ -34,6 +34,8 @@ Place = tuple[bytes, int]
 
 _EARLIEST: Final = -2
 _LATEST: Final = -1
+_NAMED: Final = 5
+"""Partitions that a message names; of the others it says how many."""
 _FIRST_PAUSE_SECONDS: Final = 0.005
 _MOST_IN_FLIGHT: Final = 2
 _SESSION_LOST: Final = frozenset(
@@ -103,6 +105,7 @@ class ReplicaFetcher:
         "_logs",
         "_loop",
         "_poked",
+        "_problems",
         "_sent",
         "_sequence",
         "_session_epoch",
@@ -134,6 +137,7 @@ class ReplicaFetcher:
         self._failures = 0
         self._in_flight = 0
         self._poked = False
+        self._problems = _Problems()
         self._session_id = NO_SESSION
         self._session_epoch = 0
         self._version = 0
@@ -356,6 +360,7 @@ class ReplicaFetcher:
                     self._host.appended(followed.partition, size)
             else:
                 self._otherwise(place, followed, following)
+        self._problems.tell(self.leader_id)
         if not self._in_flight or (changed and self._in_flight < _MOST_IN_FLIGHT):
             self._fetch()
 
@@ -368,12 +373,10 @@ class ReplicaFetcher:
             self._delayed[place] = float("inf")
             if followed.is_current:
                 # For a leader of a newer epoch this broker will hear of it, too; after a failed disk it will not.
-                partition = followed.partition
-                log.info("%s-%d is not followed any more: %s", partition.topic, partition.index, followed.problem)
+                self._problems.note("not followed any more", followed)
         else:
-            partition = followed.partition
             if followed.failures == 1:
-                log.info("%s-%d cannot be fetched: %s", partition.topic, partition.index, followed.problem)
+                self._problems.note("not fetched for now", followed)
             self._delay(place, self._pause(followed.failures))
 
     # --- later ---
@@ -449,6 +452,28 @@ class ReplicaFetcher:
         if answer.error_code:
             raise KafkaError(ErrorCode(answer.error_code))
         return answer.offset
+
+
+class _Problems:
+    """What keeps partitions from being fetched, told once for all that an answer names: after a failover it is many."""
+
+    __slots__ = ("_noted",)
+
+    def __init__(self) -> None:
+        self._noted: dict[tuple[str, str], list[str]] = {}
+
+    def note(self, outcome: str, followed: FollowedLog) -> None:
+        place = f"{followed.partition.topic}-{followed.partition.index}"
+        self._noted.setdefault((outcome, followed.problem), []).append(place)
+
+    def tell(self, leader_id: int) -> None:
+        if not self._noted:
+            return
+        for (outcome, problem), places in self._noted.items():
+            more = f" and {len(places) - _NAMED} more" if len(places) > _NAMED else ""
+            named = ", ".join(places[:_NAMED])
+            log.info("broker %d: %d partitions %s: %s (%s%s)", leader_id, len(places), outcome, problem, named, more)
+        self._noted.clear()
 
 
 class _Answer:

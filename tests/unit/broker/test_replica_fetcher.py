@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import logging
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from types import SimpleNamespace
@@ -363,3 +364,21 @@ async def test_throttled_partitions_are_left_out_until_they_may_go_on(tmp_path: 
     await following.in_step(0)
     assert follower.log.end_offset == 1
     following.fetcher.close()
+
+
+@in_a_loop
+async def test_what_a_leader_refuses_is_told_once_for_all_partitions(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "odradek")
+    following = Following(tmp_path)
+    for index in range(8):
+        # It leads in a newer epoch already, of which the follower has not heard.
+        following.leader.lead(index, 3)
+        following.follow(index)
+    await until(lambda: bool(caplog.records))
+    following.fetcher.close()
+    assert len(caplog.records) == 1
+    message = caplog.records[0].getMessage()
+    assert message.startswith("broker 1: 8 partitions not followed any more: the leader answers with error 74 (t-0, ")
+    assert message.endswith("t-4 and 3 more)")
