@@ -132,6 +132,8 @@ class Connections:
             return slot.connection
         if slot.attempt is None:
             slot.attempt = self._loop.create_task(self._attempt(slot, host, port))
+            # When all who waited have given up, nobody asks what became of it.
+            slot.attempt.add_done_callback(_hear)
         # Shielded: one caller's timeout must not take the connection from the others.
         return await asyncio.shield(slot.attempt)
 
@@ -170,3 +172,8 @@ class Connections:
         slot.retry_at = self._loop.time() + backoff_seconds(
             slot.failures, options["reconnect_backoff_ms"], options["reconnect_backoff_max_ms"], self._random
         )
+
+
+def _hear(attempt: asyncio.Task[Connection]) -> None:
+    if not attempt.cancelled():
+        attempt.exception()
