@@ -142,7 +142,9 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         error = context.get("exception")
         if isinstance(error, ProcessKilled):
             return
-        self.failures.append(f"{context.get('message')}: {error!r}")
+        whose = context.get("task") or context.get("future")
+        coroutine = f" ({whose.get_coro()!r}"[:200] + ")" if isinstance(whose, asyncio.Task) else ""
+        self.failures.append(f"{context.get('message')}: {error!r}{coroutine}")
 
     def default_exception_handler(self, context: dict[str, Any]) -> None:
         self.call_exception_handler(context)
