@@ -23,8 +23,8 @@ _PRODUCER: Final = 43
 def refusals(request: ProduceRequest, context: RequestContext) -> Refusals | Awaitable[Refusals]:
     """The partitions that the transaction may not write to; no more than a look where it writes to them already.
 
-    An awaitable's answer counts when it comes, and no later. Raises KafkaError INVALID_PRODUCER_ID_MAPPING if the request mixes
-    producers.
+    An awaitable's answer counts when it comes, and no later. Raises KafkaError INVALID_PRODUCER_ID_MAPPING if the
+    request mixes producers.
     """
     transactional_id = request.transactional_id
     assert transactional_id is not None
