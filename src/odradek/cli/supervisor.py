@@ -51,6 +51,10 @@ def broker_settings(
     }
     if config.given("odradek.metadata.store") is None and config.given("zookeeper.connect") is None:
         settings["odradek.metadata.store"] = f"{directory}/odradek-metadata.sqlite"
+    for name in ("offsets.topic.replication.factor", "transaction.state.log.replication.factor"):
+        if config.given(name) is None:
+            # Said, it holds while the others are still starting, too.
+            settings[name] = str(min(brokers, 3))
     if config.given("default.replication.factor") is None:
         settings["default.replication.factor"] = str(min(brokers, 3))
         if brokers >= 3 and config.given("min.insync.replicas") is None:

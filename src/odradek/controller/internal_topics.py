@@ -2,26 +2,35 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from odradek.controller.outcome import Settings
 from odradek.controller.topics import NewTopic
 from odradek.metadata.config_definitions import plain_text
-from odradek.metadata.configs import BROKER
 from odradek.metadata.image import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 
 _PREFIXES = {GROUP_METADATA_TOPIC: "offsets.topic.", TRANSACTION_STATE_TOPIC: "transaction.state.log."}
 
 
-def creatable(name: str, settings: Settings, live_brokers: int) -> NewTopic:
+class GivenSettings(Settings, Protocol):
+    def given(self, name: str) -> str | None:
+        """What the properties file or the command line says; None for nothing."""
+        ...
+
+
+def creatable(name: str, settings: GivenSettings, live_brokers: int) -> NewTopic:
     """A topic as its automatic creation asks for it; an internal one as the configuration says.
 
     Kafka's default of three copies is what a cluster wants. Where nobody has set another number, fewer brokers than
-    that get as many copies as there are brokers: a single broker must have its groups without any configuration.
+    that get as many copies as there are brokers: a single broker must have its groups without any configuration. A
+    number that was set holds, so that the first broker of a cluster to be up makes no topic with one copy.
     """
     prefix = _PREFIXES.get(name)
     if prefix is None:
         return NewTopic(name)
-    copies = settings.number(f"{prefix}replication.factor")
-    if copies > live_brokers > 0 and copies == BROKER[f"{prefix}replication.factor"].parse_default():
+    factor = f"{prefix}replication.factor"
+    copies = settings.number(factor)
+    if copies > live_brokers > 0 and settings.given(factor) is None:
         copies = live_brokers
     configs = {
         "cleanup.policy": "compact",

@@ -327,6 +327,8 @@ def test_internal_topics_are_made_as_configured() -> None:
         creatable("__consumer_offsets", BrokerConfig({"offsets.topic.replication.factor": "2"}), 1).replication_factor
         == 2
     )
+    three = BrokerConfig({"offsets.topic.replication.factor": "3"})
+    assert creatable("__consumer_offsets", three, 1).replication_factor == 3, "it is what was asked for"
     transactions = creatable("__transaction_state", BrokerConfig({}), 3)
     assert transactions.replication_factor == 3
     assert dict(transactions.configs)["min.insync.replicas"] == "2"
