@@ -18,6 +18,20 @@ class BrokerError(RuntimeError):
     """The broker did not get ready or did not end; the message holds the end of its log."""
 
 
+def first_line(process: subprocess.Popen[bytes], timeout_seconds: float) -> str:
+    """What the process writes first, or as much of it as came in time; nothing behind it is read."""
+    assert process.stdout is not None
+    fd, line, deadline = process.stdout.fileno(), b"", time.monotonic() + timeout_seconds
+    with selectors.DefaultSelector() as selector:
+        selector.register(fd, selectors.EVENT_READ)
+        while not line.endswith(b"\n") and selector.select(max(0.0, deadline - time.monotonic())):
+            part = os.read(fd, 1)
+            if not part:
+                break
+            line += part
+    return line.decode(errors="replace").rstrip("\n")
+
+
 class BrokerProcess:
     """One `odradek serve` on 127.0.0.1 that can be stopped, killed and started again on the same data and port.
 
@@ -78,7 +92,7 @@ class BrokerProcess:
                 start_new_session=True,
                 env=self._environment(),
             )
-        line = self._first_line(timeout_seconds)
+        line = first_line(self._process, timeout_seconds)
         ready = READY.match(line)
         if ready is None:
             status = self._process.poll()
@@ -88,19 +102,6 @@ class BrokerProcess:
         self.port = int(ready[2])
         self.ready_seconds = float(ready[4])
         return self
-
-    def _first_line(self, timeout_seconds: float) -> str:
-        assert self._process is not None
-        assert self._process.stdout is not None
-        fd, line, deadline = self._process.stdout.fileno(), b"", time.monotonic() + timeout_seconds
-        with selectors.DefaultSelector() as selector:
-            selector.register(fd, selectors.EVENT_READ)
-            while not line.endswith(b"\n") and selector.select(max(0.0, deadline - time.monotonic())):
-                part = os.read(fd, 1)
-                if not part:
-                    break
-                line += part
-        return line.decode(errors="replace").rstrip("\n")
 
     def kill(self) -> None:
         """SIGKILL to the process and all its children, as a crash."""

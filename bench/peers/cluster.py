@@ -2,16 +2,14 @@
 
 import os
 import re
-import selectors
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Self
 
-from bench.peers.broker import BrokerError
+from bench.peers.broker import BrokerError, first_line
 
 READY = re.compile(r"^odradek ready bootstrap=(\S+) pid=(\d+) brokers=(\S+) seconds=([\d.]+)")
 _BROKER = re.compile(r"\[broker (\d+)\] odradek ready bootstrap=\S+ pid=(\d+)")
@@ -50,7 +48,7 @@ class ClusterProcess:
                 start_new_session=True,
                 env=environment,
             )
-        line = self._first_line(timeout_seconds)
+        line = first_line(self._process, timeout_seconds)
         ready = READY.match(line)
         if ready is None:
             self.stop()
@@ -58,19 +56,6 @@ class ClusterProcess:
         self.bootstrap = ready[1]
         self.ready_seconds = float(ready[4])
         return self
-
-    def _first_line(self, timeout_seconds: float) -> str:
-        assert self._process is not None
-        assert self._process.stdout is not None
-        fd, line, deadline = self._process.stdout.fileno(), b"", time.monotonic() + timeout_seconds
-        with selectors.DefaultSelector() as selector:
-            selector.register(fd, selectors.EVENT_READ)
-            while not line.endswith(b"\n") and selector.select(max(0.0, deadline - time.monotonic())):
-                part = os.read(fd, 1)
-                if not part:
-                    break
-                line += part
-        return line.decode(errors="replace").rstrip("\n")
 
     def pids(self) -> dict[int, int]:
         """Broker id -> its present process: the supervisor starts dead ones again."""
