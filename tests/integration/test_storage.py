@@ -36,10 +36,13 @@ def create(broker: BrokerProcess, name: str, partitions: int = 1, **config: obje
     admin.create_topics([NewTopic(name, partitions, 1, config=settings)])[name].result(30)
 
 
-def produce(broker: BrokerProcess, topic: str, rows: list[tuple[bytes | None, bytes]], partition: int = 0) -> list[str]:
+def produce(
+    broker: BrokerProcess, topic: str, rows: list[tuple[bytes | None, bytes]], partition: int = 0, **options: object
+) -> list[str]:
     """Errors of the rows that were refused."""
     failed: list[str] = []
-    producer = Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 5, "message.timeout.ms": 30000})
+    config = {"bootstrap.servers": broker.bootstrap, "linger.ms": 5, "message.timeout.ms": 30000, **options}
+    producer = Producer(config)
     for key, value in rows:
         producer.produce(
             topic, value, key, partition, on_delivery=lambda error, _: failed.append(error.name()) if error else None
@@ -212,11 +215,22 @@ def test_a_directory_that_fails_leaves_the_other_serving(
     assert len(replicas(describe(client)["a"], "new")) == 2
     for partition in set(range(4)) - set(lost):
         assert len(read_all(broker, "t", partition)) == 2
-    (tmp_path / "unplugged").rename(tmp_path / "b")
     broker.stop()
+    # Nor does a start without it make the partitions anew, empty, in the directory that is left.
+    (tmp_path / "b").write_bytes(b"not a directory")
+    broker.start()
+    short = {"message.timeout.ms": 1500}
+    for partition in lost:
+        assert produce(broker, "t", [(None, b"z")], partition, **short)
+    assert not list((tmp_path / "a").glob(f"t-[{''.join(map(str, lost))}]"))
+    create(broker, "newer", 2)
+    assert len(replicas(describe(connect(broker.bootstrap))["a"], "newer")) == 2
+    broker.stop()
+    (tmp_path / "b").unlink()
+    (tmp_path / "unplugged").rename(tmp_path / "b")
     broker.start()
     for partition in lost:
-        assert len(read_all(broker, "t", partition)) == 1
+        assert read_all(broker, "t", partition) == [(0, None, b"x")]
 
 
 def open_files(broker: BrokerProcess) -> list[str]:
