@@ -20,7 +20,8 @@ SEEDS = [(profile, seed) for profile in sorted(PROFILES) if profile != "cluster"
 def test_fixed_seeds(profile: str, seed: int) -> None:
     outcome = run_seed(seed, profile)
     assert not outcome.violation, f"{outcome.seed}: {outcome.violation}: {outcome.story}"
-    assert outcome.acked > 50
+    # A query of Spark's makes few batches, and each counts once.
+    assert outcome.acked > (5 if profile == "spark" else 50)
     assert outcome.faults
 
 
@@ -75,5 +76,6 @@ def test_continuous_integration_runs_known_seeds_and_fresh_ones() -> None:
     command = [sys.executable, "-m", "odradek.sim", "--ci", "--fixed", "3", "--seconds", "3", "--minutes", "0.05"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert "6 known seeds, then fresh ones from" in done.stdout
-    assert int(done.stdout.partition(" seeds, 0 failed")[0].split()[-1]) >= 6
+    known = len(ONCE_FAILED) + 3
+    assert f"{known} known seeds, then fresh ones from" in done.stdout
+    assert int(done.stdout.partition(" seeds, 0 failed")[0].split()[-1]) >= known

@@ -17,7 +17,7 @@ from odradek.broker.config import BrokerConfig
 from odradek.controller.brokers import ReplicaRef
 from odradek.metadata.changes import load_configs, load_image
 from odradek.metadata.controller_messages import broker_of, metadata_partition, replica_partition
-from odradek.metadata.image import DEFAULT_BROKER, NO_LEADER, ClusterImage, PartitionState, Topic
+from odradek.metadata.image import DEFAULT_BROKER, NO_BROKER, NO_LEADER, ClusterImage, PartitionState, Topic
 from odradek.metadata.nodes import CONTROLLER_EPOCH, FEATURES, ConfigNode, ControllerEpochNode
 from odradek.ports.store import MetadataStore, StoreError
 from odradek.wire.errors import ErrorCode, KafkaError
@@ -127,7 +127,7 @@ class ClusterView:
         """
 
         async def event() -> dict[tuple[bytes, int], ErrorCode]:
-            await self._check(request.controller_epoch, request.broker_epoch)
+            await self._check(request)
             image = self._controlled(request.controller_id, request.controller_epoch)
             taken: list[Topic] = []
             for told in request.topic_states:
@@ -150,7 +150,7 @@ class ClusterView:
         """Take over brokers and the states of partitions. Raises KafkaError as `leader_and_isr`."""
 
         async def event() -> None:
-            await self._check(request.controller_epoch, request.broker_epoch)
+            await self._check(request)
             image = self._controlled(request.controller_id, request.controller_epoch)
             image = image.with_brokers({broker.id: broker_of(broker) for broker in request.live_brokers})
             gone = set()
@@ -181,7 +181,7 @@ class ClusterView:
         """
 
         async def event() -> dict[Place, ErrorCode]:
-            await self._check(request.controller_epoch, request.broker_epoch)
+            await self._check(request)
             answers: dict[Place, ErrorCode] = {}
             stopped: dict[bool, list[Place]] = {False: [], True: []}
             for told in request.topic_states:
@@ -200,11 +200,15 @@ class ClusterView:
 
         return await self._in_turn(event)
 
-    async def _check(self, controller_epoch: int, broker_epoch: int) -> None:
-        known = self.image.controller_epoch
-        if controller_epoch < known:
+    async def _check(self, request: LeaderAndIsrRequest | UpdateMetadataRequest | StopReplicaRequest) -> None:
+        controller_epoch, known = request.controller_epoch, self.image.controller_epoch
+        same = controller_epoch == known
+        if controller_epoch < known or (same and self.image.controller_id not in (request.controller_id, NO_BROKER)):
             raise KafkaError(ErrorCode.STALE_CONTROLLER_EPOCH)
-        if broker_epoch < self.broker_epoch:
+        if same and self.image.controller_id == self._node_id:
+            # The controller of this epoch is in this process, and does not send itself requests.
+            raise KafkaError(ErrorCode.STALE_CONTROLLER_EPOCH)
+        if request.broker_epoch < self.broker_epoch:
             # Decided for the process that ran here before.
             raise KafkaError(ErrorCode.STALE_BROKER_EPOCH)
         if controller_epoch > known and controller_epoch != await self._stored_controller_epoch():

@@ -349,17 +349,26 @@ class Broker:
         if not config.flag("controlled.shutdown.enable") or len(self._view.image.live_brokers()) < 2:
             return
         backoff = config.number("controlled.shutdown.retry.backoff.ms") / 1000
-        for attempt in range(config.number("controlled.shutdown.max.retries")):
-            if attempt:
-                await self._another_controller(backoff)
-            try:
-                left = await self._link.controlled_shutdown()
-            except KafkaError as error:
-                log.warning("the controller does not let this broker go: %s", error)
-                continue
-            if left:
-                log.info("%d partitions have no other in-sync replica to lead them", left)
-            return
+        retries = config.number("controlled.shutdown.max.retries")
+        try:
+            async with asyncio.timeout(retries * backoff):
+                for attempt in range(retries):
+                    if attempt:
+                        await self._another_controller(backoff)
+                    if await self._is_let_go():
+                        return
+        except TimeoutError:
+            log.warning("no controller has answered within %g s; this broker goes as it is", retries * backoff)
+
+    async def _is_let_go(self) -> bool:
+        try:
+            left = await self._link.controlled_shutdown()
+        except KafkaError as error:
+            log.warning("the controller does not let this broker go: %s", error)
+            return False
+        if left:
+            log.info("%d partitions have no other in-sync replica to lead them", left)
+        return True
 
     async def _another_controller(self, at_most: float) -> None:
         """Wait until a controller is elected that is not the present one, or so many seconds."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any
 
 from odradek.client.admin import Admin
@@ -86,19 +87,30 @@ class Numbered:
 
 async def settle(host: ClientHost, pending: Iterable[tuple[Send, Any]]) -> None:
     """Wait for deliveries and note what became of them, and when."""
-    await asyncio.gather(*(_settle(host, send, delivery) for send, delivery in pending))
+    deliveries: list[asyncio.Future[Any]] = []
+    for send, delivery in pending:
+        future = asyncio.ensure_future(delivery)
+        future.add_done_callback(partial(_settled, host, send))
+        deliveries.append(future)
+    if deliveries:
+        await asyncio.wait(deliveries)
+    for future in deliveries:
+        error = None if future.cancelled() else future.exception()
+        if error is not None and not isinstance(error, FAILURES):
+            raise error
 
 
-async def _settle(host: ClientHost, send: Send, delivery: Any) -> None:
-    try:
-        done = await delivery
-    except FAILURES as error:
+def _settled(host: ClientHost, send: Send, delivery: asyncio.Future[Any]) -> None:
+    if delivery.cancelled():
+        return
+    error = delivery.exception()
+    if error is not None:
         send.state = UNKNOWN
         send.error = repr(error)
         host.world.note(f"not acked: {send.value[:40].decode()}: {error}"[:160])
     else:
         send.state = OK
-        send.offset = done.offset
+        send.offset = delivery.result().offset
         send.acked_at = host.world.now()
     send.settled_at = host.world.now()
 
