@@ -71,19 +71,25 @@ CLUSTERS = {"odradek": odradek, "kafka": kafka}
 
 def run_cluster(name: str, scale: float) -> dict[str, float]:
     """Every figure of one fresh cluster."""
+    with fresh(name) as cluster:
+        figures = {"cluster up": cluster.start_seconds}
+        figures |= throughput(cluster, scale)
+        figures |= synchronous(cluster, scale)
+        figures["memory per broker"] = mean(rss_mb(pid) for pid in cluster.pids().values())
+    for label, how in (("stop", signal.SIGTERM), ("kill -9", signal.SIGKILL), ("SIGSTOP", signal.SIGSTOP)):
+        # Three controllers of Apache's that vote can do without one of them, and it does not start again.
+        with fresh(name) as cluster:
+            figures[f"write gap, {label}"] = write_gap(cluster, how)
+    return figures
+
+
+@contextmanager
+def fresh(name: str) -> Iterator[RunningCluster]:
     home = Path(tempfile.mkdtemp(prefix=f"odradek-bench-{name}-"))
     os.sync()
     try:
         with CLUSTERS[name](home) as cluster:
-            figures = {"cluster up": cluster.start_seconds}
-            figures |= throughput(cluster, scale)
-            figures |= synchronous(cluster, scale)
-            figures["memory per broker"] = mean(rss_mb(pid) for pid in cluster.pids().values())
-            for label, how in (("stop", signal.SIGTERM), ("kill -9", signal.SIGKILL), ("SIGSTOP", signal.SIGSTOP)):
-                if how == signal.SIGSTOP and name == "kafka":
-                    continue  # of its brokers only one is left by now: it does not start those again that have ended
-                figures[f"write gap, {label}"] = write_gap(cluster, how)
-            return figures
+            yield cluster
     finally:
         shutil.rmtree(home, ignore_errors=True)
 

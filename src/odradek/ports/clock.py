@@ -27,8 +27,8 @@ class SystemClock:
     def now_ms(self) -> int:
         return time.time_ns() // 1_000_000
 
-    def monotonic(self) -> float:
-        return time.monotonic()
+    # Read twice for every batch that is written: not worth a frame of Python.
+    monotonic = staticmethod(time.monotonic)
 
 
 def process_age() -> float:
