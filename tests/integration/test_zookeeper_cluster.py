@@ -1,0 +1,94 @@
+"""Three brokers that share a ZooKeeper: what they acknowledged outlives any of them, long before a session ends."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AdminClient
+
+from bench.peers.cluster import ClusterProcess
+from bench.peers.zookeeper import ZooKeeper
+from tests.integration.test_cluster import QUICK, Writer, new_topic, read_all, settled, states, until
+
+SESSION_SECONDS = 10
+"""The longest that ZooKeeper allows with its tick: nothing in these tests may wait for it."""
+
+
+@pytest.fixture(scope="module")
+def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeper]:
+    with ZooKeeper(tmp_path_factory.mktemp("zookeeper"), tick_ms=500, sync=False) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def cluster(zookeeper: ZooKeeper, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterProcess]:
+    settings = {
+        **QUICK,
+        "zookeeper.connect": f"{zookeeper.connect}/clusters/one",
+        "zookeeper.session.timeout.ms": SESSION_SECONDS * 1000,
+    }
+    with ClusterProcess(tmp_path_factory.mktemp("cluster") / "data", 3, settings) as running:
+        yield running
+        assert running.stop() == 0, running.log()
+        assert "Traceback" not in running.log_path.read_text(), running.log()
+
+
+@pytest.fixture
+def admin(cluster: ClusterProcess) -> AdminClient:
+    return AdminClient({"bootstrap.servers": cluster.bootstrap})
+
+
+def test_there_is_no_other_store(cluster: ClusterProcess, admin: AdminClient) -> None:
+    assert sorted(admin.list_topics(timeout=10).brokers) == [1, 2, 3]
+    assert not list(Path(cluster.data_dir).rglob("*.sqlite"))
+
+
+@pytest.mark.parametrize("victim", ["leader", "controller"])
+def test_whoever_dies_nothing_is_lost_and_nobody_waits_for_its_session(
+    cluster: ClusterProcess, admin: AdminClient, victim: str
+) -> None:
+    topic = new_topic(admin)
+    settled(cluster, admin, topic)
+    writer = Writer(cluster, topic)
+    writer.write(300)
+    writer.flush()
+    found = admin.list_topics(topic, timeout=10)
+    led = states(admin, topic)[0][0]
+    dead = found.controller_id if victim == "controller" else led
+    before = cluster.pids()[dead]
+    begun = time.monotonic()
+    cluster.signal_broker(dead, signal.SIGKILL)
+    writer.write(300)
+    writer.flush()
+    # It is started again at once, at the same address, and joins although its old session is still there.
+    until(lambda: cluster.pids()[dead] != before, "it is started again")
+    settled(cluster, admin, topic)
+    assert time.monotonic() - begun < SESSION_SECONDS, "somebody has waited for the session's end"
+    assert not writer.failed
+    read = read_all(cluster, topic, writer.next)
+    assert len(read) == len(set(read)) == writer.next
+    assert set(read) == set(writer.acknowledged)
+
+
+def test_a_silent_zookeeper_stops_no_records(zookeeper: ZooKeeper, cluster: ClusterProcess, admin: AdminClient) -> None:
+    topic = new_topic(admin)
+    writer = Writer(cluster, topic)
+    # A producer's id comes from the store: it has one before.
+    writer.write(30)
+    writer.flush()
+    zookeeper.kill(0)
+    try:
+        writer.write(300)
+        writer.flush()
+    finally:
+        zookeeper.start_server(0)
+    assert not writer.failed
+    # Topics are made again as soon as it is back.
+    new_topic(admin)
+    settled(cluster, admin, topic)
+    read = read_all(cluster, topic, writer.next)
+    assert sorted(read) == sorted(writer.acknowledged)
