@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from odradek.log.partition_log import PartitionLog
     from odradek.log.segment import Segment
 
+_CERTAIN_STALLS: Final = 10
+"""So many times `odradek.write.stall.ms` is no accident of scheduling."""
 DEFAULT_INLINE_BYTES: Final = 1024 * 1024
 _LOOK_SECONDS: Final = 0.05
 _TURN_BYTES: Final = 8 * 1024 * 1024
@@ -162,12 +164,16 @@ class WriteQueue:
         self.longest_s = max(self.longest_s, took)
         settings = self._settings
         self.inline_bytes, self.stall_s = settings.inline_bytes, settings.stall_s
-        if took > settings.stall_s:
+        if took > settings.stall_s and self._is_disks_fault(took):
             self._lag(finished, f"a write took {took * 1000:.0f} ms")
         elif finished >= self.look_at:
             self.look_at = finished + _LOOK_SECONDS
             if not self._disk.keeps_up():
                 self._lag(finished, "too much waits to be written back")
+
+    def _is_disks_fault(self, took: float) -> bool:
+        """A write may be long since another program had the processor: only a very long one speaks for itself."""
+        return took > _CERTAIN_STALLS * self._settings.stall_s or not self._disk.keeps_up()
 
     def _lag(self, now: float, why: str = "") -> None:
         if not self.slow:
@@ -177,7 +183,8 @@ class WriteQueue:
 
     def _look_after(self, turn: _Turn) -> None:
         now = self.now()
-        if turn.took_s > self._settings.stall_s + turn.size / _FAIR_BYTES_PER_SECOND:
+        over = turn.took_s - turn.size / _FAIR_BYTES_PER_SECOND
+        if over > self._settings.stall_s and self._is_disks_fault(over):
             if self.slow:
                 self._lag(now)
         elif self.slow and now >= self._calm_at:

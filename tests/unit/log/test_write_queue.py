@@ -199,10 +199,10 @@ async def test_a_stall_sends_all_writes_to_the_thread_until_the_disk_has_proved_
     log, disk, clock = world.log, world.disk, world.clock
     reports: list[str] = []
     world.directories.report = reports.append
-    disk.inline_seconds = 0.02
+    disk.inline_seconds = 0.2
     put(log, batch())
     assert log.end_offset == 1
-    assert world.directories.longest_write_s == pytest.approx(0.02)
+    assert world.directories.longest_write_s == pytest.approx(0.2)
     put(log, batch())
     assert log.end_offset == 1, "this one is queued"
     await world.written()
@@ -219,9 +219,24 @@ async def test_a_stall_sends_all_writes_to_the_thread_until_the_disk_has_proved_
     assert log.end_offset == 5
     assert disk.queued_writes == 3
     assert [text.partition(": ")[2] for text in reports] == [
-        "the disk does not keep up (a write took 20 ms): a thread does the writing until it does",
+        "the disk does not keep up (a write took 200 ms): a thread does the writing until it does",
         "the disk keeps up again",
     ]
+
+
+@running
+async def test_a_write_that_only_waited_for_the_processor_is_not_the_disks_fault(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    log, disk = world.log, world.disk
+    disk.inline_seconds = 0.02
+    put(log, batch())
+    put(log, batch())
+    assert log.end_offset == 2
+    disk.lags = True
+    put(log, batch())
+    put(log, batch())
+    assert log.end_offset == 3, "the last one is queued"
+    await world.written()
 
 
 @running
