@@ -443,7 +443,9 @@ DOCUMENTATION: dict[str, str] = {
     "odradek.metadata.store": "SQLite file that brokers of one machine share; by default each has its own.",
     "odradek.idle.check.interval.ms": "After how long without a write a log is synced and gives back memory and files.",
     "odradek.write.inline.max.bytes": "Appends up to this size are written on the event loop while the disk keeps up.",
-    "odradek.write.stall.ms": "A write that takes longer while the disk is busy, or ten times as long, shows that it lags; a thread writes then.",
+    "odradek.write.stall.ms": (
+        "A write that takes longer while the disk is busy, or ten times as long, shows that it lags: a thread writes."
+    ),
     "odradek.write.probation.ms": "For how long after the last such sign all writing is left to the thread.",
     "odradek.group.new.partitions.from.start": "Whether groups that read a topic read added partitions from the start.",
 }
