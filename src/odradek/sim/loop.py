@@ -226,10 +226,10 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
     def kill(self, process: Process) -> None:
         """Nothing of the process runs any more; the kernel's part (`doomed`) is done at once."""
         process.alive = False
-        process.held.clear()
         # A task that nobody refers to any more would run its `finally` blocks: the dead do not.
         mine = f"{process.name}|"
         self._graveyard.extend(task for task in asyncio.all_tasks(self) if task.get_name().startswith(mine))
+        process.held.clear()
         for each in process.doomed:
             each()
         process.doomed.clear()
