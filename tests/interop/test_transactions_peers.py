@@ -186,3 +186,54 @@ def test_kafka_python(bootstrap: str, unique_name: UniqueName) -> None:
     producer.close()
     assert read_committed(client, topic) == [b"0", b"2", b"4"]
     client.close()
+
+
+def refusals(bootstrap: str) -> dict[str, list[str]]:
+    """What a producer is told after its transaction was ended by others: by its timeout, and by its own recovery."""
+    client = RawClient(bootstrap)
+    topic = f"tx-{uuid.uuid4().hex[:12]}"
+    create_topic(client, topic)
+    late = RawTransactions(client, f"id-{uuid.uuid4().hex[:12]}")
+    late.init(client, timeout_ms=500)
+    assert late.add(client, topic, 0) is ErrorCode.NONE
+    assert late.produce(client, topic, b"x") is ErrorCode.NONE
+    deadline = time.monotonic() + 60
+    while (code := late.add(client, topic, 0)) is ErrorCode.NONE and time.monotonic() < deadline:
+        time.sleep(0.1)
+    found = {
+        "timed out, adds": [code.name, *(late.add(client, topic, 0, version=version).name for version in (1, 2))],
+        "timed out, writes": [late.produce(client, topic, b"y").name],
+    }
+    for commit in (True, False):
+        codes = [late.end(client, commit=commit, version=version).error_code for version in (1, 2, 3)]
+        found[f"timed out, {'commits' if commit else 'aborts'}"] = [ErrorCode(code).name for code in codes]
+    recovered = RawTransactions(client, f"id-{uuid.uuid4().hex[:12]}")
+    recovered.init(client)
+    assert recovered.add(client, topic, 0) is ErrorCode.NONE
+    assert recovered.produce(client, topic, b"z") is ErrorCode.NONE
+    assert recovered.init(client, recover=True).error_code == 0
+    for commit in (True, False):
+        answer = recovered.end(client, commit=commit, version=1)
+        found[f"recovered, {'commits' if commit else 'aborts'}"] = [ErrorCode(answer.error_code).name]
+    client.close()
+    return found
+
+
+REFUSALS = {
+    "timed out, adds": ["PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH", "PRODUCER_FENCED"],
+    "timed out, writes": ["INVALID_PRODUCER_EPOCH"],
+    "timed out, commits": ["INVALID_PRODUCER_EPOCH", "PRODUCER_FENCED", "PRODUCER_FENCED"],
+    "timed out, aborts": ["INVALID_PRODUCER_EPOCH", "PRODUCER_FENCED", "PRODUCER_FENCED"],
+    # librdkafka may abort what its own recovery has aborted; this is fatal to it.
+    "recovered, commits": ["INVALID_TXN_STATE"],
+    "recovered, aborts": ["INVALID_TXN_STATE"],
+}
+
+
+def test_a_producer_whose_transaction_was_ended_by_others(bootstrap: str) -> None:
+    assert refusals(bootstrap) == REFUSALS
+
+
+@pytest.mark.long
+def test_a_producer_whose_transaction_was_ended_by_others_in_apache_kafka(apache_kafka: str) -> None:
+    assert refusals(apache_kafka) == REFUSALS
