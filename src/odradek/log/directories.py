@@ -52,7 +52,6 @@ class LogDirectories:
     """
 
     __slots__ = (
-        "_checkpoints",
         "_clock",
         "_directories",
         "_disk",
@@ -66,6 +65,7 @@ class LogDirectories:
         "_unsettled",
         "_where",
         "adopts",
+        "checkpoints",
         "cordoned",
         "moves",
         "on_offline",
@@ -89,7 +89,7 @@ class LogDirectories:
         self._where: dict[TopicPartition, LogDirectory] = {}
         self._logs: dict[TopicPartition, PartitionLog] = {}
         self._pending = PendingWork(disk, clock)
-        self._checkpoints = OffsetCheckpoints(self._directories, self._where, self._logs, self._failed)
+        self.checkpoints = OffsetCheckpoints(self._directories, self._where, self._logs, self._failed)
         self._preferred: dict[TopicPartition, LogDirectory] = {}
         self._recovering: set[TopicPartition] = set()
         self._unsettled: set[TopicPartition] = set()
@@ -727,24 +727,24 @@ class LogDirectories:
 
     def checkpoint_recovery_points(self) -> None:
         """Write `recovery-point-offset-checkpoint` of every directory, in this thread."""
-        self._checkpoints.write_now(RECOVERY_POINTS)
+        self.checkpoints.write_now(RECOVERY_POINTS)
 
     def checkpoint_start_offsets(self) -> None:
         """Write `log-start-offset-checkpoint`, in this thread."""
-        self._checkpoints.write_now(LOG_START_OFFSETS)
+        self.checkpoints.write_now(LOG_START_OFFSETS)
 
     def checkpoint_high_watermarks(self, watermarks: Mapping[TopicPartition, int]) -> None:
         """Write `replication-offset-checkpoint`; partitions that are not named keep their last value."""
-        self._checkpoints.note_watermarks(watermarks)
-        self._checkpoints.write_now(HIGH_WATERMARKS)
+        self.checkpoints.note_watermarks(watermarks)
+        self.checkpoints.write_now(HIGH_WATERMARKS)
 
     async def checkpoint(self, watermarks: Mapping[TopicPartition, int]) -> None:
         """Write recovery points, log starts and high watermarks behind the Disk port."""
-        await self._checkpoints.persist_all(watermarks)
+        await self.checkpoints.persist_all(watermarks)
 
     async def persist(self, name: str) -> None:
         """Write one checkpoint of every directory behind the Disk port."""
-        await self._checkpoints.persist(name)
+        await self.checkpoints.persist(name)
 
     async def close(
         self, *, clean: bool = True, high_watermarks: Mapping[TopicPartition, int] | None = None, broker_epoch: int = -1

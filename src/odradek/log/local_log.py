@@ -253,10 +253,13 @@ class LocalLog:
     # --- making it durable ---
 
     def write_out_indexes(self, recovery_point: int, target: int) -> list[File]:
-        """Write what indexes hold in memory; the files of all segments with offsets within the two."""
+        """Write what indexes hold in memory; the files of all segments with offsets within the two.
+
+        And of the one that ends at the recovery point: that it was cut off there need not be durable.
+        """
         environment = self._environment
         files = []
-        for segment in self.segments[self.slot(recovery_point) :]:
+        for segment in self.segments[self.slot(max(0, recovery_point - 1)) :]:
             if segment.base_offset >= target:
                 break
             segment.flush_indexes()

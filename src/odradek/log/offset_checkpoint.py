@@ -33,9 +33,9 @@ class OffsetCheckpoint:
         await self._disk.run(self._lane, self._prepare, temporary, data)
         if number < self._written:
             self._disk.remove(temporary)
-            return
-        self._written = number
-        self._disk.rename(temporary, self._path)
+        else:
+            self._written = number
+            self._disk.rename(temporary, self._path)
         await self._disk.run(self._lane, self._disk.sync_directory, self._path.rpartition("/")[0] or "/")
 
     def _prepare(self, path: str, data: Bytes) -> None:

@@ -18,7 +18,7 @@ from odradek.log.partition_log import PartitionLog
 class OffsetCheckpoints:
     """Writes the checkpoint files of every log directory. `failed` is told of a directory that cannot be written."""
 
-    __slots__ = ("_directories", "_failed", "_logs", "_where")
+    __slots__ = ("_coming", "_directories", "_failed", "_logs", "_where")
 
     def __init__(
         self,
@@ -31,6 +31,24 @@ class OffsetCheckpoints:
         self._where = where
         self._logs = logs
         self._failed = failed
+        self._coming: list[Mapping[TopicPartition, int]] = []
+        """Log starts that nobody sees before they are on the disk."""
+
+    async def advance_starts(self, starts: Mapping[TopicPartition, int], advance: Callable[[], None]) -> None:
+        """Write the log starts that logs are about to have, then call `advance`, which gives them to the logs.
+
+        So whoever sees such a start finds no lower one after a crash or a loss of power.
+        """
+        self._coming.append(starts)
+        try:
+            written_to = None
+            # A replica that moves to another directory meanwhile has its start in that one's file.
+            while written_to != (directories := [self._where.get(key) for key in starts]):
+                written_to = directories
+                await self.persist(LOG_START_OFFSETS)
+            advance()
+        finally:
+            self._coming.remove(starts)
 
     async def persist(self, name: str) -> None:
         """Write one checkpoint of every directory behind the Disk port."""
@@ -72,7 +90,11 @@ class OffsetCheckpoints:
             if name == RECOVERY_POINTS:
                 directory.recovery_points[key] = log.recovery_point
             elif name == LOG_START_OFFSETS:
-                if log.log_start_offset > log.segments[0].base_offset:
-                    directory.log_starts[key] = log.log_start_offset
+                start = max(log.log_start_offset, min(self._coming_start(key), log.end_offset))
+                if start > log.segments[0].base_offset:
+                    directory.log_starts[key] = start
                 else:
                     directory.log_starts.pop(key, None)
+
+    def _coming_start(self, key: TopicPartition) -> int:
+        return max((starts.get(key, 0) for starts in self._coming), default=0)

@@ -323,7 +323,7 @@ class PartitionLog:
     def _plan_sync(self, file: File, next_offset: int) -> FlushPlan:
         """What `flush.messages` has synced: batches, and the names of new files. All else can be made from these."""
         local = self._local
-        files = [file, *(segment.file() for segment in local.segments[local.slot(self._sync_asked) : -1])]
+        files = [file, *(segment.file() for segment in local.segments[local.slot(max(0, self._sync_asked - 1)) : -1])]
         directories = []
         if self._named != local.active.base_offset:
             directories.append(self.directory)

@@ -7,7 +7,7 @@ the last index entry.
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
@@ -218,32 +218,39 @@ class _Loader:
         self.epochs_changed = False
 
     def recover(self, recovery_point: int) -> None:
-        """Check everything from the recovery point on and cut the log off where it is broken."""
-        first = max(0, bisect_right(self.segments, recovery_point, key=lambda segment: segment.base_offset) - 1)
+        """Check everything from the recovery point on and cut the log off where it is broken.
+
+        The segment that ends at the recovery point is looked at, too: it may have been cut off there, and a power loss
+        may have brought back what had been behind it.
+        """
+        first = max(0, bisect_left(self.segments, recovery_point, key=lambda segment: segment.base_offset) - 1)
         for index in range(first, len(self.segments)):
-            end_offset = self._recover_segment(self.segments[index], recovery_point)
-            if end_offset is None or self._is_hole(index, end_offset, recovery_point):
+            end_offset, was_cut = self._recover_segment(self.segments[index], recovery_point)
+            if index + 1 < len(self.segments) and self._is_hole(index, end_offset, recovery_point, was_cut=was_cut):
                 self._drop(index + 1)
                 return
 
-    def _is_hole(self, index: int, end_offset: int, recovery_point: int) -> bool:
-        """Whether the segment lost its end, at a boundary of batches, while the next one was begun.
+    def _is_hole(self, index: int, end_offset: int, recovery_point: int, *, was_cut: bool) -> bool:
+        """Whether the segment lost its end while the next one was begun.
 
         Segments are synced in the background after a roll, so a power loss may take the end of one and leave the next.
-        Apache Kafka serves such a log. Only compaction leaves gaps of its own, so compacted logs cannot be told.
+        Apache Kafka serves such a log if the loss is at a boundary of batches. Only compaction leaves gaps of its own,
+        so compacted logs cannot be told, unless something had to be cut off.
         """
-        if self.config.compact or index + 1 == len(self.segments) or end_offset < recovery_point:
-            return False
         next_base = self.segments[index + 1].base_offset
         if end_offset == next_base:
+            return False
+        if was_cut:
+            return True
+        if self.config.compact or end_offset < recovery_point:
             return False
         self.environment.recovered(
             f"{self.segments[index].path}: ends at offset {end_offset}, but the next segment begins at {next_base}"
         )
         return True
 
-    def _recover_segment(self, segment: Segment, recovery_point: int) -> int | None:
-        """Where its offsets end; None if it had to be cut off."""
+    def _recover_segment(self, segment: Segment, recovery_point: int) -> tuple[int, bool]:
+        """Where its offsets end, and whether it had to be cut off."""
         start, next_offset = self._trusted_end(segment, recovery_point)
         file = segment.file()
         end = segment.size
@@ -291,7 +298,7 @@ class _Loader:
             segment.size = position
         segment.truncate_aborted(recovery_point)
         segment.finish_indexes()
-        return next_offset if problem is None else None
+        return next_offset, problem is not None
 
     def _trusted_end(self, segment: Segment, recovery_point: int) -> tuple[int, int]:
         """(position, offset) from which the segment is read anew, its indexes cut to there."""

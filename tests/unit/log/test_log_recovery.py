@@ -126,6 +126,35 @@ def test_a_segment_that_lost_whole_batches_takes_the_next_ones_along(tmp_path: P
     assert [segment.base_offset for segment in recovered.segments] == [0, second.base_offset]
 
 
+def test_what_a_power_loss_brings_back_behind_a_cut_is_cut_again(tmp_path: Path) -> None:
+    """A log cut off at its recovery point rolls there; the end that comes back lies below the recovery point."""
+    log = open_log(tmp_path, SMALL)
+    put(log, batch(value=b"kept"))
+    kept = log.end_offset
+    log.flush()
+    put(log, batch(value=b"lost" * 50))
+    log.release()
+    first = Path(log.segments[0].path)
+    damaged = first.read_bytes()[:-1]
+    first.write_bytes(damaged)
+    log = reopen(tmp_path, recovery_point=kept)
+    assert log.end_offset == kept
+    put(log, batch(value=b"x" * 1200))
+    put(log, batch(value=b"y" * 100))
+    assert [segment.base_offset for segment in log.segments][:2] == [0, kept]
+    end = log.end_offset
+    plan = log.plan_flush()
+    assert plan is not None
+    assert str(first) in {file.path for file in plan.files}, "the cut is made durable with what follows it"
+    log.release()
+
+    first.write_bytes(damaged)
+    log = reopen(tmp_path, recovery_point=kept)
+    assert log.end_offset == end
+    assert fetched(log, 0) == list(range(end))
+    log.release()
+
+
 def test_gaps_of_compaction_are_no_losses(tmp_path: Path) -> None:
     compacted = LogConfig(segment_bytes=SMALL.segment_bytes, cleanup_policy=frozenset({"compact"}))
     log = open_log(tmp_path, compacted)
