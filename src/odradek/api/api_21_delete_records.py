@@ -1,7 +1,8 @@
 """DeleteRecords: forget what lies below an offset (KIP-107). -1 is the high watermark.
 
-The answer waits until the new log start offset is on the disk: deleted records do not come back after a crash. It also
-waits until the live followers have deleted them, at most for the request's timeout (Kafka's DelayedDeleteRecords).
+Nobody sees the new log start offset before it is on the disk: deleted records do not come back after a crash (Kafka
+shows and answers it at once and writes it within a minute). The answer also waits until the live followers have deleted
+them, at most for the request's timeout (Kafka's DelayedDeleteRecords).
 """
 
 from __future__ import annotations
@@ -28,54 +29,74 @@ NO_LOW_WATERMARK = -1
 async def handle(request: DeleteRecordsRequest, context: RequestContext) -> DeleteRecordsResponse:
     clock = context.services.clock
     deadline = clock.monotonic() + max(0, request.timeout_ms) / 1000
-    waiting: list[_Deletion] = []
+    deletions: list[_Deletion] = []
     topics = []
     for topic in request.topics:
         answers = [
-            _delete(topic.name, wanted.partition_index, wanted.offset, context, waiting) for wanted in topic.partitions
+            _begin(topic.name, wanted.partition_index, wanted.offset, context, deletions) for wanted in topic.partitions
         ]
         topics.append(DeleteRecordsResponseTopic(topic.name, answers))
-    await context.services.log_directories.persist_log_starts()
-    for deletion in waiting:
+
+    def delete() -> None:
+        for deletion in deletions:
+            deletion.delete()
+
+    starts = {deletion.key: deletion.offset for deletion in deletions}
+    await context.services.log_directories.advance_log_starts(starts, delete)
+    for deletion in deletions:
         await deletion.finish(deadline - clock.monotonic())
     return DeleteRecordsResponse(topics=topics)
 
 
-def _delete(
-    topic: str, index: int, offset: int, context: RequestContext, waiting: list[_Deletion]
+def _begin(
+    topic: str, index: int, offset: int, context: RequestContext, deletions: list[_Deletion]
 ) -> DeleteRecordsResponsePartition:
     try:
         if topic in INTERNAL_TOPICS:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
         partition = context.services.partitions.require(topic, index)
-        low_watermark = partition.delete_records(offset)
+        answer = DeleteRecordsResponsePartition(index, partition.check_deletion(offset))
     except KafkaError as error:
         return DeleteRecordsResponsePartition(index, NO_LOW_WATERMARK, error.code)
-    answer = DeleteRecordsResponsePartition(index, low_watermark)
-    if partition.low_watermark < low_watermark:
-        waiting.append(_Deletion(partition, low_watermark, answer))
+    deletions.append(_Deletion(partition, answer))
     return answer
 
 
 class _Deletion:
-    """One that followers have yet to follow."""
+    """Of one partition's records. The answer's low watermark is the wanted offset until it is done."""
 
-    __slots__ = ("_answer", "_done", "_offset", "_partition")
+    __slots__ = ("_answer", "_done", "_partition", "key", "offset")
 
-    def __init__(self, partition: Partition, offset: int, answer: DeleteRecordsResponsePartition) -> None:
+    def __init__(self, partition: Partition, answer: DeleteRecordsResponsePartition) -> None:
+        self.key = (partition.topic, partition.index)
+        self.offset = answer.low_watermark
         self._partition = partition
-        self._offset = offset
         self._answer = answer
         self._done = asyncio.Event()
 
+    def delete(self) -> None:
+        """In this broker's log."""
+        try:
+            self._answer.low_watermark = self._partition.delete_records(self.offset)
+        except KafkaError as error:
+            self._fail(error.code)
+
     async def finish(self, seconds: float) -> None:
+        """Wait for the followers."""
         partition = self._partition
-        partition.when_deleted(self._offset, self._done.set)
+        if self._answer.error_code or partition.low_watermark >= self.offset:
+            return
+        partition.when_deleted(self.offset, self._done.set)
         try:
             await asyncio.wait_for(self._done.wait(), max(0.0, seconds))
         except TimeoutError:
-            self._answer.error_code = ErrorCode.REQUEST_TIMED_OUT
+            self._fail(ErrorCode.REQUEST_TIMED_OUT)
         else:
-            if not partition.is_leader:
-                self._answer.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
-        self._answer.low_watermark = NO_LOW_WATERMARK if self._answer.error_code else partition.low_watermark
+            if partition.is_leader:
+                self._answer.low_watermark = partition.low_watermark
+            else:
+                self._fail(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+    def _fail(self, code: ErrorCode) -> None:
+        self._answer.error_code = code
+        self._answer.low_watermark = NO_LOW_WATERMARK

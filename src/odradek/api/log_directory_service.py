@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple, Protocol
 
 
@@ -32,8 +32,8 @@ Wanted = Mapping[str, frozenset[int]] | None
 
 
 class LogDirectoryService(Protocol):
-    async def persist_log_starts(self) -> None:
-        """The log start offsets as they are now survive a crash when this returns."""
+    async def advance_log_starts(self, starts: Mapping[tuple[str, int], int], advance: Callable[[], None]) -> None:
+        """Call `advance`, which moves the log starts of these partitions, when the new ones survive a crash."""
         ...
 
     async def describe(self, wanted: Wanted) -> list[DirectoryUsage]: ...

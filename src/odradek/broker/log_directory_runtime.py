@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 from odradek.api.log_directory_service import DirectoryUsage, ReplicaUsage, Wanted
 from odradek.broker.config import BrokerConfig
 from odradek.broker.partitions import Partitions
-from odradek.log.checkpoints import LOG_START_OFFSETS, RECOVERY_POINTS
+from odradek.log.checkpoints import RECOVERY_POINTS
 from odradek.log.directories import LogDirectories
 from odradek.log.files import LOG
 from odradek.log.log_directory import LogDirectory
@@ -77,8 +77,8 @@ class LogDirectoryRuntime:
 
     # --- requests ---
 
-    async def persist_log_starts(self) -> None:
-        await self._directories.persist(LOG_START_OFFSETS)
+    async def advance_log_starts(self, starts: Mapping[tuple[str, int], int], advance: Callable[[], None]) -> None:
+        await self._directories.checkpoints.advance_starts(starts, advance)
 
     def move(self, path: str, topic: str, partition: int) -> None:
         directory = self._directories.named(path)

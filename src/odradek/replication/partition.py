@@ -444,8 +444,8 @@ class Partition:
             self._commit_order += 1
             heapq.heappush(self._commit_waiters, (last_offset, self._commit_order, callback))
 
-    def delete_records(self, offset: int) -> int:
-        """Forget the records below the offset (-1 for the high watermark) as the leader; the new log start offset.
+    def check_deletion(self, offset: int) -> int:
+        """Where the log would start if the records below the offset (-1 for the high watermark) were deleted now.
 
         Raises KafkaError NOT_LEADER_OR_FOLLOWER, POLICY_VIOLATION for a topic that is compacted only,
         OFFSET_OUT_OF_RANGE past the high watermark.
@@ -464,10 +464,14 @@ class Partition:
                 ErrorCode.OFFSET_OUT_OF_RANGE,
                 f"{self.topic}-{self.index} has offsets up to {self.high_watermark}, not {offset}",
             )
-        log.advance_log_start(offset)
+        return max(offset, log.log_start_offset)
+
+    def delete_records(self, offset: int) -> int:
+        """Forget the records below the offset as the leader; the new log start offset. Raises as `check_deletion`."""
+        self.log.advance_log_start(self.check_deletion(offset))
         for watch in self._watches:
             watch.started_later()
-        return log.log_start_offset
+        return self.log.log_start_offset
 
     @property
     def low_watermark(self) -> int:

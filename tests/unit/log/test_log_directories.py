@@ -467,3 +467,51 @@ def test_no_offset_is_given_twice_when_only_an_index_cannot_be_opened(tmp_path: 
     assert put(log, batch()).first_offset == 3
     assert fetched(log, 0) == [0, 1, 2, 3]
     stop(directories, clean=False)
+
+
+def test_a_log_start_is_seen_only_when_a_crash_does_not_take_it_back(tmp_path: Path) -> None:
+    directories = start(tmp_path)
+    log = topic(directories)
+    for _ in range(4):
+        put(log, batch(2))
+    seen: list[tuple[int, bytes]] = []
+
+    def advance() -> None:
+        seen.append((log.log_start_offset, (tmp_path / "log-start-offset-checkpoint").read_bytes()))
+        log.advance_log_start(5)
+
+    async def run() -> None:
+        deletion = asyncio.create_task(directories.checkpoints.advance_starts({("a-topic", 0): 5}, advance))
+        # The checkpoint that is written every minute knows of it while it is not seen yet.
+        await asyncio.gather(deletion, directories.checkpoint({}))
+
+    asyncio.run(run())
+    assert [(offset, parse_offsets(data)) for offset, data in seen] == [(0, {("a-topic", 0): 5})]
+    assert log.log_start_offset == 5
+    stop(directories, clean=False)
+    assert topic(start(tmp_path)).log_start_offset == 5
+
+
+def test_a_log_start_follows_a_replica_that_moves_meanwhile(tmp_path: Path) -> None:
+    here, there = tmp_path / "a", tmp_path / "b"
+    directories = start(here, there)
+    log = topic(directories)
+    put(log, batch(2))
+    put(log, batch(2))
+    target = next(each for each in directories.directories if not log.directory.startswith(each.path))
+    directories.move(log, target, TOPIC)
+
+    def advance() -> None:
+        topic(directories).advance_log_start(3)
+
+    async def run() -> None:
+        while await directories.copy(log):
+            pass
+        deletion = directories.checkpoints.advance_starts({("a-topic", 0): 3}, advance)
+        await asyncio.gather(deletion, directories.exchange(log))
+
+    asyncio.run(run())
+    assert topic(directories).directory.startswith(target.path)
+    assert topic(directories).log_start_offset == 3
+    stop(directories, clean=False)
+    assert topic(start(here, there)).log_start_offset == 3
