@@ -50,6 +50,10 @@ PROTOCOL_FAILURES: Final = (
 )  # fmt: skip
 
 
+class RowFailed(Exception):
+    """A row cannot be converted."""
+
+
 class JobFailed(Exception):
     """Spark gives a micro-batch up, and with it the query; somebody starts it again."""
 
@@ -199,9 +203,8 @@ async def _close(where: Executor, producer: TransactionalProducer) -> None:
 
 
 def _maybe_fail(rng: random.Random, chance: float) -> None:
-    """A row that cannot be converted."""
     if rng.random() < chance:
-        raise RuntimeError("planted")
+        raise RowFailed("planted")
 
 
 def _partition_of(row: str) -> int:
@@ -371,19 +374,27 @@ class _Job:
             return result
         where = self._rng.choice(alive)
         rng = random.Random(self._rng.random())
-        work = _write_rows(where, self._begun, self._batch, task, list(rows), rng)
+        work = _attempt(partial(_write_rows, where, self._begun, self._batch, task, list(rows), rng))
         running = world.loop.create_task(work, name=f"task {task}", context=where.process.context)
         running.add_done_callback(partial(_tell, result))
         where.process.doomed.append(partial(_fail, result, "the executor is lost"))
         return result
 
 
-def _tell(result: asyncio.Future[protocol.Counts], task: asyncio.Task[protocol.Counts]) -> None:
-    error = None if task.cancelled() else task.exception()
-    if error is not None:
-        _fail(result, repr(error))
-    elif not result.done() and not task.cancelled():
-        result.set_result(task.result())
+async def _attempt(work: Callable[[], Coroutine[Any, Any, protocol.Counts]]) -> protocol.Counts | Exception:
+    """A failure is a task's result like any other: the driver that would hear of it may be dead by then."""
+    try:
+        return await work()
+    except (*PROTOCOL_FAILURES, RowFailed) as error:
+        return error
+
+
+def _tell(result: asyncio.Future[protocol.Counts], task: asyncio.Task[protocol.Counts | Exception]) -> None:
+    outcome = None if task.cancelled() else task.result()
+    if isinstance(outcome, Exception):
+        _fail(result, repr(outcome))
+    elif outcome is not None and not result.done():
+        result.set_result(outcome)
 
 
 def _fail(result: asyncio.Future[protocol.Counts], why: str) -> None:
