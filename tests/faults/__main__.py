@@ -61,6 +61,9 @@ def main() -> int:
         "--minutes", type=float, default=12.0, help="how long faults go on; reading and judging come after"
     )
     parser.add_argument(
+        "--events", type=int, metavar="N", help="so many faults of each deployment, however long it takes"
+    )
+    parser.add_argument(
         "--seed", type=int, help="decides which faults come when; what processes do in between it cannot"
     )
     parser.add_argument("--shape", choices=sorted(SHAPES), help="only this deployment")
@@ -81,7 +84,8 @@ def main() -> int:
             shares = {options.shape: 1.0} if options.shape else SHARES
             for name, share in shares.items():
                 kinds = tuple(options.kind) if options.kind else None
-                plan = Plan(seconds=options.minutes * 60 * share, kinds=kinds)
+                seconds = None if options.events else options.minutes * 60 * share
+                plan = Plan(options.events, seconds, kinds)
                 print(f"--- {SHAPES[name].name}", flush=True)
                 outcomes.append(run(home / name, SHAPES[name], plan, seed))
         return _report(outcomes, time.monotonic() - begun, seed)

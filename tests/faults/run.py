@@ -112,7 +112,8 @@ def _judge(deployment: Deployment, place: Place, clients: Crowd, say: Say) -> li
     except Exception as failure:
         problems.append(f"the end: {type(failure).__name__}: {failure}")
     say(f"{place.now():7.1f} s  {len(place.history.sends)} records are judged")
-    return [*place.failures, *judge.violations(place.history), *judge.lost(place.history), *problems]
+    found = judge.violations(place.history, is_cluster=deployment.shape.brokers > 1)
+    return [*place.failures, *found, *judge.lost(place.history), *problems]
 
 
 def _exceptions(node: Node) -> list[str]:

@@ -15,6 +15,7 @@ from odradek.sim.history import (
     READ_COMMITTED,
     FinalLog,
     History,
+    Looked,
     Reader,
     Seen,
     Send,
@@ -43,6 +44,15 @@ def test_a_sound_history_passes() -> None:
     history = history_of(0, 1, 2, 3)
     assert judge.figures(history)[:5] == (4, 0, 0, 0, 0)
     assert judge.violations(history) == judge.lost(history) == []
+
+
+@pytest.mark.parametrize(("epoch", "is_sound"), [(2, True), (3, False)])
+def test_a_leader_that_has_slept_may_tell_what_it_knew(epoch: int, is_sound: bool) -> None:
+    history = history_of(0, 1, 2, 3)
+    history.looks += [Looked(10, 11, "latest", KEY, 4, 3), Looked(12, 13, "latest", KEY, 2, epoch)]
+    found = judge.violations(history, is_cluster=True)
+    assert found == [] if is_sound else any("goes back" in violation for violation in found)
+    assert any("goes back" in violation for violation in judge.violations(history))
 
 
 @pytest.mark.parametrize(
