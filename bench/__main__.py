@@ -32,9 +32,11 @@ CASES = {
     "compaction": "MB/s of compacting a 2 GB log, and a producer's latency beside it (not run unless named)",
     "slow_disk": "a producer beside a saturated disk and a lagging reader (not run unless named)",
     "cluster": "three brokers: throughput, latency, write gaps when one goes (not run unless named)",
+    "growth": "three brokers: 10 to 5,000 partitions idle, and deaths with 2,000 (not run unless named)",
     "spark": "rows per second through Spark: our data source beside the official connector (not run unless named)",
 }
 DEFAULT = ("throughput", "one_record", "synchronous", "end_to_end", "transactions", "groups", "metadata")
+ON_CLUSTERS = ("cluster", "growth")
 IDLE_SECONDS = 2.0
 Figures = dict[str, dict[str, list[float]]]
 
@@ -66,13 +68,14 @@ def run_round(server_name: str, cases: list[str], scale: float) -> dict[str, flo
     return figures
 
 
-def run_cluster_round(server_name: str, scale: float) -> dict[str, float]:
+def run_on_cluster(case: str, server_name: str, scale: float) -> dict[str, float]:
     from bench.cases.cluster import run_cluster
+    from bench.cases.growth import run_growth
 
     began = time.monotonic()
-    measured = run_cluster(server_name, scale)
+    measured = {"cluster": run_cluster, "growth": run_growth}[case](server_name, scale)
     shown = ", ".join(f"{name} {value:,.4g} {METRICS[name].unit}" for name, value in measured.items())
-    print(f"  {server_name:8} cluster      {time.monotonic() - began:5.1f} s  {shown}", file=sys.stderr, flush=True)
+    print(f"  {server_name:8} {case:12} {time.monotonic() - began:5.1f} s  {shown}", file=sys.stderr, flush=True)
     return measured
 
 
@@ -82,10 +85,11 @@ def measure(args: argparse.Namespace, cases: list[str]) -> Figures:
     for number in range(args.rounds):
         print(f"round {number + 1} of {args.rounds}", file=sys.stderr, flush=True)
         for name in servers if number % 2 == 0 else reversed(servers):
-            single = [case for case in cases if case != "cluster"]
+            single = [case for case in cases if case not in ON_CLUSTERS]
             measured = run_round(name, single, args.scale) if single or not cases else {}
-            if "cluster" in cases:
-                measured |= run_cluster_round(name, args.scale)
+            for case in cases:
+                if case in ON_CLUSTERS:
+                    measured |= run_on_cluster(case, name, args.scale)
             for metric, value in measured.items():
                 figures[name].setdefault(metric, []).append(value)
     return figures

@@ -94,6 +94,20 @@ METRICS = {
         Metric("write gap, kill -9", "ms", False, None, 1000),
         Metric("write gap, stop", "ms", False, None, 200),
         Metric("write gap, SIGSTOP", "ms", False, None, 10_000),
+        *(
+            metric
+            for partitions in ("10", "100", "1,000", "5,000")
+            for metric in (
+                Metric(f"idle CPU, {partitions} partitions", "%", False),
+                Metric(f"memory, {partitions} partitions", "MB", False),
+            )
+        ),
+        Metric("idle CPU per 1,000 replicas", "%", False),
+        Metric("memory per replica", "KB", False),
+        Metric("made 4,000 partitions", "s", False),
+        Metric("2,000 partitions, new leaders", "s", False),
+        Metric("2,000 partitions, all led", "s", False, None, 2),
+        Metric("a new controller", "s", False, None, 1),
         # Ours writes exactly once, the official connector at least once; the ratios are of one broker.
         *(
             Metric(f"spark {what}, {who}", unit, True, None, target if who == "ratio" else None)
