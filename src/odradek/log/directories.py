@@ -352,6 +352,7 @@ class LogDirectories:
         except OSError as error:
             raise self._storage_error(path, error) from error
         self._unsettled.add(key)
+        directory.log_starts.pop(key, None)
         directory.known += 1
         self._where[key] = directory
 
@@ -581,7 +582,10 @@ class LogDirectories:
         if source.has_queued:
             await self._writer_of(source.directory).drained()
         await self._flush(log, log.end_offset)
-        if self.moves.get(key) is not move or source.is_offline or not move.finish(source, self._clock.now_ms()):
+        log_start_offset = move.directory.log_starts[key] = source.log_start_offset
+        await self.persist(LOG_START_OFFSETS)
+        stays = self.moves.get(key) is not move or source.is_offline or source.log_start_offset > log_start_offset
+        if stays or not move.finish(source, self._clock.now_ms()):
             return None
         directory = self._where[key]
         path = f"{move.directory.path}/{key[0]}-{key[1]}"
@@ -600,7 +604,6 @@ class LogDirectories:
         self._pending.forget(log)
         source.fail(f"{source.directory} was moved to {path}")
         log.fail(f"{move.path} is {path} now")
-        log_start_offset = source.log_start_offset
         directory.forget(key)
         move.directory.known += 1
         self._where[key] = move.directory
@@ -610,7 +613,6 @@ class LogDirectories:
         moved.recovery_point = recovery_point
         self._logs[key] = moved
         await self.persist(RECOVERY_POINTS)
-        await self.persist(LOG_START_OFFSETS)
         return moved
 
     # --- later work ---
@@ -729,10 +731,6 @@ class LogDirectories:
         """Write `recovery-point-offset-checkpoint` of every directory, in this thread."""
         self.checkpoints.write_now(RECOVERY_POINTS)
 
-    def checkpoint_start_offsets(self) -> None:
-        """Write `log-start-offset-checkpoint`, in this thread."""
-        self.checkpoints.write_now(LOG_START_OFFSETS)
-
     def checkpoint_high_watermarks(self, watermarks: Mapping[TopicPartition, int]) -> None:
         """Write `replication-offset-checkpoint`; partitions that are not named keep their last value."""
         self.checkpoints.note_watermarks(watermarks)
@@ -757,7 +755,7 @@ class LogDirectories:
                 if not log.is_offline:
                     await self._close_log(log)
             self.checkpoint_recovery_points()
-            self.checkpoint_start_offsets()
+            self.checkpoints.write_now(LOG_START_OFFSETS)
             if high_watermarks is not None:
                 self.checkpoint_high_watermarks(high_watermarks)
             for directory in self._directories:

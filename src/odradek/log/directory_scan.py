@@ -70,7 +70,16 @@ def scan(
         match = _PARTITION.match(name)
         if match is not None:
             found.partitions.append((match[1], int(match[2])))
+    _forget_others(directory, {*found.partitions, *(key for key, _ in found.futures)})
     return found
+
+
+def _forget_others(directory: LogDirectory, here: set[TopicPartition]) -> None:
+    """The checkpoints may be older than a deletion: a new topic of the same name would begin where the old one did."""
+    for name in OFFSET_CHECKPOINTS:
+        offsets = directory.offsets(name)
+        for key in [each for each in offsets if each not in here]:
+            del offsets[key]
 
 
 def may_have_lost_records(disk: Disk, found: Found, path: str) -> bool:

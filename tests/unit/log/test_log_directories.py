@@ -504,14 +504,30 @@ def test_a_log_start_follows_a_replica_that_moves_meanwhile(tmp_path: Path) -> N
     def advance() -> None:
         topic(directories).advance_log_start(3)
 
+    async def exchange() -> None:
+        while await directories.exchange(log) is None:
+            await directories.copy(log)
+
     async def run() -> None:
-        while await directories.copy(log):
-            pass
-        deletion = directories.checkpoints.advance_starts({("a-topic", 0): 3}, advance)
-        await asyncio.gather(deletion, directories.exchange(log))
+        await directories.copy(log)
+        await asyncio.gather(exchange(), directories.checkpoints.advance_starts({("a-topic", 0): 3}, advance))
 
     asyncio.run(run())
     assert topic(directories).directory.startswith(target.path)
     assert topic(directories).log_start_offset == 3
     stop(directories, clean=False)
     assert topic(start(here, there)).log_start_offset == 3
+
+
+def test_what_checkpoints_know_of_a_deleted_topic_is_not_for_the_next_one(tmp_path: Path) -> None:
+    directories = start(tmp_path)
+    log = topic(directories)
+    put(log, batch(4))
+    log.advance_log_start(3)
+    asyncio.run(directories.checkpoint({("a-topic", 0): 4}))
+    directories.delete("a-topic", 0, 0)
+    stop(directories, clean=False)  # before the checkpoints are written again
+    again = start(tmp_path)
+    log = topic(again, topic_id=OTHER)
+    assert (log.log_start_offset, log.end_offset, log.recovery_point) == (0, 0, 0)
+    stop(again)

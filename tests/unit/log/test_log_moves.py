@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from odradek.log.checkpoints import LOG_START_OFFSETS
 from odradek.log.config import LogConfig
 from odradek.log.directories import LogDirectories
 from odradek.log.moves import TAKES_OVER, future_name, parse_future_name
@@ -225,7 +226,10 @@ def test_a_crash_at_every_step_loses_nothing(tmp_path: Path) -> None:
         disk = CrashingDisk()
         first = start(root, disk)
         log = open_partition(first)
+        put(log, batch(10))
         fill(log)
+        log.advance_log_start(5)  # in the middle of a batch
+        asyncio.run(first.persist(LOG_START_OFFSETS))
         before = content(log)
         target = other(first).path
         first.move(log, other(first), TOPIC)
@@ -244,6 +248,7 @@ def test_a_crash_at_every_step_loses_nothing(tmp_path: Path) -> None:
         second = start(root)
         found = open_partition(second)
         assert content(found) == before, disk.changes[-1]
+        assert found.log_start_offset == 5, disk.changes[-1]
         if second.moves:
             assert content(asyncio.run(move(second, found))) == before
         asyncio.run(second.work(NOW + 1))
