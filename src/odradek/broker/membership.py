@@ -45,6 +45,8 @@ logger = logging.getLogger(__name__)
 
 RETRY_SECONDS: Final = 0.1
 MAX_RETRY_SECONDS: Final = 2.0
+FIRM_SECONDS: Final = 10.0
+"""A registration that has held so long is no more one of a row that were ended at once."""
 
 
 class Reign(Protocol):
@@ -86,6 +88,7 @@ class Membership:
 
     __slots__ = (
         "_broker",
+        "_burials",
         "_clock",
         "_controller",
         "_joined",
@@ -93,6 +96,8 @@ class Membership:
         "_look_again",
         "_patience",
         "_patience_seconds",
+        "_pause",
+        "_registered_at",
         "_store",
         "_task",
         "_unwatch",
@@ -115,6 +120,9 @@ class Membership:
         self._patience = 0.0
         self._look_again = False
         self._leaving = False
+        self._burials = 0
+        self._registered_at = 0.0
+        self._pause: asyncio.Future[None] | None = None
         self._joined: asyncio.Future[None] | None = None
         self.broker_epoch = NO_BROKER
         """Of the newest registration."""
@@ -140,7 +148,7 @@ class Membership:
         self._patience = self._clock.monotonic() + self._patience_seconds
         self._joined = asyncio.get_running_loop().create_future()
         self._unwatch = [
-            self._store.watch(CONTROLLER, lambda _path: self._wake()),
+            self._store.watch(CONTROLLER, lambda _path: self._another_controller()),
             self._store.watch(BrokerNode.path(broker.id), lambda _path: self._wake()),
             self._store.watch_session(self._session_lost),
         ]
@@ -217,6 +225,13 @@ class Membership:
         self._controller.resign()
         self._wake()
 
+    def _another_controller(self) -> None:
+        """Who takes over reaches this broker, perhaps, or leaves its place to it."""
+        self._burials = 0
+        if self._pause is not None and not self._pause.done():
+            self._pause.set_result(None)
+        self._wake()
+
     def _wake(self) -> None:
         if self._leaving:
             return
@@ -272,15 +287,28 @@ class Membership:
                     self.on_judged()
                 return
         if self.broker_epoch != NO_BROKER:
-            logger.warning("broker %d was taken for dead; it registers again", broker.id)
+            await self._taken_for_dead(broker.id)
         registered = await register(self._store, broker, self._clock.now_ms())
         if isinstance(registered, AlreadyRegistered):
             where = ", ".join(f"{e.host}:{e.port}" for e in registered.broker.endpoints.values())
             raise _IdTaken(f"broker id {broker.id} is registered by another process, at {where}")
         self._broker = registered
         self.broker_epoch = registered.epoch
+        self._registered_at = self._clock.monotonic()
         logger.info("broker %d is registered, epoch %d", registered.id, registered.epoch)
         self.on_registered(registered)
+
+    async def _taken_for_dead(self, broker_id: int) -> None:
+        """The first time register again at once. A controller that does not reach this broker ends that one as well."""
+        if self._clock.monotonic() - self._registered_at >= FIRM_SECONDS:
+            self._burials = 0
+        seconds = min(RETRY_SECONDS * (1 << min(self._burials, 8)), MAX_RETRY_SECONDS) if self._burials else 0.0
+        self._burials += 1
+        logger.warning("broker %d was taken for dead; it registers again after %g s", broker_id, seconds)
+        if seconds:
+            self._pause = asyncio.get_running_loop().create_future()
+            await asyncio.wait({self._pause}, timeout=seconds)
+            self._pause = None
 
     async def _ensure_controller(self) -> None:
         """Know the controller, and be it if there is none."""

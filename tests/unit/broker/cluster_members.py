@@ -62,6 +62,8 @@ class Member:
         self.store = store
         self.alive = True
         self.silent = False
+        self.refusing = False
+        """Whether others are refused, as if nobody listened, though it is alive."""
         self.config = BrokerConfig({"node.id": str(broker_id), **settings})
         self.view = ClusterView(store, self.config)
         clock = SystemClock()
@@ -120,6 +122,11 @@ class Member:
         if session_ends:
             await self.store.close()
 
+    def refuse(self) -> None:
+        self.refusing = True
+        for line in self.lines:
+            line.close()
+
     async def serve(self, line: Line, request: Any) -> Any:
         await asyncio.sleep(0)
         if not self.alive or line.closed:
@@ -171,7 +178,7 @@ class Cluster:
     async def connect(self, broker: Broker) -> Connection:
         await asyncio.sleep(0)
         member = self.members[broker.id]
-        if not member.alive:
+        if not member.alive or member.refusing:
             raise Disconnected("refused") from ConnectionRefusedError()
         line = Line(member)
         member.lines.append(line)

@@ -8,6 +8,7 @@ import contextlib
 import pytest
 
 from odradek.api.controller_service import NotTheController
+from odradek.broker import membership
 from odradek.broker.config import BrokerConfig
 from odradek.broker.controller import Controller
 from odradek.broker.controller_channel import FULL
@@ -212,6 +213,45 @@ def test_a_broker_taken_for_dead_registers_again() -> None:
         await first.controller.broker_failed(first.controller.image.brokers[2])
         await cluster.until(lambda: second.epoch > epoch and cluster.agrees())
         assert all(s.leader != 2 for s in cluster.reigning.image.topics["t"].partitions)
+
+    run(test)
+
+
+def test_a_broker_that_is_not_reached_registers_less_and_less_often(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(membership, "RETRY_SECONDS", 0.005)
+
+    def pauses() -> list[str]:
+        return [
+            r.getMessage().partition("again after ")[2] for r in caplog.records if "taken for dead" in r.getMessage()
+        ]
+
+    async def test(cluster: Cluster) -> None:
+        _, second, _ = await cluster.of(1, 2, 3)
+        second.refuse()
+        await cluster.until(lambda: len(pauses()) >= 4)
+        assert pauses()[:4] == ["0 s", "0.01 s", "0.02 s", "0.04 s"]
+        second.refusing = False
+        await cluster.until(lambda: cluster.reigning.image.brokers.keys() == {1, 2, 3} and cluster.agrees())
+
+    run(test)
+
+
+def test_another_controller_ends_the_pause_of_a_broker_that_was_not_reached(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(membership, "MAX_RETRY_SECONDS", 600)
+    monkeypatch.setattr(membership, "RETRY_SECONDS", 600)
+
+    async def test(cluster: Cluster) -> None:
+        first, second, _ = await cluster.of(1, 2, 3)
+        second.refuse()
+        await cluster.until(lambda: "again after 600 s" in caplog.text)
+        second.refusing = False
+        await first.die(session_ends=True)
+        await cluster.until(lambda: cluster.controller is not None and cluster.agrees())
+        assert cluster.reigning.image.brokers.keys() == {2, 3}
 
     run(test)
 
