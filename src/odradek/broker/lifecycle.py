@@ -221,6 +221,7 @@ class Broker:
         self._directories.on_offline = self._directory_failed
 
     def _directory_failed(self, _path: str) -> None:
+        asyncio.get_running_loop().call_soon(self._replication.directory_failed)
         asyncio.get_running_loop().create_task(self._tell_of_directory())
 
     async def _tell_of_directory(self) -> None:

@@ -220,6 +220,12 @@ class ReplicationRuntime:
             else:
                 self._unfollow(place)
 
+    def directory_failed(self) -> None:
+        """Follow nothing any more whose log is out of reach: the leader would have it read for nobody."""
+        for place, (_, followed) in list(self._followed.items()):
+            if followed.partition.log.is_offline:
+                self._unfollow(place)
+
     def _part_with(self, place: Place) -> None:
         self._led.discard(place)
         self._unfollow(place)
@@ -246,9 +252,10 @@ class ReplicationRuntime:
             try:
                 self._follow(*key)
             except KafkaError as error:
-                # Its log is being checked after a crash, or its directory is offline.
+                # Its log is being checked after a crash; or its directory is offline, which only a restart ends.
                 log.debug("%s-%d cannot be followed yet: %s", *key, error.message)
-                self._unopened[key] = None
+                if not self._partitions.is_offline(*key):
+                    self._unopened[key] = None
         if self._unopened and self._reopening is None:
             self._reopening = self._loop.call_later(_REOPEN_SECONDS, self._reopen)
         if self._to_follow:
@@ -268,7 +275,13 @@ class ReplicationRuntime:
             return
         partition = self._partitions.find(name, index)
         place = (topic.id, index)
-        if partition is None or partition.is_leader or partition.leader < 0 or partition.topic_id != topic.id:
+        if (
+            partition is None
+            or partition.is_leader
+            or partition.leader < 0
+            or partition.topic_id != topic.id
+            or partition.log.is_offline
+        ):
             self._unfollow(place)
             return
         leader_id = partition.leader

@@ -50,6 +50,10 @@ class Held:
         self.image = ClusterImage()
         self.held: dict[tuple[str, int], Partition] = {}
         self.refuse = 0
+        self.offline: set[tuple[str, int]] = set()
+
+    def is_offline(self, topic: str, index: int) -> bool:
+        return (topic, index) in self.offline
 
     def find(self, topic: str, index: int) -> Partition | None:
         state = self.image.partition(topic, index)
@@ -147,6 +151,26 @@ async def test_a_log_that_cannot_be_opened_yet_is_followed_later(tmp_path: Path)
     assert world.runtime.following() == {}
     await until(lambda: world.runtime.following() == {("t", 0): (2, "")})
     world.runtime.close()
+
+
+@in_a_loop
+async def test_logs_in_a_failed_directory_are_not_followed(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    following = world.runtime.following
+    world.place(*(PartitionState(2, 0, (1, 2), (1, 2)) for _ in range(3)))
+    assert following().keys() == {("t", 0), ("t", 1), ("t", 2)}
+    world.partitions.offline = {("t", 0), ("t", 1)}
+    for key in world.partitions.offline:
+        world.partitions.held[key].log.fail("the directory is offline")
+    world.runtime.directory_failed()
+    assert following().keys() == {("t", 2)}
+    # Nor when the controller says something else of them, whether their logs can be opened or not.
+    for refuse in (0, 2):
+        world.partitions.refuse = refuse
+        world.place(*(PartitionState(3 - refuse // 2, 1 + refuse, (1, 2, 3), (2, 3)) for _ in range(3)))
+        assert following().keys() == {("t", 2)}
+        assert not world.partitions.refuse
+        assert not world.runtime._unopened, "what only a restart can open is tried again and again"
 
 
 @in_a_loop
