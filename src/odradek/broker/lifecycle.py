@@ -14,6 +14,7 @@ import logging
 from contextlib import AsyncExitStack
 
 from odradek.api.context import Services
+from odradek.api.registry import endpoint, served_keys
 from odradek.broker.background import BackgroundJobs
 from odradek.broker.cluster_view import ClusterView
 from odradek.broker.config import BrokerConfig, ConfigError, Listener
@@ -55,6 +56,7 @@ log = logging.getLogger("odradek.broker")
 
 METADATA_FILE = "odradek-metadata.sqlite"
 DRAIN_SECONDS = 5.0
+LOAD_PAUSE_SECONDS = 0.02
 
 
 class StartError(Exception):
@@ -340,6 +342,15 @@ class Broker:
         # From here on the controller, if it is another broker, is listened to.
         self._server.open()
         await view.when_told()
+
+    async def load_the_rest(self) -> None:
+        """Load what a start does without, a little at a time: on first use there may be no descriptor left for it."""
+        for key in served_keys():
+            await asyncio.sleep(LOAD_PAUSE_SECONDS)
+            try:
+                endpoint(key)
+            except OSError as error:
+                log.warning("API key %d cannot be loaded now: %s", key, error)
 
     def _own_host(self) -> str:
         return self._ports.network.own_host()

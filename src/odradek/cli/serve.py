@@ -95,7 +95,9 @@ async def _serve(config: BrokerConfig, *, until_input_ends: bool) -> int:
         return 2 if error.misconfigured else 1
     ready = f"odradek ready bootstrap={broker.bootstrap} pid={os.getpid()} seconds={process_age():.2f}"
     print(ready, flush=True)
+    loading = asyncio.create_task(broker.load_the_rest())
     await stop.wait()
+    loading.cancel()
     await broker.stop()
     return 0
 

@@ -1,0 +1,23 @@
+"""What a start does without is loaded soon after it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+PROGRAM = """
+import asyncio
+from odradek.api import registry
+from odradek.broker import lifecycle
+
+lifecycle.LOAD_PAUSE_SECONDS = 0
+keys = registry.served_keys().keys()
+assert registry._endpoints.keys() < keys, "everything was loaded at the start"
+asyncio.run(lifecycle.Broker.load_the_rest(None))
+assert registry._endpoints.keys() == keys, keys - registry._endpoints.keys()
+"""
+
+
+def test_every_api_is_loaded() -> None:
+    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
