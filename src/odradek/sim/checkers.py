@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from itertools import pairwise
 from typing import Final, NamedTuple
 
+from odradek.sim.cycles import check_cycles
 from odradek.sim.history import (
     ABORTED,
     COMMITTED,
@@ -442,6 +443,7 @@ CHECKERS: tuple[Checker, ...] = (
     check_settled_in_order,
     check_poll_order,
     check_aborted_reads,
+    check_cycles,
     check_torn,
     check_exactly_once,
     check_group_offsets,

@@ -29,8 +29,8 @@ class Transaction:
     commit_asked_at: float | None = None
     ended_at: float | None = None
     sends: list[Send] = field(default_factory=list)
-    consumed: dict[TopicPartition, tuple[int, int]] = field(default_factory=dict)
-    """Input partitions: offsets [from, to) that it consumed."""
+    read: list[Seen] = field(default_factory=list)
+    """What its application read for it, as read_committed."""
 
     def __str__(self) -> str:
         return f"transaction {self.producer}#{self.number} ({self.state})"

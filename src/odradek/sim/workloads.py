@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from typing import Any
 
@@ -40,6 +41,8 @@ CONSUMER_OPTIONS: dict[str, Any] = {
     "auto_offset_reset": "earliest", "fetch_max_wait_ms": 1_000, "session_timeout_ms": 6_000,
     "heartbeat_interval_ms": 1_500, "max_poll_interval_ms": 15_000, "allow_auto_create_topics": False,
 }  # fmt: skip
+
+ReadMore = Callable[[], Awaitable[list[Seen]]]
 
 CODECS = ("none", "none", "gzip", "snappy", "lz4", "zstd")
 
@@ -175,9 +178,12 @@ async def consume(host: ClientHost, topic: str, partitions: int, isolation: str)
 
 def note_seen(host: ClientHost, reader: Reader, records: Sequence[ConsumerRecord]) -> None:
     now = host.world.now()
-    for record in records:
-        assert isinstance(record.value, bytes)
-        reader.seen.append((now, Seen((record.topic, record.partition), record.offset, record.value)))
+    reader.seen.extend((now, seen_of(record)) for record in records)
+
+
+def seen_of(record: ConsumerRecord) -> Seen:
+    assert isinstance(record.value, bytes)
+    return Seen((record.topic, record.partition), record.offset, record.value)
 
 
 async def is_caught_up(consumer: Consumer, keys: Sequence[TopicPartition]) -> bool:
@@ -303,7 +309,7 @@ async def look_committed(
 
 
 async def transact(host: ClientHost, topics: dict[str, int], transactional_id: str) -> None:
-    """Transactions over several partitions: committed, aborted, left open."""
+    """Transactions over several partitions: committed, aborted, left open. Some read what others have written."""
     world, rng = host.world, app_random(host)
     numbered = Numbered(host, rng)
     while not world.is_stopping():
@@ -317,9 +323,11 @@ async def transact(host: ClientHost, topics: dict[str, int], transactional_id: s
             await producer.start()
             await producer.initialize()
             until = world.now() + rng.uniform(5, 40)
-            while not world.is_stopping() and world.now() < until:
-                await one_transaction(host, producer, numbered, topics, rng)
-                await asyncio.sleep(rng.expovariate(4.0))
+            async with AsyncExitStack() as stack:
+                read = await stack.enter_async_context(reading(host, topics)) if rng.random() < 0.4 else None
+                while not world.is_stopping() and world.now() < until:
+                    await one_transaction(host, producer, numbered, topics, rng, read)
+                    await asyncio.sleep(rng.expovariate(4.0))
             if world.is_stopping() and rng.random() < 0.4:
                 await leave_open(host, producer, numbered, topics)
         except FAILURES as error:
@@ -327,6 +335,24 @@ async def transact(host: ClientHost, topics: dict[str, int], transactional_id: s
         finally:
             await close_quietly(host, producer, abandon=rng.random() < 0.3)
         await asyncio.sleep(0.2)
+
+
+@asynccontextmanager
+async def reading(host: ClientHost, topics: dict[str, int]) -> AsyncIterator[ReadMore]:
+    """A consumer beside a transactional producer: what has been committed since it was asked last, or began."""
+    reader = Reader(f"{host.name}.{host.restarts}", "read_committed")
+    host.world.history.readers.append(reader)
+    options = host.options(**{**CONSUMER_OPTIONS, "fetch_max_wait_ms": 100}, isolation_level="read_committed")
+    async with Consumer(**options) as consumer:
+        consumer.assign([TopicPartition(topic, index) for topic, count in topics.items() for index in range(count)])
+        consumer.seek_to_end()
+
+        async def read() -> list[Seen]:
+            records = await consumer.poll(50)
+            note_seen(host, reader, records)
+            return [seen_of(record) for record in records]
+
+        yield read
 
 
 async def leave_open(
@@ -352,7 +378,12 @@ async def close_quietly(host: ClientHost, producer: TransactionalProducer, *, ab
 
 
 async def one_transaction(
-    host: ClientHost, producer: TransactionalProducer, numbered: Numbered, topics: dict[str, int], rng: random.Random
+    host: ClientHost,
+    producer: TransactionalProducer,
+    numbered: Numbered,
+    topics: dict[str, int],
+    rng: random.Random,
+    read: ReadMore | None,
 ) -> None:
     world = host.world
     transaction = begin(host, producer, numbered.name)
@@ -365,6 +396,8 @@ async def one_transaction(
             await asyncio.sleep(rng.expovariate(2.0))
     waiting = asyncio.create_task(settle(host, pending))
     try:
+        if read is not None and rng.random() < 0.6:
+            transaction.read += await read()
         if rng.random() < 0.02:
             world.mark("transaction left open for long")
             await asyncio.sleep(12)
@@ -491,6 +524,7 @@ async def process(
     try:
         for record in records:
             key = record.topic_partition
+            transaction.read.append(seen_of(record))
             first.setdefault(key, record.offset)
             last[key] = record.offset + 1
             send = numbered.next(target, record.partition % partitions, transaction)
