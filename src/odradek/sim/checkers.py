@@ -41,6 +41,9 @@ class Promises(NamedTuple):
     corrupted: frozenset[str] = frozenset()
     """Topics in whose files bits were flipped: reads of them may fail, never lie."""
     is_cluster: bool = False
+    unclean: frozenset[str] = frozenset()
+    """Topics whose leader may be elected among replicas that are not in sync: they may lose what was acknowledged, and
+    offsets mean something else then. What is left is the same in all replicas, written once, in order."""
 
     def is_durable(self, topic: str) -> bool:
         return not self.loses_power or topic in self.survives_power_loss
@@ -80,12 +83,14 @@ def check_agreement(history: History, promises: Promises) -> None:
         return
     known: dict[tuple[TopicPartition, int], tuple[bytes, str]] = {}
     for send in history.sends.values():
-        if send.state == OK and send.offset >= 0:
+        if send.state == OK and send.offset >= 0 and send.partition[0] not in promises.unclean:
             key = (send.partition, send.offset)
             if key in known:
                 raise Violation("one offset, two records", f"{send} and {known[key][0].decode()}")
             known[key] = (send.value, f"ack at {send.acked_at:.3f}")
     for who, seen in _all_seen(history):
+        if seen.partition[0] in promises.unclean:
+            continue
         before = known.setdefault((seen.partition, seen.offset), (seen.value, who))
         if before[0] != seen.value:
             raise Violation("one offset, two records", f"{seen}: {who}; {before[0].decode()}: {before[1]}")
@@ -94,7 +99,7 @@ def check_agreement(history: History, promises: Promises) -> None:
 def check_lost(history: History, promises: Promises) -> None:
     """What was acknowledged is in the log, unless retention took it."""
     for key, log in history.final.items():
-        if key[0] in promises.compacted or key[0] in promises.corrupted:
+        if key[0] in promises.compacted or key[0] in promises.corrupted or key[0] in promises.unclean:
             continue
         present = {seen.value for seen in log.everything}
         missing = [
@@ -224,6 +229,8 @@ def check_poll_order(history: History, promises: Promises) -> None:
             if at > first_loss and not promises.is_durable(seen.partition[0]):
                 # The log may have become shorter, and positions with it.
                 continue
+            if seen.partition[0] in promises.unclean:
+                continue
             if index in jumps:
                 last = {}
             before = last.get(seen.partition)
@@ -250,6 +257,9 @@ def check_poll_order(history: History, promises: Promises) -> None:
 
 def check_aborted_reads(history: History, promises: Promises) -> None:
     """read_committed shows nothing of a transaction that was aborted, is open, or was not yet to be committed."""
+    if promises.loses_power:
+        # The end of a transaction may be lost in one partition and kept in another.
+        return
     for reader in history.readers:
         if reader.isolation == READ_COMMITTED:
             for at, seen in reader.seen:
@@ -323,7 +333,7 @@ def check_group_offsets(history: History, promises: Promises) -> None:
         return
     highest: dict[tuple[str, TopicPartition], list[tuple[float, int]]] = defaultdict(list)
     for commit in sorted(history.commits, key=lambda c: c.done_at):
-        if commit.state == OK:
+        if commit.state == OK and commit.partition[0] not in promises.unclean:
             key = (commit.group, commit.partition)
             top = max(commit.offset, highest[key][-1][1] if highest[key] else -1)
             highest[key].append((commit.done_at, top))
@@ -366,6 +376,8 @@ def check_offsets_move_forward(history: History, promises: Promises) -> None:
             continue
         looks[look.what, look.partition].append(look)
     for key, found in looks.items():
+        if key[1][0] in promises.unclean:
+            continue
         if not promises.is_cluster:
             _check_forward(found, acked[key])
             continue
@@ -391,6 +403,9 @@ def _check_forward(looks: list[Looked], known: Iterable[Looked] = (), epoch: int
 
 def check_ownership(history: History, promises: Promises) -> None:
     """In one generation of a group a partition has one owner."""
+    if promises.loses_power:
+        # A generation may be lost, and counted anew.
+        return
     owners: dict[tuple[str, int, TopicPartition], tuple[str, float]] = {}
     for owned in history.owned:
         for key in sorted(owned.partitions):

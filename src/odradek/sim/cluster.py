@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Final
+import random
+from typing import Final, NamedTuple
 
+from odradek.broker.cluster_view import ClusterView
+from odradek.metadata.image import PartitionState
+from odradek.metadata.nodes import BrokerNode
 from odradek.replication.partition import Partition
 from odradek.sim.history import Violation
+from odradek.sim.stored import StoredStates
 from odradek.sim.world import BrokerHost, World
 
 LOOK_SECONDS: Final = 0.05
 QUIET_SECONDS: Final = 60.0
 """Within so long after the last fault every replica is in sync again."""
+SESSION_SECONDS: Final = 6.0
+"""How long the metadata store believes in a broker that says nothing."""
 _Key = tuple[str, int]
+
+FLUSHED, ONE_AT_A_TIME, ALL_AT_ONCE = "every write is synced", "one machine at a time", "all machines at once"
+"""Which power losses a cluster suffers: any, with all synced; others only when the one before is overcome; any."""
 
 
 def _replicas(host: BrokerHost) -> dict[_Key, Partition]:
@@ -21,43 +31,114 @@ def _replicas(host: BrokerHost) -> dict[_Key, Partition]:
     return {} if partitions is None else {(each.topic, each.index): each for each in partitions.opened()}
 
 
+def shape_of(world: World) -> None:
+    """What the seed makes of the profile: which power losses there are, racks, how much the store takes at once."""
+    world.session_seconds = SESSION_SECONDS
+    rng = random.Random(f"{world.seed}:cluster")
+    name = world.profile.name
+    if name == "blackout":
+        world.power = rng.choice((FLUSHED, FLUSHED, ONE_AT_A_TIME, ONE_AT_A_TIME, ALL_AT_ONCE))
+        world.keeps_producers = world.power != ALL_AT_ONCE
+        world.mark(f"power losses: {world.power}")
+    elif name == "cluster5":
+        world.racks = ("rack-0", "rack-1", "rack-2")
+    elif name == "unclean":
+        world.unclean_topics = frozenset({"plain"})
+    if name != "cluster":
+        world.store_faults.max_transaction_bytes = rng.choice((0, 2_000, 600))
+    world.stored = StoredStates(world.unclean_topics)
+    world.store_faults.on_applied = world.stored.applied
+
+
+def cluster_settings(world: World, settings: dict[str, str]) -> dict[str, str]:
+    """What brokers of a cluster are configured with beyond those that stand alone."""
+    rng = random.Random(f"{world.seed}:cluster settings")
+    settings = {
+        **settings,
+        "offsets.topic.replication.factor": "3",
+        "transaction.state.log.replication.factor": "3",
+        "transaction.state.log.min.isr": "2",
+        "min.insync.replicas": "2",
+        "replica.lag.time.max.ms": "4000",
+        "zookeeper.session.timeout.ms": str(int(SESSION_SECONDS * 1000)),
+    }
+    if world.power == FLUSHED:
+        settings["log.flush.interval.messages"] = "1"
+    if world.profile.name == "cluster5":
+        settings["leader.imbalance.check.interval.seconds"] = rng.choice(("2", "300"))
+        if rng.random() < 0.5:
+            settings["replica.selector.class"] = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+    return settings
+
+
+class _Looked(NamedTuple):
+    leader: int
+    leader_epoch: int
+    partition_epoch: int
+    high_watermark: int
+    end_offset: int
+    isr: tuple[int, ...]
+
+
 class ClusterWatch:
     """Looks at all replicas again and again. Raises Violation."""
 
-    __slots__ = ("_leaders", "_marks", "_world")
+    __slots__ = ("_leaders", "_marks", "_seen", "_stored", "_world")
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, stored: StoredStates) -> None:
         self._world = world
-        self._leaders: dict[tuple[_Key, int], tuple[int, float]] = {}
-        self._marks: dict[tuple[str, _Key], int] = {}
+        self._stored = stored
+        self._leaders: dict[tuple[bytes, int, int], tuple[int, float]] = {}
+        self._marks: dict[tuple[str, _Key], tuple[Partition, int]] = {}
+        self._seen: dict[tuple[str, _Key], _Looked] = {}
 
     async def run(self) -> None:
         while True:
             await asyncio.sleep(LOOK_SECONDS)
+            if self._stored.broken is not None:
+                raise self._stored.broken
+            changed: set[_Key] = set()
             for host in self._world.brokers:
-                for key, partition in _replicas(host).items():
-                    self._look(host, key, partition)
+                if host.is_dark and is_whole(self._world, host):
+                    host.is_dark = False
+                partitions = getattr(host.broker, "_partitions", None) if host.is_up else None
+                if partitions is None or host.process is None:
+                    continue
+                name = host.process.name
+                for each in partitions.opened():
+                    key = each.topic, each.index
+                    now = _Looked(
+                        each.leader, each.leader_epoch, each.partition_epoch, each.high_watermark, each.log.end_offset,
+                        each.isr,
+                    )  # fmt: skip
+                    if self._seen.get((name, key)) != now:
+                        self._seen[name, key] = now
+                        self._look(host, key, each)
+                        changed.add(key)
+            for key in sorted(changed):
+                self._see_committed(key)
 
     def _look(self, host: BrokerHost, key: _Key, partition: Partition) -> None:
         if partition.leader >= 0 and partition.topic_id:
             self._one_leader(host, key, partition)
         name = host.process.name if host.process is not None else ""
-        where = (name, key)
+        where = (name, (partition.topic_id.hex(), key[1]))
         if partition.leader != partition.local_id:
             self._marks.pop(where, None)
             return
         if not set(partition.isr) <= set(partition.replicas):
             raise Violation("ISR within the replicas", f"{key} at {host.host}: {partition.isr}, {partition.replicas}")
         mark, epoch = partition.high_watermark, partition.leader_epoch
-        before = self._marks.get(where, -1)
-        self._marks[where] = mark
-        if mark < before:
-            raise Violation("high watermark goes back", f"{key} at {name}, epoch {epoch}: {mark} after {before}")
+        before = self._marks.get(where)
+        self._marks[where] = partition, mark
+        # A replica that was moved away and came back is another one: it begins with what its leader told it.
+        if before is not None and before[0] is partition and mark < before[1]:
+            raise Violation("high watermark goes back", f"{key} at {name}, epoch {epoch}: {mark} after {before[1]}")
         if mark > partition.log.end_offset:
             raise Violation("high watermark within the log", f"{key} at {name}: {mark} > {partition.log.end_offset}")
 
     def _one_leader(self, host: BrokerHost, key: _Key, partition: Partition) -> None:
-        identity = ((f"{key[0]} {partition.topic_id.hex()}", key[1]), partition.leader_epoch)
+        identity = (partition.topic_id, key[1], partition.leader_epoch)
         known = self._leaders.setdefault(identity, (partition.leader, self._world.now()))
         if known[0] != partition.leader:
             raise Violation(
@@ -66,11 +147,61 @@ class ClusterWatch:
                 f"{partition.leader} at {self._world.now():.3f}",
             )
 
+    def _see_committed(self, key: _Key) -> None:
+        """Whoever is in sync has every record that any leader holds for committed, of the same epochs."""
+        world = self._world
+        state = self._stored.states.get(key)
+        if state is None or world.power == ALL_AT_ONCE or key[0] in world.unclean_topics:
+            return
+        topic_id = self._stored.topic_id(key[0])
+        found: list[tuple[BrokerHost, Partition]] = []
+        for host in world.brokers:
+            partitions = getattr(host.broker, "_partitions", None) if host.is_up else None
+            partition = None if partitions is None else partitions._open.get(key)
+            if partition is not None and partition.topic_id == topic_id and partition.log.end_offset >= 0:
+                found.append((host, partition))
+        leaders = [each for each in found if each[1].is_leader]
+        if not leaders:
+            return
+        leader_host, leader = max(leaders, key=lambda each: each[1].high_watermark)
+        mark = leader.high_watermark
+        for host, member in found:
+            if member is leader or host.node_id not in state.isr or host.is_dark or member.log.is_offline:
+                continue
+            where = f"{key}: {leader_host.host} (epoch {leader.leader_epoch}) holds what is below {mark} for committed"
+            if member.log.end_offset < mark:
+                raise Violation(
+                    "committed records are in all in-sync replicas",
+                    f"{where}, {host.host}, in the ISR {state.isr}, ends at {member.log.end_offset}",
+                )
+            start = max(leader.log.log_start_offset, member.log.log_start_offset)
+            if mark <= start:
+                continue
+            ours, theirs = leader.log.leader_epochs.epoch_for(mark - 1), member.log.leader_epochs.epoch_for(mark - 1)
+            if ours != theirs:
+                raise Violation(
+                    "committed records are in all in-sync replicas",
+                    f"{where}, offset {mark - 1} of epoch {ours}; at {host.host}, in the ISR {state.isr}, it is of "
+                    f"epoch {theirs}",
+                )
+
+
+def is_whole(world: World, host: BrokerHost) -> bool:
+    """Whether the broker is in sync everywhere, under a registration of which nobody doubts the records any more."""
+    path = BrokerNode.path(host.node_id)
+    node = world.tree.find(path)
+    if not host.is_up or node is None or BrokerNode.decode(path, node.data).unclean:
+        return False
+    membership = getattr(host.broker, "_membership", None)
+    if membership is None or BrokerNode.decode(path, node.data).epoch != membership.broker_epoch:
+        return False
+    return all(host.node_id in s.isr for s in world.stored.states.values() if host.node_id in s.replicas)
+
 
 async def see_replicas_agree(world: World) -> None:
-    """All replicas come in sync, and have the same batches. Raises Violation."""
+    """All replicas come in sync, and have the same batches; all brokers know the same. Raises Violation."""
     until = world.now() + QUIET_SECONDS
-    while behind := _behind(world):
+    while behind := _behind(world) or _disagreement(world) or _strays(world):
         if world.now() > until:
             raise Violation("replicas come in sync", f"{QUIET_SECONDS} s after all faults: {behind}")
         await asyncio.sleep(0.5)
@@ -78,6 +209,53 @@ async def see_replicas_agree(world: World) -> None:
     for key, found in sorted(_by_partition(world).items()):
         if key[0] != "table" and not key[0].startswith("__"):
             _compare(key, found)
+
+
+def _disagreement(world: World) -> str:
+    """Where a broker's image is not what the store has."""
+    states = world.stored.states
+    for host in world.brokers:
+        view: ClusterView | None = getattr(host.broker, "_view", None)
+        if not host.is_up or view is None:
+            return f"{host.host} is down"
+        known = {
+            (name, index): state
+            for name, topic in view.image.topics.items()
+            for index, state in enumerate(topic.partitions)
+        }
+        for key in sorted(states.keys() | known.keys()):
+            if key not in known or key not in states:
+                return f"{host.host} {'knows' if key in known else 'does not know'} {key}, the store does not agree"
+            if _essence(known[key]) != _essence(states[key]):
+                return f"{host.host} has {key} as {known[key]}, the store as {states[key]}"
+        for name, topic in view.image.topics.items():
+            if topic.id != world.stored.topic_id(name):
+                return f"{host.host} knows {name} by the id of another topic"
+        if set(view.image.brokers) != {each.node_id for each in world.brokers}:
+            return f"{host.host} knows brokers {sorted(view.image.brokers)}"
+    return ""
+
+
+def _essence(state: PartitionState) -> tuple[object, ...]:
+    return (
+        state.leader, state.leader_epoch, state.partition_epoch, state.replicas, set(state.isr), state.adding_replicas,
+        state.removing_replicas,
+    )  # fmt: skip
+
+
+def _strays(world: World) -> str:
+    """A replica that nobody knows of, or one that is not where it should be."""
+    for host in world.brokers:
+        there = {
+            name
+            for path in host.volume.directories
+            for where, _, name in (path.rpartition("/"),)
+            if where in ("/data/a", "/data/b") and not name.endswith(("-delete", "-stray"))
+        }
+        wanted = {f"{topic}-{index}" for (topic, index), s in world.stored.states.items() if host.node_id in s.replicas}
+        if there != wanted:
+            return f"{host.host} has {sorted(there - wanted)} and lacks {sorted(wanted - there)}"
+    return ""
 
 
 def _by_partition(world: World) -> dict[_Key, list[Partition]]:
@@ -93,6 +271,14 @@ def _behind(world: World) -> str:
         for each in found:
             if each.leader == each.local_id and set(each.isr) != set(each.replicas):
                 return f"{key}: led by {each.leader}, ISR {each.isr} of {each.replicas}"
+    for key, state in world.stored.states.items():
+        if (
+            state.leader < 0
+            or set(state.isr) != set(state.replicas)
+            or state.adding_replicas
+            or state.removing_replicas
+        ):
+            return f"{key}: in the store {state}"
     return ""
 
 

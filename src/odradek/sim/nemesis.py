@@ -7,6 +7,15 @@ import random
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
+from odradek.sim.cluster_faults import (
+    blackout,
+    controller_dies_half_way,
+    cut_off,
+    dark_in_a_write,
+    freeze,
+    kill_several,
+    machine_loses_power,
+)
 from odradek.sim.disk import UNLIMITED
 from odradek.sim.world import BrokerHost, World
 
@@ -17,7 +26,7 @@ Fault = Callable[[World, BrokerHost, random.Random], Awaitable[None]]
 
 async def _restart(world: World, host: BrokerHost, rng: random.Random, down: tuple[float, float]) -> None:
     await asyncio.sleep(rng.uniform(*down))
-    while not world.stopping and not await host.start():
+    while not world.stopping and not host.is_up and not await host.start():
         await asyncio.sleep(0.5)
 
 
@@ -255,6 +264,12 @@ class Profile(NamedTuple):
 _NETWORK = (Kind(cut, 3), Kind(slow_link, 1), Kind(reset, 5), Kind(stall, 4), Kind(half_open, 1))
 _CLIENTS = (Kind(pause_client, 2), Kind(crash_client, 2))
 
+_CLUSTER = (
+    *_NETWORK, *_CLIENTS, Kind(crash, 3), Kind(crash_in_a_write, 2), Kind(restart, 3), Kind(pause_broker, 2),
+    Kind(part_brokers, 4), Kind(expire_session, 2), Kind(lose_store, 1), Kind(controller_dies_half_way, 4),
+    Kind(freeze, 3), Kind(cut_off, 3), Kind(kill_several, 2),
+)  # fmt: skip
+
 _LOGS = ("producers", "foreign", "retention", "compaction", "moves")
 _BROKER = (Kind(restart, 2), Kind(pause_broker, 1), Kind(jump_clock, 1))
 _POWER = (
@@ -318,6 +333,36 @@ PROFILES: dict[str, Profile] = {
             ),
             2.5,
             ("producers", "groups", "transactions", "rpw", "observer"),
+            brokers=3,
+        ),
+        Profile(
+            "cluster5",
+            _CLUSTER,
+            2.0,
+            ("producers", "transactions", "more transactions", "modern groups", "observer", "reassignments", "topics"),
+            brokers=5,
+        ),
+        Profile(
+            "blackout",
+            (
+                Kind(machine_loses_power, 4),
+                Kind(dark_in_a_write, 3),
+                Kind(blackout, 2),
+                Kind(crash, 2),
+                Kind(restart, 1),
+                Kind(reset, 1),
+                Kind(part_brokers, 1),
+                Kind(controller_dies_half_way, 1),
+            ),
+            3.5,
+            ("producers", "flushed", "groups", "transactions", "rpw", "topics"),
+            brokers=3,
+        ),
+        Profile(
+            "unclean",
+            (*_CLUSTER, Kind(kill_several, 4)),
+            2.0,
+            ("producers", "groups", "transactions", "topics"),
             brokers=3,
         ),
         Profile(

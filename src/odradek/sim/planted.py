@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from typing import Any, Final, NamedTuple
 
+from odradek.sim.planted_cluster import CLUSTER_BUGS
 from odradek.sim.run import run_seed
 
 SEED_LIMIT: Final = 40
@@ -31,7 +32,7 @@ class Planted(NamedTuple):
     make: Callable[[Any], Any]
 
 
-BUGS: Final[list[Planted]] = []
+BUGS: Final[list[Planted]] = [Planted(*row) for row in CLUSTER_BUGS]
 
 
 def _bug(name: str, story: str, profile: str, *targets: str) -> Callable[[Callable[[Any], Any]], None]:

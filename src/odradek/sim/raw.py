@@ -25,6 +25,7 @@ from odradek.wire.messages.consumer_group_heartbeat import (
 GROUP_COORDINATOR = 0
 SESSION_SECONDS = 6.0
 LEAVE = -1
+MOVED = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
 REJOIN = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.STALE_MEMBER_EPOCH})
 
 
@@ -108,6 +109,8 @@ class Member:
             self.epoch = 0
             return int(answer.error_code)
         if answer.error_code:
+            if answer.error_code in MOVED:
+                admin.cluster.forget_coordinator(GROUP_COORDINATOR, self.group)
             return int(answer.error_code)
         # The session ran from when the coordinator got the request at the latest.
         self._answered_at = asked

@@ -18,9 +18,9 @@ from odradek.client.admin import Admin, NewTopic
 from odradek.client.consumer import Consumer
 from odradek.client.model import TopicPartition
 from odradek.client.producer import Producer
-from odradek.sim import absent, administration, foreign, raw, rot, spark, workloads
+from odradek.sim import absent, administration, cluster_workloads, foreign, raw, rot, spark, workloads
 from odradek.sim.checkers import Promises, check
-from odradek.sim.cluster import ClusterWatch, see_replicas_agree
+from odradek.sim.cluster import ALL_AT_ONCE, ClusterWatch, cluster_settings, see_replicas_agree, shape_of
 from odradek.sim.history import OK, READ_COMMITTED, READ_UNCOMMITTED, FinalLog, Reader, Send, Violation
 from odradek.sim.loop import PROCESS, ProcessKilled, SimulatedLoop, SimulationDeadlock
 from odradek.sim.nemesis import PROFILES, Profile, heal, loses_power, torment
@@ -35,8 +35,6 @@ from odradek.wire.messages.update_features import (
 SAFETY_SECONDS = 40.0
 LIVENESS_SECONDS = 90.0
 TRANSACTION_SECONDS = 32.0
-SESSION_SECONDS = 6.0
-"""How long the metadata store of a cluster believes in a broker that says nothing."""
 TOPICS = {"plain": 2, "flushed": 1, "short": 1, "ledger": 2, "accounts": 1, "in": 2, "out": 2, "table": 1}
 
 Program = Callable[[ClientHost], Awaitable[None]]
@@ -143,7 +141,7 @@ def run_seed(
             try:
                 with contextlib.nullcontext() if observe is None else observe(world.mark):
                     loop.run_until_complete(_live(world, profile, safety_seconds))
-                check(world.history, _promises(profile))
+                check(world.history, _promises(world, profile))
                 complaints = watcher.complaints + loop.failures
                 if complaints:
                     outcome.violation, outcome.story = "no unexpected exceptions", complaints[0]
@@ -177,9 +175,16 @@ def run_seed(
     return outcome
 
 
-def _promises(profile: Profile) -> Promises:
-    loses = not profile.flushes and loses_power(profile)
-    return Promises(frozenset({"flushed"}), loses, frozenset({"table"}), {"short": 6.0}, is_cluster=profile.brokers > 1)
+def _promises(world: World, profile: Profile) -> Promises:
+    loses = world.power == ALL_AT_ONCE or (not profile.flushes and loses_power(profile))
+    return Promises(
+        frozenset({"flushed"}),
+        loses,
+        frozenset({"table"}),
+        {"short": 6.0},
+        is_cluster=profile.brokers > 1,
+        unclean=world.unclean_topics,
+    )
 
 
 def settings_of(rng: random.Random, *, flushes: bool, loses_power: bool = False) -> dict[str, str]:
@@ -213,17 +218,7 @@ def settings_of(rng: random.Random, *, flushes: bool, loses_power: bool = False)
 
 def _settings(world: World, profile: Profile) -> dict[str, str]:
     settings = settings_of(world.rng, flushes=profile.flushes, loses_power=loses_power(profile))
-    if profile.brokers == 1:
-        return settings
-    return {
-        **settings,
-        "offsets.topic.replication.factor": "3",
-        "transaction.state.log.replication.factor": "3",
-        "transaction.state.log.min.isr": "2",
-        "min.insync.replicas": "2",
-        "replica.lag.time.max.ms": "4000",
-        "zookeeper.session.timeout.ms": str(int(SESSION_SECONDS * 1000)),
-    }
+    return settings if profile.brokers == 1 else cluster_settings(world, settings)
 
 
 async def _live(world: World, profile: Profile, safety_seconds: float) -> None:
@@ -262,9 +257,13 @@ async def _live(world: World, profile: Profile, safety_seconds: float) -> None:
 
 def _make_brokers(world: World, profile: Profile) -> asyncio.Task[None] | None:
     """Their machines; of several brokers also somebody who watches them."""
+    if profile.brokers > 1:
+        shape_of(world)
     settings = _settings(world, profile)
     for node_id in range(1, profile.brokers + 1):
         own = {**settings, "node.id": str(node_id), "listeners": f"PLAINTEXT://b{node_id}:{PORT}"}
+        if world.racks:
+            own["broker.rack"] = world.racks[node_id % len(world.racks)]
         host = BrokerHost(world, node_id, own)
         world.brokers.append(host)
         for path in ("/data", "/data/a", "/data/b"):
@@ -272,8 +271,7 @@ def _make_brokers(world: World, profile: Profile) -> asyncio.Task[None] | None:
             host.volume.durable_names[path] = None
     if profile.brokers == 1:
         return None
-    world.session_seconds = SESSION_SECONDS
-    return asyncio.create_task(ClusterWatch(world).run(), name="cluster watch")
+    return asyncio.create_task(ClusterWatch(world, world.stored).run(), name="cluster watch")
 
 
 def _raise_from(task: asyncio.Task[None]) -> None:
@@ -303,7 +301,7 @@ def _programs(world: World, profile: Profile) -> list[tuple[ClientHost, Program]
     def add(name: str, program: Program) -> None:
         made.append((world.client(name), program))
 
-    for name in profile.workloads:
+    for name in profile.workloads if world.power != ALL_AT_ONCE else ("producers", "flushed"):
         for each, program in _WORKLOADS[name]:
             add(each, program)
     return made
@@ -348,6 +346,8 @@ _WORKLOADS: dict[str, tuple[tuple[str, Program], ...]] = {
     "moves": (("mover", lambda h: raw.move_replicas(h, {"plain": 2, "ledger": 2, "table": 1, "short": 1})),),
     "observer": (("observer", lambda h: workloads.observe(h, {"plain": 2, "ledger": 2}, "workers")),),
     "admin": (("admin", lambda h: administration.administrate(h, "fleeting")),),
+    "reassignments": (("reassigner", cluster_workloads.reassign),),
+    "topics": (("topics", cluster_workloads.topics_come_and_go),),
     "rotten": (("rotten-writer", rot.write), ("rotten-reader", rot.read)),
     "compaction": (
         ("producer-5", lambda h: workloads.produce(h, "table", 1, 0.5, 7)),
@@ -369,6 +369,8 @@ async def _make_topics(client: ClientHost, *, tv1: bool) -> None:
         "short": {"retention.ms": "6000", "segment.ms": "2500"},
         "table": {"cleanup.policy": "compact", "segment.ms": "1500", "min.cleanable.dirty.ratio": "0.01"},
     }
+    for name in client.world.unclean_topics:
+        configs.setdefault(name, {})["unclean.leader.election.enable"] = "true"
     async with Admin(**client.options()) as admin:
         made = await admin.create_topics(
             [NewTopic(n, c, min(3, len(client.world.brokers)), configs=configs.get(n, {})) for n, c in counts.items()]

@@ -15,20 +15,34 @@ from odradek.sim.loop import Process, SimulatedLoop
 class StoreFaults:
     """Chances per call: the answer is lost before or after the change took effect."""
 
-    __slots__ = ("injected", "lost", "slow")
+    __slots__ = ("injected", "lost", "max_transaction_bytes", "on_applied", "slow")
 
     def __init__(self) -> None:
         self.lost = 0.0
         self.slow = 0.0
         self.injected = 0
+        self.max_transaction_bytes = 0
+        """How large a transaction may be, as ZooKeeper limits it; 0 is no limit."""
+        self.on_applied: Callable[[Sequence[Operation]], None] = _ignored
+
+
+def _ignored(_operations: Sequence[Operation]) -> None:
+    return None
 
 
 class SimulatedStore:
     """The MetadataStore port of one process."""
 
-    __slots__ = ("_faults", "_loop", "_memory", "_process", "_rng", "_session_seconds")
-
-    max_transaction_bytes = 0
+    __slots__ = (
+        "_faults",
+        "_loop",
+        "_memory",
+        "_process",
+        "_rng",
+        "_session_seconds",
+        "dies_in",
+        "max_transaction_bytes",
+    )
 
     def __init__(
         self,
@@ -46,6 +60,9 @@ class SimulatedStore:
         self._faults = faults
         self._rng = rng
         self._session_seconds = session_seconds
+        self.max_transaction_bytes = faults.max_transaction_bytes
+        self.dies_in = 0
+        """The process dies right after so many writes from now on; 0 is never."""
         process.doomed.append(self._died)
 
     def _died(self) -> None:
@@ -90,6 +107,11 @@ class SimulatedStore:
         if self._lost():
             raise ConnectionLost("the connection was lost before the request arrived")
         await self._memory.apply(operations)
+        self._faults.on_applied(operations)
+        if self.dies_in:
+            self.dies_in -= 1
+            if not self.dies_in:
+                self._loop.kill(self._process)
         await self._delay()
         if self._lost():
             raise ConnectionLost("the connection was lost before the answer arrived")

@@ -161,8 +161,9 @@ async def consume(host: ClientHost, topic: str, partitions: int, isolation: str)
     while not caught_up:
         reader = Reader(f"{host.name}.{host.restarts}", isolation)
         world.history.readers.append(reader)
+        rack = {"client_rack": rng.choice(world.racks)} if world.racks else {}
         try:
-            async with Consumer(**host.options(**CONSUMER_OPTIONS, isolation_level=isolation)) as consumer:
+            async with Consumer(**host.options(**CONSUMER_OPTIONS, isolation_level=isolation, **rack)) as consumer:
                 consumer.assign(keys)
                 until = world.now() + rng.uniform(5, 40)
                 while world.now() < until and not caught_up:

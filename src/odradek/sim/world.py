@@ -21,6 +21,7 @@ from odradek.sim.history import History, PowerLoss, Violation
 from odradek.sim.loop import Process, SimulatedLoop
 from odradek.sim.network import ProcessNetwork, SimulatedNetwork
 from odradek.sim.store import SimulatedStore, StoreFaults
+from odradek.sim.stored import StoredStates
 
 if TYPE_CHECKING:
     from odradek.sim.nemesis import Profile
@@ -136,7 +137,10 @@ CLIENT_OPTIONS: dict[str, Any] = {
 class BrokerHost:
     """A machine with a disk and, most of the time, a broker."""
 
-    __slots__ = ("broker", "clock", "host", "incarnation", "node_id", "process", "settings", "store", "volume", "world")
+    __slots__ = (
+        "broker", "clock", "host", "incarnation", "is_dark", "node_id", "process", "settings", "store", "volume",
+        "world",
+    )  # fmt: skip
 
     def __init__(self, world: World, node_id: int, settings: Mapping[str, str]) -> None:
         self.world = world
@@ -149,6 +153,8 @@ class BrokerHost:
         self.process: Process | None = None
         self.broker: Broker | None = None
         self.store: SimulatedStore | None = None
+        self.is_dark = False
+        """The machine has lost power, and the cluster has not overcome it yet."""
 
     @property
     def is_up(self) -> bool:
@@ -229,8 +235,8 @@ class World:
     """Hosts, network, metadata store, history: all of one seed."""
 
     __slots__ = (
-        "brokers", "clients", "faults", "history", "keeps_producers", "loop", "marks", "network", "profile", "rng",
-        "seed", "session_seconds", "stopping", "store_faults", "tree",
+        "brokers", "clients", "faults", "history", "keeps_producers", "loop", "marks", "network", "power", "profile",
+        "racks", "rng", "seed", "session_seconds", "stopping", "store_faults", "stored", "tree", "unclean_topics",
     )  # fmt: skip
 
     def __init__(self, loop: SimulatedLoop, seed: str, profile: Profile) -> None:
@@ -248,6 +254,14 @@ class World:
         self.marks: Counter[str] = Counter()
         self.session_seconds = 0.0
         """How long the metadata store may believe in a dead broker."""
+        self.stored = StoredStates(frozenset())
+        """What the controllers of a cluster have written."""
+        self.power = ""
+        """Which power losses its machines suffer: see `cluster`."""
+        self.racks: tuple[str, ...] = ()
+        """Where brokers and consumers stand, if consumers are to read from the nearest replica."""
+        self.unclean_topics: frozenset[str] = frozenset()
+        """Topics that may be led by a replica that is not in sync."""
         self.keeps_producers = True
         """A producer that was acknowledged anything is known for ever."""
         self.stopping = False

@@ -1,0 +1,414 @@
+"""Bugs of a cluster that are planted on purpose: see `planted`, which searches them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, Final
+
+from odradek.controller.partition_changes import Election
+from odradek.replication.in_sync import committed_offset
+from odradek.wire.errors import ErrorCode
+
+Row = tuple[str, str, str, tuple[str, ...], Callable[[Any], Any]]
+"""Name, what it stands for, profile, where it goes, what makes the wrong function of the right one."""
+
+CLUSTER_BUGS: Final[list[Row]] = []
+
+
+def _bug(name: str, story: str, profile: str, *targets: str) -> Callable[[Callable[[Any], Any]], None]:
+    def register(make: Callable[[Any], Any]) -> None:
+        CLUSTER_BUGS.append((name, story, profile, targets, make))
+
+    return register
+
+
+def _nothing(*_: Any, **__: Any) -> None:
+    return None
+
+
+_CHANGES: Final = "odradek.controller.partition_changes"
+_DECIDING: Final = ("brokers", "in_sync", "reassignments", "elections")
+"""Modules of the controller that ask for the next state of a partition."""
+
+
+# --- leaders and their followers ---
+
+
+@_bug("minimum not checked", "a leader alone takes and commits writes, whatever min.insync.replicas says", "cluster",
+      "odradek.replication.partition:Partition._commit_with_followers",
+      "odradek.replication.partition:Partition.append")  # fmt: skip
+def _(right: Any) -> Any:
+    if right.__name__ == "append":
+
+        def append(self: Any, batches: Any, *, all_in_sync: bool = False, **more: Any) -> Any:
+            return right(self, batches, **more)
+
+        return append
+
+    def commit(self: Any) -> Any:
+        rules = self._rules
+        offset = committed_offset(
+            self.log.end_offset, self._followers, self._counted, rules.max_lag_ms, rules.now_ms(), self._is_eligible
+        )
+        moved = offset > self.high_watermark
+        self.high_watermark = max(offset, self.high_watermark)
+        return moved
+
+    return commit
+
+
+@_bug("new leader commits all", "a new leader takes everything in its log for committed", "cluster",
+      "odradek.replication.partition:Partition._lead")  # fmt: skip
+def _(right: Any) -> Any:
+    def lead(self: Any, was_leader: bool, new_epoch: bool, isr_before: Any) -> None:
+        if not was_leader:
+            self.high_watermark = self.log.end_offset
+        right(self, was_leader, new_epoch, isr_before)
+
+    return lead
+
+
+@_bug("high watermark past the log", "a follower takes its leader's high watermark before it has the records",
+      "cluster", "odradek.replication.partition:Partition.leader_told")  # fmt: skip
+def _(right: Any) -> Any:
+    def told(self: Any, high_watermark: int, log_start_offset: int) -> None:
+        right(self, high_watermark, log_start_offset)
+        self.high_watermark = high_watermark
+
+    return told
+
+
+@_bug("truncation to the high watermark", "a follower of a new leader cuts off what it does not know to be committed",
+      "cluster", "odradek.replication.follower:FollowedLog.__init__")  # fmt: skip
+def _(right: Any) -> Any:
+    def follow(self: Any, partition: Any) -> None:
+        right(self, partition)
+        partition.truncate_to(partition.high_watermark)
+
+    return follow
+
+
+@_bug("shrink not waited for", "a leader commits without a member before the controller has let it go", "cluster",
+      "odradek.replication.partition:Partition._count")  # fmt: skip
+def _(right: Any) -> Any:
+    def count(self: Any) -> None:
+        self._counted = frozenset(self.isr if self.proposal is None else self.proposal.isr)
+
+    return count
+
+
+@_bug("joining member not waited for", "a leader commits without a member that the controller may have let in already",
+      "cluster", "odradek.replication.partition:Partition._count",
+      "odradek.replication.in_sync:FollowerProgress.is_caught_up")  # fmt: skip
+def _(right: Any) -> Any:
+    if right.__name__ == "is_caught_up":
+        return lambda self, leader_end_offset, now_ms, max_lag_ms: self.end_offset == leader_end_offset
+
+    def count(self: Any) -> None:
+        self._counted = frozenset(self.isr)
+
+    return count
+
+
+@_bug("deposed leader acknowledges", "writes that wait when a leader is deposed are answered as committed", "cluster",
+      "odradek.replication.partition:Partition.commit_error")  # fmt: skip
+def _(right: Any) -> Any:
+    def error(self: Any, last_offset: int, otherwise: ErrorCode) -> Any:
+        return right(self, last_offset, otherwise) if self.is_leader else ErrorCode.NONE
+
+    return error
+
+
+@_bug("log start not followed", "a follower keeps what was deleted with DeleteRecords", "cluster5",
+      "odradek.replication.partition:Partition.leader_told")  # fmt: skip
+def _(right: Any) -> Any:
+    return lambda self, high_watermark, log_start_offset: right(self, high_watermark, 0)
+
+
+@_bug("producers unknown to a new leader", "a replica that becomes the leader has forgotten the producers", "cluster",
+      "odradek.replication.partition:Partition._lead")  # fmt: skip
+def _(right: Any) -> Any:
+    def lead(self: Any, was_leader: bool, new_epoch: bool, isr_before: Any) -> None:
+        if not was_leader:
+            self.log.producers.clear()
+        right(self, was_leader, new_epoch, isr_before)
+
+    return lead
+
+
+@_bug("follower shows what is not committed", "a follower serves consumers to the end of its log", "cluster5",
+      "odradek.replication.partition:Partition.read")  # fmt: skip
+def _(right: Any) -> Any:
+    def read(self: Any, offset: int, max_bytes: int, **more: Any) -> Any:
+        if self.is_leader:
+            return right(self, offset, max_bytes, **more)
+        keep, self.high_watermark = self.high_watermark, self.log.end_offset
+        try:
+            return right(self, offset, max_bytes, **more)
+        finally:
+            self.high_watermark = keep
+
+    return read
+
+
+# --- the controller's decisions ---
+
+
+@_bug("unclean without leave", "a replica that is not in sync may lead although the topic does not allow it", "cluster",
+      "odradek.controller.brokers:rules_of")  # fmt: skip
+def _(right: Any) -> Any:
+    return lambda image, topic, defaults: right(image, topic, defaults)._replace(election=Election.UNCLEAN)
+
+
+@_bug("elected outside the ISR", "the first replica that is alive leads, in sync or not", "cluster",
+      f"{_CHANGES}:_leader")  # fmt: skip
+def _(right: Any) -> Any:
+    def leader(before: Any, state: Any, rules: Any, *, bounced: bool) -> Any:
+        found = right(before, state, rules, bounced=bounced)
+        if found in (before.leader, -1):
+            return found
+        alive = (b for b in state.replicas if b in rules.brokers and not rules.brokers[b].fenced)
+        return next((b for b in alive if b != before.leader), found)
+
+    return leader
+
+
+@_bug("preferred although not in sync", "a preferred election makes a leader of whoever is alive", "cluster5",
+      "odradek.controller.elections:can_lead_as_preferred", f"{_CHANGES}:_leader")  # fmt: skip
+def _(right: Any) -> Any:
+    if right.__name__ == "can_lead_as_preferred":
+        return lambda image, state: state.replicas[0] in image.brokers
+
+    def leader(before: Any, state: Any, rules: Any, *, bounced: bool) -> Any:
+        if rules.election is Election.PREFERRED and state.replicas[0] in rules.brokers:
+            return state.replicas[0]
+        return right(before, state, rules, bounced=bounced)
+
+    return leader
+
+
+@_bug("leader epoch not bumped", "another leader leads in the same epoch", "cluster",
+      *(f"odradek.controller.{name}:next_state" for name in _DECIDING))  # fmt: skip
+def _(right: Any) -> Any:
+    def state(before: Any, wanted: Any, rules: Any) -> Any:
+        after = right(before, wanted, rules)
+        return after if after is before else after._replace(leader_epoch=max(before.leader_epoch, 0))
+
+    return state
+
+
+@_bug("proposals without epochs", "AlterPartition of a deposed leader, or of an older state, is carried out", "cluster",
+      "odradek.controller.in_sync:_problem")  # fmt: skip
+def _(right: Any) -> Any:
+    def problem(image: Any, state: Any, broker_id: int, change: Any) -> Any:
+        members = {member for member, _ in change.isr}
+        if not members or not members <= set(state.replicas) or state.leader < 0:
+            return right(image, state, broker_id, change)
+        return ErrorCode.NONE
+
+    return problem
+
+
+@_bug("earlier lives count", "a follower's progress under an earlier registration lets it join the ISR", "blackout",
+      "odradek.controller.in_sync:_problem",
+      "odradek.broker.replication_runtime:ReplicationRuntime._is_eligible")  # fmt: skip
+def _(right: Any) -> Any:
+    if right.__name__ == "_problem":
+        return lambda image, state, broker_id, change: right(
+            image, state, broker_id, change._replace(isr=tuple((member, -1) for member, _ in change.isr))
+        )
+    return lambda self, broker_id, broker_epoch: broker_id in self._image().brokers
+
+
+@_bug("restart not noticed", "who has restarted stays in sync and leads on", "blackout",
+      "odradek.controller.brokers:_wanted", f"{_CHANGES}:has_bounced")  # fmt: skip
+def _(right: Any) -> Any:
+    if right.__name__ == "has_bounced":
+        return lambda state, brokers: False
+    return lambda state, brokers, unclean, out_of_sync: right(state, brokers, frozenset(), frozenset())
+
+
+@_bug("eligible for ever", "who left an ISR that was large enough may be elected later", "cluster",
+      f"{_CHANGES}:_with_eligible")  # fmt: skip
+def _(right: Any) -> Any:
+    def eligible(in_sync: Any, state: Any, rules: Any) -> Any:
+        candidates = in_sync.union(state.elr).difference(state.isr)
+        return state._replace(elr=tuple(b for b in state.replicas if b in candidates))
+
+    return eligible
+
+
+@_bug("old replicas dropped early", "a move ends before the added replicas are in sync", "cluster5",
+      f"{_CHANGES}:_without_finished_move")  # fmt: skip
+def _(right: Any) -> Any:
+    def finished(state: Any) -> Any:
+        if not state.removing_replicas or not set(state.isr) - set(state.removing_replicas):
+            return right(state)
+        return right(state._replace(adding_replicas=()))
+
+    return finished
+
+
+# --- controllers one after the other ---
+
+
+@_bug("stale controller obeyed", "a broker does what a controller says that has been replaced", "cluster5",
+      "odradek.broker.cluster_view:ClusterView._check")  # fmt: skip
+def _(right: Any) -> Any:
+    async def check(self: Any, request: Any) -> None:
+        return None
+
+    return check
+
+
+@_bug("writes of a deposed controller", "a controller writes without checking that it still is one", "cluster5",
+      "odradek.broker.controller:Check")  # fmt: skip
+def _(right: Any) -> Any:
+    return lambda path, version: right(path, -1)
+
+
+@_bug("half-made topic left", "a new controller does not make the partitions that are missing", "cluster5",
+      f"{_CHANGES}:_leader")  # fmt: skip
+def _(right: Any) -> Any:
+    return lambda before, state, rules, *, bounced: (
+        -1 if before.leader_epoch < 0 else right(before, state, rules, bounced=bounced)
+    )
+
+
+@_bug("half-done deletion left", "a new controller does not finish deletions", "cluster5",
+      "odradek.broker.controller:Controller._finish_deletions")  # fmt: skip
+def _(right: Any) -> Any:
+    async def finish(self: Any, image: Any) -> Any:
+        return image
+
+    return finish
+
+
+@_bug("running moves forgotten", "a new controller does not know of replicas that are being added and removed",
+      "cluster5", "odradek.broker.controller:load_image")  # fmt: skip
+def _(right: Any) -> Any:
+    async def load(store: Any, version: int = 0) -> Any:
+        image = await right(store, version)
+        return image.with_topics(
+            topic._replace(
+                partitions=tuple(s._replace(adding_replicas=(), removing_replicas=()) for s in topic.partitions)
+            )
+            for topic in image.topics.values()
+        )
+
+    return load
+
+
+@_bug("deleted while away", "a broker that was away when a topic was deleted keeps it", "cluster5",
+      "odradek.broker.cluster_view:ClusterView.update_metadata")  # fmt: skip
+def _(right: Any) -> Any:
+    async def update(self: Any, request: Any) -> None:
+        request.type = 1
+        await right(self, request)
+        self._told.set()
+
+    return update
+
+
+@_bug("deletion of the topic before", "StopReplica of a deleted topic ends the replica of the next one of its name",
+      "cluster5", "odradek.broker.partitions:Partitions._delete_directory")  # fmt: skip
+def _(right: Any) -> Any:
+    return lambda self, topic, index, delay_ms: self._directories.delete(topic.name, index, delay_ms)
+
+
+@_bug("producer ids for two", "two brokers are given the same block of producer ids", "cluster",
+      "odradek.broker.controller:Controller._next_producer_id_block")  # fmt: skip
+def _(right: Any) -> Any:
+    async def block(self: Any, broker_id: int | None) -> Any:
+        if broker_id is None:
+            return await right(self, broker_id)
+        await asyncio.sleep(0)
+        return range(1000)
+
+    return block
+
+
+# --- coordinators ---
+
+
+@_bug("groups before they are loaded", "a group coordinator serves while it still reads its log", "cluster",
+      "odradek.broker.group_shard:GroupShard.load")  # fmt: skip
+def _(right: Any) -> Any:
+    def load(self: Any) -> None:
+        right(self)
+        self._failure = None
+
+    return load
+
+
+@_bug("transactions before they are loaded", "a transaction coordinator serves while it still reads its log", "cluster",
+      "odradek.broker.transaction_shard:TransactionShard.load")  # fmt: skip
+def _(right: Any) -> Any:
+    def load(self: Any) -> None:
+        right(self)
+        self._failure = None
+
+    return load
+
+
+@_bug("coordinator stays", "a broker that leads a partition of groups no more answers for them", "cluster",
+      "odradek.broker.group_runtime:GroupRuntime.resigned")  # fmt: skip
+def _(right: Any) -> Any:
+    return _nothing
+
+
+@_bug("coordinator comes back", "a broker that leads a partition of groups again goes on with what it knew before",
+      "cluster", "odradek.broker.group_shard:GroupShard.unload", "odradek.broker.group_runtime:GroupRuntime.resigned",
+      "odradek.broker.group_runtime:GroupRuntime.elected")  # fmt: skip
+def _(right: Any) -> Any:
+    if right.__name__ == "elected":
+
+        def elected(self: Any, partition: Any) -> None:
+            shard = self._shards.get(partition.index)
+            right(self, partition)
+            if shard is not None:
+                shard._failure = None
+
+        return elected
+    if right.__name__ == "unload":
+
+        def unload(self: Any) -> None:
+            right(self)
+
+        return unload
+
+    def resigned(self: Any, index: int) -> None:
+        shard = self._shards.get(index)
+        if shard is not None:
+            shard.unload()
+
+    return resigned
+
+
+@_bug("answered before replicated", "coordinators answer as soon as they have written to their own log", "cluster",
+      "odradek.replication.partition:Partition.is_committed")  # fmt: skip
+def _(right: Any) -> Any:
+    return lambda self, last_offset: last_offset < self.log.end_offset
+
+
+@_bug("markers not retried", "a marker that its partition's leader did not take is given up", "cluster",
+      "odradek.broker.transaction_markers:RoutedMarkers._settled")  # fmt: skip
+def _(right: Any) -> Any:
+    return lambda self, delivery, topic, index, committed: right(self, delivery, topic, index, True)
+
+
+@_bug("markers lost on failover", "a new coordinator does not go on with markers that were being sent", "cluster",
+      "odradek.transactions.coordinator:TransactionCoordinator.loaded")  # fmt: skip
+def _(right: Any) -> Any:
+    return lambda self, **_: []
+
+
+@_bug("not verified elsewhere", "a partition takes a transaction's records without asking a coordinator elsewhere",
+      "cluster", "odradek.broker.transaction_runtime:TransactionRuntime._verify_elsewhere")  # fmt: skip
+def _(right: Any) -> Any:
+    async def verify(self: Any, coordinator: int, request: Any, *, adds: bool, abortable: bool) -> Any:
+        await asyncio.sleep(0)
+        return {}
+
+    return verify

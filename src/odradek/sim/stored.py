@@ -1,0 +1,121 @@
+"""What controllers write into the metadata store, change by change, and what must hold of every one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from odradek.metadata.image import NO_LEADER, PartitionState
+from odradek.metadata.nodes import TOPICS, PartitionNode, TopicContent, TopicNode
+from odradek.ports.store import Create, Delete, Operation, Put
+from odradek.sim.history import Violation
+
+Key = tuple[str, int]
+_TOPIC: Final = len(TOPICS.split("/"))
+_PARTITION: Final = _TOPIC + 2
+_STATE: Final = _TOPIC + 3
+
+
+class StoredStates:
+    """The partitions as the store has them. `applied` is called with every transaction that took effect."""
+
+    __slots__ = ("_unclean", "broken", "states", "topics")
+
+    def __init__(self, unclean: frozenset[str]) -> None:
+        """`unclean` are topics that may be led by a replica that is not in sync."""
+        self._unclean = unclean
+        self.topics: dict[str, TopicContent] = {}
+        self.states: dict[Key, PartitionState] = {}
+        self.broken: Violation | None = None
+        """The first change that must not be. It was a broker that made it: who looks at the cluster raises it."""
+
+    def topic_id(self, topic: str) -> bytes:
+        found = self.topics.get(topic)
+        return b"" if found is None or found.id is None else found.id
+
+    def applied(self, operations: Sequence[Operation]) -> None:
+        written: dict[Key, bytes] = {}
+        moved: set[str] = set()
+        for operation in operations:
+            path = operation.path
+            if not path.startswith(f"{TOPICS}/"):
+                continue
+            parts = path.split("/")
+            name = parts[_TOPIC]
+            if len(parts) == _TOPIC + 1:
+                if isinstance(operation, Delete):
+                    self.topics.pop(name, None)
+                elif isinstance(operation, Create | Put):
+                    self.topics[name] = TopicNode.decode(path, operation.data)
+                    moved.add(name)
+            elif len(parts) == _STATE + 1:
+                key = name, int(parts[_PARTITION])
+                if isinstance(operation, Delete):
+                    self.states.pop(key, None)
+                elif isinstance(operation, Create | Put):
+                    written[key] = operation.data
+        for key in [key for key in self.states if key[0] in moved and key not in written]:
+            self._moved(key, self.topics[key[0]])
+        for key, data in written.items():
+            self._written(key, data)
+
+    def _moved(self, key: Key, content: TopicContent) -> None:
+        """Another assignment while leader and ISR stay."""
+        before = self.states[key]
+        self._changed(key, before, _placed(before, key[1], content))
+
+    def _written(self, key: Key, data: bytes) -> None:
+        content = self.topics.get(key[0])
+        if content is None or key[1] >= len(content.replicas):
+            self._break("a partition's state has its topic", f"{key} is written, its topic is not there")
+            return
+        before = self.states.get(key)
+        version = 0 if before is None else before.partition_epoch + 1
+        state = PartitionNode.decode(PartitionNode.path(*key), data, version, content.replicas[key[1]])
+        self._changed(key, before, _placed(state, key[1], content))
+
+    def _changed(self, key: Key, before: PartitionState | None, after: PartitionState) -> None:
+        self.states[key] = after
+        if not after.isr or not set(after.isr) <= set(after.replicas):
+            self._break("ISR within the replicas", f"{key}: {_told(after)}")
+        if after.leader != NO_LEADER and after.leader not in after.isr:
+            self._break("leader in the ISR", f"{key}: {_told(after)}")
+        if before is not None:
+            self._check_step(key, before, after)
+
+    def _check_step(self, key: Key, before: PartitionState, after: PartitionState) -> None:
+        step = f"{key}: {_told(before)} became {_told(after)}"
+        if after.leader_epoch < before.leader_epoch or after.controller_epoch < before.controller_epoch:
+            self._break("epochs grow", step)
+        if after.leader != before.leader:
+            if after.leader_epoch <= before.leader_epoch:
+                self._break("a new leader has a new epoch", step)
+            # The last one that a move has waited for may lead as soon as it is in sync.
+            arrived = set() if after.adding_replicas else set(before.adding_replicas)
+            may_lead = {NO_LEADER, *before.isr, *before.elr, *arrived}
+            if after.leader not in may_lead and key[0] not in self._unclean:
+                self._break("leader elected among those in sync", step)
+        left = set(before.replicas) - set(after.replicas) - set(before.adding_replicas)
+        waited_for = set(before.adding_replicas) & set(after.replicas)
+        if left and not waited_for <= set(after.isr):
+            self._break("a move ends when those added are in sync", step)
+
+    def _break(self, invariant: str, story: str) -> None:
+        if self.broken is None:
+            self.broken = Violation(invariant, f"in the metadata store, {story}")
+
+
+def _placed(state: PartitionState, index: int, content: TopicContent) -> PartitionState:
+    return state._replace(
+        replicas=content.replicas[index],
+        adding_replicas=content.adding.get(index, ()),
+        removing_replicas=content.removing.get(index, ()),
+    )
+
+
+def _told(state: PartitionState) -> str:
+    move = f" +{list(state.adding_replicas)} -{list(state.removing_replicas)}" if state.adding_replicas else ""
+    return (
+        f"leader {state.leader} epoch {state.leader_epoch} (controller {state.controller_epoch}) "
+        f"ISR {list(state.isr)} of {list(state.replicas)}{move} eligible {list(state.elr)}"
+    )
