@@ -35,6 +35,7 @@ from odradek.controller.internal_topics import creatable
 from odradek.controller.leader_balance import imbalanced_partitions, is_balanced
 from odradek.controller.outcome import Decision
 from odradek.controller.topics import (
+    MAX_PARTITIONS_DELETED_AT_ONCE,
     CreatedTopic,
     DeletedTopic,
     GrownTopic,
@@ -83,6 +84,8 @@ MAX_PRODUCER_ID: Final = (1 << 63) - 1
 TELL_SECONDS: Final = 0.5
 """How long an answer to a client waits for the other brokers to know of a change."""
 LOOK_AGAIN_SECONDS: Final = 0.2
+_BYTES_TO_DELETE_A_PARTITION: Final = 1000
+"""At most, in a transaction of the metadata store."""
 FIRST_BALANCE_SECONDS: Final = 5.0
 
 T = TypeVar("T")
@@ -195,7 +198,10 @@ class Controller:
         )
 
     async def delete_topics(self, references: Sequence[TopicReference]) -> Sequence[DeletedTopic]:
-        return await self._announced(lambda image: delete_topics(image, references, self._config))
+        at_once = MAX_PARTITIONS_DELETED_AT_ONCE
+        if self._store.max_transaction_bytes:
+            at_once = min(at_once, max(1, self._store.max_transaction_bytes // _BYTES_TO_DELETE_A_PARTITION))
+        return await self._announced(lambda image: delete_topics(image, references, self._config, at_once=at_once))
 
     async def create_partitions(
         self, topics: Sequence[MorePartitions], *, validate_only: bool = False

@@ -223,9 +223,13 @@ def _new_partition(image: ClusterImage, replicas: tuple[int, ...], index: int) -
 
 
 def delete_topics(
-    image: ClusterImage, references: Sequence[TopicReference], settings: Settings
+    image: ClusterImage,
+    references: Sequence[TopicReference],
+    settings: Settings,
+    *,
+    at_once: int = MAX_PARTITIONS_DELETED_AT_ONCE,
 ) -> Decision[DeletedTopic]:
-    """Each reply has both name and id of a topic that was found."""
+    """Each reply has both name and id of a topic that was found. `at_once`: partitions that one transaction can end."""
     replies = []
     gone: dict[str, Topic] = {}
     repeated = _repeated_references(image, references)
@@ -252,7 +256,7 @@ def delete_topics(
     operations: list[Operation] = []
     cuts: list[int] = []
     for topic in gone.values():
-        steps = topic_deletion(topic)
+        steps = topic_deletion(topic, at_once)
         start = len(operations)
         operations += steps.operations
         cuts += [start, *(start + cut for cut in steps.cuts)]
@@ -281,12 +285,12 @@ class Deletion(NamedTuple):
     cuts: Sequence[int]
 
 
-def topic_deletion(topic: Topic) -> Deletion:
+def topic_deletion(topic: Topic, at_once: int = MAX_PARTITIONS_DELETED_AT_ONCE) -> Deletion:
     """All nodes of a topic; a marker tells of many that they are to go."""
     path = TopicNode.path(topic.name)
     operations: list[Operation] = []
     cuts: list[int] = []
-    marked = len(topic.partitions) > MAX_PARTITIONS_DELETED_AT_ONCE
+    marked = len(topic.partitions) > at_once
     if marked:
         operations.append(Create(DeletionNode.path(topic.name), b""))
     written = [index for index, state in enumerate(topic.partitions) if state.leader_epoch != NEVER_LED]
