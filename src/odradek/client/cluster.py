@@ -178,6 +178,8 @@ class Cluster:
             await self.refresh_metadata()
         if self.metadata.controller_id in self.metadata.brokers:
             return self.metadata.controller_id
+        if not self.metadata.brokers:
+            raise TransportError("no broker is known")
         return next(iter(self.metadata.brokers))
 
     # --- retries ---
@@ -263,6 +265,9 @@ class Cluster:
             if topics is None and version == 0:
                 request.topics = []
             response = await self.ask(connection, request, MetadataResponse)
+            if not response.brokers:
+                # It has just started, and nobody has told it yet: what is known is better.
+                raise TransportError("the broker does not know its cluster yet")
             errors = self.metadata.update(response, self._loop.time(), asked=topics)
             self.connections.update_brokers(self.metadata.brokers)
             return errors
