@@ -71,7 +71,13 @@ def _table(title: str, counts: Counter[str]) -> None:
 
 def _show(outcome: Outcome, lines: int) -> None:
     print(f"\nFAILED seed {outcome.seed}: {outcome.violation}: {outcome.story}")
-    for line in outcome.trace[-lines:]:
+    for line in outcome.events:
+        print("   ", line)
+    # Where nothing is known to belong to it, the end of everything.
+    lines = lines or (0 if outcome.events else 25)
+    if lines:
+        print("    the last that happened:")
+    for line in outcome.trace[len(outcome.trace) - lines :]:
         print("   ", line)
     profile, _, seed = outcome.seed.rpartition("-")
     print(f"    again: ./dev sim --profile {profile} --seed {seed}", flush=True)
@@ -166,7 +172,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--seconds", type=float, default=SAFETY_SECONDS, help="simulated seconds with faults (40)")
     parser.add_argument("-j", "--jobs", type=int, default=1, help="processes (1)")
     parser.add_argument("--max-failures", type=int, default=5, help="stop after so many failed seeds (5)")
-    parser.add_argument("--lines", type=int, default=25, help="lines of trace for a failed seed (25)")
+    parser.add_argument("--lines", type=int, default=0, help="also the last lines of the trace of a failed seed")
     parser.add_argument("--planted", action="store_true", help="plant known bugs, one by one, and see them found")
     parser.add_argument("--only", default="", help="with --planted: bugs whose name contains this")
     parser.add_argument("--marks", action="store_true", help="count rare situations inside of the product, too")

@@ -56,7 +56,7 @@ class Trace:
 
     __slots__ = ("_hash", "lines", "verbose")
 
-    def __init__(self, *, keep: int = 400) -> None:
+    def __init__(self, *, keep: int = 4000) -> None:
         self._hash = hashlib.blake2b(digest_size=16)
         self.lines: deque[str] = deque(maxlen=keep)
         self.verbose = False

@@ -24,6 +24,7 @@ from odradek.sim.cluster import ALL_AT_ONCE, ClusterWatch, cluster_settings, see
 from odradek.sim.history import OK, READ_COMMITTED, READ_UNCOMMITTED, FinalLog, Reader, Send, Violation
 from odradek.sim.loop import PROCESS, ProcessKilled, SimulatedLoop, SimulationDeadlock
 from odradek.sim.nemesis import PROFILES, Profile, heal, loses_power, torment
+from odradek.sim.stories import story_of
 from odradek.sim.world import PORT, BrokerHost, ClientHost, World
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.update_features import (
@@ -53,6 +54,8 @@ class Outcome:
     digest: str = ""
     violation: str = ""
     story: str = ""
+    events: list[str] = field(default_factory=list)
+    """Those that belong to the violation."""
     trace: list[str] = field(default_factory=list)
     faults: Counter[str] = field(default_factory=Counter)
     marks: Counter[str] = field(default_factory=Counter)
@@ -155,7 +158,9 @@ def run_seed(
                 outcome.violation = "no unexpected exceptions"
                 outcome.story = "".join(traceback.format_exception(error)[-12:])
             outcome.digest = loop.trace.digest()
-            outcome.trace = list(loop.trace.lines)
+            if outcome.violation:
+                outcome.trace = list(loop.trace.lines)
+                outcome.events = story_of(outcome.story, world.history, outcome.trace)
             with _unraised():
                 loop.close()
     finally:
