@@ -280,6 +280,15 @@ def _(right: Any) -> Any:
     return select
 
 
+@_bug("deleted records come back", "a log start is seen and answered before it is on the disk", "flush",
+      "odradek.log.offset_checkpoints:OffsetCheckpoints.advance_starts")  # fmt: skip
+def _(right: Any) -> Any:
+    async def advance(self: Any, starts: Any, advance: Any) -> None:
+        advance()
+
+    return advance
+
+
 # --- transactions ---
 
 
@@ -518,7 +527,7 @@ def _search_by_name(name: str) -> Hunt:
 
 def hunt(arguments: argparse.Namespace) -> int:
     """Search every bug; prints a table for docs/RELIABILITY.md. 1 if one was not found."""
-    wanted = [bug for bug in BUGS if arguments.only in bug.name]
+    wanted = [each for each in BUGS if arguments.only in each.name and arguments.profile in (each.profile, "every")]
     missed = []
     print("| planted bug | what it does | profile | seeds | found as |\n|---|---|---|---|---|", flush=True)
     context = multiprocessing.get_context("spawn")

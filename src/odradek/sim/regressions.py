@@ -15,6 +15,15 @@ ONCE_FAILED: Final = {
     "disk-40000": "of the batches that a producer had in flight at a stop only those in the last segment were known "
     "after it: the others were refused as out of order",
     "cluster-118": "a consumer that had read on while it asked a new leader where the old epoch ended was set back",
+    "power-3": "a log that recovery had cut at its recovery point: the cut was never synced, and the next power loss "
+    "brought back what had been behind it",
+    "power-200024": "the same",
+    "flush-64000": "a log start that DeleteRecords had moved was seen before it was on the disk, and was lower after a "
+    "power loss",
+    "spark-30006": "the simulator's: what a paused process had been about to do was thrown away before its tasks were "
+    "counted among the dead",
+    "spark-30010": "the simulator's: a task of Spark's failed when the driver that would have heard of it was dead",
+    "spark-94000": "the same",
     "power-1": "a file lost its end, the next one was whole: the checker's mistake, recovery looks at each by itself",
 }
 
