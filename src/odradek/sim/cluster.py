@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from typing import Final, NamedTuple
+from typing import Final
 
 from odradek.broker.cluster_view import ClusterView
 from odradek.metadata.image import PartitionState
@@ -71,15 +71,6 @@ def cluster_settings(world: World, settings: dict[str, str]) -> dict[str, str]:
     return settings
 
 
-class _Looked(NamedTuple):
-    leader: int
-    leader_epoch: int
-    partition_epoch: int
-    high_watermark: int
-    end_offset: int
-    isr: tuple[int, ...]
-
-
 class ClusterWatch:
     """Looks at all replicas again and again. Raises Violation."""
 
@@ -90,33 +81,37 @@ class ClusterWatch:
         self._stored = stored
         self._leaders: dict[tuple[bytes, int, int], tuple[int, float]] = {}
         self._marks: dict[tuple[str, _Key], tuple[Partition, int]] = {}
-        self._seen: dict[tuple[str, _Key], _Looked] = {}
+        self._seen: dict[tuple[str, _Key], tuple[int, int, int, int, int]] = {}
 
     async def run(self) -> None:
         while True:
             await asyncio.sleep(LOOK_SECONDS)
-            if self._stored.broken is not None:
-                raise self._stored.broken
-            changed: set[_Key] = set()
-            for host in self._world.brokers:
-                if host.is_dark and is_whole(self._world, host):
-                    host.is_dark = False
-                partitions = getattr(host.broker, "_partitions", None) if host.is_up else None
-                if partitions is None or host.process is None:
-                    continue
-                name = host.process.name
-                for each in partitions.opened():
-                    key = each.topic, each.index
-                    now = _Looked(
-                        each.leader, each.leader_epoch, each.partition_epoch, each.high_watermark, each.log.end_offset,
-                        each.isr,
-                    )  # fmt: skip
-                    if self._seen.get((name, key)) != now:
-                        self._seen[name, key] = now
-                        self._look(host, key, each)
-                        changed.add(key)
-            for key in sorted(changed):
-                self._see_committed(key)
+            try:
+                self._look_at_all()
+            except Violation as violation:
+                self._world.loop.broken = violation
+                return
+
+    def _look_at_all(self) -> None:
+        if self._stored.broken is not None:
+            raise self._stored.broken
+        changed: set[_Key] = set()
+        for host in self._world.brokers:
+            if host.is_dark and is_whole(self._world, host):
+                host.is_dark = False
+            partitions = getattr(host.broker, "_partitions", None) if host.is_up else None
+            if partitions is None or host.process is None:
+                continue
+            name = host.process.name
+            for each in partitions.opened():
+                key = each.topic, each.index
+                now = (each.leader, each.leader_epoch, each.partition_epoch, each.high_watermark, each.log.end_offset)
+                if self._seen.get((name, key)) != now:
+                    self._seen[name, key] = now
+                    self._look(host, key, each)
+                    changed.add(key)
+        for key in sorted(changed):
+            self._see_committed(key)
 
     def _look(self, host: BrokerHost, key: _Key, partition: Partition) -> None:
         if partition.leader >= 0 and partition.topic_id:

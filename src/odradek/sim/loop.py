@@ -89,6 +89,8 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         self._graveyard: list[asyncio.Task[Any]] = []
         self.trace = Trace()
         self.steps = 0
+        self.broken: Exception | None = None
+        """What was found by somebody who watches: the run ends with it at once."""
         self.failures: list[str] = []
         """What asyncio reported as gone wrong: exceptions in callbacks, exceptions that nobody asked for."""
 
@@ -241,6 +243,8 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         try:
             while not task.done():
                 self.step()
+                if self.broken is not None:
+                    raise self.broken
         finally:
             events._set_running_loop(None)
             self._running = False

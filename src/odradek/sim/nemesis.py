@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
-from typing import NamedTuple
+from collections.abc import Callable, Coroutine
+from typing import Any, NamedTuple
 
 from odradek.sim.cluster_faults import (
     blackout,
@@ -21,7 +21,7 @@ from odradek.sim.world import BrokerHost, World
 
 ROTTEN = "rotten"
 """The topic in whose files bits may flip."""
-Fault = Callable[[World, BrokerHost, random.Random], Awaitable[None]]
+Fault = Callable[[World, BrokerHost, random.Random], Coroutine[Any, Any, None]]
 
 
 async def _restart(world: World, host: BrokerHost, rng: random.Random, down: tuple[float, float]) -> None:
@@ -259,6 +259,8 @@ class Profile(NamedTuple):
     flushes: bool = False
     """Every log is synced before anything is acknowledged (log.flush.interval.messages=1)."""
     brokers: int = 1
+    overlapping: float = 0.0
+    """How often the next fault does not wait for the end of the one before."""
 
 
 _NETWORK = (Kind(cut, 3), Kind(slow_link, 1), Kind(reset, 5), Kind(stall, 4), Kind(half_open, 1))
@@ -341,6 +343,7 @@ PROFILES: dict[str, Profile] = {
             2.0,
             ("producers", "transactions", "more transactions", "modern groups", "observer", "reassignments", "topics"),
             brokers=5,
+            overlapping=0.6,
         ),
         Profile(
             "blackout",
@@ -357,6 +360,7 @@ PROFILES: dict[str, Profile] = {
             3.5,
             ("producers", "flushed", "groups", "transactions", "rpw", "topics"),
             brokers=3,
+            overlapping=0.5,
         ),
         Profile(
             "unclean",
@@ -389,10 +393,11 @@ async def torment(world: World, profile: Profile, seconds: float) -> None:
     kinds = [kind.fault for kind in profile.faults]
     weights = [kind.weight for kind in profile.faults]
     end = world.now() + seconds
+    under_way: list[asyncio.Task[None]] = []
     while True:
         await asyncio.sleep(rng.expovariate(1 / profile.between_seconds))
         if world.now() >= end:
-            return
+            break
         host = rng.choice(world.brokers)
         fault = rng.choices(kinds, weights)[0]
         if not host.is_up:
@@ -400,7 +405,11 @@ async def torment(world: World, profile: Profile, seconds: float) -> None:
         name = fault.__name__.replace("_", " ")
         world.faults[name] += 1
         world.note(f"fault: {name}")
-        await fault(world, host, rng)
+        if profile.overlapping and rng.random() < profile.overlapping:
+            under_way.append(asyncio.create_task(fault(world, host, rng)))
+        else:
+            await fault(world, host, rng)
+    await asyncio.gather(*under_way)
 
 
 async def heal(world: World) -> None:

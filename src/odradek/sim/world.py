@@ -163,6 +163,9 @@ class BrokerHost:
     async def start(self) -> bool:
         """Start the broker; whether it serves. A refusal without an injected fault is a violation."""
         world = self.world
+        if self.is_up:
+            # Another fault has come to its end first.
+            return True
         self.incarnation += 1
         name = f"{self.host}.{self.incarnation}"
         process = self.process = Process(name, self.host)
