@@ -186,7 +186,8 @@ class Partition:
             with suppress(KafkaError):  # the disk has failed: every later use of the log says so to whom it concerns
                 self.log.assign_leader_epoch(self.leader_epoch)
         now_ms = self._rules.now_ms()
-        known = self._followers if was_leader else {}
+        # Somebody else may have led before a new epoch without this broker hearing of it, and had them cut their logs.
+        known = self._followers if was_leader and not new_epoch else {}
         self._wait_no_longer_for([member for member in isr_before if member not in self.isr and member in known])
         self._followers = {
             broker_id: known.get(broker_id)

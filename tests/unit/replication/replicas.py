@@ -81,6 +81,11 @@ class Replica:
         """Take over what the controller said first of what is not heard yet."""
         self.partition.apply_state(self.told.pop(0))
 
+    def hear_the_sum(self) -> None:
+        """Take over the last of it alone: the controller tells differences, however many changes they sum up."""
+        self.told[:-1] = ()
+        self.hear()
+
     def records(self, upper_offset: int | None = None) -> list[tuple[int, bytes]]:
         log = self.partition.log
         upper = log.end_offset if upper_offset is None else upper_offset

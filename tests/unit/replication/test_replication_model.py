@@ -260,6 +260,32 @@ def test_what_followers_had_in_an_earlier_leadership_counts_no_more(cluster: Clu
     assert leader.partition.high_watermark == 1
 
 
+def test_what_followers_had_before_an_election_that_the_leader_slept_through_counts_no_more(cluster: Cluster) -> None:
+    """It led, and leads again; who led in between had the others cut off what they had told it."""
+    first, second, third = cluster.replicas.values()
+    cluster.settle(1)
+    for _ in range(3):
+        cluster.produce(1)
+    for _ in range(2):
+        cluster.fetch(3)
+    assert first.partition.followers[3].end_offset == 3
+    cluster.elect(2)
+    second.hear()
+    third.hear()
+    cluster.fetch(3)
+    assert third.partition.log.end_offset == 0
+    cluster.crash(2)
+    assert cluster.state.leader == 1
+    first.hear_the_sum()
+    assert first.partition.leader_epoch == cluster.state.leader_epoch
+    assert first.partition.high_watermark == 0
+    assert cluster.acked == [], "only one replica has it"
+    third.hear()
+    for _ in range(2):
+        cluster.fetch(3)
+    assert (first.partition.high_watermark, len(cluster.acked)) == (3, 3)
+
+
 class Replication(RuleBasedStateMachine):
     @initialize(min_isr=st.integers(1, 2))
     def begin(self, min_isr: int) -> None:
@@ -302,6 +328,12 @@ class Replication(RuleBasedStateMachine):
         replica = self.cluster.replicas[broker]
         if replica.alive and replica.told:
             replica.hear()
+
+    @rule(broker=brokers)
+    def hear_the_sum(self, broker: int) -> None:
+        replica = self.cluster.replicas[broker]
+        if replica.alive and replica.told:
+            replica.hear_the_sum()
 
     @rule(broker=brokers, lose_answer=st.booleans())
     def alter(self, broker: int, lose_answer: bool) -> None:
