@@ -157,7 +157,10 @@ class Partition:
             return
         if state.leader_epoch == self.leader_epoch:
             known = self.partition_epoch
-            unchanged = state.partition_epoch == known and state.leader == self.leader
+            # An answer to AlterPartition brings epochs of which the replicas are not known yet.
+            unchanged = (
+                state.partition_epoch == known and state.leader == self.leader and state.replicas == self.replicas
+            )
             if self.replicas and (unchanged or state.partition_epoch < known):
                 # An answer of the controller may be faster than its image.
                 if unchanged and state.offline_replicas != self._offline:

@@ -181,6 +181,19 @@ def test_a_reader_whose_history_departed_is_told_where(make: Make) -> None:
     assert partition.diverging_epoch(2, 2) == (0, 1), "epoch 2 never was"
 
 
+def test_replicas_are_taken_over_though_an_answer_of_the_controller_has_brought_their_epoch_before(make: Make) -> None:
+    """A proposal that is asked for again after a move began is answered with the state of now, replicas left out."""
+    partition = make(isr=(1, 2), replicas=(1, 2))
+    known = PartitionState(1, 0, (1, 2), (1, 2))
+    partition._propose((1,))
+    assert partition.proposal is not None
+    partition.proposal_answered(partition.proposal, ErrorCode.NONE, known._replace(isr=(1,), partition_epoch=2))
+    assert (partition.isr, partition.partition_epoch) == ((1,), 2)
+    partition.apply_state(PartitionState(1, 0, (3, 1, 2), (1,), 2, adding_replicas=(3,)))
+    assert partition.replicas == (3, 1, 2)
+    assert sorted(partition.followers) == [2, 3]
+
+
 def test_who_is_put_out_of_the_isr_though_it_kept_up_holds_nothing_back(tmp_path: Path) -> None:
     """A follower whose directory failed was caught up a moment ago, its broker lives, and it never fetches again."""
     (tmp_path / "t-0").mkdir()
