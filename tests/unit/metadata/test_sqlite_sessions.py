@@ -1,6 +1,7 @@
 """Several sessions on one SQLite file: who is told of what, who is taken for dead and who is not."""
 
 import asyncio
+import errno
 import sqlite3
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import pytest
 from odradek.metadata.sqlite_neighbours import Neighbours
 from odradek.metadata.sqlite_store import SqliteStore
 from odradek.metadata.sqlite_tree import NEWS_KEPT, SqliteTree, lease_path
+from odradek.ports import liveness
 from odradek.ports.disk import SystemDisk
 from odradek.ports.liveness import Lease, Peer, is_abandoned, renewed_at
 from odradek.ports.store import Create, Node, Put, SessionExpired, StoreUnavailable
@@ -269,6 +271,25 @@ def test_who_was_stopped_himself_takes_nobody_for_silent(
     assert silent == []
     loop.run_to(1012.5)
     assert silent == [2]
+    observer.end()
+    other.end()
+
+
+def test_who_has_no_descriptor_left_to_look_with_goes_on(
+    neighbours: tuple[FakeLoop, Neighbours, Lease, list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop, observer, other, silent = neighbours
+
+    def refuse(_path: str) -> float:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(liveness, "renewed_at", refuse)
+        loop.run_to(120.0)
+        assert silent == [], "nobody was seen to be silent"
+    assert loop.timer is not None, "and this one's lease is renewed on"
+    loop.run_to(135.0)
+    assert set(silent) == {2}
     observer.end()
     other.end()
 
