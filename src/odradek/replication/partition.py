@@ -22,6 +22,7 @@ from odradek.replication.in_sync import (
     committed_offset,
     lagging,
 )
+from odradek.replication.refused_batches import REFUSED_FOR_NOW, RefusedBatches
 from odradek.wire.errors import ErrorCode, KafkaError
 
 READ_UNCOMMITTED = 0
@@ -87,6 +88,7 @@ class Partition:
         "_followers",
         "_offline",
         "_readers",
+        "_refused",
         "_rules",
         "_watches",
         "high_watermark",
@@ -138,6 +140,7 @@ class Partition:
         self._commit_order = 0
         self._deletion_waiters: list[tuple[int, Callable[[], None]]] = []
         self._readers: list[AppendWatcher] = []
+        self._refused: RefusedBatches | None = None
         self._watches: list[FollowerWatch] = []
 
     def replace_log(self, log: PartitionLog) -> None:
@@ -373,12 +376,20 @@ class Partition:
         `batches` is patched in place. Raises KafkaError: NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS (only with
         `all_in_sync`), or what the log refuses.
         """
-        if self.leader != self.local_id:
-            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         log = self.log
-        if all_in_sync and len(self.isr) < min(log.config.min_insync_replicas, len(self.replicas)):
-            raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
-        result = log.append(batches, leader_epoch=self.leader_epoch, now_ms=now_ms, origin=origin)
+        try:
+            if self.leader != self.local_id:
+                raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            if all_in_sync and len(self.isr) < min(log.config.min_insync_replicas, len(self.replicas)):
+                raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
+            if self._refused is not None:
+                self._refused.check(batches, log.producers, now_ms)
+            result = log.append(batches, leader_epoch=self.leader_epoch, now_ms=now_ms, origin=origin)
+        except KafkaError as error:
+            if origin is Origin.CLIENT and error.code in REFUSED_FOR_NOW:
+                self._refused = self._refused or RefusedBatches()
+                self._refused.note(batches, error.code, log.producers, now_ms)
+            raise
         if result.last_offset < log.end_offset and not result.duplicate:
             self.appended(len(batches))
         return result

@@ -1,0 +1,67 @@
+"""Batches of idempotent producers that were refused for now: what was in flight behind them is refused alike.
+
+A producer has up to five batches in flight. Is the first of them refused because the broker leads not yet, has too few
+replicas in sync or no file descriptor left, the next may find all well an instant later, and is out of order.
+librdkafka takes that for a gap of its own making: it gives all its partitions a new epoch, in which batches that are
+unanswered elsewhere are written twice. Told the same as the first it sends all of them again, in order. Apache Kafka
+does not care.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from odradek.log.producer_state import ProducerStates
+from odradek.records.batch import HEADER_SIZE, MAX_SEQUENCE, NO_SEQUENCE, BatchHeader, parse_header
+from odradek.wire.errors import ErrorCode, KafkaError
+
+REFUSED_FOR_NOW: Final = frozenset(
+    (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.KAFKA_STORAGE_ERROR)
+)
+_MOST_PRODUCERS: Final = 1000
+_FORGOTTEN_MS: Final = 30_000
+"""Who has not sent it again by then has given it up, and is to hear that it left a gap."""
+
+
+class RefusedBatches:
+    """Producer id -> the first batch of its that was refused and has not come again."""
+
+    __slots__ = ("_refused",)
+
+    def __init__(self) -> None:
+        self._refused: dict[int, tuple[int, int, ErrorCode, int]] = {}
+
+    def note(self, batches: memoryview, code: ErrorCode, producers: ProducerStates, now_ms: int) -> None:
+        """The batches were refused with this code."""
+        if len(batches) < HEADER_SIZE:
+            return
+        header = parse_header(batches)
+        producer_id = header.producer_id
+        if producer_id < 0 or header.base_sequence == NO_SEQUENCE or self._before(header, producers, now_ms):
+            return
+        if len(self._refused) >= _MOST_PRODUCERS:
+            self._refused.clear()
+        self._refused[producer_id] = header.producer_epoch, header.base_sequence, code, now_ms
+
+    def check(self, batches: memoryview, producers: ProducerStates, now_ms: int) -> None:
+        """Raises KafkaError as for the batch before that is still missing."""
+        if len(batches) >= HEADER_SIZE and (code := self._before(parse_header(batches), producers, now_ms)):
+            raise KafkaError(code, "a batch of the producer that comes before this one was refused")
+
+    def _before(self, header: BatchHeader, producers: ProducerStates, now_ms: int) -> ErrorCode | None:
+        """What the batch before was refused with; None when none was, or it has come, or will not come any more."""
+        found = self._refused.get(header.producer_id)
+        if found is None:
+            return None
+        epoch, sequence, code, refused_ms = found
+        entry = producers.producers.get(header.producer_id)
+        last = entry.last_sequence if entry is not None and entry.epoch == epoch else NO_SEQUENCE
+        if (
+            header.producer_epoch == epoch
+            and header.base_sequence > sequence
+            and (last + 1) & MAX_SEQUENCE == sequence
+            and abs(now_ms - refused_ms) < _FORGOTTEN_MS
+        ):
+            return code
+        del self._refused[header.producer_id]
+        return None

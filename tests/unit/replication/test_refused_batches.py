@@ -1,0 +1,103 @@
+"""What was in flight behind a batch that was refused for now is refused alike, not as out of order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from odradek.log.config import LogConfig
+from odradek.log.environment import LogEnvironment
+from odradek.log.partition_log import PartitionLog
+from odradek.metadata.image import PartitionState
+from odradek.ports.clock import SystemClock
+from odradek.ports.disk import SystemDisk
+from odradek.records.builder import BatchFields, encode_batch
+from odradek.replication.in_sync import ReplicaRules
+from odradek.replication.partition import Partition
+from odradek.wire.errors import ErrorCode, KafkaError
+
+NOW_MS = 1_700_000_000_000
+Send = Callable[..., ErrorCode]
+
+
+@pytest.fixture
+def partition(tmp_path: Path) -> Partition:
+    environment = LogEnvironment(SystemDisk(), SystemClock())
+    log = PartitionLog.open("t", 0, str(tmp_path), LogConfig(min_insync_replicas=2), environment, clean=True)
+    rules = ReplicaRules()
+    rules.is_eligible = lambda _id, _epoch: True
+    return Partition("t", bytes(16), 0, 1, log, rules)
+
+
+@pytest.fixture
+def send(partition: Partition) -> Send:
+    def send(sequence: int, *, epoch: int = 0, now_ms: int = NOW_MS, records: int = 1) -> ErrorCode:
+        fields = BatchFields(producer_id=7, producer_epoch=epoch, base_sequence=sequence)
+        batch = memoryview(encode_batch([(now_ms, None, b"x", ())] * records, fields))
+        try:
+            partition.append(batch, now_ms=now_ms, all_in_sync=True)
+        except KafkaError as error:
+            return error.code
+        return ErrorCode.NONE
+
+    return send
+
+
+def lead(partition: Partition, epoch: int, isr: tuple[int, ...] = (1, 2)) -> None:
+    partition.apply_state(PartitionState(1, epoch, (1, 2), isr, partition_epoch=epoch))
+
+
+@pytest.mark.parametrize("written", [0, 3])
+def test_those_behind_a_refused_batch_wait_for_it(partition: Partition, send: Send, written: int) -> None:
+    lead(partition, 0)
+    for sequence in range(written):
+        assert send(sequence) is ErrorCode.NONE
+    lead(partition, 1, (1,))
+    assert send(written) is ErrorCode.NOT_ENOUGH_REPLICAS
+    lead(partition, 2)
+    assert send(written + 1) is ErrorCode.NOT_ENOUGH_REPLICAS
+    assert send(written + 2) is ErrorCode.NOT_ENOUGH_REPLICAS
+    for sequence in range(written, written + 3):
+        assert send(sequence) is ErrorCode.NONE
+    assert send(written + 4) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, "a gap that nobody refused"
+
+
+def test_who_sends_to_a_leader_that_does_not_know_yet(partition: Partition, send: Send) -> None:
+    lead(partition, 0)
+    assert send(0) is ErrorCode.NONE
+    partition.apply_state(PartitionState(2, 1, (1, 2), (1, 2)))
+    assert send(1) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    lead(partition, 2)
+    assert send(2) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert [send(1), send(2)] == [ErrorCode.NONE, ErrorCode.NONE]
+
+
+def test_what_came_elsewhere_or_is_given_up_is_waited_for_no_longer(partition: Partition, send: Send) -> None:
+    lead(partition, 0)
+    assert send(0) is ErrorCode.NONE
+    partition.apply_state(PartitionState(2, 1, (1, 2), (1, 2)))
+    assert send(1) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    fields = BatchFields(producer_id=7, producer_epoch=0, base_sequence=1, base_offset=1, partition_leader_epoch=1)
+    partition.append_as_follower(memoryview(encode_batch([(NOW_MS, None, b"x", ())], fields)), 1, NOW_MS)
+    lead(partition, 2)
+    assert send(2) is ErrorCode.NONE, "the other leader had it"
+    lead(partition, 3, (1,))
+    assert send(3) is ErrorCode.NOT_ENOUGH_REPLICAS
+    lead(partition, 4)
+    assert send(4, now_ms=NOW_MS + 60_000) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    lead(partition, 5, (1,))
+    assert send(3) is ErrorCode.NOT_ENOUGH_REPLICAS
+    lead(partition, 6)
+    assert send(0, epoch=1) is ErrorCode.NONE, "a new epoch begins anew"
+    assert send(4) is ErrorCode.INVALID_PRODUCER_EPOCH
+
+
+def test_a_refused_batch_that_is_refused_again_keeps_its_place(partition: Partition, send: Send) -> None:
+    lead(partition, 0, (1,))
+    assert [send(n) for n in range(3)] == [ErrorCode.NOT_ENOUGH_REPLICAS] * 3
+    assert [send(n) for n in range(3)] == [ErrorCode.NOT_ENOUGH_REPLICAS] * 3
+    lead(partition, 1)
+    assert send(2) is ErrorCode.NOT_ENOUGH_REPLICAS
+    assert [send(n) for n in range(3)] == [ErrorCode.NONE] * 3
