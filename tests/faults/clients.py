@@ -155,7 +155,9 @@ def _noted(place: Place, send: Send) -> Callable[[KafkaError | None, Message], N
         if error:
             send.state, send.error = UNKNOWN, str(error)
         else:
-            send.state, send.offset, send.acked_at = OK, message.offset() or 0, now
+            # None for a batch that was written before and of which only that is known.
+            offset = message.offset()
+            send.state, send.offset, send.acked_at = OK, -1 if offset is None else offset, now
         send.settled_at = now
 
     return note
