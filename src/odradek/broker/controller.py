@@ -151,6 +151,8 @@ class Controller:
         Loads the cluster and finishes what the controller before left half done. Raises KafkaError.
         """
         self.resign()
+        # An event of an earlier reign would decide on the image that this one has not loaded yet: all topics gone.
+        await self.settled()
         self.epoch = epoch
         self._epoch_version = epoch_version
         self.is_active = True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Mapping
 
 import pytest
 
@@ -22,9 +23,10 @@ from odradek.controller.topics import MorePartitions, NewTopic, TopicReference
 from odradek.metadata.changes import load_image
 from odradek.metadata.image import NO_LEADER, Broker, ClusterImage, Endpoint, PartitionState
 from odradek.metadata.memory_store import MemoryStore, MemoryTree
+from odradek.metadata.nodes import BROKER_IDS
 from odradek.ports.clock import SystemClock
 from odradek.ports.randomness import SeededRandom
-from odradek.ports.store import StoreError, StoreUnavailable
+from odradek.ports.store import Node, StoreError, StoreUnavailable
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.leader_and_isr import LeaderAndIsrRequest
 from odradek.wire.messages.update_metadata import UpdateMetadataRequest
@@ -186,6 +188,40 @@ def test_a_deposed_controller_writes_nothing_and_resigns() -> None:
         first.membership._wake()
         await cluster.until(lambda: 1 in cluster.reigning.image.brokers and cluster.agrees())
         assert not first.controller.is_active
+
+    run(test)
+
+
+def test_what_an_earlier_reign_has_begun_ends_before_the_next_one_begins() -> None:
+    async def test(cluster: Cluster) -> None:
+        store = DyingStore(MemoryStore(cluster.tree))
+        first = await cluster.add(1, store=store)
+        await cluster.add(2)
+        await cluster.until(cluster.agrees)
+        controller = first.controller
+        await controller.create_topics([NewTopic("t", 3, 2)])
+        read, slow, answer = store.subtree, asyncio.Event(), asyncio.Event()
+
+        async def subtree(path: str) -> Mapping[str, Node]:
+            if path == BROKER_IDS and not slow.is_set():
+                slow.set()
+                await answer.wait()
+            return await read(path)
+
+        store.subtree = subtree  # type: ignore[assignment]
+        known: list[ClusterImage] = []
+        first.view.subscribe(lambda _old, new: known.append(new))
+        controller._look_at_brokers_soon()
+        await slow.wait()
+        controller.resign()
+        reign = asyncio.create_task(controller.reign(controller.epoch, controller._epoch_version))
+        for _ in range(10):
+            await asyncio.sleep(0)
+        answer.set()
+        await reign
+        assert known
+        assert all(set(image.topics) == {"t"} for image in known), "or its broker deletes their logs"
+        await cluster.until(cluster.agrees)
 
     run(test)
 
