@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
@@ -12,9 +13,10 @@ from odradek.records.batch import BatchHeader, parse_header
 from odradek.records.errors import CorruptRecords
 from odradek.records.record import Record, decode_records
 from odradek.replication.partition import Partition
-from odradek.wire.errors import KafkaError
+from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.primitives import DecodeError
 
+_REFUSED_SECONDS = 0.1
 _LOAD_SLICE_RECORDS = 500
 """How many records are replayed before other work of the loop gets its turn: a few milliseconds' worth."""
 
@@ -33,6 +35,38 @@ class ShardClock:
 
     def now_ms(self) -> int:
         return int((self._clock.monotonic() + self._offset) * 1000)
+
+
+class RefusedWrites:
+    """Tells of writes that a shard's log refuses: in one line when it begins, and in one when it is over.
+
+    For too few in-sync replicas whoever asked is answered after a pause: clients that ask again at once, and
+    rebalances that begin anew, would keep the broker busy for as long as that lasts.
+    """
+
+    __slots__ = ("_code", "_log", "_who", "is_refusing")
+
+    def __init__(self, log: logging.Logger, who: str) -> None:
+        self._log = log
+        self._who = who
+        self._code: ErrorCode | None = None
+        self.is_refusing = False
+        """Whether the last write was refused: then the next one that is not has to be told of."""
+
+    def refused(self, name: str, error: Exception) -> float:
+        """The log of the shard refuses a write; seconds after which that is answered."""
+        code = error.code if isinstance(error, KafkaError) else None
+        if code is None or code is not self._code:
+            self._log.warning("%s: the %s coordinator cannot write: %s", name, self._who, error)
+        self._code = code
+        self.is_refusing = True
+        return _REFUSED_SECONDS if code is ErrorCode.NOT_ENOUGH_REPLICAS else 0.0
+
+    def written(self, name: str) -> None:
+        if self._code is ErrorCode.NOT_ENOUGH_REPLICAS:
+            self._log.info("%s: the %s coordinator writes again", name, self._who)
+        self._code = None
+        self.is_refusing = False
 
 
 class ShardTimer:

@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from odradek.broker.coordinator_shard import LogReplay, ShardClock, ShardTimer
+from odradek.broker.coordinator_shard import LogReplay, RefusedWrites, ShardClock, ShardTimer
 from odradek.groups.coordinator import GroupCoordinator
 from odradek.groups.events import CommitRequest, Continuation, Outcome, append_failure
 from odradek.groups.offsets import NO_PRODUCER_ID
@@ -72,6 +72,7 @@ class GroupShard:
         "_late_news",
         "_loop",
         "_partition",
+        "_refused",
         "_replay",
         "_settings",
         "_timer",
@@ -93,6 +94,7 @@ class GroupShard:
         self._clock = clock
         self._loop = loop
         self._failure: ErrorCode | None = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        self._refused = RefusedWrites(log, "group")
         self._last_offset = -1
         self._late_markers: list[tuple[int, bool]] = []
         self._late_news: list[Decide] = []
@@ -244,9 +246,14 @@ class GroupShard:
                 for operation in operations:
                     self._append([operation], fields, later=True)
                 return
-            log.warning("%s: the group coordinator cannot write: %s", self._name, error)
-            self._end(operations, error.code, later)
+            pause_seconds = self._refused.refused(self._name, error)
+            if pause_seconds:
+                self._loop.call_later(pause_seconds, self._end, operations, error.code, False)
+            else:
+                self._end(operations, error.code, later)
             return
+        if self._refused.is_refusing:
+            self._refused.written(self._name)
         offset = result.first_offset
         replay = self.coordinator.replay
         producer_id = NO_PRODUCER_ID if fields is None else fields.producer_id

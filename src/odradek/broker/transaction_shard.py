@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from odradek.broker.coordinator_shard import LogReplay, ShardClock, ShardTimer
+from odradek.broker.coordinator_shard import LogReplay, RefusedWrites, ShardClock, ShardTimer
 from odradek.log.partition_log import Origin
 from odradek.records.batch import BatchHeader
 from odradek.records.builder import encode_batch
@@ -50,6 +50,7 @@ class TransactionShard:
         "_loop",
         "_markers",
         "_partition",
+        "_refused",
         "_settings",
         "_timer",
         "_waiting",
@@ -75,6 +76,7 @@ class TransactionShard:
         self._loop = loop
         self._epoch = partition.leader_epoch
         self._failure: ErrorCode | None = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        self._refused = RefusedWrites(log, "transaction")
         self._last_offset = -1
         self._waiting: set[Answer] = set()
         self._completions: dict[str, list[asyncio.Future[None]]] = {}
@@ -133,8 +135,11 @@ class TransactionShard:
                 self._append(outcome)
         except (KafkaError, EncodeError) as error:
             code = append_failure(error.code) if isinstance(error, KafkaError) else ErrorCode.UNKNOWN_SERVER_ERROR
-            log.warning("%s: the transaction coordinator cannot write: %s", self._name, error)
-            if answer is not None:
+            pause_seconds = self._refused.refused(self._name, error)
+            if answer is not None and pause_seconds and isinstance(error, KafkaError):
+                self._waiting.add(answer)
+                self._loop.call_later(pause_seconds, self._refuse, answer, error.code)
+            elif answer is not None:
                 answer.set_exception(KafkaError(code))
         else:
             if self._partition.is_committed(self._last_offset):
@@ -154,6 +159,8 @@ class TransactionShard:
             records.append((now_ms, key, value, ()))
         batch = memoryview(encode_batch(records))
         result = self._partition.append(batch, now_ms=now_ms, origin=Origin.COORDINATOR, all_in_sync=True)
+        if self._refused.is_refusing:
+            self._refused.written(self._name)
         self._last_offset = result.last_offset
         for record in outcome.records:
             self._replay(record)

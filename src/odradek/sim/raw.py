@@ -69,7 +69,7 @@ async def _delete_records(host: ClientHost, admin: Admin, key: TopicPartition, s
 class Member:
     """A member of a consumer group of KIP-848: it heartbeats, takes what it is given, gives up what it is asked for."""
 
-    __slots__ = ("_answered_at", "_held", "_host", "epoch", "group", "member_id", "owned", "topic")
+    __slots__ = ("_answered_at", "_failed", "_held", "_host", "epoch", "group", "member_id", "owned", "topic")
 
     def __init__(self, host: ClientHost, group: str, topic: str) -> None:
         self._host = host
@@ -80,10 +80,14 @@ class Member:
         self.owned: frozenset[tuple[bytes, int]] = frozenset()
         self._held: list[Held] = []
         self._answered_at = 0.0
+        self._failed = False
 
     async def beat(self, admin: Admin, *, full: bool) -> int:
         """One heartbeat; the error code. What is given up is given up before the coordinator hears of it."""
         now = self._host.world.now()
+        # What an answer that did not come would have said is not said again, unless everything is asked for.
+        full = full or self._failed
+        self._failed = True
         if self.epoch > 0 and now - self._answered_at > SESSION_SECONDS:
             # The coordinator may have given everything to others: a good member thinks so, too.
             self.lose()
@@ -114,6 +118,7 @@ class Member:
             return int(answer.error_code)
         # The session ran from when the coordinator got the request at the latest.
         self._answered_at = asked
+        self._failed = False
         if self.epoch == LEAVE:
             return 0
         self.member_id = answer.member_id or self.member_id
