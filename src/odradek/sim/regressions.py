@@ -18,6 +18,8 @@ ONCE_FAILED: Final = {
     "power-3": "a log that recovery had cut at its recovery point: the cut was never synced, and the next power loss "
     "brought back what had been behind it",
     "power-200024": "the same",
+    "flush-201006": "after a loss of power no transactional id that was new could be initialized while old ones were "
+    "still in doubt",
     "flush-64000": "a log start that DeleteRecords had moved was seen before it was on the disk, and was lower after a "
     "power loss",
     "spark-30006": "the simulator's: what a paused process had been about to do was thrown away before its tasks were "

@@ -61,8 +61,10 @@ class TransactionCoordinator:
         """Take over a record that is in the log."""
         transactional_id, value = record
         self._retry_ms.pop(transactional_id, None)
-        if self._uncertain and (value is None or value.producer_id != self.transactions[transactional_id].producer_id):
-            self._uncertain.discard(transactional_id)
+        if transactional_id in self._uncertain:
+            before = self.transactions[transactional_id].producer_id
+            if value is None or value.producer_id != before:
+                self._uncertain.discard(transactional_id)
         if value is None:
             self.transactions.pop(transactional_id, None)
             self._deadlines.forget(transactional_id)

@@ -103,6 +103,14 @@ def test_no_epoch_is_handed_out_again_when_the_log_may_have_lost_its_end(shard: 
     assert shard.add(producer, 0) is ErrorCode.INVALID_PRODUCER_ID_MAPPING
 
 
+def test_ids_that_nobody_had_before_are_served_while_others_are_uncertain(shard: Any) -> None:
+    producer_of(shard.init())
+    reloaded(shard, "tx")
+    assert shard.init("another") == ProducerResult(ErrorCode.NONE, 1001, 0)
+    assert shard.init("another") == ProducerResult(ErrorCode.NONE, 1001, 1), "a new one is certain"
+    assert shard.init() == ProducerResult(ErrorCode.NONE, 1002, 0), "and the old one is not yet"
+
+
 def test_a_producer_whose_epoch_was_lost_recovers(shard: Any) -> None:
     producer_of(shard.init())
     reloaded(shard, "tx")
