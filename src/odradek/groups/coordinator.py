@@ -54,6 +54,8 @@ CONSUMER_GROUP_TYPE: Final = "consumer"
 _EXPIRY_KEY: Final = ("offset-expiry",)
 _EXPIRY_SLICE: Final = 500
 """How many groups are looked at before other work gets its turn."""
+_REFUSED_AGAIN_MS: Final = 500
+"""After which an expiry is tried again whose records could not be written."""
 
 Group = ClassicGroup | ConsumerGroup
 
@@ -224,6 +226,8 @@ class GroupCoordinator:
             elif isinstance(payload, MemberExpired | RevocationExpired):
                 fenced = self._heartbeats.expire(now_ms, payload)
                 if fenced.records:
+                    # If the log refuses them, for instance while too few replicas are in sync, this comes again.
+                    self._timers.schedule(due.key, now_ms + _REFUSED_AGAIN_MS, payload)
                     # Its records have to be replayed before the next deadline of the same group is looked at.
                     return self._rebalances.take(_joined(outcome, fenced))
             else:

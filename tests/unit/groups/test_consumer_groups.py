@@ -125,6 +125,19 @@ def test_a_silent_member_goes_after_its_session(shard: VirtualShard) -> None:
     assert second.beat().error is ErrorCode.UNKNOWN_MEMBER_ID
 
 
+def test_a_silent_member_goes_later_if_that_cannot_be_written_at_first(shard: VirtualShard) -> None:
+    first, second = ConsumerMember(shard, "m1", "a").join(), ConsumerMember(shard, "m2", "a").join()
+    settle(first, second)
+    shard.sleep(20_000)
+    first.beat()
+    shard.refuse = ErrorCode.NOT_ENOUGH_REPLICAS
+    shard.sleep(26_000)
+    assert len(shard.coordinator.consumer_groups["g"].members) == 2
+    shard.refuse = None
+    shard.sleep(1_000)
+    assert list(shard.coordinator.consumer_groups["g"].members) == ["m1"]
+
+
 def test_who_does_not_give_back_in_time_is_put_out(shard: VirtualShard) -> None:
     first = ConsumerMember(shard, "m1", "a", rebalance_timeout_ms=10_000).join()
     shard.sleep(1_000)
