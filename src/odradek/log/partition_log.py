@@ -66,6 +66,7 @@ class PartitionLog:
         "_failed",
         "_flush_after",
         "_jitter_ms",
+        "_largest_batch",
         "_local",
         "_named",
         "_order",
@@ -119,6 +120,7 @@ class PartitionLog:
         self._environment = environment
         self._failed: str | None = None
         self._jitter_ms = 0
+        self._largest_batch = 0
         self._truncations = 0
         self._seen_end_offset = -1
         self._released = False
@@ -184,13 +186,17 @@ class PartitionLog:
         producers = self.producers
         producers.on_high_watermark(high_watermark)
         unstable = producers.first_unstable_offset
-        return high_watermark if unstable is None or unstable > high_watermark else unstable
+        if unstable is None or unstable > high_watermark:
+            return high_watermark
+        # DeleteRecords may have taken the beginning of an open transaction.
+        return max(unstable, self.log_start_offset)
 
     def set_config(self, config: LogConfig) -> None:
         """Obey other settings from now on."""
         self.config = config
         self._target_codec = config.target_codec
         self._flush_after = config.flush_messages - 1
+        self._largest_batch = min(config.max_message_bytes, config.segment_bytes)
         self._draw_jitter()
         self._local.set_config(config)
 
@@ -260,8 +266,9 @@ class PartitionLog:
             or (self._target_codec is not None and self._target_codec != attributes & COMPRESSION_MASK)
         ):
             return self._append_prepared(prepare(batches, config, now_ms, origin), leader_epoch, origin)
-        if size > config.max_message_bytes:
+        if size > self._largest_batch:
             check_size(size, config)
+            self._check_fits_segment(size)
         timestamp = header[8]
         if timestamp > now_ms + config.message_timestamp_after_max_ms and origin is Origin.CLIENT:
             check_timestamp(timestamp, config, now_ms)
@@ -293,6 +300,12 @@ class PartitionLog:
         else:
             self._put(write)
         return tuple.__new__(AppendResult, (base_offset, last_offset, NO_TIMESTAMP, self.log_start_offset, False))
+
+    def _check_fits_segment(self, size: int) -> None:
+        if size > self.config.segment_bytes:
+            raise KafkaError(
+                ErrorCode.RECORD_LIST_TOO_LARGE, f"{size} bytes exceed segment.bytes={self.config.segment_bytes}"
+            )
 
     def _write_or_reserve(self, segment: Segment, data: memoryview, size: int, last_offset: int) -> QueuedWrite | None:
         """Write what may be written on the event loop; the rest is copied for `_put` and gets its place in the file."""
@@ -417,15 +430,13 @@ class PartitionLog:
 
     def _append_prepared(self, prepared: Prepared, leader_epoch: int, origin: Origin) -> AppendResult:
         data, batches, log_append_time_ms = prepared
-        if len(data) > self.config.segment_bytes:
-            raise KafkaError(
-                ErrorCode.RECORD_LIST_TOO_LARGE, f"{len(data)} bytes exceed segment.bytes={self.config.segment_bytes}"
-            )
         if origin is Origin.REPLICATION:
-            # A follower tells its leader what it has by its next fetch, so it may not have less.
+            # A follower tells its leader what it has by its next fetch, so it may not have less. And what the leader
+            # has taken is taken here, too, though segment.bytes may be lower now.
             self.settle()
             placed = check_replicated(batches, self.end_offset, self.directory)
         else:
+            self._check_fits_segment(len(data))
             for position, header in batches:
                 if header.has_producer_id and not header.is_control:
                     original = self.producers.check(header, from_client=origin is Origin.CLIENT)
@@ -642,8 +653,8 @@ class PartitionLog:
         try:
             self._local.start_anew(offset)
             self.end_offset = self.next_offset = offset
+            # That the old segments are gone is durable with the next flush: until then nothing more counts as that.
             self._lower_recovery_point(offset)
-            self.recovery_point = offset
             self.log_start_offset = offset if log_start_offset is None else log_start_offset
             self.leader_epochs.clear()
             self._write_epochs()

@@ -91,7 +91,7 @@ async def test_large_commits_do_not_share(tmp_path: Path) -> None:
 @running
 async def test_one_commit_that_is_too_large_costs_only_itself(tmp_path: Path) -> None:
     broker = GroupBroker(tmp_path)
-    broker.partitions[0].log.config = LogConfig(cleanup_policy=frozenset({"compact"}), max_message_bytes=2_000)
+    broker.partitions[0].log.set_config(LogConfig(cleanup_policy=frozenset({"compact"}), max_message_bytes=2_000))
     broker.start()
     small = broker.commit(commit_request(("t", 0, 1)))
     large = broker.commit(commit_request(*[("t", i, 1) for i in range(200)], group_id="large"))

@@ -275,3 +275,37 @@ def test_delete_records_and_truncate_fully(tmp_path: Path) -> None:
     assert (log.log_start_offset, log.end_offset) == (100, 100)
     assert len(list(Path(log.directory).glob("*.log"))) == 1
     assert put(log, batch()).first_offset == 100
+
+
+def test_a_batch_larger_than_a_segment_is_refused_by_a_leader_and_taken_by_a_follower(tmp_path: Path) -> None:
+    config = LogConfig(segment_bytes=300, max_message_bytes=10_000)
+    log = open_log(tmp_path, config)
+    data = batch(value=b"x" * 400)
+    assert refusal(log, data) == ErrorCode.RECORD_LIST_TOO_LARGE
+    put(log, data, origin=Origin.REPLICATION)
+    assert log.end_offset == 1
+
+
+def test_a_log_begun_anew_is_not_durable_before_it_is_synced(tmp_path: Path) -> None:
+    """Until then a power loss may bring the old segments back, of which nothing above the recovery point was synced."""
+    log = open_log(tmp_path)
+    put(log, batch(2))
+    log.flush()
+    put(log, batch(2))
+    log.truncate_fully_and_start_at(100)
+    assert log.recovery_point == 2
+    assert log.is_dirty
+    plan = log.plan_flush()
+    assert plan is not None
+    assert log.directory in plan.directories
+    log.execute(plan)
+    assert log.recovery_point == 100
+
+
+def test_no_stable_offset_lies_below_the_log_start(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    put(log, produced(1, 0, 4, transactional=True))
+    put(log, produced(1, 4, 4, transactional=True))
+    assert log.last_stable_offset(8) == 0
+    log.advance_log_start(6)
+    assert log.last_stable_offset(8) == 6

@@ -139,7 +139,7 @@ def test_what_a_power_loss_brings_back_behind_a_cut_is_cut_again(tmp_path: Path)
     first.write_bytes(damaged)
     log = reopen(tmp_path, recovery_point=kept)
     assert log.end_offset == kept
-    put(log, batch(value=b"x" * 1200))
+    put(log, batch(value=b"x" * 1110))
     put(log, batch(value=b"y" * 100))
     assert [segment.base_offset for segment in log.segments][:2] == [0, kept]
     end = log.end_offset

@@ -33,7 +33,7 @@ class LogMachine(RuleBasedStateMachine):
         super().__init__()
         self.directory = tempfile.mkdtemp(prefix="odradek-log-")
         self.environment = environment(open_files=3)
-        self.config = LogConfig(segment_bytes=1500, index_interval_bytes=150, file_delete_delay_ms=0)
+        self.config = LogConfig(segment_bytes=2500, index_interval_bytes=150, file_delete_delay_ms=0)
         self.log = open_log(self.directory, self.config, self.environment)
         self.written: list[Written] = []
         self.start = 0
