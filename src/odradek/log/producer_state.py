@@ -86,12 +86,13 @@ class CompletedTransaction(NamedTuple):
 class ProducerStates:
     """All producers of a partition."""
 
-    __slots__ = ("_guards", "_ongoing", "_unreplicated", "expiration_ms", "producers")
+    __slots__ = ("_guards", "_old_guards", "_ongoing", "_unreplicated", "expiration_ms", "producers")
 
     def __init__(self, expiration_ms: int = DEFAULT_EXPIRATION_MS) -> None:
         self.expiration_ms = expiration_ms
         self.producers: dict[int, ProducerEntry] = {}
         self._guards: dict[int, object] = {}
+        self._old_guards: set[object] = set()
         # First offset of open transactions -> producer id. Offsets only grow, so the order of insertion is theirs.
         self._ongoing: dict[int, int] = {}
         # First offset -> marker's offset of ended transactions whose marker is not below the high watermark.
@@ -248,6 +249,9 @@ class ProducerStates:
         ]
         for producer_id in expired:
             del self.producers[producer_id]
+        # Those whose coordinator said no, or never answered: nobody waits since the last time that this was called.
+        self._guards = {key: guard for key, guard in self._guards.items() if guard not in self._old_guards}
+        self._old_guards = set(self._guards.values())
         return expired
 
     # --- snapshots ---

@@ -173,3 +173,13 @@ def test_a_guard_is_lost_with_the_producers_marker() -> None:
     states.apply_marker(end(), 1, COMMIT)
     assert not states.guard_holds(1, guard)
     assert states.guard_holds(2, other)
+
+
+def test_guards_of_producers_that_never_wrote_do_not_stay() -> None:
+    states = ProducerStates()
+    refused = states.guard(1)
+    states.remove_expired(NOW)
+    fresh = states.guard(2)
+    states.remove_expired(NOW)
+    assert not states.guard_holds(1, refused)
+    assert states.guard_holds(2, fresh), "its coordinator may still be asked"
