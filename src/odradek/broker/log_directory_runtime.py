@@ -157,14 +157,27 @@ class LogDirectoryRuntime:
         return sorted(pending, key=lambda key: (key[0] not in topics or not topics[key[0]].is_internal, key))
 
     async def _recover(self, queue: Iterator[tuple[str, int]], lane: int) -> None:
+        tried = set()
         for topic, partition in queue:
-            settings = self._partitions.settings_of(topic)
-            if settings is None:
-                continue
-            if await self._directories.recover(topic, partition, settings, lane):
-                self.on_recovered(topic, partition)
+            if await self._recover_one(topic, partition, lane):
+                tried.add((topic, partition))
+        # As when no descriptor was free.
+        while again := sorted(tried.intersection(self._directories.unrecovered())):
+            await asyncio.sleep(RETRY_SECONDS)
+            for topic, partition in again:
+                if not await self._recover_one(topic, partition, lane):
+                    tried.discard((topic, partition))
         # A crash from here on does not have it done again.
         await self._directories.persist(RECOVERY_POINTS)
+
+    async def _recover_one(self, topic: str, partition: int, lane: int) -> bool:
+        """Try it; False if there is no such topic."""
+        settings = self._partitions.settings_of(topic)
+        if settings is None:
+            return False
+        if await self._directories.recover(topic, partition, settings, lane):
+            self.on_recovered(topic, partition)
+        return True
 
     async def _move_all(self) -> None:
         while True:

@@ -405,8 +405,8 @@ class LogDirectories:
                 self.create(topic, partition, topic_id, is_new=is_new)
                 directory = self._where[key]
                 path = f"{directory.path}/{topic}-{partition}"
-            if key in directory.unrecovered:
-                self._check_recovery(key, path, directory.recovery_points.get(key, 0))
+            if key in directory.unrecovered or key in self._recovering:
+                self._check_recovery(key, path, directory)
         except OSError as error:
             raise self._storage_error(path, error) from error
         log = PartitionLog.open(
@@ -430,7 +430,10 @@ class LogDirectories:
             self.checkpoint_recovery_points()
         return log
 
-    def _check_recovery(self, key: TopicPartition, path: str, recovery_point: int) -> None:
+    def _check_recovery(self, key: TopicPartition, path: str, directory: LogDirectory) -> None:
+        if key in directory.beyond_recovery:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, directory.beyond_recovery[key])
+        recovery_point = directory.recovery_points.get(key, 0)
         if key in self._recovering or unchecked_bytes(self._disk, path, recovery_point) > INLINE_BYTES:
             raise KafkaError(
                 ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{key[0]}-{key[1]} is checked after an unclean stop; try again"
@@ -442,8 +445,14 @@ class LogDirectories:
         return directory is not None and directory.offline is not None
 
     def unrecovered(self) -> list[TopicPartition]:
-        """Partitions whose logs nobody has looked at since an unclean stop."""
-        return [key for directory in self._directories if directory.offline is None for key in directory.unrecovered]
+        """Partitions whose logs have not been checked since an unclean stop, and can be."""
+        return [
+            key
+            for directory in self._directories
+            if directory.offline is None
+            for key in directory.unrecovered
+            if key not in directory.beyond_recovery
+        ]
 
     async def recover(self, topic: str, partition: int, config: LogConfig, lane: int = 0) -> bool:
         """Recover the log behind the Disk port, unless it is open or under way; whether that was done."""
@@ -465,13 +474,18 @@ class LogDirectories:
                 directory.log_starts.get(key, 0),
                 self._environment.producer_id_expiration_ms,
             )
-        except (KafkaError, OSError) as error:
-            # If the disk is to blame, opening the log will find out and take the directory out of use.
-            self.report(f"{path}: recovery failed: {error}")
+        except KafkaError as error:
+            self.report(f"{path}: recovery failed: {error.message}")
+            cause = error.__cause__
+            if self._where.get(key) is directory and key in directory.unrecovered:
+                if isinstance(cause, OSError):
+                    self._failed(path, cause)
+                else:
+                    directory.beyond_recovery[key] = error.message
             return False
         finally:
             self._recovering.discard(key)
-        if self._where.get(key) is directory:
+        if self._where.get(key) is directory and key in directory.unrecovered:
             for text in recovered.repairs:
                 self.report(text)
             directory.unrecovered.discard(key)
@@ -565,8 +579,22 @@ class LogDirectories:
         """Copy the next chunk of a log that moves; the number of bytes. KafkaError if a disk fails."""
         move = self.moves[source.topic, source.partition]
         if move.log is None:
+            # After a restart there may be much to check.
+            await self._disk.run(
+                f"{RECOVERY_LANE} {move.directory.path} moves",
+                recover,
+                self._disk,
+                self._clock,
+                (source.topic, source.partition, move.path),
+                source.config,
+                0,
+                0,
+                self._environment.producer_id_expiration_ms,
+            )
+            if self.moves.get((source.topic, source.partition)) is not move:
+                return 0
             move.log = PartitionLog.open(
-                source.topic, source.partition, move.path, source.config, self._environment, clean=False
+                source.topic, source.partition, move.path, source.config, self._environment, clean=True
             )
         return await move.copy(source, self._disk, self._clock.now_ms())
 
@@ -583,7 +611,9 @@ class LogDirectories:
             await self._writer_of(source.directory).drained()
         await self._flush(log, log.end_offset)
         log_start_offset = move.directory.log_starts[key] = source.log_start_offset
-        await self.persist(LOG_START_OFFSETS)
+        failure = await self.persist(LOG_START_OFFSETS)
+        if failure is not None:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(failure)) from failure
         stays = self.moves.get(key) is not move or source.is_offline or source.log_start_offset > log_start_offset
         if stays or not move.finish(source, self._clock.now_ms()):
             return None
@@ -593,7 +623,9 @@ class LogDirectories:
         try:
             log.take_over(source)
             log.park()
-            self._disk.remove(f"{source.directory}/{TAKES_OVER}")
+            if self._disk.exists(marker := f"{source.directory}/{TAKES_OVER}"):
+                self._disk.remove(marker)
+                self._disk.sync_directory(source.directory)
             self._disk.write_atomic(f"{move.path}/{TAKES_OVER}", b"")
             self._doom(source.directory, key, source.config.file_delete_delay_ms)
             self._disk.rename(move.path, path)
@@ -740,9 +772,9 @@ class LogDirectories:
         """Write recovery points, log starts and high watermarks behind the Disk port."""
         await self.checkpoints.persist_all(watermarks)
 
-    async def persist(self, name: str) -> None:
-        """Write one checkpoint of every directory behind the Disk port."""
-        await self.checkpoints.persist(name)
+    async def persist(self, name: str) -> OSError | None:
+        """Write one checkpoint of every directory behind the Disk port; see OffsetCheckpoints."""
+        return await self.checkpoints.persist(name)
 
     async def close(
         self, *, clean: bool = True, high_watermarks: Mapping[TopicPartition, int] | None = None, broker_epoch: int = -1

@@ -51,6 +51,8 @@ def scan(
     clean = CLEAN_SHUTDOWN in names
     if clean:
         disk.remove(f"{path}/{CLEAN_SHUTDOWN}")
+        # A power loss that brought it back would have the next start believe what was written since.
+        disk.sync_directory(path)
     for name in OFFSET_CHECKPOINTS:
         directory.checkpoints[name] = OffsetCheckpoint(disk, path, f"{path}/{name}")
         if name in names:

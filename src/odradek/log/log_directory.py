@@ -26,6 +26,7 @@ class LogDirectory:
 
     __slots__ = (
         "after_crash",
+        "beyond_recovery",
         "checkpoints",
         "cleaner_offsets",
         "directory_id",
@@ -50,6 +51,8 @@ class LogDirectory:
         """Whether it is known which partitions it holds."""
         self.unrecovered: set[TopicPartition] = set()
         """Partitions that an unclean stop left and nobody has opened since."""
+        self.beyond_recovery: dict[TopicPartition, str] = {}
+        """Why those of them that could not be repaired cannot be used."""
         self.after_crash = False
         """Whether it was not closed cleanly before this start."""
         self.known = 0
@@ -78,5 +81,6 @@ class LogDirectory:
         """The partition left the directory."""
         self.known -= 1
         self.unrecovered.discard(key)
+        self.beyond_recovery.pop(key, None)
         for name in OFFSET_CHECKPOINTS:
             self.offsets(name).pop(key, None)

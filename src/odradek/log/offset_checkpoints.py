@@ -11,8 +11,10 @@ from odradek.log.checkpoints import (
     TopicPartition,
     format_offsets,
 )
+from odradek.log.environment import TRANSIENT
 from odradek.log.log_directory import LogDirectory
 from odradek.log.partition_log import PartitionLog
+from odradek.wire.errors import ErrorCode, KafkaError
 
 
 class OffsetCheckpoints:
@@ -37,7 +39,8 @@ class OffsetCheckpoints:
     async def advance_starts(self, starts: Mapping[TopicPartition, int], advance: Callable[[], None]) -> None:
         """Write the log starts that logs are about to have, then call `advance`, which gives them to the logs.
 
-        So whoever sees such a start finds no lower one after a crash or a loss of power.
+        So whoever sees such a start finds no lower one after a crash or a loss of power. KafkaError if a file cannot
+        be written for want of descriptors.
         """
         self._coming.append(starts)
         try:
@@ -45,20 +48,29 @@ class OffsetCheckpoints:
             # A replica that moves to another directory meanwhile has its start in that one's file.
             while written_to != (directories := [self._where.get(key) for key in starts]):
                 written_to = directories
-                await self.persist(LOG_START_OFFSETS)
+                failure = await self.persist(LOG_START_OFFSETS)
+                if failure is not None:
+                    raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(failure)) from failure
             advance()
         finally:
             self._coming.remove(starts)
 
-    async def persist(self, name: str) -> None:
-        """Write one checkpoint of every directory behind the Disk port."""
+    async def persist(self, name: str) -> OSError | None:
+        """Write one checkpoint of every directory behind the Disk port.
+
+        Answers why one that stays in use could not be written.
+        """
         self._collect(name)
+        failure = None
         for directory in self._directories:
             if directory.offline is None:
                 try:
                     await directory.checkpoints[name].write(format_offsets(directory.offsets(name)))
                 except OSError as error:
                     self._failed(directory.path, error)
+                    if error.errno in TRANSIENT:
+                        failure = error
+        return failure
 
     def write_now(self, name: str) -> None:
         """Write one checkpoint of every directory in this thread."""
@@ -84,17 +96,19 @@ class OffsetCheckpoints:
             await self.persist(name)
 
     def _collect(self, name: str) -> None:
-        """Note what the open logs say. Of starts only those inside of the first segment are written, as Kafka does."""
+        """Note what the open logs say.
+
+        Of starts, those inside of the first segment, as Kafka does, and those that were: that the segments below one
+        are gone is not synced, and a power loss that brings them back may not bring back deleted records.
+        """
         for key, log in self._logs.items():
             directory = self._where[key]
             if name == RECOVERY_POINTS:
                 directory.recovery_points[key] = log.recovery_point
             elif name == LOG_START_OFFSETS:
                 start = max(log.log_start_offset, min(self._coming_start(key), log.end_offset))
-                if start > log.segments[0].base_offset:
+                if key in directory.log_starts or start > log.segments[0].base_offset:
                     directory.log_starts[key] = start
-                else:
-                    directory.log_starts.pop(key, None)
 
     def _coming_start(self, key: TopicPartition) -> int:
         return max((starts.get(key, 0) for starts in self._coming), default=0)

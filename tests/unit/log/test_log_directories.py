@@ -531,3 +531,138 @@ def test_what_checkpoints_know_of_a_deleted_topic_is_not_for_the_next_one(tmp_pa
     log = topic(again, topic_id=OTHER)
     assert (log.log_start_offset, log.end_offset, log.recovery_point) == (0, 0, 0)
     stop(again)
+
+
+def test_deleted_records_do_not_return_with_segments_whose_removal_is_not_synced(tmp_path: Path) -> None:
+    directories = start(tmp_path)
+    log = topic(directories)
+    for _ in range(8):
+        put(log, batch(2, value=b"x" * 100))
+    middle = log.segments[1].base_offset
+    before = {path.name: path.read_bytes() for path in Path(log.directory).iterdir()}
+    log.advance_log_start(middle)
+    asyncio.run(directories.checkpoint({}))
+    log.delete_old_segments(NOW, log.end_offset)
+    assert log.segments[0].base_offset == middle
+    asyncio.run(directories.checkpoint({}))
+    stop(directories, clean=False)
+    for name, data in before.items():
+        Path(log.directory, name).write_bytes(data)
+    assert topic(start(tmp_path)).log_start_offset == middle
+
+
+def test_a_log_start_that_cannot_be_written_is_not_taken(tmp_path: Path) -> None:
+    disk = FailingDisk()
+    directories = start(tmp_path, disk=disk)
+    log = topic(directories)
+    put(log, batch(4))
+    disk.broken, disk.errno, disk.suffix = str(tmp_path), errno.EMFILE, ".tmp"
+    advances = directories.checkpoints.advance_starts({("a-topic", 0): 3}, lambda: pytest.fail("it was not written"))
+    with pytest.raises(KafkaError) as caught:
+        asyncio.run(advances)
+    assert caught.value.code == ErrorCode.KAFKA_STORAGE_ERROR
+    disk.broken = None
+    stop(directories)
+
+
+class LoseNothing(SystemDisk):
+    """Tells which directories were synced after which names went."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[tuple[str, str]] = []
+
+    def remove(self, path: str) -> None:
+        self.calls.append(("remove", path))
+        super().remove(path)
+
+    def sync_directory(self, path: str) -> None:
+        self.calls.append(("sync", path))
+        super().sync_directory(path)
+
+
+def test_that_the_last_stop_was_clean_is_forgotten_durably(tmp_path: Path) -> None:
+    directories = start(tmp_path)
+    put(topic(directories), batch())
+    stop(directories)
+    disk = LoseNothing()
+    stop(start(tmp_path, disk=disk), clean=False)
+    removed = disk.calls.index(("remove", f"{tmp_path}/.kafka_cleanshutdown"))
+    assert ("sync", str(tmp_path)) in disk.calls[removed:]
+
+
+LARGE = LogConfig()
+
+
+def crashed_with_a_large_log(path: Path) -> Path:
+    directories = start(path)
+    log = directories.open("a-topic", 0, TOPIC, LARGE)
+    put(log, batch())
+    log.roll()
+    for _ in range(3):
+        put(log, batch(value=b"x" * 500_000))
+    asyncio.run(directories.flush())
+    asyncio.run(directories.checkpoint({}))
+    put(log, batch())
+    file = Path(log.segments[0].path)
+    stop(directories, clean=False)
+    return file
+
+
+def test_a_log_whose_recovery_lacks_descriptors_is_recovered_later(tmp_path: Path) -> None:
+    crashed_with_a_large_log(tmp_path)
+    disk = FailingDisk()
+    directories = start(tmp_path, disk=disk)
+    disk.broken, disk.errno, disk.suffix = str(tmp_path), errno.EMFILE, ".log"
+    assert not asyncio.run(directories.recover("a-topic", 0, LARGE))
+    assert directories.unrecovered() == [("a-topic", 0)]
+    disk.broken = None
+    assert asyncio.run(directories.recover("a-topic", 0, LARGE))
+    assert directories.open("a-topic", 0, TOPIC, LARGE).end_offset == 5
+    stop(directories)
+
+
+def test_a_log_that_recovery_cannot_read_is_no_longer_said_to_be_recovered_soon(tmp_path: Path) -> None:
+    file = crashed_with_a_large_log(tmp_path)
+    disk = FailingDisk()
+    directories = start(tmp_path, disk=disk)
+    disk.broken, disk.suffix = str(tmp_path), ".log"
+    assert not asyncio.run(directories.recover("a-topic", 0, LARGE))
+    assert directories.directories[0].offline
+    disk.broken = None
+    stop(directories, clean=False)
+
+    # Damage below the recovery point, which the replay of producers comes across.
+    directories = start(tmp_path)
+    for snapshot in file.parent.glob("*.snapshot"):
+        snapshot.unlink()
+    data = bytearray(file.read_bytes())
+    data[16] = 0
+    file.write_bytes(data)
+    assert not asyncio.run(directories.recover("a-topic", 0, LARGE))
+    assert directories.unrecovered() == []
+    with pytest.raises(KafkaError) as caught:
+        directories.open("a-topic", 0, TOPIC, LARGE)
+    assert caught.value.code == ErrorCode.KAFKA_STORAGE_ERROR
+    stop(directories, clean=False)
+
+
+def test_a_topic_made_anew_during_the_recovery_of_the_old_one_takes_nothing_of_it(tmp_path: Path) -> None:
+    crashed_with_a_large_log(tmp_path)
+    directories = start(tmp_path)
+
+    async def run() -> None:
+        recovery = asyncio.create_task(directories.recover("a-topic", 0, LARGE))
+        await asyncio.sleep(0)
+        directories.delete("a-topic", 0)
+        directories.create("a-topic", 0, OTHER)
+        with pytest.raises(KafkaError) as caught:
+            directories.open("a-topic", 0, OTHER, LARGE)
+        assert caught.value.code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        await recovery
+
+    asyncio.run(run())
+    log = directories.open("a-topic", 0, OTHER, LARGE)
+    assert (log.end_offset, log.recovery_point) == (0, 0)
+    assert ("a-topic", 0) not in directories.directories[0].recovery_points
+    stop(directories)
