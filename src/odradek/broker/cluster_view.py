@@ -33,6 +33,8 @@ FULL = 2
 DELETED = -2
 """The leader of a partition whose topic is deleted (Kafka's LeaderDuringDelete)."""
 
+NO_TOPIC_ID = bytes(16)
+
 T = TypeVar("T")
 OnImage = Callable[[ClusterImage, ClusterImage], Awaitable[None] | None]
 Place = tuple[str, int]
@@ -104,6 +106,9 @@ class ClusterView:
         """The newest image of the controller, which decides on nothing older."""
 
         async def event() -> None:
+            if image.controller_epoch < self.image.controller_epoch:
+                # Another controller has been elected and has told this broker of it sooner than its own one noticed.
+                return
             await self._publish(image)
             self._told.set()
 
@@ -185,8 +190,14 @@ class ClusterView:
             answers: dict[Place, ErrorCode] = {}
             stopped: dict[bool, list[Place]] = {False: [], True: []}
             for told in request.topic_states:
+                topic = self.image.topics.get(told.topic_name)
+                is_over = topic is not None and told.topic_id not in (NO_TOPIC_ID, topic.id)
                 for p in told.partition_states:
                     place = (told.topic_name, p.partition_index)
+                    if is_over:
+                        # It ended before the present topic of that name began, and is told once more.
+                        answers[place] = ErrorCode.NONE
+                        continue
                     known = self.image.partition(*place)
                     if known is not None and 0 <= p.leader_epoch < known.leader_epoch:
                         answers[place] = ErrorCode.FENCED_LEADER_EPOCH
@@ -219,7 +230,8 @@ class ClusterView:
         try:
             node = await self._store.get(CONTROLLER_EPOCH)
         except StoreError as error:
-            raise KafkaError(ErrorCode.STALE_CONTROLLER_EPOCH, str(error)) from error
+            # Then nobody can tell whether it is elected: it asks again.
+            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{CONTROLLER_EPOCH}: {error}") from error
         return -1 if node is None else ControllerEpochNode.decode(node.data)
 
     def _controlled(self, controller_id: int, controller_epoch: int) -> ClusterImage:

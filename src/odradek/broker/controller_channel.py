@@ -222,8 +222,8 @@ class ControllerChannel:
 
     def _is_over(self, code: int) -> bool:
         if code == ErrorCode.STALE_CONTROLLER_EPOCH:
+            # Whoever is deposed closes the channel. The broker may as well know nothing of this controller yet.
             self._events.deposed()
-            return True
         if code == ErrorCode.STALE_BROKER_EPOCH:
             self._events.registration_ended(self.broker)
             return True
@@ -318,9 +318,13 @@ def _report(task: asyncio.Task[None]) -> None:
 
 
 def stop_replica_request(told: Notice, image: ClusterImage, broker: Broker) -> StopReplicaRequest:
-    topics: dict[str, list[StopReplicaRequestPartitionState]] = {}
+    topics: dict[bytes, StopReplicaRequestTopicState] = {}
     for replica in told.stop:
-        topics.setdefault(replica.topic, []).append(
+        topic = replica.topic
+        found = topics.get(topic.id)
+        if found is None:
+            found = topics[topic.id] = StopReplicaRequestTopicState(topic.name, [], topic.id)
+        found.partition_states.append(
             StopReplicaRequestPartitionState(
                 partition_index=replica.partition, leader_epoch=replica.leader_epoch, delete_partition=True
             )
@@ -329,7 +333,7 @@ def stop_replica_request(told: Notice, image: ClusterImage, broker: Broker) -> S
         controller_id=image.controller_id,
         controller_epoch=image.controller_epoch,
         broker_epoch=broker.epoch,
-        topic_states=[StopReplicaRequestTopicState(name, states) for name, states in topics.items()],
+        topic_states=list(topics.values()),
     )
 
 

@@ -25,7 +25,7 @@ class ToldPartition(NamedTuple):
 class StoppedReplica(NamedTuple):
     """A replica whose data goes. `leader_epoch` is the one that ended it, or TOPIC_DELETED."""
 
-    topic: str
+    topic: Topic
     partition: int
     leader_epoch: int
 
@@ -94,7 +94,7 @@ def everything(image: ClusterImage, broker_id: int) -> Notice:
 def notice(changes: Difference, broker_id: int) -> Notice:
     """This broker's part of a difference."""
     stop = [
-        StoppedReplica(topic.name, index, TOPIC_DELETED)
+        StoppedReplica(topic, index, TOPIC_DELETED)
         for topic in changes.deleted
         for index, state in enumerate(topic.partitions)
         if broker_id in state.replicas
@@ -107,7 +107,7 @@ def notice(changes: Difference, broker_id: int) -> Notice:
         held = before is not None and broker_id in before.replicas
         if broker_id not in state.replicas:
             if held:
-                stop.append(StoppedReplica(topic.name, index, state.leader_epoch))
+                stop.append(StoppedReplica(topic, index, state.leader_epoch))
         elif before is None or not held or _is_role_changed(before, state):
             lead.append(ToldPartition(topic, index, state, not held))
     return Notice(False, stop, lead, know, changes.deleted, changes.brokers_changed)

@@ -106,6 +106,44 @@ async def test_a_controller_that_was_replaced_is_refused() -> None:
 
 
 @running
+async def test_while_the_store_is_away_nobody_is_called_a_stale_controller() -> None:
+    """Who is called so may give up; who is refused for another reason asks again."""
+    store = MemoryStore()
+    view = await new_view(store)
+    await store.close()
+    with pytest.raises(KafkaError) as refused:
+        await view.leader_and_isr(LeaderAndIsrRequest(controller_id=1, controller_epoch=2, broker_epoch=1))
+    assert refused.value.code is ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+@running
+async def test_an_image_of_this_brokers_own_earlier_reign_is_not_taken() -> None:
+    view = await new_view()
+    mine = ClusterImage("c").with_controller(SELF, 0).with_topic(topic("old", state(1, 0)))
+    await view.take(mine)
+    told = CLUSTER.with_topic(topic("a", state(1, 0)))
+    await tell(view, None, told)
+    await view.take(mine.with_topic(topic("b", state(1, 0))))
+    assert view.image.topics == told.topics
+    assert view.image.controller_id == 1
+
+
+@running
+async def test_a_topic_made_anew_is_not_stopped_when_the_end_of_the_old_one_is_told_again() -> None:
+    """As after a connection that broke before the last answer."""
+    view = await new_view()
+    stopped: list[tuple[str, int]] = []
+    view.on_stopped = lambda places, _delete: stopped.extend(places)
+    old = CLUSTER.with_topic(topic("a", state(1, 0)))
+    new = CLUSTER.with_topic(topic("a", state(2, 0), generation=1))
+    await tell(view, None, old)
+    await tell(view, old, new)
+    assert stopped == [("a", 0)]
+    await tell(view, old, new)
+    assert stopped == [("a", 0)]
+
+
+@running
 async def test_what_was_decided_for_an_earlier_registration_is_refused() -> None:
     view = await new_view()
     view.broker_epoch = 5

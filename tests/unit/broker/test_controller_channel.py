@@ -228,6 +228,20 @@ def test_one_refusal_is_no_proof_and_silence_is_none_either() -> None:
     run(test)
 
 
+def test_a_broker_that_does_not_know_of_the_election_yet_is_told_again() -> None:
+    """Its server of the store lags behind. A controller that is deposed indeed closes the channel."""
+
+    async def test(peer: Peer) -> None:
+        channel = peer.channel()
+        peer.script = [ErrorCode.STALE_CONTROLLER_EPOCH]
+        await told(channel, image(topic("a", HERE)))
+        assert peer.events == ["deposed"]
+        assert peer.kinds() == ["LeaderAndIsr", "LeaderAndIsr", "UpdateMetadata"]
+        channel.close()
+
+    run(test)
+
+
 @pytest.mark.parametrize(
     ("code", "event"),
     [

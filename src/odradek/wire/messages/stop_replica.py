@@ -12,24 +12,31 @@ from odradek.wire.primitives import (
     DECODE_FAULTS,
     EMPTY,
     ENCODE_FAULTS,
+    ZERO_UUID,
     DecodeError,
     EncodeError,
     read_compact_count,
     read_compact_string,
+    read_tag,
+    read_unsigned_varint,
     skip_tags,
+    tag_mismatch,
     unsupported,
     write_compact_count,
     write_compact_string,
+    write_tag,
 )
 
 _pack_H = Struct(">h").pack
 _pack_IH = Struct(">ih").pack
 _pack_IIZ = Struct(">ii?").pack
 _pack_IZIQ = Struct(">i?iq").pack
+_pack_U = Struct(">16s").pack
 _unpack_H = Struct(">h").unpack_from
 _unpack_IH = Struct(">ih").unpack_from
 _unpack_IIZ = Struct(">ii?").unpack_from
 _unpack_IZIQ = Struct(">i?iq").unpack_from
+_unpack_U = Struct(">16s").unpack_from
 
 
 class StopReplicaRequest:
@@ -93,7 +100,7 @@ class StopReplicaRequest:
 
 
 class StopReplicaRequestTopicState:
-    __slots__ = ("topic_name", "partition_states")
+    __slots__ = ("topic_name", "partition_states", "topic_id")
 
     __eq__ = message_eq
     __repr__ = message_repr
@@ -102,9 +109,11 @@ class StopReplicaRequestTopicState:
         self,
         topic_name: str = "",
         partition_states: list[StopReplicaRequestPartitionState] = EMPTY,
+        topic_id: bytes = ZERO_UUID,
     ) -> None:
         self.topic_name = topic_name
         self.partition_states = [] if partition_states is EMPTY else partition_states
+        self.topic_id = topic_id
 
     @classmethod
     def decode(cls, view: memoryview, position: int, version: int) -> tuple[Self, int]:
@@ -116,7 +125,17 @@ class StopReplicaRequestTopicState:
             item_partition_states, position = StopReplicaRequestPartitionState.decode(view, position, version)
             partition_states.append(item_partition_states)
         self.partition_states = partition_states
-        position = skip_tags(view, position)
+        self.topic_id = ZERO_UUID
+        tags, position = read_unsigned_varint(view, position)
+        for _ in range(tags):
+            tag, position, end = read_tag(view, position)
+            if tag == 10000:
+                (self.topic_id,) = _unpack_U(view, position)
+                position += 16
+            else:
+                position = end
+            if position != end:
+                raise tag_mismatch(tag, position, end)
         return self, position
 
     def encode(self, out: bytearray, version: int) -> None:
@@ -124,7 +143,15 @@ class StopReplicaRequestTopicState:
         write_compact_count(out, self.partition_states)
         for item_partition_states in self.partition_states:
             item_partition_states.encode(out, version)
-        out.append(0)
+        count = 0
+        tags = bytearray()
+        if self.topic_id != ZERO_UUID:
+            value = bytearray()
+            value += _pack_U(self.topic_id)
+            write_tag(tags, 10000, value)
+            count += 1
+        out.append(count)
+        out += tags
 
 
 class StopReplicaRequestPartitionState:
