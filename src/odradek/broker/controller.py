@@ -387,11 +387,14 @@ class Controller:
         if not self.is_active:
             return
         self.image = image
-        waiting = self._take(image)
-        if waiting is not None:
-            await waiting
-        if self.is_active:
-            self._tell(image)
+        try:
+            waiting = self._take(image)
+            if waiting is not None:
+                await waiting
+        finally:
+            # The others must not wait for what this broker fails to do.
+            if self.is_active:
+                self._tell(image)
 
     def _tell(self, image: ClusterImage) -> None:
         for broker_id, channel in list(self._channels.items()):

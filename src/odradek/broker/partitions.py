@@ -182,11 +182,17 @@ class Partitions:
             self._directories.delete(topic.name, index, delay_ms)
 
     async def settle(self) -> None:
-        """Create and delete directories as the last images say, some in each turn of the loop. Raises KafkaError."""
+        """Create and delete directories as the last images say, some in each turn of the loop.
+
+        What fails is left out: the image means more, and whoever asks for the partition tries again and hears of it.
+        """
         work = self._work
         while work:
             for _ in range(min(len(work), _CHUNK)):
-                work.popleft()()
+                try:
+                    work.popleft()()
+                except KafkaError as error:
+                    log.warning("a partition's directory cannot come or go: %s", error.message)
             if work:
                 await asyncio.sleep(0)
 

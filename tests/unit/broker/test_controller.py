@@ -226,6 +226,22 @@ def test_what_an_earlier_reign_has_begun_ends_before_the_next_one_begins() -> No
     run(test)
 
 
+def test_the_others_are_told_of_what_the_controllers_own_broker_cannot_do() -> None:
+    async def test(cluster: Cluster) -> None:
+        first, second = await cluster.of(1, 2)
+
+        def fail(_old: ClusterImage, _new: ClusterImage) -> None:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
+
+        unsubscribe = first.view.subscribe(fail)
+        with pytest.raises(KafkaError):
+            await first.controller.create_topics([NewTopic("t", 1, 2)])
+        await cluster.until(lambda: "t" in second.image.topics)
+        unsubscribe()
+
+    run(test)
+
+
 def test_a_lost_session_is_followed_by_a_new_registration() -> None:
     async def test(cluster: Cluster) -> None:
         first, second, _ = await cluster.of(1, 2, 3)

@@ -85,6 +85,23 @@ def test_a_topic_recreated_before_the_old_one_is_gone_from_the_disk(tmp_path: Pa
     asyncio.run(scenario())
 
 
+def test_a_disk_that_takes_no_directory_keeps_nothing_else_of_an_image_from_being_done(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        directories, partitions = start(tmp_path)
+        partitions.apply(image_with(a_topic("old", b"o" * 16, 1)))
+        await partitions.settle()
+        (tmp_path / "t-0").write_bytes(b"in the way")
+        partitions.apply(image_with(a_topic("t", b"t" * 16, 2)))
+        await partitions.settle()
+        assert directories.partitions() == []
+        with pytest.raises(KafkaError) as caught:
+            partitions.find("t", 0)
+        assert caught.value.code == ErrorCode.KAFKA_STORAGE_ERROR
+        await directories.close()
+
+    asyncio.run(scenario())
+
+
 def test_a_replica_that_may_lie_in_an_unread_directory_is_offline_and_a_new_one_is_not(tmp_path: Path) -> None:
     async def scenario() -> None:
         good, bad = tmp_path / "good", tmp_path / "bad"
