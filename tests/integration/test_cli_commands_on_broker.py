@@ -421,6 +421,22 @@ def test_completion_names_topics_and_groups(run: Run, topic: str, odradek_broker
     assert run(line).lines == [topic]
 
 
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("groups --reset-offsets --group g --topic {topic}:0,9 --to-earliest", "there is no {topic}-9"),
+        ("delete-records --topic {topic}:9 --before 0", "there is no {topic}-9"),
+        ("configs --describe --broker 99", "there is no broker 99"),
+        ("cluster balance --decommission 99", "there is no such broker"),
+    ],
+)
+def test_what_does_not_exist_is_told_at_once(run: Run, topic: str, line: str, told: str):
+    """Brokers are asked again for what may be about to be made; the longest wait would be `--timeout`."""
+    done = run(f"{line.format(topic=topic)} --timeout 600000")
+    assert (done.status, done.out, len(done.err.splitlines())) == (1, "", 1)
+    assert told.format(topic=topic) in done.err
+
+
 # --- as a process ---
 
 
@@ -431,7 +447,7 @@ def process(*words: str, **options: Any) -> subprocess.CompletedProcess[str]:
 def test_a_broker_that_is_not_there_is_one_line_and_status_1():
     failed = process("topics", "--list", "--bootstrap-server", "127.0.0.1:1", "--timeout", "300", "-o", "json")
     assert failed.returncode == 1
-    assert failed.stderr.startswith("odradek topics: cannot reach 127.0.0.1:1: ")
+    assert failed.stderr.startswith("odradek topics: cannot reach a broker: 127.0.0.1:1: ")
     assert failed.stderr.count("\n") == 1
     assert json.loads(failed.stdout)["error"]["code"] == "UNREACHABLE"
 

@@ -6,6 +6,7 @@ effect here. A name that Kafka never had, or a value it would refuse, is a `Conf
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
@@ -38,6 +39,8 @@ class Listener(NamedTuple):
 
 SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 DEFAULT_NODE_ID = 1
+_SERVER = re.compile(r"[^:\s]+(:\d{1,5})?|\[[^\s\]]+\](:\d{1,5})?")
+"""HOST:PORT of a ZooKeeper server, whose port has a default."""
 
 Changed = Callable[[frozenset[str]], None]
 
@@ -193,7 +196,7 @@ class BrokerConfig:
     @property
     def log_dirs(self) -> list[str]:
         """Directories of the logs: `log.dirs`, or `log.dir` without it."""
-        return self.words("log.dirs") or self.words("log.dir")
+        return [each for each in self.words("log.dirs") or self.words("log.dir") if each]
 
     def topic_settings(self, overrides: Mapping[str, str]) -> dict[str, Value]:
         """Every setting of a topic by its topic-level name, typed."""
@@ -300,6 +303,10 @@ class BrokerConfig:
             )
         if not self.log_dirs:
             raise ConfigError("log.dirs: no directory is named")
+        servers = self.text("zookeeper.connect").partition("/")[0]
+        for server in servers.split(",") if servers else ():
+            if not _SERVER.fullmatch(server.strip()):
+                raise ConfigError(f"zookeeper.connect: {server!r} is not HOST:PORT")
 
     def _controller_listener_names(self) -> set[str]:
         return {name.upper() for name in self.words("controller.listener.names")}

@@ -27,7 +27,9 @@ def configure_logging(level: str, form: str) -> None:
         handler.setFormatter(_JsonFormatter())
     else:
         handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-    root = logging.getLogger("odradek")
-    root.handlers[:] = [handler]
-    root.setLevel(level.upper())
-    root.propagate = False
+    # ZooKeeper's client would write its warnings by itself, in a form of its own.
+    for name, lowest in (("odradek", level.upper()), ("kazoo", "WARNING")):
+        root = logging.getLogger(name)
+        root.handlers[:] = [handler]
+        root.setLevel(lowest)
+        root.propagate = False

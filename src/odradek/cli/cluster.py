@@ -7,7 +7,8 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any, Final
 
-from odradek.cli.options import add_admin
+from odradek.cli.errors import UsageError
+from odradek.cli.options import add_admin, is_given, positive, seconds, share
 from odradek.cli.output import DOCUMENTS, Column, show, show_document
 from odradek.cli.session import run_admin
 
@@ -15,6 +16,11 @@ if TYPE_CHECKING:
     from odradek.client.admin import Admin
 
 ACTIONS: Final = ("describe", "cluster-id", "list-endpoints", "api-versions", "status", "balance", "restart")
+OPTIONS: Final = {
+    "watch": "status",
+    "execute": "balance", "decommission": "balance", "tolerance": "balance", "max-moves": "balance",
+    "rolling": "restart", "data-dir": "restart", "patience": "restart",
+}  # fmt: skip
 BROKER_COLUMNS: Final = (
     Column("ID", "id", 10),
     Column("HOST", "host", 20),
@@ -40,21 +46,22 @@ def configure(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--watch", action="store_true", help="look again every two seconds")
     group = parser.add_argument_group("balance")
     group.add_argument("--execute", action="store_true", help="carry the proposed moves out and wait for them")
-    group.add_argument("--decommission", action="append", metavar="ID", help="leave nothing on this broker")
+    group.add_argument("--decommission", type=int, action="append", metavar="ID", help="leave nothing on this broker")
     group.add_argument(
-        "--tolerance", type=float, default=0.1, metavar="PART", help="of the average that may be too much; default 0.1"
+        "--tolerance", type=share, metavar="PART", help="of the average that may be too much; default 0.1"
     )
-    group.add_argument("--max-moves", type=int, default=1000, metavar="N", help="at most so many; default 1000")
+    group.add_argument("--max-moves", type=positive, metavar="N", help="at most so many; default 1000")
     group = parser.add_argument_group("restart")
     group.add_argument("--rolling", action="store_true", help="one broker after the other, all replicas in sync")
     group.add_argument("--data-dir", metavar="DIR", help="that of `odradek serve --brokers N` on this machine")
-    group.add_argument(
-        "--patience", type=float, default=300.0, metavar="SECONDS", help="for replicas to be in sync; default 300"
-    )
+    group.add_argument("--patience", type=seconds, metavar="SECONDS", help="for replicas to be in sync; default 300")
     add_admin(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
+    for option, action in OPTIONS.items():
+        if is_given(arguments, option) and arguments.action != action:
+            raise UsageError(f"--{option} goes with {action} only")
     if arguments.action == "status":
         from odradek.cli.cluster_status import status
 

@@ -35,19 +35,24 @@ LOAD_COLUMNS: Final = (
     Column("AFTER", "preferred_after"),
 )
 _LOOK_SECONDS: Final = 0.5
+TOLERANCE: Final = 0.1
+MOST_MOVES: Final = 1000
 
 
 def balance(arguments: argparse.Namespace) -> int:
-    leaving = {int(broker) for broker in arguments.decommission or ()}
+    leaving = set(arguments.decommission or ())
+    tolerance = TOLERANCE if arguments.tolerance is None else arguments.tolerance
+    most_moves = arguments.max_moves or MOST_MOVES
 
     async def work(admin: Admin) -> tuple[dict[TopicPartition, Replica], list[Proposal], list[int]]:
         brokers = (await admin.describe_cluster()).brokers
         partitions = await _sizes(admin)
         racks = {each.node_id: each.rack for each in brokers}
+        known = {*racks, *(broker for each in partitions.values() for broker in each.replicas)}
+        for broker in leaving - known:
+            raise CommandError(f"--decommission {broker}: there is no such broker", "NO_BROKER")
         try:
-            proposals = propose(
-                partitions, racks, leaving=leaving, tolerance=arguments.tolerance, most_moves=arguments.max_moves
-            )
+            proposals = propose(partitions, racks, leaving=leaving, tolerance=tolerance, most_moves=most_moves)
         except ValueError as error:
             raise CommandError(str(error), "NO_BROKER") from error
         if arguments.execute and proposals:

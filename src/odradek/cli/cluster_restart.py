@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from odradek.client.admin import Admin
 
 PROCESSES: Final = "odradek-processes.json"
+PATIENCE_SECONDS: Final = 300.0
 _LOOK_SECONDS: Final = 0.1
 
 
@@ -31,17 +32,18 @@ def restart(arguments: argparse.Namespace) -> int:
     if not arguments.data_dir:
         raise UsageError("--data-dir DIR of `odradek serve --brokers N` is needed")
     path = Path(arguments.data_dir) / PROCESSES
+    patience = PATIENCE_SECONDS if arguments.patience is None else arguments.patience
 
     async def work(admin: Admin) -> int:
         known = _processes(path)
         for broker in sorted(known, key=int):
-            await _until(admin, lambda found: not found["under_replicated"], arguments.patience)
+            await _until(admin, lambda found: not found["under_replicated"], patience)
             before = _processes(path)[broker]
             os.kill(before, signal.SIGTERM)
-            await _until(admin, lambda _found, b=broker, p=before: _processes(path)[b] != p, arguments.patience)  # type: ignore[misc]
-            await _until(admin, lambda found, b=broker: _is_back(found, int(b)), arguments.patience)  # type: ignore[misc]
+            await _until(admin, lambda _found, b=broker, p=before: _processes(path)[b] != p, patience)  # type: ignore[misc]
+            await _until(admin, lambda found, b=broker: _is_back(found, int(b)), patience)  # type: ignore[misc]
             print(f"broker {broker} has restarted", flush=True)
-        await _until(admin, lambda found: not found["under_replicated"], arguments.patience)
+        await _until(admin, lambda found: not found["under_replicated"], patience)
         return len(known)
 
     print(f"{run_admin(arguments, work)} brokers have restarted; all replicas are in sync")
@@ -58,7 +60,9 @@ def _processes(path: Path) -> dict[str, int]:
     try:
         content: dict[str, Any] = json.loads(path.read_text())
         return {str(broker): int(process) for broker, process in content["brokers"].items()}
-    except (OSError, ValueError, KeyError) as error:
+    except OSError as error:
+        raise CommandError(f"{path}: {error.strerror}: is that the data directory of a running cluster?") from error
+    except (ValueError, KeyError) as error:
         raise CommandError(f"{path}: {error}: is that the data directory of a running cluster?") from error
 
 

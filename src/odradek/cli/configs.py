@@ -197,6 +197,11 @@ def describe(arguments: argparse.Namespace, entity: Entity) -> int:
 async def named(admin: Admin, entity: Entity) -> list[Entity]:
     """The entity, or all of its type."""
     if entity.name != "":
+        if entity.type in ("brokers", "broker-loggers") and entity.name is not None:
+            # Only that broker can answer, and one that is away is asked until `--timeout`.
+            live = {each.node_id for each in (await admin.describe_cluster()).brokers}
+            if int(entity.name) not in live:
+                raise CommandError(f"there is no broker {entity.name} now", "BROKER_NOT_AVAILABLE")
         return [entity]
     if entity.type == "topics":
         return [Entity("topics", each) for each in await admin.list_topics(include_internal=True)]

@@ -18,6 +18,7 @@ from odradek.cli.options import (
     client_settings,
     connect_ms,
     milliseconds,
+    or_unlimited,
     pairs,
     read_properties,
     renamed,
@@ -61,8 +62,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--isolation-level", choices=("read_uncommitted", "read_committed"), help="default: read_uncommitted"
     )
     until = parser.add_argument_group("when to end")
-    until.add_argument("-n", "--max-messages", type=int, default=-1, metavar="N", help="after so many records")
-    until.add_argument("--timeout-ms", type=int, metavar="MS", help="when nothing came for so long")
+    until.add_argument("-n", "--max-messages", type=or_unlimited, default=-1, metavar="N", help="after so many records")
+    until.add_argument("--timeout-ms", type=or_unlimited, metavar="MS", help="when nothing came for so long")
     until.add_argument("-e", "--exit", action="store_true", help="at the end of what is there now")
     shape = parser.add_argument_group("how to print")
     shape.add_argument(
@@ -177,8 +178,8 @@ async def consume(arguments: argparse.Namespace, form: Format | None, span: Offs
     try:
         async with Consumer(**settings) as consumer:
             await reach(consumer.cluster, connect_ms(arguments))
+            ends = await begin(consumer, arguments, span)
             try:
-                ends = await begin(consumer, arguments, span)
                 await read(consumer, arguments, printer, ends)
             finally:
                 print(f"Processed a total of {printer.count} messages", file=sys.stderr)

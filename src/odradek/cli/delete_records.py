@@ -81,7 +81,9 @@ def read_offsets(path: str) -> dict[TopicPartition, int]:
         else:
             with open(path, encoding="utf-8") as file:
                 document = json.load(file)
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        raise UsageError(f"--offset-json-file {path}: {error.strerror}") from error
+    except ValueError as error:
         raise UsageError(f"--offset-json-file {path}: {error}") from error
     offsets: dict[TopicPartition, int] = {}
     try:

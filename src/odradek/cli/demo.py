@@ -28,6 +28,7 @@ from typing import Any
 from odradek.cli.demo_flights import EVENT_SCHEMA, Day, Event, Totals, events, expected, rows
 from odradek.cli.demo_view import Progress, View
 from odradek.cli.main import CommandError, UsageError
+from odradek.cli.options import seconds
 from odradek.client.admin import Admin, NewTopic, raise_first
 from odradek.client.consumer import Consumer
 from odradek.client.model import TopicPartition
@@ -42,7 +43,7 @@ PER_TRIGGER = 60_000
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--records", type=int, metavar="N", help="only the first N flights")
-    parser.add_argument("--seconds-limit", type=float, default=300, metavar="S", help="give up after so long (300)")
+    parser.add_argument("--seconds-limit", type=seconds, default=300, metavar="S", help="give up after so long (300)")
     parser.add_argument("--keep", action="store_true", help="keep the data folder, and say how to look at it")
 
 

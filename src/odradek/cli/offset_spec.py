@@ -52,6 +52,8 @@ def parse_range(text: str, now_ms: int) -> OffsetRange:
         start = START if at == 0 else _point(text[:at], now_ms)
         end = END if at == len(text) - 1 else _point(text[at + 1 :], now_ms)
         if start is not None and end is not None:
+            if start.kind == end.kind == "at" and start.number > end.number:
+                raise UsageError(f"--offset {text}: it ends before it begins")
             return OffsetRange(start, end)
     raise UsageError(f"--offset {text}: an offset, earliest, latest, -10, +10, @TIME or FROM:TO expected")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import sys
 from collections.abc import Iterable, Mapping
@@ -74,6 +75,29 @@ def positive(text: str) -> int:
     return value
 
 
+def seconds(text: str) -> float:
+    value = float(text)
+    if not 0 < value < math.inf:
+        raise argparse.ArgumentTypeError(f"{text} is not greater than 0")
+    return value
+
+
+def share(text: str) -> float:
+    """A part of something; 1 is all of it."""
+    value = float(text)
+    if not 0 <= value < math.inf:
+        raise argparse.ArgumentTypeError(f"{text} is not a number from 0 on")
+    return value
+
+
+def or_unlimited(text: str) -> int:
+    """A number from 0 on; -1 is no limit."""
+    value = int(text)
+    if value < -1:
+        raise argparse.ArgumentTypeError(f"{text} is negative (-1 is no limit)")
+    return value
+
+
 def exactly_one(arguments: argparse.Namespace, names: Iterable[str], what: str = "action") -> str:
     """The one of these flags that is given. Raises UsageError."""
     given = [each for each in names if is_given(arguments, each)]
@@ -134,8 +158,11 @@ def read_properties(path: str, option: str) -> dict[str, str]:
 
 
 def servers_of(arguments: argparse.Namespace, settings: Mapping[str, str] | None = None) -> str:
-    given = arguments.bootstrap_server or (settings or {}).get("bootstrap.servers")
-    return str(given or os.environ.get(SERVER_VARIABLE) or DEFAULT_SERVER)
+    """Raises UsageError for servers that are given and empty, as a variable of a script that is not set."""
+    given = arguments.bootstrap_server
+    if given is not None and not given.strip():
+        raise UsageError("--bootstrap-server is empty: HOST:PORT expected")
+    return str(given or (settings or {}).get("bootstrap.servers") or os.environ.get(SERVER_VARIABLE) or DEFAULT_SERVER)
 
 
 def connect_ms(arguments: argparse.Namespace) -> int:

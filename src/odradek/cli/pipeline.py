@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final
 
 from odradek.cli.errors import CommandError, UsageError
-from odradek.cli.options import SERVER_VARIABLE, pairs
+from odradek.cli.options import SERVER_VARIABLE, pairs, seconds
 
 if TYPE_CHECKING:
     from odradek.spark.progress import Follower, Progress
@@ -54,7 +54,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--progress", choices=SHOWN, default="lines", help="for every batch, on standard error")
     parser.add_argument("--log", metavar="FILE", help="where Spark's own messages go; default: kept after a failure")
     parser.add_argument(
-        "--stop-timeout", type=float, default=60, metavar="S", help="let batches end for so long when told to stop (60)"
+        "--stop-timeout",
+        type=seconds,
+        default=60,
+        metavar="S",
+        help="how long batches may take to end when told to stop (60)",
     )
     parser.add_argument("--traceback", action="store_true", help="show all of a failure, not one line")
     group = parser.add_argument_group("with a spark-pipeline.yml")

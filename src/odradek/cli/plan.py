@@ -11,7 +11,7 @@ import re
 from typing import Final, NamedTuple
 
 from odradek.cli.errors import UsageError
-from odradek.cli.options import add_output
+from odradek.cli.options import add_output, positive, share
 from odradek.cli.output import DOCUMENTS, Column, show, show_document
 
 _SIZE: Final = re.compile(r"(\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)\s*([kKMGTP]?)(?:i?[bB])?")
@@ -88,18 +88,20 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--throughput", metavar="SIZE/PERIOD", help="instead of --records: bytes, for instance 1TB/hour"
     )
-    parser.add_argument("--copies", type=int, default=3, help="replication factor; default 3")
+    parser.add_argument("--copies", type=positive, metavar="N", default=3, help="replication factor; default 3")
     parser.add_argument("--retention", metavar="TIME", default="7days", help="for instance 14days, 36h; default 7days")
     parser.add_argument(
-        "--compression", type=float, default=1.0, metavar="PART", help="compressed size by uncompressed; default 1"
+        "--compression", type=share, default=1.0, metavar="PART", help="compressed size by uncompressed; default 1"
     )
-    parser.add_argument("--index-share", type=float, default=0.1, metavar="PART", help="for indexes; default 0.1")
-    parser.add_argument("--headroom", type=float, default=0.0, metavar="PART", help="free part of disks; default 0")
-    parser.add_argument("--readers", type=float, default=1.0, metavar="N", help="groups that read all; default 1")
-    parser.add_argument("--link", metavar="BITS", default="1G", help="of a broker's network in bit/s; default 1G")
-    parser.add_argument("--link-use", type=float, default=0.7, metavar="PART", help="of a link at most; default 0.7")
+    parser.add_argument("--index-share", type=share, default=0.1, metavar="PART", help="for indexes; default 0.1")
     parser.add_argument(
-        "--link-share", type=float, default=1 / 3, metavar="PART",
+        "--headroom", type=share, default=0.0, metavar="PART", help="free space for each byte stored; default 0"
+    )
+    parser.add_argument("--readers", type=share, default=1.0, metavar="N", help="groups that read all; default 1")
+    parser.add_argument("--link", metavar="BITS", default="1G", help="of a broker's network in bit/s; default 1G")
+    parser.add_argument("--link-use", type=share, default=0.7, metavar="PART", help="of a link at most; default 0.7")
+    parser.add_argument(
+        "--link-share", type=share, default=1 / 3, metavar="PART",
         help="of that for new records, the rest for peaks, copies and readers; default 1/3",
     )  # fmt: skip
     parser.add_argument("--disk", metavar="SIZE", help="space of one broker's disks")
@@ -108,7 +110,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     work, machine = _workload(arguments), _machine(arguments)
-    found = plan(work, machine)
+    try:
+        found = plan(work, machine)
+    except OverflowError:
+        raise UsageError("the workload is too large to be counted") from None
     if arguments.output in DOCUMENTS:
         show_document(found._asdict(), arguments.output)
         return 0
@@ -143,11 +148,8 @@ def _workload(arguments: argparse.Namespace) -> Workload:
         rate = _rate(arguments.records, "--records") * _size(arguments.record_size, "--record-size")
     else:
         rate = _rate(arguments.throughput, "--throughput")
-    if arguments.copies < 1:
-        raise UsageError(f"--copies {arguments.copies}: at least one is needed")
-    for name in ("compression", "index_share", "headroom", "readers"):
-        if getattr(arguments, name) < 0:
-            raise UsageError(f"--{name.replace('_', '-')} {getattr(arguments, name)}: not below 0")
+    if not rate or not arguments.compression:
+        raise UsageError("nothing arrives: records, their size, throughput and compression are more than 0")
     return Workload(
         rate,
         arguments.copies,
@@ -166,7 +168,9 @@ def _machine(arguments: argparse.Namespace) -> Machine:
     link = _size(arguments.link, "--link")
     if not link:
         raise UsageError("--link 0: a broker without a network takes nothing")
-    disk = _size(arguments.disk, "--disk") if arguments.disk else 0
+    disk = _size(arguments.disk, "--disk") if arguments.disk is not None else 0
+    if not disk and arguments.disk is not None:
+        raise UsageError(f"--disk {arguments.disk}: a broker without a disk keeps nothing")
     return Machine(link, arguments.link_use, arguments.link_share, disk)
 
 

@@ -41,8 +41,6 @@ def reset(arguments: argparse.Namespace) -> int:
         raise UsageError("--reset-offsets needs --topic or --all-topics")
     if arguments.topic and arguments.all_topics:
         raise UsageError("--topic and --all-topics exclude each other")
-    if not arguments.dry_run and not arguments.execute and not arguments.export:
-        print("Nothing is changed without --execute; this is what it would set.", file=sys.stderr)
     topics = topic_partitions(arguments.topic)
     from_file = read_csv(arguments.from_file, arguments.group) if scenario == "from-file" else {}
     target = _target(arguments, scenario)
@@ -78,6 +76,8 @@ def reset(arguments: argparse.Namespace) -> int:
     rows, failures = run_admin(arguments, work)
     if failures and not rows:
         raise CommandError("; ".join(failures))
+    if not arguments.dry_run and not arguments.execute and not arguments.export:
+        print("Nothing is changed without --execute; this is what it would set.", file=sys.stderr)
     if arguments.export:
         print(to_csv(rows, with_group=len({row["group"] for row in rows}) > 1), end="")
     else:
@@ -179,7 +179,9 @@ def read_csv(path: str, groups: list[str]) -> Mapping[str, Offsets]:
     try:
         with open(path, newline="", encoding="utf-8") as file:
             lines = list(csv.reader(file))
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
+    except OSError as error:
+        raise UsageError(f"--from-file {path}: {error.strerror}") from error
+    except (UnicodeDecodeError, csv.Error) as error:
         raise UsageError(f"--from-file {path}: {error}") from error
     for number, line in enumerate(lines, 1):
         if not any(each.strip() for each in line):

@@ -7,6 +7,8 @@ import asyncio
 import os
 import signal
 import sys
+from pathlib import Path
+from typing import Final
 
 from odradek.broker.config import BrokerConfig, ConfigError
 from odradek.broker.lifecycle import Broker, StartError
@@ -14,6 +16,8 @@ from odradek.broker.logs import configure_logging
 from odradek.cli.errors import UsageError
 from odradek.ports.clock import process_age
 
+IDENTITY: Final = "meta.properties"
+"""Lies where a broker keeps logs."""
 LEVELS = ("debug", "info", "warning", "error")
 
 
@@ -36,6 +40,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def settings_of(arguments: argparse.Namespace) -> dict[str, str]:
     """What the command line sets on top of the file. Raises UsageError."""
     settings: dict[str, str] = {}
+    for option, given in (("--data-dir", arguments.data_dir), ("--listen", arguments.listen)):
+        if given is not None and not given.strip():
+            # A variable of a script that is not set: the default would be somebody else's data.
+            raise UsageError(f"{option} is empty")
     if arguments.data_dir:
         settings["log.dirs"] = arguments.data_dir
     if arguments.listen:
@@ -70,6 +78,7 @@ def run(arguments: argparse.Namespace) -> int:
             return await Supervisor(arguments, config, settings, sys.stdout).run()
 
         return asyncio.run(supervise())
+    _check_is_no_cluster(config.log_dirs[0])
     try:
         import uvloop
     except ImportError:
@@ -78,6 +87,13 @@ def run(arguments: argparse.Namespace) -> int:
         runner = asyncio.Runner(loop_factory=uvloop.new_event_loop)
     with runner:
         return runner.run(_serve(config, until_input_ends=arguments.until_input_ends))
+
+
+def _check_is_no_cluster(directory: str) -> None:
+    """Raises UsageError: a broker would find the cluster's metadata here and, where its logs should be, nothing."""
+    path = Path(directory)
+    if (path / "broker-1" / IDENTITY).exists() and not (path / IDENTITY).exists():
+        raise UsageError(f"{directory} holds a cluster of this machine: start it with --brokers N")
 
 
 async def _serve(config: BrokerConfig, *, until_input_ends: bool) -> int:

@@ -38,7 +38,7 @@ async def reach(cluster: Cluster, limit_ms: int) -> None:
         why = f"{servers}: no answer within {limit_ms} ms"
         if last is not None:
             why = str(last).removeprefix("no broker can be reached: ")
-        raise CommandError(f"cannot reach {why}", "UNREACHABLE") from error
+        raise CommandError(f"cannot reach a broker: {why}", "UNREACHABLE") from error
 
 
 def run_admin(arguments: argparse.Namespace, work: Callable[[Admin], Awaitable[T]]) -> T:

@@ -1,7 +1,7 @@
 """`odradek serve --brokers N`: a cluster on one machine, a process per broker, started again when one dies.
 
-The brokers share the metadata store in the data directory; each has a directory `broker-ID` of its own below it. They
-end with this process, however it ends: their standard input is a pipe from it.
+The brokers share the metadata store in the first of `log.dirs`; each has a directory `broker-ID` of its own below every
+one of them. They end with this process, however it ends: their standard input is a pipe from it.
 """
 
 from __future__ import annotations
@@ -17,9 +17,12 @@ from pathlib import Path
 from typing import Final, TextIO
 
 from odradek.broker.config import BrokerConfig
+from odradek.broker.lifecycle import METADATA_FILE
 from odradek.cli.cluster_restart import PROCESSES
 from odradek.cli.errors import UsageError
+from odradek.cli.serve import IDENTITY
 from odradek.ports.clock import process_age
+from odradek.ports.disk import DirectoryLock, SystemDisk
 
 _FIRST_BACKOFF_SECONDS: Final = 0.1
 _LONGEST_BACKOFF_SECONDS: Final = 10.0
@@ -28,8 +31,34 @@ _STEADY_SECONDS: Final = 10.0
 _KILL_AFTER_SECONDS: Final = 60.0
 _MISCONFIGURED: Final = 2
 _READY: Final = "odradek ready "
-DEFAULT_DIRECTORY: Final = "odradek-data"
+_LOCK: Final = ".lock"
+"""As of a log directory, so that a single broker and a cluster do not use the same one at once."""
 DEFAULT_PORT: Final = 9092
+LAST_PORT: Final = 65_535
+
+
+def home_of(config: BrokerConfig) -> Path:
+    """The directory of what the brokers share: the metadata store, and the numbers of their processes."""
+    return Path(config.log_dirs[0].replace("{id}", "1"))
+
+
+def listen_address(listen: str | None) -> tuple[str, int]:
+    """Host and port of the first broker; port 0 lets each one pick a free port."""
+    host, _, port = (listen or f":{DEFAULT_PORT}").rpartition(":")
+    return host, int(port)
+
+
+def claim(home: Path) -> DirectoryLock:
+    """Keep other processes out of the directory. Raises UsageError where a single broker or another cluster is."""
+    if (home / IDENTITY).exists():
+        raise UsageError(f"{home} holds the logs of a single broker: --brokers needs another --data-dir")
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+        return SystemDisk().lock(str(home / _LOCK))
+    except BlockingIOError as error:
+        raise UsageError(f"{home}: another process uses this directory (it holds {_LOCK})") from error
+    except OSError as error:
+        raise UsageError(f"{home}: {error.strerror or error}") from error
 
 
 def broker_settings(
@@ -39,18 +68,17 @@ def broker_settings(
 
     `given` are the settings of the command line; `{id}` in them stands for the id of each broker.
     """
-    directory = given.get("log.dirs", DEFAULT_DIRECTORY)
     host, port = listen
     settings = {name: value.replace("{id}", str(broker_id)) for name, value in given.items()}
     settings |= {
         "node.id": str(broker_id),
         "broker.id": str(broker_id),
-        "log.dirs": f"{directory}/broker-{broker_id}",
+        "log.dirs": ",".join(f"{each}/broker-{broker_id}" for each in config.log_dirs).replace("{id}", str(broker_id)),
         "listeners": f"PLAINTEXT://{host}:{port}",
         "advertised.listeners": "",
     }
     if config.given("odradek.metadata.store") is None and config.given("zookeeper.connect") is None:
-        settings["odradek.metadata.store"] = f"{directory}/odradek-metadata.sqlite"
+        settings["odradek.metadata.store"] = f"{home_of(config)}/{METADATA_FILE}"
     for name in ("offsets.topic.replication.factor", "transaction.state.log.replication.factor"):
         if config.given(name) is None:
             # Said, it holds while the others are still starting, too.
@@ -78,7 +106,7 @@ class _Child:
 class Supervisor:
     """`await run()` until a signal ends the cluster; the exit status."""
 
-    __slots__ = ("_arguments", "_children", "_config", "_given", "_out", "_prefixed", "_stop")
+    __slots__ = ("_arguments", "_children", "_config", "_given", "_home", "_out", "_prefixed", "_stop")
 
     def __init__(
         self, arguments: argparse.Namespace, config: BrokerConfig, given: Mapping[str, str], out: TextIO
@@ -86,15 +114,29 @@ class Supervisor:
         """Raises UsageError for settings that several brokers cannot share."""
         if config.given("listeners") is not None and "listeners" not in given:
             raise UsageError("--brokers needs its listeners from --listen HOST:PORT, not from the properties file")
+        first, count = listen_address(arguments.listen)[1], arguments.brokers
+        if first + count - 1 > LAST_PORT:
+            raise UsageError(
+                f"--listen {arguments.listen}: {count} brokers need {count} ports, there are none above 65535"
+            )
         self._arguments = arguments
         self._config = config
         self._given = given
+        self._home = home_of(config)
         self._out = out
         self._prefixed = arguments.log_format == "text"
         self._children = [_Child(i + 1) for i in range(arguments.brokers)]
         self._stop = asyncio.Event()
 
     async def run(self) -> int:
+        """Raises UsageError when the directory cannot be theirs."""
+        lock = claim(self._home)
+        try:
+            return await self._supervise()
+        finally:
+            lock.release()
+
+    async def _supervise(self) -> int:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop.set)
@@ -124,10 +166,10 @@ class Supervisor:
 
     def _address(self, child: _Child) -> tuple[str, int]:
         """The port that it had before, or the one that `--listen` gives it."""
-        host, _, port = (self._arguments.listen or f":{DEFAULT_PORT}").rpartition(":")
+        host, port = listen_address(self._arguments.listen)
         if child.bootstrap:
             return host, int(child.bootstrap.rpartition(":")[2])
-        return host, int(port) and int(port) + child.broker_id - 1
+        return host, port and port + child.broker_id - 1
 
     async def _keep(self, child: _Child) -> None:
         """Start it, and again whenever it dies, until the cluster stops."""
@@ -175,15 +217,13 @@ class Supervisor:
 
     def _note_processes(self) -> None:
         """For `odradek cluster restart`, in the data directory."""
-        directory = Path(self._given.get("log.dirs", DEFAULT_DIRECTORY))
         content = {
             "supervisor": os.getpid(),
             "brokers": {str(c.broker_id): c.process.pid for c in self._children if c.process is not None},
         }
-        directory.mkdir(parents=True, exist_ok=True)
-        fresh = directory / f"{PROCESSES}.tmp"
+        fresh = self._home / f"{PROCESSES}.tmp"
         fresh.write_text(json.dumps(content))
-        fresh.replace(directory / PROCESSES)
+        fresh.replace(self._home / PROCESSES)
 
     async def _follow_output(self, child: _Child, lines: asyncio.StreamReader) -> None:
         async for line in lines:

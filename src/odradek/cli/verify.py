@@ -23,6 +23,8 @@ def run(arguments: argparse.Namespace) -> int:
         path = directory.rstrip("/") or "/"
         try:
             places = list(partition_directories(disk, path))
+            if not places and not disk.exists(f"{path}/meta.properties"):
+                raise CommandError(f"{path} is neither a log directory nor a partition's")
             for finding in verify_checkpoints(disk, path):
                 problems += 1
                 _show(finding)

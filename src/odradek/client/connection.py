@@ -265,7 +265,9 @@ async def open_connection(
     try:
         stream = await network.connect(host, port, setup_timeout_ms / 1000)
     except OSError as error:
-        raise Disconnected(f"{host}:{port}: {str(error) or type(error).__name__}") from error
+        refused = isinstance(error, ConnectionRefusedError)
+        reason = "connection refused" if refused else str(error) or type(error).__name__
+        raise Disconnected(f"{host}:{port}: {reason}") from error
     connection = Connection(stream, client_id, asyncio.get_running_loop())
     try:
         version = int(ApiVersionsRequest.MAX_VERSION)

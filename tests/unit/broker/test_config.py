@@ -92,6 +92,9 @@ def test_values_are_typed() -> None:
         ),
         ({"listener.name.x": "1"}, "listener.name.NAME.CONFIG"),
         ({"log.dir": ""}, "log.dirs"),
+        ({"log.dirs": ","}, "log.dirs: no directory"),
+        ({"zookeeper.connect": ":"}, "zookeeper.connect: ':'"),
+        ({"zookeeper.connect": "a:2181,b:port/odradek"}, "zookeeper.connect: 'b:port'"),
     ],
 )
 def test_what_no_broker_can_start_with(settings: dict[str, str], named: str) -> None:

@@ -107,7 +107,27 @@ def parsed(command, line: str) -> argparse.Namespace:
         "delete-records --topic t --before -2",
         "delete-records --offset-json-file /nowhere",
         "cluster explode",
+        "cluster balance --decommission one",
+        "cluster balance --tolerance -1",
+        "cluster balance --tolerance nan",
+        "cluster balance --max-moves 0",
+        "cluster status --execute",
+        "cluster describe --watch",
+        "cluster status --data-dir d",
+        "cluster restart --rolling",
+        "cluster restart --rolling --data-dir d --patience 0",
         "completion tcsh",
+        "consume --topic t --max-messages -2",
+        "consume --topic t --timeout-ms -2",
+        "consume --topic t --offset 5:2",
+        "demo --seconds-limit -1",
+        "demo --records 0",
+        "pipeline --stop-timeout -1 run x.py",
+        "serve --brokers 0",
+        "serve --brokers 2 --listen 127.0.0.1:65535",
+        "serve --set nope=1",
+        "serve --set log.dirs=,",
+        "serve --set zookeeper.connect=: --listen 127.0.0.1:0",
     ],
 )
 def test_mistakes_are_one_line_and_status_2(line: str, capsys: pytest.CaptureFixture[str]):
@@ -115,7 +135,22 @@ def test_mistakes_are_one_line_and_status_2(line: str, capsys: pytest.CaptureFix
     assert main(words) == 2
     captured = capsys.readouterr()
     assert captured.out == ""
-    assert captured.err.splitlines()[-1].startswith(f"odradek {words[0]}: ")
+    told = [line for line in captured.err.splitlines() if "is deprecated" not in line]
+    assert len(told) == 1
+    assert told[0].startswith(f"odradek {words[0]}: ")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        *([name, "--bootstrap-server", ""] for name in ("offsets", "cluster", "topics --list", "consume --topic t -e")),
+        ["serve", "--data-dir", ""],
+        ["serve", "--listen", ""],
+    ],
+)
+def test_what_is_given_and_empty_is_not_the_default(words: list[str], capsys: pytest.CaptureFixture[str]):
+    assert main([*words[0].split(), *words[1:]]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
 
 
 def test_replica_assignments():

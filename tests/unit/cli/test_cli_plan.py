@@ -53,6 +53,12 @@ def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
         ["--records", "5/s", "--link-use", "2"],
         ["--records", "5/s", "--link", "0"],
         ["--records", "5/s", "--compression", "-1"],
+        ["--records", "5/s", "--compression", "0"],
+        ["--records", "5/s", "--compression", "nan"],
+        ["--records", "5/s", "--record-size", "0"],
+        ["--records", "5/s", "--headroom", "inf"],
+        ["--records", "5/s", "--disk", "0"],
+        ["--records", "1e400/s"],
     ],
 )
 def test_what_makes_no_plan_is_one_line(options: list[str], capsys: pytest.CaptureFixture[str]) -> None:
