@@ -181,6 +181,18 @@ class Foreign:
         self._in_flight = 0
         self._draining = False
 
+    def _bump_epoch(self) -> None:
+        """What is under way is given up, and the next epoch begun without asking: what comes late of the old one must
+        not be written any more where the new one has.
+        """
+        assert self._identity is not None
+        producer_id, epoch = self._identity
+        name = self._numbered.name
+        self._begin_anew()
+        self._numbered.name = name
+        self._identity = (producer_id, epoch + 1)
+        self._host.world.mark("foreign producer gave up an epoch")
+
     async def run(self) -> None:
         host = self._host
         while not self._is_finished():
@@ -197,7 +209,10 @@ class Foreign:
                 host.world.note(f"{host.name}: {error!r}")
             finally:
                 wire.lose(OSError("given up"))
+                is_under_way = any(batch.under_way for batches in self._batches.values() for batch in batches)
                 self._rewind()
+                if is_under_way and self._rng.random() < 0.4:
+                    self._bump_epoch()
 
     async def _serve(self, wire: Wire) -> None:
         tasks = {asyncio.create_task(self._produce(wire)), asyncio.create_task(self._consume(wire))}

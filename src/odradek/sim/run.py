@@ -365,7 +365,7 @@ async def _make_topics(client: ClientHost, *, tv1: bool) -> None:
     configs = {
         rot.TOPIC: {"segment.ms": "4000"},
         "flushed": {"flush.messages": "1"},
-        "short": {"retention.ms": "6000", "segment.ms": "2500"},
+        "short": {"retention.ms": "6000", "segment.ms": "2500", "max.message.bytes": "3000"},
         "table": {"cleanup.policy": "compact", "segment.ms": "1500", "min.cleanable.dirty.ratio": "0.01"},
     }
     for name in client.world.unclean_topics:

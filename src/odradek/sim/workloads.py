@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 from odradek.client.admin import Admin
+from odradek.client.cluster import GROUP_COORDINATOR
 from odradek.client.consumer import Consumer
 from odradek.client.errors import ClientError, CommitFailed, ProducerFenced
 from odradek.client.model import EARLIEST, LATEST, READ_COMMITTED, READ_UNCOMMITTED, ConsumerRecord, TopicPartition
@@ -32,6 +33,12 @@ from odradek.sim.history import (
 )
 from odradek.sim.world import ClientHost
 from odradek.wire.errors import ErrorCode, KafkaError
+from odradek.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
 
 FAILURES = (KafkaError, ClientError, CorruptRecords)
 """What a program must expect while there are faults; it begins anew then."""
@@ -230,6 +237,7 @@ async def group_member(host: ClientHost, group: str, topic: str, partitions: int
     world, rng = host.world, app_random(host)
     keys = [TopicPartition(topic, index) for index in range(partitions)]
     finished = False
+    past: Committed | None = None
     strategy = random.Random(f"{world.seed}:strategy").choice(
         ("range", "roundrobin", "sticky", "cooperative-sticky", "range,cooperative-sticky")
     )
@@ -249,8 +257,12 @@ async def group_member(host: ClientHost, group: str, topic: str, partitions: int
                     note_seen(host, reader, records)
                     if records and rng.random() < 0.8:
                         await commit(host, consumer, group)
+                        if past is not None and rng.random() < 0.3:
+                            await commit_late(host, past)
+                            past = None
                     if world.is_stopping():
                         finished = await is_consumed(host, consumer, group, keys)
+                past = first_commit(host, group, consumer.group_metadata().member_id)
         except FAILURES as error:
             note_failure(host, f"member of {group}", error)
             await asyncio.sleep(0.2)
@@ -283,6 +295,29 @@ async def commit(host: ClientHost, consumer: Consumer, group: str) -> None:
                 state,
             )
         )
+
+
+def first_commit(host: ClientHost, group: str, member_id: str) -> Committed | None:
+    """The first one of a member."""
+    commits = host.world.history.commits
+    return next((each for each in commits if each.group == group and each.member == member_id), None)
+
+
+async def commit_late(host: ClientHost, past: Committed) -> None:
+    """A commit of a member that has left, as a zombie sends it or a connection that hung brings it: to be refused."""
+    world = host.world
+    offset = OffsetCommitRequestPartition(past.partition[1], past.offset)
+    topic = OffsetCommitRequestTopic(past.partition[0], partitions=[offset])
+    request = OffsetCommitRequest(past.group, past.generation, past.member, topics=[topic])
+    asked = world.now()
+    async with Admin(**host.options()) as admin:
+        answer = await admin.cluster.request_coordinator(
+            GROUP_COORDINATOR, past.group, request, OffsetCommitResponse, at_most=9
+        )
+    code = ErrorCode(answer.topics[0].partitions[0].error_code)
+    world.mark(f"late commit of a member that has left: {code.name}")
+    if code is ErrorCode.NONE:
+        world.history.commits.append(past._replace(asked_at=asked, done_at=world.now(), state=OK))
 
 
 async def is_consumed(host: ClientHost, consumer: Consumer, group: str, keys: Sequence[TopicPartition]) -> bool:
