@@ -181,6 +181,12 @@ class Broker:
                 (state := image.partition(topic, index)) is not None and config.node_id in state.replicas
             )
         )
+        self._directories.expect(
+            (topic.name, index)
+            for topic in image.topics.values()
+            for index, state in enumerate(topic.partitions)
+            if config.node_id in state.isr or config.node_id in state.elr
+        )
         self._partitions = Partitions(config.node_id, self._directories, self._log_config)
 
     def _log_config(self, topic: Topic) -> LogConfig:

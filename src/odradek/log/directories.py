@@ -6,7 +6,7 @@ nobody touches is an entry in a dict; it is opened, and after a crash recovered,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from odradek.log.background_recovery import INLINE_BYTES, recover, unchecked_bytes
@@ -26,7 +26,7 @@ from odradek.log.checkpoints import (
     parse_partition_metadata,
 )
 from odradek.log.config import LogConfig
-from odradek.log.directory_scan import may_have_lost_records, note_boots, scan
+from odradek.log.directory_scan import may_have_lost_records, note_boots, note_losses, scan
 from odradek.log.environment import TRANSIENT, LogEnvironment
 from odradek.log.files import DELETE_DIRECTORY, PARTITION_METADATA, STRAY_DIRECTORY
 from odradek.log.flushing import FlushPlan
@@ -98,7 +98,7 @@ class LogDirectories:
         """Replicas on their way to another directory."""
         self.adopts = False
         self.records_may_be_lost = False
-        """After `load`: the machine went down with records that were not synced."""
+        """After `load`: the machine went down with records that were not synced; after `expect`: a disk is another."""
         """Whether a partition's directory that names another topic id is taken over instead of deleted."""
         self.cordoned: Callable[[], Sequence[str]] = tuple
         """Paths of the directories that get no new replicas; `*` is all of them."""
@@ -238,6 +238,19 @@ class LogDirectories:
         elif source is None and not any(directory.offline for directory in self._directories):
             del self.moves[key]
             self._doom(move.path, key, 0)
+
+    def expect(self, counted_on: Iterable[TopicPartition]) -> None:
+        """These the cluster takes for complete here: one without a directory went with its disk.
+
+        Not said while a directory could not be read: it may be there, and is offline then.
+        """
+        if self.records_may_be_lost or self.has_unread:
+            return
+        missing = [key for key in counted_on if key not in self._where]
+        if missing:
+            self.records_may_be_lost = True
+            self.report(f"{len(missing)} partitions that should be here are not, {missing[0][0]}-{missing[0][1]} first")
+            note_losses(self._disk, self._directories, self._failed)
 
     def losses_are_judged(self) -> None:
         """The cluster relies on none of the records any more that may be lost: later starts need not tell of them."""

@@ -104,6 +104,16 @@ def may_have_lost_records(disk: Disk, found: Found, path: str) -> bool:
     return lost
 
 
+def note_losses(disk: Disk, directories: Sequence[LogDirectory], failed: Callable[[str, OSError], None]) -> None:
+    """Have later starts say that records may be lost, as after an unclean end."""
+    for directory in directories:
+        if directory.offline is None:
+            try:
+                disk.write_atomic(f"{directory.path}/{BOOT_ID}", _RECORDS_LOST.encode())
+            except OSError as error:
+                failed(directory.path, error)
+
+
 def note_boots(disk: Disk, directories: Sequence[LogDirectory], failed: Callable[[str, OSError], None]) -> None:
     """From here on only another start of the machine may lose records."""
     for directory in directories:

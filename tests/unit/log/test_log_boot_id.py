@@ -47,6 +47,52 @@ def test_records_may_be_lost_when_the_machine_went_down_with_them(
     asyncio.run(run())
 
 
+def test_records_are_lost_with_the_disk_that_held_them(tmp_path: Path) -> None:
+    """Its place is taken by an empty one: that the partitions are not there says it, at later starts, too."""
+
+    async def run() -> None:
+        paths = [str(tmp_path / name) for name in ("old", "other")]
+
+        def start() -> LogDirectories:
+            directories = LogDirectories(RebootingDisk(), SystemClock(), SystemRandom(), paths)
+            directories.load(cluster_id="c", node_id=1)
+            return directories
+
+        first = start()
+        first.expect([])
+        assert not first.records_may_be_lost
+        for index in range(2):
+            first.create("t", index, bytes(16))
+        await first.close()
+        whole = start()
+        whole.expect([("t", 0), ("t", 1)])
+        assert not whole.records_may_be_lost
+        await whole.close()
+        (tmp_path / "old").rename(tmp_path / "away")
+        (tmp_path / "old").write_bytes(b"not a directory")
+        unread = start()
+        unread.expect([("t", 0), ("t", 1)])
+        assert not unread.records_may_be_lost, "it is offline, and nobody counts on it"
+        await unread.close()
+        (tmp_path / "old").unlink()
+        replaced = start()
+        replaced.expect([("t", 0), ("t", 1)])
+        assert replaced.records_may_be_lost
+        for index in range(2):
+            replaced.create("t", index, bytes(16))
+        await replaced.close(clean=True)
+        again = start()
+        assert again.records_may_be_lost, "nobody has judged it"
+        again.losses_are_judged()
+        await again.close()
+        last = start()
+        last.expect([("t", 0), ("t", 1)])
+        assert not last.records_may_be_lost
+        await last.close()
+
+    asyncio.run(run())
+
+
 @pytest.mark.parametrize("clean", [True, False])
 def test_a_loss_is_told_at_every_start_until_it_is_judged(tmp_path: Path, clean: bool) -> None:
     async def run() -> None:
