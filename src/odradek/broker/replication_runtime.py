@@ -328,6 +328,7 @@ class ReplicationRuntime:
         for partition in self._partitions.opened():
             if partition.followers:
                 partition.shrink_isr()
+                partition.take_in()
         if self._sessions is not None:
             self._sessions.end_idle(self._now_ms() - max(self._partitions.rules.max_lag_ms, _IDLE_SESSION_MS))
         self._adjust_tick()

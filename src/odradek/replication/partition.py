@@ -72,6 +72,10 @@ class FollowerWatch(Protocol):
         """Records were deleted: somebody waits until followers have deleted them, too."""
         ...
 
+    def refresh(self) -> None:
+        """Note the follower's last fetch in its progress, if that did not name the partition since it has all of it."""
+        ...
+
 
 class Partition:
     """The leader or a follower of a partition.
@@ -206,6 +210,7 @@ class Partition:
             for watch in self._watches:
                 watch.appended(MANY_BYTES)
         self.advance_high_watermark(MANY_BYTES)
+        self.take_in()
 
     def _follow(self) -> None:
         self.proposal = None
@@ -303,6 +308,19 @@ class Partition:
                 self._expand_isr(follower)
         self.advance_high_watermark(0)
         self._release_deletions()
+
+    def take_in(self) -> None:
+        """Propose who has caught up and fetches on, but need not name the partition: it may have done so while the
+        controller was asked to leave it out, and where nobody may write it would never again.
+        """
+        if self.proposal is not None or len(self.isr) == len(self.replicas):
+            return
+        for watch in self._watches:
+            watch.refresh()
+        since_ms = self._rules.now_ms() - self._rules.max_lag_ms
+        for broker_id, follower in self._followers.items():
+            if broker_id not in self._counted and follower.fetched_ms >= since_ms:
+                self._expand_isr(follower)
 
     def shrink_isr(self) -> None:
         """Propose to leave out who has not been caught up for `replica.lag.time.max.ms`."""

@@ -77,6 +77,10 @@ class FollowedPartition:
                 self._was_caught_up(self.partition)
         session.grew(size)
 
+    def refresh(self) -> None:
+        if self.partition is not None and self not in self._session.ready:
+            self._was_caught_up(self.partition)
+
     def _was_caught_up(self, partition: Partition) -> None:
         """Until now the follower had everything; its last fetch did not name the partition, but it was of it, too."""
         progress = partition.followers.get(self._session.follower.broker_id)

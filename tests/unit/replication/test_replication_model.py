@@ -12,6 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from odradek.metadata.image import NO_LEADER
 from odradek.replication.follower import Next
+from odradek.replication.replica_sessions import Follower
 from tests.unit.replication.replicas import Cluster
 
 brokers = st.integers(1, 3)
@@ -67,6 +68,48 @@ def test_a_silent_follower_leaves_the_isr_and_comes_back(cluster: Cluster) -> No
         cluster.fetch(3)
     cluster.alter(1)
     assert cluster.state.isr == (1, 2, 3)
+
+
+@pytest.mark.parametrize("answered_late", [False, True])
+def test_who_catches_up_while_being_left_out_is_taken_in_again(cluster: Cluster, answered_late: bool) -> None:
+    """A leader that has slept finds all followers behind. They ask for nothing more, since nobody may write."""
+    for broker_id in (2, 3):
+        cluster.fetch(broker_id)
+    cluster.now_ms += 40_000
+    cluster.produce(1)
+    leader = cluster.replicas[1]
+    leader.partition.shrink_isr()
+    for broker_id in (2, 3, 2, 3):
+        cluster.fetch(broker_id)
+    if answered_late:
+        # An incremental fetch that names nothing is one of every partition.
+        cluster.now_ms += 40_000
+        for broker_id in (2, 3):
+            session = cluster.replicas[broker_id].session
+            assert session is not None
+            session_id, epoch = session[2:]
+            leader.sessions.continued(
+                session_id, epoch, Follower(broker_id, cluster.replicas[broker_id].epoch)
+            ).fetched((), (), lambda _topic, _index: leader.partition, cluster.now_ms)
+    cluster.alter(1)
+    assert cluster.state.isr == (1,)
+    cluster.alter(1)
+    cluster.alter(1)
+    assert sorted(cluster.state.isr) == [1, 2, 3]
+    assert len(cluster.acked) == 1
+
+
+def test_who_is_silent_is_not_taken_in_again(cluster: Cluster) -> None:
+    for broker_id in (2, 3):
+        cluster.fetch(broker_id)
+    leader = cluster.replicas[1]
+    cluster.produce(1)
+    cluster.now_ms += 40_000
+    leader.partition.shrink_isr()
+    cluster.alter(1)
+    assert cluster.state.isr == (1,)
+    leader.partition.take_in()
+    assert leader.proposals == []
 
 
 def test_under_min_isr_nothing_is_committed(cluster: Cluster) -> None:
