@@ -438,12 +438,11 @@ class Controller:
     # --- events ---
 
     async def _bury(self, broker: Broker) -> None:
-        operations = await burial(self._store, broker)
-        if operations:
+        while operations := await burial(self._store, broker):
             try:
                 await self._store.apply([Check(CONTROLLER_EPOCH, self._epoch_version), *operations])
             except (BadVersion, NoNode):
-                # The store has noticed the death, too, or the broker is back already; or the throne is lost.
+                # The store has noticed the death, too, or some broker has just registered; or the throne is lost.
                 await self._ensure_elected()
         await self._look_at_brokers()
 

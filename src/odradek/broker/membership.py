@@ -201,17 +201,19 @@ class Membership:
 
         Raises StoreError.
         """
-        epoch = await self._store.get(CONTROLLER_EPOCH)
-        node = await self._store.get(CONTROLLER)
-        operations: list[Operation] = list(await burial(self._store, controller))
-        if epoch is None or node is None or ControllerNode.decode(node.data) != controller.id or not operations:
+        while True:
+            epoch = await self._store.get(CONTROLLER_EPOCH)
+            node = await self._store.get(CONTROLLER)
+            operations: list[Operation] = list(await burial(self._store, controller))
+            if epoch is None or node is None or ControllerNode.decode(node.data) != controller.id or not operations:
+                return
+            try:
+                await self._store.apply([Check(CONTROLLER_EPOCH, epoch.version), *operations, Delete(CONTROLLER)])
+            except (BadVersion, NoNode):
+                # Others have noticed, too, or some broker has just registered.
+                continue
+            logger.info("the controller, broker %d, is dead", controller.id)
             return
-        try:
-            await self._store.apply([Check(CONTROLLER_EPOCH, epoch.version), *operations, Delete(CONTROLLER)])
-        except (BadVersion, NoNode):
-            # Others have noticed, too.
-            return
-        logger.info("the controller, broker %d, is dead", controller.id)
 
     async def directory_failed(self) -> None:
         """Have the controller ask which replicas of this broker are offline. Raises StoreError."""

@@ -26,7 +26,7 @@ from odradek.metadata.memory_store import MemoryStore, MemoryTree
 from odradek.metadata.nodes import BROKER_IDS
 from odradek.ports.clock import SystemClock
 from odradek.ports.randomness import SeededRandom
-from odradek.ports.store import Node, StoreError, StoreUnavailable
+from odradek.ports.store import BadVersion, Node, StoreError, StoreUnavailable
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.leader_and_isr import LeaderAndIsrRequest
 from odradek.wire.messages.update_metadata import UpdateMetadataRequest
@@ -79,6 +79,28 @@ def test_a_refused_connection_ends_a_registration_before_its_session() -> None:
         await cluster.until(lambda: 2 not in cluster.reigning.image.brokers)
         assert await first.store.get("/brokers/ids/2") is None
         assert all(s.leader not in (2, NO_LEADER) for s in cluster.reigning.image.topics["t"].partitions)
+
+    run(test)
+
+
+@pytest.mark.parametrize("dies", [1, 2])
+def test_a_registration_ends_although_another_one_begins_at_that_moment(dies: int) -> None:
+    """Of the controller or of another broker; sessions would last on."""
+
+    async def test(cluster: Cluster) -> None:
+        stores = {i: DyingStore(MemoryStore(cluster.tree)) for i in (1, 3)}
+        for broker_id in (1, 2, 3):
+            await cluster.add(broker_id, store=stores.get(broker_id))
+        await cluster.until(cluster.agrees)
+        assert cluster.reigning is cluster.members[1].controller
+        if dies == 1:
+            # Who else would notice.
+            cluster.members[2].watch.close()
+        store = stores[3 if dies == 1 else 1]
+        store.failure, store.after = BadVersion("/brokers/seqid"), False
+        await cluster.members[dies].die(session_ends=False)
+        await cluster.until(lambda: cluster.controller is not None and dies not in cluster.reigning.image.brokers)
+        assert store.failure is None
 
     run(test)
 
