@@ -53,6 +53,7 @@ class Place:
         self.seed = seed
         self.history = History()
         self.marks: Counter[str] = Counter()
+        self.racks: tuple[str, ...] = ()
         self.stopping = False
         self.failures: list[str] = []
         self._begun = time.monotonic()
