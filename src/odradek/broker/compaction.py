@@ -60,7 +60,10 @@ class CompactionJob:
             return
 
     async def clean_one(self, lane: int = 0) -> bool:
-        """Compact the log most in need of it; False when none is. Raises KafkaError KAFKA_STORAGE_ERROR."""
+        """Compact the log most in need of it; False when none is, or it is no cleaner than before.
+
+        Raises KafkaError KAFKA_STORAGE_ERROR.
+        """
         now_ms = self._clock.now_ms()
         candidates: list[tuple[PartitionLog, int]] = [
             (partition.log, partition.last_stable_offset)
@@ -87,7 +90,7 @@ class CompactionJob:
                 done.outcome.read_bytes,
                 self._clock.monotonic() - began,
             )
-        return done is not None
+        return done is not None and done.outcome.end_offset > done.from_offset
 
     async def _throttle(self, transferred: int) -> None:
         rate = self._config.real("log.cleaner.io.max.bytes.per.second")

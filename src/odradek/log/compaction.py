@@ -44,7 +44,8 @@ class Cleanable(NamedTuple):
         return self.dirty_bytes / total if total else 0.0
 
     def is_due(self, config: LogConfig) -> bool:
-        if self.dirty_bytes <= 0:
+        if self.dirty_bytes <= 0 or self.first_uncleanable_offset <= self.first_dirty_offset:
+            # A transaction that is open in an old segment, for one, leaves its bytes dirty and nothing to be done.
             return False
         return self.overdue or self.ratio > config.min_cleanable_dirty_ratio
 

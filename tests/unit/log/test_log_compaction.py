@@ -49,6 +49,8 @@ def test_the_dirty_part() -> None:
     assert not found.is_due(CONFIG)
     found = cleanable(segments, CONFIG, NOW, checkpoint=None, log_start_offset=0, upper_offset=15)
     assert found.first_uncleanable_offset == 15, "nothing from the last stable offset on"
+    found = cleanable(segments, CONFIG, NOW, checkpoint=15, log_start_offset=0, upper_offset=15)
+    assert not found.is_due(CONFIG), "what is dirty of its segment must not be touched: there is nothing to do"
     for stray in (-5, 99):
         found = cleanable(segments, CONFIG, NOW, checkpoint=stray, log_start_offset=5, upper_offset=40)
         assert found.first_dirty_offset == 5, "a checkpoint outside of the log is not believed"
