@@ -34,6 +34,8 @@ log = logging.getLogger("odradek.groups")
 _SHARED_BATCH_BYTES = 256 * 1024
 """Commits stop gathering at this size; one that is larger by itself goes alone."""
 
+_TOO_LARGE = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE)
+
 Encoded = list[tuple[bytes, bytes | None]]
 
 
@@ -53,6 +55,23 @@ class _Unsettled:
     def __init__(self, operations: list[_Operation]) -> None:
         self.operations = operations
         self.timer: asyncio.TimerHandle | None = None
+
+
+def _smaller(operations: list[_Operation]) -> list[list[_Operation]]:
+    """What is too large as one batch in several; nothing if it cannot be taken apart.
+
+    What nobody waits for, as the offsets that expire at the same time, need not be one batch (nor is it in Kafka).
+    """
+    if len(operations) > 1:
+        return [[operation] for operation in operations]
+    outcome, encoded, size = operations[0]
+    if outcome.replies or outcome.then is not None or len(encoded) < 2:
+        return []
+    middle = len(encoded) // 2
+    return [
+        [_Operation(Outcome(outcome.records[part]), encoded[part], size // 2)]
+        for part in (slice(None, middle), slice(middle, None))
+    ]
 
 
 Decide = Callable[[GroupCoordinator, int, asyncio.Future[Any]], Outcome]
@@ -242,9 +261,10 @@ class GroupShard:
                 memoryview(batch), now_ms=now_ms, origin=Origin.COORDINATOR, all_in_sync=True
             )
         except KafkaError as error:
-            if error.code is ErrorCode.MESSAGE_TOO_LARGE and len(operations) > 1:
-                for operation in operations:
-                    self._append([operation], fields, later=True)
+            parts = _smaller(operations) if error.code in _TOO_LARGE else ()
+            if parts:
+                for part in parts:
+                    self._append(part, fields, later=True)
                 return
             pause_seconds = self._refused.refused(self._name, error)
             if pause_seconds:

@@ -54,6 +54,7 @@ CONSUMER_GROUP_TYPE: Final = "consumer"
 _EXPIRY_KEY: Final = ("offset-expiry",)
 _EXPIRY_SLICE: Final = 500
 """How many groups are looked at before other work gets its turn."""
+_NEVER_MS: Final = (1 << 63) - 1
 _REFUSED_AGAIN_MS: Final = 500
 """After which an expiry is tried again whose records could not be written."""
 
@@ -331,7 +332,7 @@ class GroupCoordinator:
         producer id; `transactional` only says how the member is checked.
         """
         late = self._check_commit(now_ms, request, transactional=transactional)
-        expire_ms = -1 if request.retention_ms == -1 else now_ms + request.retention_ms
+        expire_ms = -1 if request.retention_ms == -1 else min(now_ms + request.retention_ms, _NEVER_MS)
         limit = self._settings.offset_metadata_max_bytes
         group_id = request.group_id
         records: list[OffsetRecord] = []

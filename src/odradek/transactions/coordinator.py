@@ -39,6 +39,10 @@ from odradek.transactions.settings import TransactionSettings
 from odradek.transactions.states import PREPARED, STATES_BY_TITLE, State, may_follow
 from odradek.wire.errors import ErrorCode
 
+_TOMBSTONES_BYTES = 128 * 1024
+"""How much is forgotten in one batch: one that is larger than the log takes would be refused for ever."""
+_TOMBSTONE_BYTES = 16
+
 
 class TransactionCoordinator:
     """A shard. Feed it its log through `replay`, then send the markers of `loaded`; before that it decides nothing."""
@@ -305,20 +309,25 @@ class TransactionCoordinator:
 
         One that is refused by the log comes again after `abort_timed_out_interval_ms`.
         """
-        aborts: list[Outcome] = []
+        outcomes: list[Outcome] = []
         tombstones: list[TransactionRecord] = []
+        size = 0
         while (transactional_id := self._deadlines.pop_due(now_ms)) is not None:
             transaction = self.transactions[transactional_id]
             if transaction.state is State.ONGOING:
-                aborts.append(self._fence(transactional_id, transaction, now_ms))
+                outcomes.append(self._fence(transactional_id, transaction, now_ms))
             else:
                 assert may_follow(transaction.state, State.DEAD)
+                if size > _TOMBSTONES_BYTES:
+                    outcomes.append(Outcome(tombstones))
+                    tombstones, size = [], 0
                 tombstones.append(TransactionRecord(transactional_id, None))
+                size += len(transactional_id) + _TOMBSTONE_BYTES
             self._retry_ms[transactional_id] = now_ms + self._settings.abort_timed_out_interval_ms
             self._deadlines.update(transactional_id)
         if tombstones:
-            aborts.append(Outcome(tombstones))
-        return aborts
+            outcomes.append(Outcome(tombstones))
+        return outcomes
 
     # --- looking ---
 

@@ -103,6 +103,28 @@ async def test_one_commit_that_is_too_large_costs_only_itself(tmp_path: Path) ->
 
 
 @running
+async def test_what_nobody_waits_for_goes_in_batches_that_the_log_takes(tmp_path: Path) -> None:
+    broker = GroupBroker(tmp_path)
+    broker.start()
+    commits = [broker.commit(commit_request(*[("t", i, 1) for i in range(20)], group_id=f"g{n}")) for n in range(10)]
+    await asyncio.gather(*commits)
+    log = broker.partitions[0].log
+    log.set_config(LogConfig(cleanup_policy=frozenset({"compact"}), max_message_bytes=2_000, segment_bytes=1_000))
+    broker.runtime.topics_deleted(["t"])
+    assert [await committed(broker, partition=19, group_id=f"g{n}") for n in range(10)] == [-1] * 10
+    assert log.end_offset == 400
+    broker.stop()
+
+
+@running
+async def test_a_retention_without_end(tmp_path: Path) -> None:
+    broker = GroupBroker(tmp_path).start()
+    assert await broker.commit(commit_request(("t", 0, 5), retention_ms=(1 << 63) - 1)) == [E.NONE]
+    assert await committed(broker) == 5
+    broker.stop()
+
+
+@running
 async def test_a_record_that_cannot_be_written_fails_alone(tmp_path: Path) -> None:
     broker = GroupBroker(tmp_path).start()
     bad = broker.commit(commit_request(("t", 0, 1), group_id="g" * 40_000))

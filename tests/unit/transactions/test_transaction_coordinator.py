@@ -408,6 +408,16 @@ def test_ids_expire_together(shard: Any) -> None:
     assert [len(outcome.records) for outcome in outcomes] == [2]
 
 
+def test_ids_that_expire_together_are_no_more_than_a_log_takes(shard: Any) -> None:
+    for number in range(600):
+        shard.init(f"{number:03}" + "x" * 1000)
+    shard.now_ms = shard.coordinator.next_deadline_ms()
+    outcomes = shard.coordinator.expire(shard.now_ms)
+    sizes = [sum(len(record.transactional_id) for record in outcome.records) for outcome in outcomes]
+    assert sum(len(outcome.records) for outcome in outcomes) == 600
+    assert max(sizes) < 200_000
+
+
 def test_using_an_id_puts_its_expiry_off(shard: Any) -> None:
     shard.init()
     shard.now_ms += 500_000_000
