@@ -87,8 +87,9 @@ class BackgroundJobs:
     async def _run(self, name: str, job: Job) -> None:
         try:
             await job()
-        except (KafkaError, OSError):
-            # The log directory that failed has gone offline by itself; the job comes again for the others.
+        except Exception:
+            # The log directory that failed has gone offline by itself; the job comes again for the others. So it does
+            # after a mistake of ours: without retention or checkpoints for good, disks fill up and restarts are long.
             log.exception("the job of %s failed", name)
 
     async def checkpoint(self) -> None:
@@ -134,8 +135,12 @@ class BackgroundJobs:
             if partition.log.is_offline:
                 continue
             now_ms = self._clock.now_ms()
-            partition.log.delete_old_segments(now_ms, partition.high_watermark)
             partition.log.remove_expired_producers(now_ms)
+            try:
+                partition.log.delete_old_segments(now_ms, partition.high_watermark)
+            except KafkaError as error:
+                # One that is damaged does not keep the others.
+                log.warning("retention of %s-%d: %s", partition.topic, partition.index, error.message)
             await asyncio.sleep(0)
 
     async def _open_what_is_due(self) -> None:

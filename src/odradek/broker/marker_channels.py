@@ -47,24 +47,29 @@ class MarkerChannels:
         self._loop.create_task(self._drain(broker_id, queue))
 
     async def _drain(self, broker_id: int, queue: deque[_Waiting]) -> None:
-        while queue:
-            batch = list(queue)
-            queue.clear()
-            try:
-                answer = await self._peers.request(
-                    broker_id,
-                    _request(marker for marker, _ in batch),
-                    WriteTxnMarkersResponse,
-                    _VERSION,
-                    self._timeout_ms,
-                )
-            except TransportError:
-                codes = {}
-            else:
-                codes = _codes(answer)
-            for marker, settled in batch:
-                settled(codes.get((marker.producer_id, marker.topic, marker.partition), ErrorCode.NETWORK_EXCEPTION))
-        del self._queues[broker_id]
+        try:
+            while queue:
+                batch = list(queue)
+                queue.clear()
+                codes: dict[tuple[int, str, int], ErrorCode] = {}
+                try:
+                    codes = await self._ask(broker_id, batch)
+                finally:
+                    for marker, settled in batch:
+                        place = (marker.producer_id, marker.topic, marker.partition)
+                        settled(codes.get(place, ErrorCode.NETWORK_EXCEPTION))
+        finally:
+            # Whatever went wrong, the next marker begins anew.
+            del self._queues[broker_id]
+
+    async def _ask(self, broker_id: int, batch: list[_Waiting]) -> dict[tuple[int, str, int], ErrorCode]:
+        request = _request(marker for marker, _ in batch)
+        try:
+            return _codes(
+                await self._peers.request(broker_id, request, WriteTxnMarkersResponse, _VERSION, self._timeout_ms)
+            )
+        except TransportError:
+            return {}
 
 
 def _request(markers: Iterable[PartitionMarker]) -> WriteTxnMarkersRequest:
