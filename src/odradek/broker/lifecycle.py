@@ -230,13 +230,7 @@ class Broker:
 
     def _directory_failed(self, _path: str) -> None:
         asyncio.get_running_loop().call_soon(self._replication.directory_failed)
-        asyncio.get_running_loop().create_task(self._tell_of_directory())
-
-    async def _tell_of_directory(self) -> None:
-        try:
-            await self._membership.directory_failed()
-        except StoreError as error:
-            log.warning("the controller cannot be told of the failed directory: %s", error)
+        self._membership.directory_failed()
 
     def _image(self) -> ClusterImage:
         return self._view.image

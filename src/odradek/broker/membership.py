@@ -91,6 +91,7 @@ class Membership:
         "_burials",
         "_clock",
         "_controller",
+        "_directory_failed",
         "_joined",
         "_leaving",
         "_look_again",
@@ -120,6 +121,7 @@ class Membership:
         self._patience = 0.0
         self._look_again = False
         self._leaving = False
+        self._directory_failed = False
         self._burials = 0
         self._registered_at = 0.0
         self._pause: asyncio.Future[None] | None = None
@@ -215,10 +217,11 @@ class Membership:
             logger.info("the controller, broker %d, is dead", controller.id)
             return
 
-    async def directory_failed(self) -> None:
-        """Have the controller ask which replicas of this broker are offline. Raises StoreError."""
+    def directory_failed(self) -> None:
+        """Have the controller ask which replicas of this broker are offline, as soon as the store can be reached."""
         if self._broker is not None:
-            await announce_failed_directory(self._store, self._broker.id)
+            self._directory_failed = True
+            self._wake()
 
     # --- looking at the store ---
 
@@ -273,7 +276,18 @@ class Membership:
 
     async def _act(self) -> None:
         await self._ensure_registered()
+        if self._directory_failed:
+            await self._announce_directory()
         await self._ensure_controller()
+
+    async def _announce_directory(self) -> None:
+        assert self._broker is not None
+        self._directory_failed = False
+        try:
+            await announce_failed_directory(self._store, self._broker.id)
+        except StoreError:
+            self._directory_failed = True
+            raise
 
     async def _ensure_registered(self) -> None:
         broker = self._broker

@@ -14,7 +14,7 @@ from odradek.broker.config import BrokerConfig
 from odradek.broker.controller import Controller
 from odradek.broker.controller_channel import FULL
 from odradek.broker.membership import Membership
-from odradek.broker.registrations import register
+from odradek.broker.registrations import announce_failed_directory, register
 from odradek.client.connection import Connection
 from odradek.client.errors import Disconnected
 from odradek.controller.in_sync import IsrChange
@@ -408,7 +408,7 @@ def test_a_directory_that_fails_later_is_asked_about() -> None:
         await first.controller.create_topics([NewTopic("t", 3, 3)])
         for member in (second, first):
             member.bad_replicas.update(("t", i) for i in range(2))
-            await member.membership.directory_failed()
+            member.membership.directory_failed()
             await cluster.until(
                 lambda b=member.id: all(  # type: ignore[misc]
                     b in s.offline_replicas and s.leader != b for s in first.controller.image.topics["t"].partitions[:2]
@@ -419,8 +419,23 @@ def test_a_directory_that_fails_later_is_asked_about() -> None:
         await cluster.until(cluster.agrees)
         assert await first.store.children("/log_dir_event_notification") == []
         # It fails again, while nobody has looked yet, and once more.
-        await asyncio.gather(*(second.membership.directory_failed() for _ in range(3)))
+        await asyncio.gather(*(announce_failed_directory(second.store, 2) for _ in range(3)))
         await cluster.until(lambda: cluster.tree.find("/log_dir_event_notification/2") is None)
+
+    run(test)
+
+
+def test_a_directory_that_fails_while_the_store_is_away_is_told_of_later() -> None:
+    async def test(cluster: Cluster) -> None:
+        first = await cluster.add(1)
+        store = DyingStore(MemoryStore(cluster.tree))
+        second = await cluster.add(2, store=store)
+        await cluster.until(cluster.agrees)
+        await first.controller.create_topics([NewTopic("t", 1, 2)])
+        second.bad_replicas.add(("t", 0))
+        store.failure, store.after = StoreUnavailable("away"), False
+        second.membership.directory_failed()
+        await cluster.until(lambda: state(cluster).offline_replicas == (2,))
 
     run(test)
 
