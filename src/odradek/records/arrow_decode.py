@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 from fastcrc.crc32 import iscsi as crc32c
 
-from odradek.records.arrow_gather import PADDING, check_buffer, gather_binary, list_of_headers
+from odradek.records.arrow_gather import PADDING, check_buffer, gather_binary, list_of_headers, primitive
 from odradek.records.batch import (
     COMPRESSION_MASK,
     CONTROL_BIT,
@@ -287,9 +287,9 @@ def _decode(batches: _Batches, first: int, stop: int, include_headers: bool) -> 
     result = [
         gather_binary(batches.buffer, data, key_start, key_length),
         gather_binary(batches.buffer, data, value_start, value_length),
-        pa.array(offset),
-        pa.array(timestamp),
-        pa.array(timestamp_type),
+        primitive(pa.int64(), offset),
+        primitive(pa.int64(), timestamp),
+        primitive(pa.int32(), timestamp_type),
     ]
     if include_headers:
         kept = len(offset)

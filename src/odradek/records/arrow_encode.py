@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from odradek.records.arrow_gather import binary_scalar, primitive
 from odradek.records.batch import HEADER_SIZE, MAX_SEQUENCE
 from odradek.records.builder import DEFAULT_FIELDS, BatchFields, finish_batch
 from odradek.records.compression import Codec, check_level
@@ -23,8 +24,8 @@ _WINDOW_BYTES: Final = 32 * 1024 * 1024
 """Records are encoded in windows of whole batches of about this size: bounds memory and fits Arrow's 32-bit offsets."""
 
 _MAX_SPAN: Final = 1 << 61
-_EMPTY: Final = pa.scalar(b"", pa.binary())
-_NO_HEADERS: Final = pa.scalar(b"\0", pa.binary())
+_EMPTY: Final = binary_scalar(b"")
+_NO_HEADERS: Final = binary_scalar(b"\0")
 
 
 class _Columns(NamedTuple):
@@ -167,7 +168,7 @@ def _length_column(lengths: Array) -> Any:
     unsigned = zigzag(lengths)
     if len(unsigned) and (unsigned == unsigned[0]).all():
         unsigned = unsigned[:1]
-        return pa.scalar(_varint_column(unsigned, varint_sizes(unsigned))[0].as_py(), pa.binary())
+        return _varint_column(unsigned, varint_sizes(unsigned))[0]
     return _varint_column(unsigned, varint_sizes(unsigned))
 
 
@@ -193,7 +194,7 @@ def _encode_headers(headers: Any) -> Any:
         joined = pa.array([], pa.binary())
     offsets: Array = np.zeros(len(counts) + 1, np.int32)
     np.cumsum(counts, out=offsets[1:])
-    bodies = pc.binary_join(pa.ListArray.from_arrays(pa.array(offsets), joined), _EMPTY)
+    bodies = pc.binary_join(pa.ListArray.from_arrays(primitive(pa.int32(), offsets), joined), _EMPTY)
     return pc.binary_join_element_wise(_varint_column(zigzag(counts), varint_sizes(zigzag(counts))), bodies, _EMPTY)
 
 

@@ -14,6 +14,7 @@ from odradek.client.consumer import Consumer
 from odradek.client.model import EARLIEST, LATEST, RawFetch, TopicPartition
 from odradek.client.offsets import list_offsets
 from odradek.records.arrow import decode_to_arrow
+from odradek.records.arrow_gather import primitive
 from odradek.records.batch import HEADER_SIZE, LOG_OVERHEAD, parse_header
 from odradek.spark import clients
 from odradek.spark.offsets import OffsetRange
@@ -58,7 +59,7 @@ class Constants:
             name = self._topic.encode()
             offsets: Any = np.arange(0, (size + 1) * len(name), len(name), dtype=np.int32)
             topic = pa.StringArray.from_buffers(size, pa.py_buffer(offsets), pa.py_buffer(name * size))
-            self._columns = (topic, pa.array(np.full(size, self._partition, np.int32)))
+            self._columns = (topic, primitive(pa.int32(), np.full(size, self._partition, np.int32)))
         topic, partition = self._columns
         return topic.slice(0, count), partition.slice(0, count)
 

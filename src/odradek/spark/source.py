@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator
-from itertools import chain
 from typing import Any, Final
 
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
@@ -32,6 +31,7 @@ from odradek.spark.offsets import (
 )
 from odradek.spark.options import SourceOptions
 from odradek.spark.topics import SourceError, Topics
+from odradek.spark.workers import settle
 
 logger = logging.getLogger(__name__)
 
@@ -62,10 +62,12 @@ def _tasks(options: SourceOptions, topics: Topics, ranges: list[OffsetRange]) ->
 def _read(options: SourceOptions, partition: InputPartition) -> Iterator[Any]:
     """Record batches of a task; Spark hands over InputPartition(None) where there is nothing to read."""
     if not isinstance(partition, RangePartition):
-        return iter(())
+        return
     from odradek.spark.reading import read_range
 
-    return chain.from_iterable(read_range(options, each) for each in partition.ranges)
+    for each in partition.ranges:
+        yield from read_range(options, each)
+    settle(at_leisure=True)
 
 
 class BatchReader(DataSourceReader):

@@ -19,6 +19,7 @@ from odradek.spark.leases import LeaseClient, LeaseServer
 from odradek.spark.markers import Markers, Recorded, marker_group
 from odradek.spark.options import SinkOptions, admin_options
 from odradek.spark.protocol import Begun, Encoded, TaskReport, TransactionError, is_done
+from odradek.spark.workers import settle
 from odradek.spark.writing import PRODUCER_DEFAULTS, RowWriter
 
 __all__ = [
@@ -103,6 +104,7 @@ def begin(options: SinkOptions, watched_pid: int, *, batches: bool = True) -> Be
     producer = clients.transactional(client_options(options))
     identity, recorded = clients.run(protocol.begin(producer, _markers_of(options) if batches else None))
     address = server.open_batch(producer.transactional_id)
+    settle(at_leisure=False)
     return Begun(identity.producer_id, identity.epoch, recorded, address)
 
 
@@ -127,6 +129,7 @@ def commit(options: SinkOptions, reports: Iterable[TaskReport | None], batch_id:
     recorded = Recorded(batch_id, written[0].query_id)
     producer = clients.transactional(client_options(options))
     clients.run(protocol.finish(producer, begun, markers, recorded, source, topic, sum(counts.values())))
+    settle(at_leisure=False)
 
 
 def abort(options: SinkOptions) -> None:
@@ -174,4 +177,5 @@ def write_rows(options: SinkOptions, begun: Begun, task: int, rows: Iterator[Any
         sending.close()
         # The closing goes out now: the loop may not run again before another task needs the lease.
         clients.turn()
+    settle(at_leisure=True)
     return writer.counts

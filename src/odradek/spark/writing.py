@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from odradek.client.producer import Producer
 from odradek.records.arrow import encode_from_arrow
+from odradek.records.arrow_gather import primitive
 from odradek.records.builder import BatchFields
 from odradek.records.compression import CODEC_NAMES
 from odradek.records.errors import RecordTooLarge
@@ -118,7 +119,7 @@ class RowWriter:
         # Numpy sorts two bytes by radix, eight by comparing.
         order = np.argsort(chosen.astype(np.uint16) if count < 1 << 16 else chosen, kind="stable")
         ends = np.cumsum(np.bincount(chosen, minlength=count))
-        index = pa.array(order)
+        index = primitive(pa.int64(), order)
         columns = [None if column is None else column.take(index) for column in columns]
         start = 0
         for partition, end in enumerate(ends.tolist()):
