@@ -57,7 +57,9 @@ class Heartbeats:
             and request.owned is not None
         )
         assignment = None
-        if joins or says_all or after.current.assigned != before.current.assigned:
+        # Who comes with an older epoch has not got the answer that told it of the newer one.
+        missed = request.member_epoch < before.epoch
+        if joins or says_all or missed or after.current.assigned != before.current.assigned:
             assignment = without_epochs(after.current.assigned)
         interval_ms = members.heartbeat_interval_ms(now_ms, draft.group)
         result = ConsumerHeartbeatResult(member_id, after.epoch, interval_ms, assignment)

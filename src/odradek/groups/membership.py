@@ -158,7 +158,6 @@ class Memberships:
     def _replace(self, draft: Draft, holder: ConsumerMember, member_id: str) -> None:
         group_id = draft.group.group_id
         target = draft.group.target_of(holder)
-        self.cancel_timers(group_id, holder.member_id)
         draft.remove(holder.member_id)
         draft.emit(SubscriptionRecord(group_id, member_id, holder.subscription))
         draft.emit(TargetRecord(group_id, member_id, target))
@@ -209,10 +208,12 @@ class Memberships:
         return member
 
     def remove(self, now_ms: int, draft: Draft, member_ids: Iterable[str]) -> None:
-        """Members go, whether they leave or are put out; the rest gets a new epoch."""
+        """Members go, whether they leave or are put out; the rest gets a new epoch.
+
+        Their deadlines stand until that is stored: it may be refused.
+        """
         for member_id in list(member_ids):
             draft.remove(member_id)
-            self.cancel_timers(draft.group.group_id, member_id)
         self._refresh(now_ms, draft, changed=True)
 
     # --- topics ---

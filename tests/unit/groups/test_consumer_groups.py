@@ -138,6 +138,19 @@ def test_a_silent_member_goes_later_if_that_cannot_be_written_at_first(shard: Vi
     assert list(shard.coordinator.consumer_groups["g"].members) == ["m1"]
 
 
+def test_a_member_whose_leaving_cannot_be_written_goes_after_its_session(shard: VirtualShard) -> None:
+    first, second = ConsumerMember(shard, "m1", "a").join(), ConsumerMember(shard, "m2", "a").join()
+    settle(first, second)
+    shard.refuse = ErrorCode.NOT_ENOUGH_REPLICAS
+    second.leave()
+    shard.refuse = None
+    assert len(shard.coordinator.consumer_groups["g"].members) == 2
+    shard.sleep(30_000)
+    first.beat()
+    shard.sleep(16_000)
+    assert list(shard.coordinator.consumer_groups["g"].members) == ["m1"]
+
+
 def test_who_does_not_give_back_in_time_is_put_out(shard: VirtualShard) -> None:
     first = ConsumerMember(shard, "m1", "a", rebalance_timeout_ms=10_000).join()
     shard.sleep(1_000)
