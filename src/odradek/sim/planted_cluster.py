@@ -35,7 +35,7 @@ _DECIDING: Final = ("brokers", "in_sync", "reassignments", "elections")
 # --- leaders and their followers ---
 
 
-@_bug("minimum not checked", "a leader alone takes and commits writes, whatever min.insync.replicas says", "cluster",
+@_bug("minimum not checked", "a leader alone takes and commits writes, whatever min.insync.replicas says", "unclean",
       "odradek.replication.partition:Partition._commit_with_followers",
       "odradek.replication.partition:Partition.append")  # fmt: skip
 def _(right: Any) -> Any:
@@ -69,16 +69,6 @@ def _(right: Any) -> Any:
     return lead
 
 
-@_bug("high watermark past the log", "a follower takes its leader's high watermark before it has the records",
-      "cluster", "odradek.replication.partition:Partition.leader_told")  # fmt: skip
-def _(right: Any) -> Any:
-    def told(self: Any, high_watermark: int, log_start_offset: int) -> None:
-        right(self, high_watermark, log_start_offset)
-        self.high_watermark = high_watermark
-
-    return told
-
-
 @_bug("truncation to the high watermark", "a follower of a new leader cuts off what it does not know to be committed",
       "cluster", "odradek.replication.follower:FollowedLog.__init__")  # fmt: skip
 def _(right: Any) -> Any:
@@ -94,19 +84,6 @@ def _(right: Any) -> Any:
 def _(right: Any) -> Any:
     def count(self: Any) -> None:
         self._counted = frozenset(self.isr if self.proposal is None else self.proposal.isr)
-
-    return count
-
-
-@_bug("joining member not waited for", "a leader commits without a member that the controller may have let in already",
-      "cluster", "odradek.replication.partition:Partition._count",
-      "odradek.replication.in_sync:FollowerProgress.is_caught_up")  # fmt: skip
-def _(right: Any) -> Any:
-    if right.__name__ == "is_caught_up":
-        return lambda self, leader_end_offset, now_ms, max_lag_ms: self.end_offset == leader_end_offset
-
-    def count(self: Any) -> None:
-        self._counted = frozenset(self.isr)
 
     return count
 
@@ -155,7 +132,7 @@ def _(right: Any) -> Any:
 # --- the controller's decisions ---
 
 
-@_bug("unclean without leave", "a replica that is not in sync may lead although the topic does not allow it", "cluster",
+@_bug("unclean without leave", "a replica that is not in sync may lead although the topic does not allow it", "unclean",
       "odradek.controller.brokers:rules_of")  # fmt: skip
 def _(right: Any) -> Any:
     return lambda image, topic, defaults: right(image, topic, defaults)._replace(election=Election.UNCLEAN)
