@@ -90,7 +90,7 @@ class LogDirectoryRuntime:
         elif held.offline is not None:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, held.offline)
         found = self._partitions.require(topic, partition)
-        self._directories.move(found.log, directory, found.topic_id)
+        self._directories.moves.begin(found.log, directory, found.topic_id)
         self.wanted.set()
 
     async def describe(self, wanted: Wanted) -> list[DirectoryUsage]:
@@ -100,7 +100,7 @@ class LogDirectoryRuntime:
                 directory = self._directories.directory_of(topic, partition)
                 if directory is not None and directory.offline is None:
                     held[directory.path].append(self._current(topic, partition, directory))
-        for (topic, partition), move in self._directories.moves.items():
+        for (topic, partition), move in self._directories.moves.under_way.items():
             if _is_wanted(wanted, topic, partition) and move.directory.offline is None:
                 source = self._directories.log(topic, partition)
                 lag = 0 if source is None else move.lag(source)
@@ -148,7 +148,7 @@ class LogDirectoryRuntime:
             queue = iter(self._internal_first(pending))
             for lane in range(min(lanes, len(pending))):
                 self._tasks.append(asyncio.create_task(self._recover(queue, lane), name=f"recovery {lane}"))
-        if self._directories.moves:
+        if self._directories.moves.under_way:
             self.wanted.set()
 
     def _internal_first(self, pending: list[tuple[str, int]]) -> list[tuple[str, int]]:
@@ -183,9 +183,9 @@ class LogDirectoryRuntime:
         while True:
             await self.wanted.wait()
             self.wanted.clear()
-            while self._directories.moves:
+            while self._directories.moves.under_way:
                 progress = False
-                for topic, partition in list(self._directories.moves):
+                for topic, partition in list(self._directories.moves.under_way):
                     progress |= await self._move_one(topic, partition)
                 if not progress:
                     await asyncio.sleep(RETRY_SECONDS)
@@ -195,15 +195,15 @@ class LogDirectoryRuntime:
         try:
             found = self._partitions.find(topic, partition)
             if found is None:
-                self._directories.cancel_move(topic, partition)
+                self._directories.moves.cancel(topic, partition)
                 return True
-            while (topic, partition) in self._directories.moves:
-                copied = await self._directories.copy(found.log)
+            while (topic, partition) in self._directories.moves.under_way:
+                copied = await self._directories.moves.copy(found.log)
                 rate = self._config.number(_MOVE_RATE)
                 if copied:
                     await asyncio.sleep(copied / rate if rate else RETRY_SECONDS)
                     continue
-                moved = await self._directories.exchange(found.log)
+                moved = await self._directories.moves.exchange(found.log)
                 if moved is not None:
                     found.replace_log(moved)
                     log.info("%s-%d moved to %s", topic, partition, moved.directory)

@@ -7,7 +7,6 @@ nobody touches is an entry in a dict; it is opened, and after a crash recovered,
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final
 
 from odradek.log.background_recovery import INLINE_BYTES, recover, unchecked_bytes
 from odradek.log.background_recovery import LANE as RECOVERY_LANE
@@ -27,21 +26,19 @@ from odradek.log.checkpoints import (
 )
 from odradek.log.config import LogConfig
 from odradek.log.directory_scan import may_have_lost_records, note_boots, note_losses, scan
-from odradek.log.environment import TRANSIENT, LogEnvironment
-from odradek.log.files import DELETE_DIRECTORY, PARTITION_METADATA, STRAY_DIRECTORY
-from odradek.log.flushing import FlushPlan
+from odradek.log.files import PARTITION_METADATA, STRAY_DIRECTORY
 from odradek.log.log_directory import LogDirectory, LogDirectoryError
-from odradek.log.moves import TAKES_OVER, Move, future_name
+from odradek.log.log_flusher import LogFlusher
+from odradek.log.moves import TAKES_OVER
 from odradek.log.offset_checkpoints import OffsetCheckpoints
 from odradek.log.partition_log import PartitionLog
-from odradek.log.pending_work import PendingWork
-from odradek.log.write_queue import WriteQueue, WriteSettings
+from odradek.log.placed_logs import PlacedLogs
+from odradek.log.replica_moves import ReplicaMoves
+from odradek.log.write_queue import WriteSettings
 from odradek.ports.clock import Clock
 from odradek.ports.disk import Disk
 from odradek.ports.randomness import Random
 from odradek.wire.errors import ErrorCode, KafkaError
-
-_MAX_NAME: Final = 255
 
 
 class LogDirectories:
@@ -56,10 +53,11 @@ class LogDirectories:
         "_directories",
         "_disk",
         "_environment",
+        "_flusher",
         "_logs",
         "_pending",
+        "_places",
         "_preferred",
-        "_queues",
         "_random",
         "_recovering",
         "_unsettled",
@@ -68,7 +66,6 @@ class LogDirectories:
         "checkpoints",
         "cordoned",
         "moves",
-        "on_offline",
         "records_may_be_lost",
     )
 
@@ -82,39 +79,29 @@ class LogDirectories:
         open_files: int = 1024,
         write_settings: WriteSettings | None = None,
     ) -> None:
+        places = self._places = PlacedLogs(disk, clock, random, paths, open_files)
         self._disk = disk
         self._clock = clock
         self._random = random
-        self._directories = [LogDirectory(path.rstrip("/") or "/") for path in dict.fromkeys(paths)]
-        self._where: dict[TopicPartition, LogDirectory] = {}
-        self._logs: dict[TopicPartition, PartitionLog] = {}
-        self._pending = PendingWork(disk, clock)
-        self.checkpoints = OffsetCheckpoints(self._directories, self._where, self._logs, self._failed)
+        self._directories = places.directories
+        self._where = places.where
+        self._logs = places.logs
+        self._pending = places.pending
+        self._environment = places.environment
+        self._flusher = LogFlusher(places, write_settings or WriteSettings())
+        self.checkpoints = OffsetCheckpoints(self._directories, self._where, self._logs, places.failed)
+        self.moves = ReplicaMoves(places, self._flusher, self.checkpoints)
         self._preferred: dict[TopicPartition, LogDirectory] = {}
         self._recovering: set[TopicPartition] = set()
         self._unsettled: set[TopicPartition] = set()
         """Made by this process; that they are which topic's is not synced yet."""
-        self.moves: dict[TopicPartition, Move] = {}
-        """Replicas on their way to another directory."""
         self.adopts = False
+        """Whether a partition's directory that names another topic id is taken over instead of deleted."""
         self.records_may_be_lost = False
         """After `load`: the machine went down with records that were not synced; after `expect`: a disk is another."""
-        """Whether a partition's directory that names another topic id is taken over instead of deleted."""
         self.cordoned: Callable[[], Sequence[str]] = tuple
         """Paths of the directories that get no new replicas; `*` is all of them."""
-        self.on_offline: Callable[[str], None] = _nothing_with
-        settings = write_settings or WriteSettings()
-        self._queues = {
-            directory.path: WriteQueue(disk, clock, directory.path, settings) for directory in self._directories
-        }
-        environment = LogEnvironment(disk, clock, random, open_files)
-        environment.writer_of = self._writer_of
-        environment.delete_later = self._pending.delete_later
-        environment.flush_later = self._pending.flush_later
-        environment.failed = self._failed
-        environment.recovered = self._recovered
-        environment.recovery_point_lowered = self.checkpoint_recovery_points
-        self._environment = environment
+        places.environment.recovery_point_lowered = self.checkpoint_recovery_points
 
     @property
     def on_work(self) -> Callable[[], None]:
@@ -133,8 +120,15 @@ class LogDirectories:
     @report.setter
     def report(self, callback: Callable[[str], None]) -> None:
         self._pending.report = callback
-        for queue in self._queues.values():
-            queue.report = callback
+
+    @property
+    def on_offline(self) -> Callable[[str], None]:
+        """Called with the path of a directory that failed."""
+        return self._places.on_offline
+
+    @on_offline.setter
+    def on_offline(self, callback: Callable[[str], None]) -> None:
+        self._places.on_offline = callback
 
     # --- start ---
 
@@ -182,11 +176,7 @@ class LogDirectories:
                     directory.offline = f"{directory.path}: {error}"
             if directory.offline is not None:
                 self.report(f"log directory {directory.offline}")
-        for key, move in list(self.moves.items()):
-            try:
-                self._settle_move(key, move)
-            except OSError as error:
-                self._failed(move.path, error)
+        self.moves.settle()
         self._check_any_online()
 
     def _load_directory(self, directory: LogDirectory, cluster_id: str, node_id: int) -> None:
@@ -198,7 +188,7 @@ class LogDirectories:
         for path in found.doomed:
             self._pending.delete_later((path,), 0)
         for key, path in found.futures:
-            self.moves.setdefault(key, Move(directory, path))
+            self.moves.found(key, directory, path)
         for key in found.partitions:
             if key in self._where and not self._resolve(key, directory, f"{key[0]}-{key[1]}"):
                 continue
@@ -213,31 +203,11 @@ class LogDirectories:
         other = self._where[key]
         for stays, goes in ((directory, other), (other, directory)):
             if self._disk.exists(f"{stays.path}/{name}/{TAKES_OVER}"):
-                self._doom(f"{goes.path}/{name}", key, 0)
+                self._places.doom(f"{goes.path}/{name}", key, 0)
                 if goes is other:
                     other.forget(key)
                 return stays is directory
         raise LogDirectoryError(f"{name} is in two log directories, {other.path} and {directory.path}: remove one")
-
-    def _settle_move(self, key: TopicPartition, move: Move) -> None:
-        """Finish the exchange of a replica that was complete; any other goes on if what it copies is there."""
-        source = self._where.get(key)
-        if self._disk.exists(f"{move.path}/{TAKES_OVER}"):
-            del self.moves[key]
-            path = f"{move.directory.path}/{key[0]}-{key[1]}"
-            if source is not None:
-                start = source.log_starts.get(key)
-                self._doom(f"{source.path}/{key[0]}-{key[1]}", key, 0)
-                source.forget(key)
-                if start is not None:
-                    move.directory.log_starts[key] = start
-            self._disk.rename(move.path, path)
-            self._where[key] = move.directory
-            move.directory.known += 1
-            move.directory.unrecovered.add(key)
-        elif source is None and not any(directory.offline for directory in self._directories):
-            del self.moves[key]
-            self._doom(move.path, key, 0)
 
     def expect(self, counted_on: Iterable[TopicPartition]) -> None:
         """These the cluster takes for complete here: one without a directory went with its disk.
@@ -250,13 +220,13 @@ class LogDirectories:
         if missing:
             self.records_may_be_lost = True
             self.report(f"{len(missing)} partitions that should be here are not, {missing[0][0]}-{missing[0][1]} first")
-            note_losses(self._disk, self._directories, self._failed)
+            note_losses(self._disk, self._directories, self._places.failed)
 
     def losses_are_judged(self) -> None:
         """The cluster relies on none of the records any more that may be lost: later starts need not tell of them."""
         if self.records_may_be_lost:
             self.records_may_be_lost = False
-            note_boots(self._disk, self._directories, self._failed)
+            note_boots(self._disk, self._directories, self._places.failed)
 
     def set_aside_strays(self, is_known: Callable[[str, int], bool]) -> int:
         """Rename the directories of partitions that the cluster does not know (here) to `-stray`; how many.
@@ -271,9 +241,9 @@ class LogDirectories:
             directory = self._where.pop(key)
             directory.forget(key)
             try:
-                stray = self._rename_away(f"{directory.path}/{key[0]}-{key[1]}", key, STRAY_DIRECTORY)
+                stray = self._places.rename_away(f"{directory.path}/{key[0]}-{key[1]}", key, STRAY_DIRECTORY)
             except OSError as error:
-                self._failed(directory.path, error)
+                self._places.failed(directory.path, error)
                 continue
             self.report(f"{key[0]}-{key[1]} is no partition of this broker; its directory is {stray} now")
         return len(strays)
@@ -363,7 +333,7 @@ class LogDirectories:
             data = format_partition_metadata(topic_id)
             self._disk.write_atomic(f"{path}/{PARTITION_METADATA}", data, sync=False)
         except OSError as error:
-            raise self._storage_error(path, error) from error
+            raise self._places.storage_error(path, error) from error
         self._unsettled.add(key)
         directory.log_starts.pop(key, None)
         directory.known += 1
@@ -421,7 +391,7 @@ class LogDirectories:
             if key in directory.unrecovered or key in self._recovering:
                 self._check_recovery(key, path, directory)
         except OSError as error:
-            raise self._storage_error(path, error) from error
+            raise self._places.storage_error(path, error) from error
         log = PartitionLog.open(
             topic,
             partition,
@@ -492,7 +462,7 @@ class LogDirectories:
             cause = error.__cause__
             if self._where.get(key) is directory and key in directory.unrecovered:
                 if isinstance(cause, OSError):
-                    self._failed(path, cause)
+                    self._places.failed(path, cause)
                 else:
                     directory.beyond_recovery[key] = error.message
             return False
@@ -532,133 +502,19 @@ class LogDirectories:
             return
         directory.forget(key)
         self._unsettled.discard(key)
-        self.cancel_move(topic, partition)
+        self.moves.cancel(topic, partition)
         path = f"{directory.path}/{topic}-{partition}"
         if log is not None:
             self._pending.forget(log)
             log.fail(f"{topic}-{partition} is deleted")
         try:
-            self._doom(path, key, delay_ms)
+            self._places.doom(path, key, delay_ms)
         except OSError as error:
-            raise self._storage_error(path, error) from error
-
-    def _doom(self, path: str, key: TopicPartition, delay_ms: int) -> None:
-        """Rename a partition's directory so that nobody takes it for one, and remove it later. Raises OSError."""
-        self._pending.delete_later((self._rename_away(path, key, DELETE_DIRECTORY),), delay_ms)
-
-    def _rename_away(self, path: str, key: TopicPartition, ending: str) -> str:
-        self._environment.files.forget_directory(path)
-        suffix = f".{self._random.uuid().hex()}{ending}"
-        renamed = f"{path.rpartition('/')[0]}/{f'{key[0]}-{key[1]}'[: _MAX_NAME - len(suffix)]}{suffix}"
-        self._disk.rename(path, renamed)
-        return renamed
-
-    # --- moves between directories ---
+            raise self._places.storage_error(path, error) from error
 
     def prefer(self, topic: str, partition: int, directory: LogDirectory) -> None:
         """Create the partition there, when it comes to that."""
         self._preferred[topic, partition] = directory
-
-    def move(self, log: PartitionLog, directory: LogDirectory, topic_id: bytes) -> None:
-        """Begin to copy the log to the directory; what was on its way elsewhere is dropped. KafkaError."""
-        key = (log.topic, log.partition)
-        under_way = self.moves.get(key)
-        if under_way is not None and under_way.directory is directory:
-            return
-        self.cancel_move(*key)
-        if self._where.get(key) is directory:
-            return
-        path = f"{directory.path}/{future_name(*key, self._random.uuid().hex())}"
-        try:
-            self._disk.make_directories(path)
-            self._disk.write_atomic(f"{path}/{PARTITION_METADATA}", format_partition_metadata(topic_id), sync=False)
-        except OSError as error:
-            raise self._storage_error(path, error) from error
-        self.moves[key] = Move(directory, path)
-        self.on_work()
-
-    def cancel_move(self, topic: str, partition: int) -> None:
-        move = self.moves.pop((topic, partition), None)
-        if move is None or move.directory.offline is not None:
-            return
-        if move.log is not None:
-            move.log.fail(f"{move.path} is given up")
-        try:
-            self._doom(move.path, (topic, partition), 0)
-        except OSError as error:
-            self._failed(move.path, error)
-
-    async def copy(self, source: PartitionLog) -> int:
-        """Copy the next chunk of a log that moves; the number of bytes. KafkaError if a disk fails."""
-        move = self.moves[source.topic, source.partition]
-        if move.log is None:
-            # After a restart there may be much to check.
-            await self._disk.run(
-                f"{RECOVERY_LANE} {move.directory.path} moves",
-                recover,
-                self._disk,
-                self._clock,
-                (source.topic, source.partition, move.path),
-                source.config,
-                0,
-                0,
-                self._environment.producer_id_expiration_ms,
-            )
-            if self.moves.get((source.topic, source.partition)) is not move:
-                return 0
-            move.log = PartitionLog.open(
-                source.topic, source.partition, move.path, source.config, self._environment, clean=True
-            )
-        return await move.copy(source, self._disk, self._clock.now_ms())
-
-    async def exchange(self, source: PartitionLog) -> PartitionLog | None:
-        """Let the copied replica take over: the partition's log from now on; None if it has fallen behind again.
-
-        Raises KafkaError KAFKA_STORAGE_ERROR.
-        """
-        key = (source.topic, source.partition)
-        move = self.moves[key]
-        log = move.log
-        assert log is not None
-        if source.has_queued:
-            await self._writer_of(source.directory).drained()
-        await self._flush(log, log.end_offset)
-        log_start_offset = move.directory.log_starts[key] = source.log_start_offset
-        failure = await self.persist(LOG_START_OFFSETS)
-        if failure is not None:
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(failure)) from failure
-        stays = self.moves.get(key) is not move or source.is_offline or source.log_start_offset > log_start_offset
-        if stays or not move.finish(source, self._clock.now_ms()):
-            return None
-        directory = self._where[key]
-        path = f"{move.directory.path}/{key[0]}-{key[1]}"
-        recovery_point = log.recovery_point
-        try:
-            log.take_over(source)
-            log.park()
-            if self._disk.exists(marker := f"{source.directory}/{TAKES_OVER}"):
-                self._disk.remove(marker)
-                self._disk.sync_directory(source.directory)
-            self._disk.write_atomic(f"{move.path}/{TAKES_OVER}", b"")
-            self._doom(source.directory, key, source.config.file_delete_delay_ms)
-            self._disk.rename(move.path, path)
-        except OSError as error:
-            raise self._storage_error(move.path, error) from error
-        del self.moves[key]
-        self._pending.forget(source)
-        self._pending.forget(log)
-        source.fail(f"{source.directory} was moved to {path}")
-        log.fail(f"{move.path} is {path} now")
-        directory.forget(key)
-        move.directory.known += 1
-        self._where[key] = move.directory
-        moved = PartitionLog.open(
-            *key, path, source.config, self._environment, log_start_offset=log_start_offset, clean=True
-        )
-        moved.recovery_point = recovery_point
-        self._logs[key] = moved
-        await self.persist(RECOVERY_POINTS)
-        return moved
 
     # --- later work ---
 
@@ -666,28 +522,20 @@ class LogDirectories:
         """Do what is due: sync rolled segments, remove what was deleted. When to come again, in ms; None for not before
         `on_work`.
         """
-        for log in self._pending.take_flushes():
-            if log.has_queued:
-                await self._writer_of(log.directory).drained()
-            await self._flush(log, log.active_base_offset)
-        for path in self._pending.take_unsettled():
-            try:
-                await self._disk.run(self._lane(path), self._pending.settle, path)
-            except FileNotFoundError:
-                continue  # deleted meanwhile
-            except OSError as error:
-                self._failed(path, error)
-        while (paths := self._pending.due(now_ms)) is not None:
-            await self._disk.run(self._lane(paths[0]), self._pending.remove, paths)
-        return self._pending.next_ms
+        return await self._flusher.work(now_ms)
 
     async def flush(self) -> None:
         """Sync every log that has something new: a crash of the machine then loses nothing, a restart reads little."""
-        for queue in self._queues.values():
-            await queue.drained()
-        for log in self.opened():
-            if log.is_dirty:
-                await self._flush(log, log.end_offset)
+        await self._flusher.flush_all()
+
+    def charge_queued(self, charge: Callable[[int], None]) -> None:
+        """Tell how many bytes of requests wait to be written more, or less."""
+        self._flusher.charge_queued(charge)
+
+    @property
+    def longest_write_s(self) -> float:
+        """The longest write that the event loop had to wait for so far."""
+        return self._flusher.longest_write_s
 
     def sweep_files(self) -> None:
         """Close the files that nobody used since the last call."""
@@ -695,80 +543,12 @@ class LogDirectories:
 
     async def flush_log(self, log: PartitionLog) -> None:
         """Sync all of one log."""
-        await self._flush(log, log.end_offset)
+        await self._flusher.flush(log, log.end_offset)
 
     def release_idle(self) -> int:
         """Let logs that nobody appended to since the last call give back memory and files; how many are idle."""
         self.sweep_files()
         return sum(log.release_if_idle() for log in self._logs.values())
-
-    # --- what the event loop does not write itself ---
-
-    def _writer_of(self, path: str) -> WriteQueue:
-        directory = self._directory_at(path)
-        assert directory is not None
-        return self._queues[directory.path]
-
-    def charge_queued(self, charge: Callable[[int], None]) -> None:
-        """Tell how many bytes of requests wait to be written more, or less."""
-        for queue in self._queues.values():
-            queue.charge = charge
-
-    @property
-    def longest_write_s(self) -> float:
-        """The longest write that the event loop had to wait for so far."""
-        return max(queue.longest_s for queue in self._queues.values())
-
-    async def _flush(self, log: PartitionLog, offset: int) -> None:
-        if log.is_offline:
-            return
-        try:
-            plan = log.plan_flush(offset)
-        except KafkaError as error:
-            self.report(f"{log.directory} is not flushed: {error.message}")
-            return
-        if plan is not None:
-            await self._sync(log, plan)
-
-    async def _sync(self, log: PartitionLog, plan: FlushPlan) -> None:
-        try:
-            await self._disk.run(self._lane(log.directory), plan.sync, self._disk)
-        except OSError as error:
-            if not log.is_offline:
-                self._failed(log.directory, error)
-            return
-        log.finish_flush(plan)
-
-    def _lane(self, path: str) -> str:
-        directory = self._directory_at(path)
-        return path if directory is None else directory.path
-
-    def _directory_at(self, path: str) -> LogDirectory | None:
-        for directory in self._directories:
-            if path == directory.path or path.startswith(directory.path + "/"):
-                return directory
-        return None
-
-    # --- failures ---
-
-    def _recovered(self, text: str) -> None:
-        self.report(text)
-
-    def _failed(self, path: str, error: OSError) -> None:
-        """Take the directory out of use: its logs raise KAFKA_STORAGE_ERROR, the others go on."""
-        directory = self._directory_at(path)
-        if directory is None or directory.offline is not None or error.errno in TRANSIENT:
-            return
-        directory.offline = f"log directory {directory.path} is offline: {error}"
-        self.report(directory.offline)
-        for key, log in self._logs.items():
-            if self._where.get(key) is directory:
-                log.fail(directory.offline)
-        self.on_offline(directory.path)
-
-    def _storage_error(self, path: str, error: OSError) -> KafkaError:
-        self._failed(path, error)
-        return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{path}: {error}")
 
     # --- checkpoints and closing ---
 
@@ -793,12 +573,11 @@ class LogDirectories:
         self, *, clean: bool = True, high_watermarks: Mapping[TopicPartition, int] | None = None, broker_epoch: int = -1
     ) -> None:
         """Sync all logs, write the checkpoints and, if everything went well, mark the directories as clean."""
-        for queue in self._queues.values():
-            await queue.drained()
+        await self._flusher.drained()
         if clean:
             for log in self.opened():
                 if not log.is_offline:
-                    await self._close_log(log)
+                    await self._flusher.close(log)
             self.checkpoint_recovery_points()
             self.checkpoints.write_now(LOG_START_OFFSETS)
             if high_watermarks is not None:
@@ -815,15 +594,6 @@ class LogDirectories:
                 directory.lock.release()
                 directory.lock = None
 
-    async def _close_log(self, log: PartitionLog) -> None:
-        try:
-            plan = log.prepare_close()
-        except KafkaError as error:
-            self.report(f"{log.directory}: {error.message}")
-            return
-        if plan is not None:
-            await self._sync(log, plan)
-
     def _mark_clean(self, directory: LogDirectory, broker_epoch: int) -> None:
         if directory.offline is not None:
             return
@@ -835,8 +605,4 @@ class LogDirectories:
         try:
             self._disk.write_atomic(f"{directory.path}/{CLEAN_SHUTDOWN}", format_clean_shutdown(broker_epoch))
         except OSError as error:
-            self._failed(directory.path, error)
-
-
-def _nothing_with(text: str) -> None:
-    """By default nobody listens."""
+            self._places.failed(directory.path, error)

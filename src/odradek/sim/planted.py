@@ -187,7 +187,7 @@ def _(right: Any) -> Any:
 
 
 @_bug("clean marker without sync", "a stop marks the logs as clean without syncing them", "power",
-      "odradek.log.directories:LogDirectories._close_log")  # fmt: skip
+      "odradek.log.log_flusher:LogFlusher.close")  # fmt: skip
 def _(right: Any) -> Any:
     async def close(self: Any, log: Any) -> None:
         plan = log.prepare_close()

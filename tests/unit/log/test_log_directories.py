@@ -499,17 +499,17 @@ def test_a_log_start_follows_a_replica_that_moves_meanwhile(tmp_path: Path) -> N
     put(log, batch(2))
     put(log, batch(2))
     target = next(each for each in directories.directories if not log.directory.startswith(each.path))
-    directories.move(log, target, TOPIC)
+    directories.moves.begin(log, target, TOPIC)
 
     def advance() -> None:
         topic(directories).advance_log_start(3)
 
     async def exchange() -> None:
-        while await directories.exchange(log) is None:
-            await directories.copy(log)
+        while await directories.moves.exchange(log) is None:
+            await directories.moves.copy(log)
 
     async def run() -> None:
-        await directories.copy(log)
+        await directories.moves.copy(log)
         await asyncio.gather(exchange(), directories.checkpoints.advance_starts({("a-topic", 0): 3}, advance))
 
     asyncio.run(run())

@@ -76,9 +76,9 @@ def fill(log: PartitionLog, count: int = 40) -> None:
 
 async def move(directories: LogDirectories, source: PartitionLog) -> PartitionLog:
     while True:
-        while await directories.copy(source):
+        while await directories.moves.copy(source):
             pass
-        moved = await directories.exchange(source)
+        moved = await directories.moves.exchange(source)
         if moved is not None:
             return moved
 
@@ -105,10 +105,10 @@ def test_a_move_keeps_everything(tmp_path: Path) -> None:
     fill(log)
     log.advance_log_start(5)
     before, target = content(log), other(directories)
-    directories.move(log, target, TOPIC)
+    directories.moves.begin(log, target, TOPIC)
 
     async def with_appends() -> PartitionLog:
-        await directories.copy(log)
+        await directories.moves.copy(log)
         put(log, produced(7, 40), epoch=2)
         return await move(directories, log)
 
@@ -120,7 +120,7 @@ def test_a_move_keeps_everything(tmp_path: Path) -> None:
     assert put(moved, produced(7, 40)).duplicate, "the producers came along"
     with pytest.raises(KafkaError):
         put(log, batch())
-    assert directories.moves == {}
+    assert directories.moves.under_way == {}
     asyncio.run(directories.work(NOW + 1))
     close(directories)
     again = start(tmp_path)
@@ -133,13 +133,13 @@ def test_what_happens_to_the_source_meanwhile(tmp_path: Path) -> None:
     directories = start(tmp_path)
     log = open_partition(directories)
     fill(log)
-    directories.move(log, other(directories), TOPIC)
+    directories.moves.begin(log, other(directories), TOPIC)
 
     async def scenario() -> PartitionLog:
-        await directories.copy(log)
+        await directories.moves.copy(log)
         log.truncate_to(20)
         put(log, batch(3, value=b"other"), epoch=9)
-        await directories.copy(log)
+        await directories.moves.copy(log)
         log.advance_log_start(log.active_base_offset)
         assert log.delete_old_segments(NOW, log.end_offset)
         return await move(directories, log)
@@ -157,7 +157,7 @@ def test_records_deleted_in_the_middle_of_a_batch(tmp_path: Path) -> None:
     for _ in range(4):
         put(log, batch(3))
     log.advance_log_start(4)
-    directories.move(log, other(directories), TOPIC)
+    directories.moves.begin(log, other(directories), TOPIC)
     before = content(log)
     moved = asyncio.run(move(directories, log))
     assert (moved.log_start_offset, moved.end_offset) == (4, 12)
@@ -196,8 +196,8 @@ def test_a_deleted_topic_moves_nowhere(tmp_path: Path) -> None:
     directories = start(tmp_path)
     log = open_partition(directories)
     fill(log)
-    directories.move(log, other(directories), TOPIC)
-    asyncio.run(directories.copy(log))
+    directories.moves.begin(log, other(directories), TOPIC)
+    asyncio.run(directories.moves.copy(log))
     directories.delete("a-topic", 0, 0)
     asyncio.run(directories.work(NOW + 1))
     assert not list(tmp_path.glob("*/a-topic*"))
@@ -209,11 +209,11 @@ def test_a_move_goes_on_after_a_restart(tmp_path: Path) -> None:
     log = open_partition(first)
     fill(log)
     before = content(log)
-    first.move(log, other(first), TOPIC)
-    asyncio.run(first.copy(log))
+    first.moves.begin(log, other(first), TOPIC)
+    asyncio.run(first.moves.copy(log))
     close(first, clean=False)
     second = start(tmp_path)
-    assert list(second.moves) == [("a-topic", 0)]
+    assert list(second.moves.under_way) == [("a-topic", 0)]
     moved = asyncio.run(move(second, open_partition(second)))
     assert content(moved) == before
     close(second)
@@ -232,12 +232,12 @@ def test_a_crash_at_every_step_loses_nothing(tmp_path: Path) -> None:
         asyncio.run(first.persist(LOG_START_OFFSETS))
         before = content(log)
         target = other(first).path
-        first.move(log, other(first), TOPIC)
-        while asyncio.run(first.copy(log)):
+        first.moves.begin(log, other(first), TOPIC)
+        while asyncio.run(first.moves.copy(log)):
             pass
         disk.left = step
         try:
-            asyncio.run(first.exchange(log))
+            asyncio.run(first.moves.exchange(log))
         except Crash:
             crashes += 1
         else:
@@ -249,7 +249,7 @@ def test_a_crash_at_every_step_loses_nothing(tmp_path: Path) -> None:
         found = open_partition(second)
         assert content(found) == before, disk.changes[-1]
         assert found.log_start_offset == 5, disk.changes[-1]
-        if second.moves:
+        if second.moves.under_way:
             assert content(asyncio.run(move(second, found))) == before
         asyncio.run(second.work(NOW + 1))
         assert (Path(target) / "a-topic-0").is_dir(), "the replica is where it was to go"

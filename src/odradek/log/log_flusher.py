@@ -1,0 +1,105 @@
+"""What is on its way to the disks: queued writes, syncs and removals, behind the Disk port, so that no one waits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from odradek.log.flushing import FlushPlan
+from odradek.log.partition_log import PartitionLog
+from odradek.log.placed_logs import PlacedLogs
+from odradek.log.write_queue import WriteQueue, WriteSettings
+from odradek.wire.errors import KafkaError
+
+
+class LogFlusher:
+    """Syncs logs; has the write queue of each log directory. Owned by the event loop."""
+
+    __slots__ = ("_places", "_queues")
+
+    def __init__(self, places: PlacedLogs, settings: WriteSettings) -> None:
+        self._places = places
+        self._queues = {
+            directory.path: WriteQueue(places.disk, places.clock, directory.path, settings)
+            for directory in places.directories
+        }
+        for queue in self._queues.values():
+            queue.report = places.report
+        places.environment.writer_of = self.writer_of
+
+    def writer_of(self, path: str) -> WriteQueue:
+        """What the log in that directory writes through."""
+        directory = self._places.at(path)
+        assert directory is not None
+        return self._queues[directory.path]
+
+    def charge_queued(self, charge: Callable[[int], None]) -> None:
+        """Tell how many bytes of requests wait to be written more, or less."""
+        for queue in self._queues.values():
+            queue.charge = charge
+
+    @property
+    def longest_write_s(self) -> float:
+        """The longest write that the event loop had to wait for so far."""
+        return max(queue.longest_s for queue in self._queues.values())
+
+    async def drained(self) -> None:
+        """Wait for everything that is on its way to the disks."""
+        for queue in self._queues.values():
+            await queue.drained()
+
+    async def flush_all(self) -> None:
+        """Sync every log that has something new: a crash of the machine then loses nothing, a restart reads little."""
+        await self.drained()
+        for log in list(self._places.logs.values()):
+            if log.is_dirty:
+                await self.flush(log, log.end_offset)
+
+    async def flush(self, log: PartitionLog, offset: int) -> None:
+        """Sync the log up to the offset; a failure takes its directory out of use."""
+        if log.is_offline:
+            return
+        try:
+            plan = log.plan_flush(offset)
+        except KafkaError as error:
+            self._places.report(f"{log.directory} is not flushed: {error.message}")
+            return
+        if plan is not None:
+            await self._sync(log, plan)
+
+    async def close(self, log: PartitionLog) -> None:
+        """Sync all of it, with the index and the snapshot that a clean stop leaves."""
+        try:
+            plan = log.prepare_close()
+        except KafkaError as error:
+            self._places.report(f"{log.directory}: {error.message}")
+            return
+        if plan is not None:
+            await self._sync(log, plan)
+
+    async def _sync(self, log: PartitionLog, plan: FlushPlan) -> None:
+        try:
+            await self._places.disk.run(self._places.lane(log.directory), plan.sync, self._places.disk)
+        except OSError as error:
+            if not log.is_offline:
+                self._places.failed(log.directory, error)
+            return
+        log.finish_flush(plan)
+
+    async def work(self, now_ms: int) -> int | None:
+        """Do what is due: sync rolled segments, remove what was deleted. When to come again, in ms; None for not before
+        `on_work`.
+        """
+        for log in self._places.pending.take_flushes():
+            if log.has_queued:
+                await self.writer_of(log.directory).drained()
+            await self.flush(log, log.active_base_offset)
+        for path in self._places.pending.take_unsettled():
+            try:
+                await self._places.disk.run(self._places.lane(path), self._places.pending.settle, path)
+            except FileNotFoundError:
+                continue  # deleted meanwhile
+            except OSError as error:
+                self._places.failed(path, error)
+        while (paths := self._places.pending.due(now_ms)) is not None:
+            await self._places.disk.run(self._places.lane(paths[0]), self._places.pending.remove, paths)
+        return self._places.pending.next_ms

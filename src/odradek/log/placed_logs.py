@@ -1,0 +1,102 @@
+"""Which partition's log lies in which of `log.dirs`, which logs are open, and what follows when a directory fails."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from odradek.log.checkpoints import TopicPartition
+from odradek.log.environment import TRANSIENT, LogEnvironment
+from odradek.log.files import DELETE_DIRECTORY
+from odradek.log.log_directory import LogDirectory
+from odradek.log.partition_log import PartitionLog
+from odradek.log.pending_work import PendingWork
+from odradek.ports.clock import Clock
+from odradek.ports.disk import Disk
+from odradek.ports.randomness import Random
+from odradek.wire.errors import ErrorCode, KafkaError
+
+_MAX_NAME: Final = 255
+
+
+class PlacedLogs:
+    """What the parts of LogDirectories share. `on_offline` is called with the path of a directory that failed."""
+
+    __slots__ = (
+        "clock",
+        "directories",
+        "disk",
+        "environment",
+        "logs",
+        "on_offline",
+        "pending",
+        "random",
+        "where",
+    )
+
+    def __init__(self, disk: Disk, clock: Clock, random: Random, paths: Sequence[str], open_files: int) -> None:
+        self.disk = disk
+        self.clock = clock
+        self.random = random
+        self.directories = [LogDirectory(path.rstrip("/") or "/") for path in dict.fromkeys(paths)]
+        self.where: dict[TopicPartition, LogDirectory] = {}
+        """Every partition that has a directory here."""
+        self.logs: dict[TopicPartition, PartitionLog] = {}
+        """The open ones."""
+        self.pending = PendingWork(disk, clock)
+        self.on_offline: Callable[[str], None] = _nothing_with
+        environment = LogEnvironment(disk, clock, random, open_files)
+        environment.delete_later = self.pending.delete_later
+        environment.flush_later = self.pending.flush_later
+        environment.failed = self.failed
+        environment.recovered = self.report
+        self.environment = environment
+
+    def report(self, text: str) -> None:
+        """Tell in words of what was repaired or failed."""
+        self.pending.report(text)
+
+    def at(self, path: str) -> LogDirectory | None:
+        """The log directory that holds the path."""
+        for directory in self.directories:
+            if path == directory.path or path.startswith(directory.path + "/"):
+                return directory
+        return None
+
+    def lane(self, path: str) -> str:
+        """The lane of `Disk.run` for what lies at the path: one for each log directory."""
+        directory = self.at(path)
+        return path if directory is None else directory.path
+
+    def failed(self, path: str, error: OSError) -> None:
+        """Take the directory out of use: its logs raise KAFKA_STORAGE_ERROR, the others go on."""
+        directory = self.at(path)
+        if directory is None or directory.offline is not None or error.errno in TRANSIENT:
+            return
+        directory.offline = f"log directory {directory.path} is offline: {error}"
+        self.report(directory.offline)
+        for key, log in self.logs.items():
+            if self.where.get(key) is directory:
+                log.fail(directory.offline)
+        self.on_offline(directory.path)
+
+    def storage_error(self, path: str, error: OSError) -> KafkaError:
+        """`failed`, and what to raise for it."""
+        self.failed(path, error)
+        return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{path}: {error}")
+
+    def doom(self, path: str, key: TopicPartition, delay_ms: int) -> None:
+        """Rename a partition's directory so that nobody takes it for one, and remove it later. Raises OSError."""
+        self.pending.delete_later((self.rename_away(path, key, DELETE_DIRECTORY),), delay_ms)
+
+    def rename_away(self, path: str, key: TopicPartition, ending: str) -> str:
+        """Give a partition's directory a name with that ending, by which it is none; the new path. Raises OSError."""
+        self.environment.files.forget_directory(path)
+        suffix = f".{self.random.uuid().hex()}{ending}"
+        renamed = f"{path.rpartition('/')[0]}/{f'{key[0]}-{key[1]}'[: _MAX_NAME - len(suffix)]}{suffix}"
+        self.disk.rename(path, renamed)
+        return renamed
+
+
+def _nothing_with(text: str) -> None:
+    """By default nobody listens."""

@@ -1,0 +1,162 @@
+"""Replicas on their way to another log directory: begin, copy, let the copy take over, settle after a crash."""
+
+from __future__ import annotations
+
+from odradek.log.background_recovery import LANE as RECOVERY_LANE
+from odradek.log.background_recovery import recover
+from odradek.log.checkpoints import LOG_START_OFFSETS, RECOVERY_POINTS, TopicPartition, format_partition_metadata
+from odradek.log.files import PARTITION_METADATA
+from odradek.log.log_directory import LogDirectory
+from odradek.log.log_flusher import LogFlusher
+from odradek.log.moves import TAKES_OVER, Move, future_name
+from odradek.log.offset_checkpoints import OffsetCheckpoints
+from odradek.log.partition_log import PartitionLog
+from odradek.log.placed_logs import PlacedLogs
+from odradek.wire.errors import ErrorCode, KafkaError
+
+
+class ReplicaMoves:
+    """All moves of a broker. `begin`, then `copy` until nothing is left, then `exchange`."""
+
+    __slots__ = ("_checkpoints", "_flusher", "_places", "under_way")
+
+    def __init__(self, places: PlacedLogs, flusher: LogFlusher, checkpoints: OffsetCheckpoints) -> None:
+        self._places = places
+        self._flusher = flusher
+        self._checkpoints = checkpoints
+        self.under_way: dict[TopicPartition, Move] = {}
+
+    def found(self, key: TopicPartition, directory: LogDirectory, path: str) -> None:
+        """A start has found the future replica."""
+        self.under_way.setdefault(key, Move(directory, path))
+
+    def settle(self) -> None:
+        """Every directory is read: finish the exchanges that a crash has cut short."""
+        for key, move in list(self.under_way.items()):
+            try:
+                self._settle(key, move)
+            except OSError as error:
+                self._places.failed(move.path, error)
+
+    def _settle(self, key: TopicPartition, move: Move) -> None:
+        """Finish the exchange of a replica that was complete; any other goes on if what it copies is there."""
+        source = self._places.where.get(key)
+        if self._places.disk.exists(f"{move.path}/{TAKES_OVER}"):
+            del self.under_way[key]
+            path = f"{move.directory.path}/{key[0]}-{key[1]}"
+            if source is not None:
+                start = source.log_starts.get(key)
+                self._places.doom(f"{source.path}/{key[0]}-{key[1]}", key, 0)
+                source.forget(key)
+                if start is not None:
+                    move.directory.log_starts[key] = start
+            self._places.disk.rename(move.path, path)
+            self._places.where[key] = move.directory
+            move.directory.known += 1
+            move.directory.unrecovered.add(key)
+        elif source is None and not any(directory.offline for directory in self._places.directories):
+            del self.under_way[key]
+            self._places.doom(move.path, key, 0)
+
+    def begin(self, log: PartitionLog, directory: LogDirectory, topic_id: bytes) -> None:
+        """Begin to copy the log to the directory; what was on its way elsewhere is dropped. KafkaError."""
+        key = (log.topic, log.partition)
+        present = self.under_way.get(key)
+        if present is not None and present.directory is directory:
+            return
+        self.cancel(*key)
+        if self._places.where.get(key) is directory:
+            return
+        path = f"{directory.path}/{future_name(*key, self._places.random.uuid().hex())}"
+        try:
+            self._places.disk.make_directories(path)
+            identity = format_partition_metadata(topic_id)
+            self._places.disk.write_atomic(f"{path}/{PARTITION_METADATA}", identity, sync=False)
+        except OSError as error:
+            raise self._places.storage_error(path, error) from error
+        self.under_way[key] = Move(directory, path)
+        self._places.pending.on_work()
+
+    def cancel(self, topic: str, partition: int) -> None:
+        """Give up what is on its way, if there is something."""
+        move = self.under_way.pop((topic, partition), None)
+        if move is None or move.directory.offline is not None:
+            return
+        if move.log is not None:
+            move.log.fail(f"{move.path} is given up")
+        try:
+            self._places.doom(move.path, (topic, partition), 0)
+        except OSError as error:
+            self._places.failed(move.path, error)
+
+    async def copy(self, source: PartitionLog) -> int:
+        """Copy the next chunk of a log that moves; the number of bytes. KafkaError if a disk fails."""
+        move = self.under_way[source.topic, source.partition]
+        if move.log is None:
+            # After a restart there may be much to check.
+            await self._places.disk.run(
+                f"{RECOVERY_LANE} {move.directory.path} moves",
+                recover,
+                self._places.disk,
+                self._places.clock,
+                (source.topic, source.partition, move.path),
+                source.config,
+                0,
+                0,
+                self._places.environment.producer_id_expiration_ms,
+            )
+            if self.under_way.get((source.topic, source.partition)) is not move:
+                return 0
+            move.log = PartitionLog.open(
+                source.topic, source.partition, move.path, source.config, self._places.environment, clean=True
+            )
+        return await move.copy(source, self._places.disk, self._places.clock.now_ms())
+
+    async def exchange(self, source: PartitionLog) -> PartitionLog | None:
+        """Let the copied replica take over: the partition's log from now on; None if it has fallen behind again.
+
+        Raises KafkaError KAFKA_STORAGE_ERROR.
+        """
+        key = (source.topic, source.partition)
+        move = self.under_way[key]
+        log = move.log
+        assert log is not None
+        if source.has_queued:
+            await self._flusher.writer_of(source.directory).drained()
+        await self._flusher.flush(log, log.end_offset)
+        log_start_offset = move.directory.log_starts[key] = source.log_start_offset
+        failure = await self._checkpoints.persist(LOG_START_OFFSETS)
+        if failure is not None:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(failure)) from failure
+        stays = self.under_way.get(key) is not move or source.is_offline or source.log_start_offset > log_start_offset
+        if stays or not move.finish(source, self._places.clock.now_ms()):
+            return None
+        directory = self._places.where[key]
+        path = f"{move.directory.path}/{key[0]}-{key[1]}"
+        recovery_point = log.recovery_point
+        try:
+            log.take_over(source)
+            log.park()
+            if self._places.disk.exists(marker := f"{source.directory}/{TAKES_OVER}"):
+                self._places.disk.remove(marker)
+                self._places.disk.sync_directory(source.directory)
+            self._places.disk.write_atomic(f"{move.path}/{TAKES_OVER}", b"")
+            self._places.doom(source.directory, key, source.config.file_delete_delay_ms)
+            self._places.disk.rename(move.path, path)
+        except OSError as error:
+            raise self._places.storage_error(move.path, error) from error
+        del self.under_way[key]
+        self._places.pending.forget(source)
+        self._places.pending.forget(log)
+        source.fail(f"{source.directory} was moved to {path}")
+        log.fail(f"{move.path} is {path} now")
+        directory.forget(key)
+        move.directory.known += 1
+        self._places.where[key] = move.directory
+        moved = PartitionLog.open(
+            *key, path, source.config, self._places.environment, log_start_offset=log_start_offset, clean=True
+        )
+        moved.recovery_point = recovery_point
+        self._places.logs[key] = moved
+        await self._checkpoints.persist(RECOVERY_POINTS)
+        return moved
