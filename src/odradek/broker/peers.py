@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Final, TypeVar
 
 from odradek.client.connection import Connection, open_connection
-from odradek.client.errors import Disconnected
+from odradek.client.errors import Disconnected, UnsupportedByBroker
 from odradek.metadata.image import ClusterImage
 from odradek.ports.network import Network
 from odradek.wire.message import ApiMessage
@@ -41,14 +41,18 @@ class Peers:
         endpoint = None if broker is None else broker.endpoints.get(self._listener)
         if endpoint is None:
             raise Disconnected(f"broker {broker_id} is not there")
-        return await open_connection(
-            self._network,
-            endpoint.host,
-            endpoint.port,
-            client_id=self._client_id,
-            setup_timeout_ms=_SETUP_TIMEOUT_MS,
-            request_timeout_ms=_SETUP_TIMEOUT_MS,
-        )
+        try:
+            return await open_connection(
+                self._network,
+                endpoint.host,
+                endpoint.port,
+                client_id=self._client_id,
+                setup_timeout_ms=_SETUP_TIMEOUT_MS,
+                request_timeout_ms=_SETUP_TIMEOUT_MS,
+            )
+        except UnsupportedByBroker as error:
+            # It may be another one soon, and whoever asked goes on asking.
+            raise Disconnected(str(error)) from error
 
     async def request(
         self, broker_id: int, request: ApiMessage, response_type: type[Response], version: int, timeout_ms: float

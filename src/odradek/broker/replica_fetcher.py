@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import Any, Final, NamedTuple, Protocol, cast
 
 from odradek.client.connection import Connection
-from odradek.client.errors import ClientError, Disconnected
+from odradek.client.errors import ClientError, Disconnected, UnsupportedByBroker
 from odradek.ports.clock import Clock
 from odradek.replication.fetch_sessions import MAX_EPOCH, NO_SESSION
 from odradek.replication.follower import FollowedLog, Next
@@ -216,7 +216,11 @@ class ReplicaFetcher:
                 self._connecting = None
                 return
             connection = await self._host.peers.connect(self.leader_id)
-            self._version = connection.version_of(cast(Any, ReplicaFetchRequest))
+            try:
+                self._version = connection.version_of(cast(Any, ReplicaFetchRequest))
+            except UnsupportedByBroker:
+                connection.close()
+                raise
         except ClientError as error:
             self._connecting = None
             if isinstance(error.__cause__, ConnectionRefusedError):

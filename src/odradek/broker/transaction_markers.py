@@ -158,6 +158,7 @@ class RoutedMarkers:
 
     def _write(self, delivery: _Delivery, topic: str, index: int) -> None:
         if not delivery.wanted():
+            self._forget(delivery)
             return
         markers = delivery.markers
         marker = PartitionMarker(
@@ -184,6 +185,7 @@ class RoutedMarkers:
         transactional_id = delivery.markers.transactional_id
         if code is ErrorCode.TRANSACTION_COORDINATOR_FENCED:
             log.warning("%s-%d takes no marker for %s: %s", topic, index, transactional_id, code.name)
+            self._forget(delivery)
             return
         if code is ErrorCode.INVALID_PRODUCER_EPOCH:
             # The partition is past this transaction, and the coordinator's log has lost what came after it. Kafka tries
@@ -200,11 +202,14 @@ class RoutedMarkers:
             return
         delivery.pending.discard((topic, index))
         if not delivery.pending:
-            transactional_id = delivery.markers.transactional_id
-            if self._deliveries.get(transactional_id) is delivery:
-                del self._deliveries[transactional_id]
+            self._forget(delivery)
             if delivery.wanted():
                 delivery.done()
+
+    def _forget(self, delivery: _Delivery) -> None:
+        transactional_id = delivery.markers.transactional_id
+        if self._deliveries.get(transactional_id) is delivery:
+            del self._deliveries[transactional_id]
 
     def pending(self, transactional_id: str) -> frozenset[TopicPartition] | None:
         """See `MarkerSender`."""

@@ -111,19 +111,22 @@ class SqliteTree:
 
     def begin_session(self, now: float) -> Opened:
         """A new session, after those whose processes are dead were buried."""
-        with _Transaction(self._writer):
-            changed: list[str] = []
-            buried = [session for session in self._sessions() if is_abandoned(lease_path(self._path, session))]
-            for session in buried:
-                self._forget(session, changed)
-            session = int(self._writer.execute("INSERT INTO sessions DEFAULT VALUES").lastrowid or 0)
-            lease = Lease(lease_path(self._path, session), now)
-            try:
+        lease: Lease | None = None
+        try:
+            with _Transaction(self._writer):
+                changed: list[str] = []
+                buried = [session for session in self._sessions() if is_abandoned(lease_path(self._path, session))]
+                for session in buried:
+                    self._forget(session, changed)
+                session = int(self._writer.execute("INSERT INTO sessions DEFAULT VALUES").lastrowid or 0)
+                lease = Lease(lease_path(self._path, session), now)
                 others = self._tell(session, changed)
                 last_seq = self._last_seq()
-            except BaseException:
+        except BaseException:
+            # Of a transaction that was not committed the next one gets the same number.
+            if lease is not None:
                 lease.end()
-                raise
+            raise
         self._remove_leases(buried)
         # NORMAL could lose the last transactions in a power loss: they would have been acknowledged.
         self._writer.execute("PRAGMA synchronous = FULL")

@@ -14,7 +14,7 @@ import pytest
 
 from odradek.api import api_01_fetch
 from odradek.broker.replica_fetcher import FetchSettings, ReplicaFetcher
-from odradek.client.errors import ClientError, Disconnected
+from odradek.client.errors import ClientError, Disconnected, UnsupportedByBroker
 from odradek.log.config import LogConfig
 from odradek.log.environment import LogEnvironment
 from odradek.log.partition_log import PartitionLog
@@ -71,6 +71,7 @@ class Leader:
         self.requests: list[FetchRequest] = []
         self.connections: list[FakeConnection] = []
         self.refuse = 0
+        self.too_old = 0
         self.throttled = False
         self.unreachable = False
         self.services: Any = SimpleNamespace(
@@ -130,6 +131,9 @@ class FakeConnection:
         self.closed = False
 
     def version_of(self, _request: Any) -> int:
+        if self._leader.too_old:
+            self._leader.too_old -= 1
+            raise UnsupportedByBroker("the broker does not offer Fetch")
         return VERSION
 
     def send(
@@ -254,6 +258,17 @@ async def test_a_lost_connection_is_made_again_and_goes_on_where_it_was(tmp_path
     assert not leader.unreachable
     assert len(leader.connections) == 2
     following.fetcher.close()
+
+
+@in_a_loop
+async def test_a_connection_to_a_leader_that_cannot_serve_is_closed_and_made_again(tmp_path: Path) -> None:
+    world = Following(tmp_path)
+    world.leader.lead(0).append(batch(), now_ms=NOW)
+    world.leader.too_old = 2
+    world.follow(0)
+    await world.in_step(0)
+    assert [connection.closed for connection in world.leader.connections] == [True, True, False]
+    world.fetcher.close()
 
 
 @in_a_loop

@@ -51,6 +51,33 @@ def test_who_missed_too_much_is_told_that_all_may_have_changed(tmp_path: Path) -
     run(tmp_path, test)
 
 
+def test_a_session_that_a_full_disk_did_not_let_begin_can_begin_later(tmp_path: Path) -> None:
+    class FullDisk:
+        def __init__(self, inner: sqlite3.Connection) -> None:
+            self.inner = inner
+            self.full = True
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(self.inner, name)
+
+        def execute(self, query: str, *parameters: tuple[object, ...]) -> sqlite3.Cursor:
+            if query == "COMMIT" and self.full:
+                self.full = False
+                raise sqlite3.OperationalError("database or disk is full")
+            return self.inner.execute(query, *parameters)
+
+    path = str(tmp_path / "metadata.db")
+    tree = SqliteTree.open(path)
+    tree._writer = FullDisk(tree._writer)  # type: ignore[assignment]
+    with pytest.raises(sqlite3.OperationalError):
+        tree.begin_session(0.0)
+    assert not list(tmp_path.glob("*.session.*"))
+    opened = tree.begin_session(0.0)
+    assert (opened.session, opened.outcome.others) == (1, [])
+    opened.lease.end()
+    tree.close()
+
+
 def test_a_lone_session_writes_no_news(tmp_path: Path) -> None:
     async def test(path: str, disk: SystemDisk) -> None:
         store = await SqliteStore.open(path, disk)

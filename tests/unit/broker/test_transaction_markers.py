@@ -1,0 +1,69 @@
+"""Markers on their way to the leaders of their partitions: what is tried again, and what is given up."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, cast
+
+import pytest
+
+from odradek.broker import peers as peers_module
+from odradek.broker import transaction_markers
+from odradek.broker.marker_channels import MarkerChannels
+from odradek.broker.peers import Peers
+from odradek.broker.transaction_markers import MarkerWriter, RoutedMarkers
+from odradek.client.connection import Connection
+from odradek.client.errors import UnsupportedByBroker
+from odradek.metadata.image import Broker, ClusterImage, Endpoint
+from odradek.ports.network import TcpNetwork
+from odradek.transactions.events import Markers
+from odradek.transactions.service import PartitionMarker
+from odradek.wire.errors import ErrorCode
+
+MARKERS = Markers("id", 7, 0, True, frozenset({("t", 0), ("t", 1)}), 0)
+
+
+@pytest.mark.parametrize("code", [ErrorCode.NETWORK_EXCEPTION, ErrorCode.TRANSACTION_COORDINATOR_FENCED])
+def test_markers_that_nobody_wants_any_more_are_forgotten(monkeypatch: pytest.MonkeyPatch, code: ErrorCode) -> None:
+    """Their coordinator has lost its partition: another one sends them."""
+    monkeypatch.setattr(transaction_markers, "_RETRY_SECONDS", 0.0)
+
+    async def test() -> None:
+        sent: list[Callable[[ErrorCode], None]] = []
+        wanted = True
+        markers = RoutedMarkers(
+            cast(MarkerWriter, None),
+            lambda _topic, _index: 2,
+            lambda _leader, _marker, answered: sent.append(answered),
+            asyncio.get_running_loop(),
+        )
+        markers.send(MARKERS, 0, lambda: wanted, pytest.fail)
+        assert markers.pending("id") == MARKERS.partitions
+        wanted = False
+        for answered in sent:
+            answered(code)
+        async with asyncio.timeout(10):
+            while markers.pending("id") is not None:
+                await asyncio.sleep(0)
+        assert len(sent) == 2
+
+    asyncio.run(test())
+
+
+def test_a_broker_that_cannot_be_spoken_with_holds_up_no_later_marker(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test() -> None:
+        async def refuse(*_: Any, **__: Any) -> Connection:
+            raise UnsupportedByBroker("ApiVersions answered with error -1")
+
+        monkeypatch.setattr(peers_module, "open_connection", refuse)
+        other = Broker(2, 1, None, {"PLAINTEXT": Endpoint("127.0.0.1", 1, "PLAINTEXT")})
+        image = ClusterImage().with_broker(other)
+        loop = asyncio.get_running_loop()
+        channels = MarkerChannels(Peers(TcpNetwork(), lambda: image, "PLAINTEXT", 1), loop, 1000)
+        for _ in range(2):
+            settled: asyncio.Future[ErrorCode] = loop.create_future()
+            channels.send(2, PartitionMarker("t", 0, 7, 0, True, 0, 0), settled.set_result)
+            assert await asyncio.wait_for(settled, 10) is ErrorCode.NETWORK_EXCEPTION
+
+    asyncio.run(test())
