@@ -228,10 +228,13 @@ class Foreign:
         return self._host.world.is_stopping() and not any(self._batches.values()) and self._has_read_all()
 
     def _has_read_all(self) -> bool:
-        history = self._host.world.history
+        world = self._host.world
+        history = world.history
         ends = dict.fromkeys(self._positions, 0)
+        # What was acknowledged before a loss of power may be gone.
+        since = history.power_losses[-1].at if history.power_losses and not world.keeps_producers else 0.0
         for send in history.sends.values():
-            if send.partition[0] == self._topic and send.producer == self._numbered.name and send.state == OK:
+            if send.producer == self._numbered.name and send.state == OK and (send.acked_at or 0.0) > since:
                 ends[send.partition[1]] = max(ends[send.partition[1]], send.offset + 1)
         return all((self._positions[index] or 0) >= end for index, end in ends.items())
 
