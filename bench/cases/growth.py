@@ -197,6 +197,7 @@ def a_leader_dies(cluster: RunningCluster, scale: float) -> dict[str, float]:
 
 def the_controller_dies(cluster: RunningCluster) -> dict[str, float]:
     await_whole(cluster)
+    time.sleep(SETTLE_SECONDS)
     known = cluster_view(cluster)
     survivor = next(each for each in known.brokers if each.node_id != known.controller_id)
     with line(Address(survivor.host, survivor.port)) as asked:
@@ -269,7 +270,7 @@ def give_up(began: float, problem: str) -> None:
 
 
 def await_whole(cluster: RunningCluster) -> None:
-    """The dead broker is back and all its replicas are in sync."""
+    """The dead broker is back, all its replicas are in sync, and it leads again what it led."""
     began = time.perf_counter()
     while True:
         try:
@@ -278,7 +279,9 @@ def await_whole(cluster: RunningCluster) -> None:
             print(f"  waiting for the broker: {error}", file=sys.stderr)
         else:
             states = [state for topic in known.topics for state in topic.partitions]
-            if len(known.brokers) == COPIES and all(len(s.isr_nodes) == len(s.replica_nodes) for s in states):
+            if len(known.brokers) == COPIES and all(
+                s.leader_id == s.replica_nodes[0] and len(s.isr_nodes) == len(s.replica_nodes) for s in states
+            ):
                 return
         give_up(began, "the broker that was killed does not come in sync again")
         time.sleep(0.2)
