@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from odradek.wire.errors import ErrorCode
-from odradek.wire.messages import api_versions, list_offsets, metadata, offset_commit
+from odradek.wire.messages import api_versions, list_offsets, metadata, offset_commit, update_metadata
 
 Connect = Callable[[str], Any]
 
@@ -149,3 +149,12 @@ def test_a_large_request_that_is_no_produce_ends_its_connection(
     client.send(metadata.MetadataRequest([metadata.MetadataRequestTopic(name="x" * 200)] * 10, False), 9)
     assert client.is_closed_by_peer()
     assert connect(broker.bootstrap).call(metadata.MetadataRequest(topics=[]), 9).brokers
+
+
+def test_what_the_controller_tells_is_as_large_as_the_cluster(
+    make_broker: Callable[..., Any], connect: Connect
+) -> None:
+    broker = make_broker({"odradek.max.control.request.bytes": 2000}).start()
+    brokers = [update_metadata.UpdateMetadataRequestBroker(id=i, endpoints=[], rack="r" * 100) for i in range(100)]
+    told = update_metadata.UpdateMetadataRequest(controller_id=7, controller_epoch=0, live_brokers=brokers)
+    assert connect(broker.bootstrap).call(told, 8).error_code == ErrorCode.STALE_CONTROLLER_EPOCH

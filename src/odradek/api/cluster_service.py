@@ -37,6 +37,6 @@ class ElectedController(Protocol):
         """Move leadership away from the broker; the partitions that it leads still."""
         ...
 
-    async def next_producer_id_block(self, broker_id: int) -> range:
+    async def next_producer_id_block(self, broker_id: int, broker_epoch: int) -> range:
         """Producer ids that nobody else will ever hand out."""
         ...

@@ -23,6 +23,7 @@ from odradek.controller.brokers import (
     brokers_changed,
     everything_settled,
     leaders_sought,
+    registered,
     replicas_offline,
     replicas_online,
     shutting_down,
@@ -266,9 +267,15 @@ class Controller:
         logger.info("broker %d shuts down; it still leads %d partitions", broker_id, len(remaining))
         return remaining
 
-    async def next_producer_id_block(self, broker_id: int | None = None) -> range:
-        """Producer ids that nobody else will ever hand out."""
-        return await self._in_turn(lambda: self._next_producer_id_block(broker_id))
+    async def next_producer_id_block(self, broker_id: int | None = None, broker_epoch: int | None = None) -> range:
+        """Producer ids that nobody else will ever hand out. Raises KafkaError STALE_BROKER_EPOCH, ..."""
+
+        async def event() -> range:
+            if broker_id is not None and broker_epoch is not None:
+                registered(self.image, broker_id, broker_epoch)
+            return await self._next_producer_id_block(broker_id)
+
+        return await self._in_turn(event)
 
     async def broker_failed(self, broker: Broker) -> None:
         """The process of this registration is known to be dead: end it before its session does. Raises KafkaError."""

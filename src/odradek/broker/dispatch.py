@@ -40,6 +40,9 @@ _BETWEEN_BROKERS = frozenset(
 )
 """They never pause, whatever quota there is for everybody."""
 
+_LARGE = _BETWEEN_BROKERS | {ApiKey.PRODUCE}
+"""What the controller tells is as large as the cluster."""
+
 
 def encode_response(message: Any, key: int, version: int, correlation_id: int) -> bytearray:
     """A whole response frame: size, correlation id, tagged fields where the header has them, body."""
@@ -126,7 +129,7 @@ class Dispatcher:
             return self._unsupported(found, version, correlation_id)
         began_ms = self._services.clock.monotonic() * 1000 if self._time_quota.active else 0.0
         size = len(frame)
-        if size > self._small and size > self._limits.control_bytes and key != ApiKey.PRODUCE:
+        if size > self._small and size > self._limits.control_bytes and key not in _LARGE:
             raise Disconnect(f"{found.key.name} request of {size} bytes, above odradek.max.control.request.bytes")
         try:
             request, _end = found.decode(frame, position, version)

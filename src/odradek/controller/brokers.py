@@ -78,20 +78,26 @@ def leaders_sought(image: ClusterImage, defaults: Defaults) -> Decision[ReplicaR
     return _settled(image, defaults, None, frozenset())
 
 
-def shutting_down(image: ClusterImage, broker_id: int, broker_epoch: int, defaults: Defaults) -> Decision[ReplicaRef]:
-    """Move leadership away from a broker that wants to stop; replies name the partitions that it still leads.
-
-    Sole replicas stay where they are and are not named. Raises
-    KafkaError BROKER_ID_NOT_REGISTERED or STALE_BROKER_EPOCH.
-    """
+def registered(image: ClusterImage, broker_id: int, broker_epoch: int) -> Broker:
+    """The broker that asks. Raises KafkaError BROKER_ID_NOT_REGISTERED, STALE_BROKER_EPOCH under another epoch."""
     broker = image.brokers.get(broker_id)
     if broker is None:
         raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"Broker {broker_id} is not registered.")
     if broker.epoch != broker_epoch:
         raise KafkaError(
             ErrorCode.STALE_BROKER_EPOCH,
-            f"Broker {broker_id} shuts down with epoch {broker_epoch}, but is registered with {broker.epoch}.",
+            f"Broker {broker_id} asks with epoch {broker_epoch}, but is registered with {broker.epoch}.",
         )
+    return broker
+
+
+def shutting_down(image: ClusterImage, broker_id: int, broker_epoch: int, defaults: Defaults) -> Decision[ReplicaRef]:
+    """Move leadership away from a broker that wants to stop; replies name the partitions that it still leads.
+
+    Sole replicas stay where they are and are not named. Raises
+    KafkaError BROKER_ID_NOT_REGISTERED or STALE_BROKER_EPOCH.
+    """
+    broker = registered(image, broker_id, broker_epoch)
     decision = _settled(image.with_broker(broker._replace(fenced=True)), defaults, frozenset((broker_id,)), frozenset())
     remaining = [
         ReplicaRef(topic.name, index)

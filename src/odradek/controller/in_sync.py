@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from odradek.controller.brokers import registered
 from odradek.controller.outcome import Decision
 from odradek.controller.partition_changes import Defaults, PartitionChanges, is_alive, next_state, rules_of
 from odradek.metadata.image import ClusterImage, PartitionState
-from odradek.wire.errors import ErrorCode, KafkaError
+from odradek.wire.errors import ErrorCode
 
 UNKNOWN_EPOCH = -1
 
@@ -40,14 +41,7 @@ def alter_partitions(
     image: ClusterImage, broker_id: int, broker_epoch: int, changes: Sequence[IsrChange], defaults: Defaults
 ) -> Decision[IsrChanged]:
     """One reply for each change. Raises KafkaError BROKER_ID_NOT_REGISTERED or STALE_BROKER_EPOCH for all of them."""
-    broker = image.brokers.get(broker_id)
-    if broker is None:
-        raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"Broker {broker_id} is not registered.")
-    if broker.epoch != broker_epoch:
-        raise KafkaError(
-            ErrorCode.STALE_BROKER_EPOCH,
-            f"Broker {broker_id} asks with epoch {broker_epoch}, but is registered with {broker.epoch}.",
-        )
+    registered(image, broker_id, broker_epoch)
     gathered = PartitionChanges(image)
     replies = [_changed(image, gathered, broker_id, change, defaults) for change in changes]
     return gathered.decision(replies)

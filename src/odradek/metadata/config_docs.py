@@ -432,7 +432,8 @@ DOCUMENTATION: dict[str, str] = {
     "delegation.token.expiry.time.ms": "Life of a delegation token until it is renewed.",
     "delegation.token.expiry.check.interval.ms": "How often expired delegation tokens are looked for.",
     # Odradek's own
-    "odradek.max.control.request.bytes": "Bytes of a request other than Produce; a larger one ends its connection.",
+    "odradek.max.control.request.bytes": "Bytes of a client's request other than Produce; a larger one ends its "
+    "connection.",
     "odradek.max.request.partitions": "Partitions that one request may name; with more it is refused as a whole.",
     "odradek.max.record.headers": "Headers that a record may have, where odradek.batch.validation is records.",
     "odradek.max.request.topics": "Topics that one request may name; with more it is refused as a whole.",

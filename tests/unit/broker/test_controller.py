@@ -264,6 +264,22 @@ def test_the_others_are_told_of_what_the_controllers_own_broker_cannot_do() -> N
     run(test)
 
 
+def test_producer_ids_are_for_who_is_registered() -> None:
+    async def test(cluster: Cluster) -> None:
+        _, second = await cluster.of(1, 2)
+        allocate = cluster.reigning.next_producer_id_block
+        assert await allocate(2, second.epoch) == range(1000)
+        for broker_id, epoch, code in (
+            (2, second.epoch - 1, ErrorCode.STALE_BROKER_EPOCH),
+            (9, 1, ErrorCode.BROKER_ID_NOT_REGISTERED),
+        ):
+            with pytest.raises(KafkaError) as refused:
+                await allocate(broker_id, epoch)
+            assert refused.value.code is code
+
+    run(test)
+
+
 def test_a_lost_session_is_followed_by_a_new_registration() -> None:
     async def test(cluster: Cluster) -> None:
         first, second, _ = await cluster.of(1, 2, 3)
