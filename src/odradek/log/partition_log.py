@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -25,11 +24,13 @@ from odradek.log.environment import TRANSIENT, LogEnvironment
 from odradek.log.files import LEADER_EPOCHS
 from odradek.log.flushing import FlushPlan
 from odradek.log.local_log import LocalLog
+from odradek.log.producer_replay import check_producers, replay_marker
 from odradek.log.reading import LogRead
 from odradek.log.recovery import LoadedLog, load, restore_producers
 from odradek.log.retention import SegmentAge, to_delete
 from odradek.log.segment import MAX_RELATIVE_OFFSET, FoundTimestamp, Segment
 from odradek.log.write_queue import QueuedWrite
+from odradek.log.written_waiters import WrittenWaiters
 from odradek.ports.disk import File, FileRange
 from odradek.records.batch import (
     COMPRESSION_MASK,
@@ -69,7 +70,6 @@ class PartitionLog:
         "_largest_batch",
         "_local",
         "_named",
-        "_order",
         "_queued",
         "_released",
         "_seen_end_offset",
@@ -128,8 +128,7 @@ class PartitionLog:
         self._queued = 0
         self._sync_asked = loaded.recovery_point
         self._named = -1
-        self._waiters: list[tuple[int, int, Callable[[], None]]] = []
-        self._order = 0
+        self._waiters = WrittenWaiters()
         self.after_crash = False
         """Whether the log directory was not closed cleanly before this start: the log may have lost its end."""
         self.set_config(config)
@@ -225,7 +224,7 @@ class PartitionLog:
         """The log directory went offline: every later call raises KAFKA_STORAGE_ERROR with this reason."""
         if self._failed is None:
             self._failed = reason
-            self._release_waiters()
+            self._waiters.release_all()
 
     def _check_online(self) -> None:
         if self._failed is not None:
@@ -366,9 +365,7 @@ class PartitionLog:
             self._fail(error, after_write=True)
             return
         self.end_offset = write.next_offset
-        waiters = self._waiters
-        while waiters and waiters[0][0] < self.end_offset:
-            heapq.heappop(waiters)[2]()
+        self._waiters.release(self.end_offset)
         self.on_written(size)
 
     def write_failed(self, error: OSError) -> None:
@@ -382,13 +379,7 @@ class PartitionLog:
         if last_offset < self.end_offset or self._failed is not None:
             callback()
         else:
-            self._order += 1
-            heapq.heappush(self._waiters, (last_offset, self._order, callback))
-
-    def _release_waiters(self) -> None:
-        waiters, self._waiters = self._waiters, []
-        for _, _, callback in waiters:
-            callback()
+            self._waiters.add(last_offset, callback)
 
     @property
     def has_queued(self) -> bool:
@@ -437,17 +428,11 @@ class PartitionLog:
             placed = check_replicated(batches, self.end_offset, self.directory)
         else:
             self._check_fits_segment(len(data))
-            for position, header in batches:
-                if header.has_producer_id and not header.is_control:
-                    original = self.producers.check(header, from_client=origin is Origin.CLIENT)
-                    if original is not None:
-                        return AppendResult(
-                            original.first_offset, original.last_offset, original.timestamp, self.log_start_offset, True
-                        )
-                elif header.is_control:
-                    marker = control_record(data, position, header)
-                    if marker is not None and marker.is_end_transaction:
-                        self.producers.check_marker(header, marker)
+            original = check_producers(self.producers, data, batches, from_client=origin is Origin.CLIENT)
+            if original is not None:
+                return AppendResult(
+                    original.first_offset, original.last_offset, original.timestamp, self.log_start_offset, True
+                )
             placed = place(data, batches, self.next_offset, leader_epoch)
         first, last = placed[0][1], placed[-1][1]
         timestamp = max(header.max_timestamp for _, header in placed)
@@ -479,23 +464,14 @@ class PartitionLog:
             for position, header in placed:
                 self._local.tail.add(header.base_offset, header.last_offset, start + position, header.size)
                 segment.note_batch(start + position, header.last_offset, header.max_timestamp, header.size)
-                if header.has_producer_id:
-                    self._replay_producer(segment, data, position, header)
+                if not header.has_producer_id:
+                    continue
+                if header.is_control:
+                    replay_marker(self.producers, segment, header, control_record(data, position, header))
+                else:
+                    self.producers.apply(header, header.base_offset)
         except OSError as error:
             raise self._fail(error, after_write=True) from error
-
-    def _replay_producer(self, segment: Segment, data: memoryview, position: int, header: BatchHeader) -> None:
-        if not header.is_control:
-            self.producers.apply(header, header.base_offset)
-            return
-        marker = control_record(data, position, header)
-        if marker is None or not marker.is_end_transaction:
-            return
-        completed = self.producers.apply_marker(header, header.base_offset, marker)
-        if completed is not None:
-            aborted = self.producers.complete(completed)
-            if aborted is not None:
-                segment.add_aborted(aborted)
 
     # --- read ---
 

@@ -29,6 +29,7 @@ from odradek.log.files import (
     segment_path,
 )
 from odradek.log.leader_epochs import LeaderEpochs
+from odradek.log.producer_replay import replay_marker
 from odradek.log.producer_state import CorruptSnapshot, ProducerStates
 from odradek.log.segment import MAX_RELATIVE_OFFSET, Located, Segment, bound
 from odradek.records.batch import HEADER_SIZE, LOG_OVERHEAD, BatchHeader, check_batch, parse_header
@@ -468,11 +469,4 @@ def _replay_batch(segment: Segment, at: Located, producers: ProducerStates) -> N
     if not header.is_control:
         producers.apply(header, header.base_offset)
         return
-    marker = control_record(segment.read_batch(at), 0, header)
-    if marker is None or not marker.is_end_transaction:
-        return
-    completed = producers.apply_marker(header, header.base_offset, marker)
-    if completed is not None:
-        aborted = producers.complete(completed)
-        if aborted is not None:
-            segment.add_aborted(aborted)
+    replay_marker(producers, segment, header, control_record(segment.read_batch(at), 0, header))
