@@ -383,10 +383,12 @@ class Segment:
         except FileNotFoundError:
             return
         data = b"".join(map(encode, kept))
-        if file.size() != len(data):
+        if file.read(0, len(data)) != data:
             file.truncate(0)
-            if data:
-                file.append((data,))
+            file.append((data,))
+        elif file.size() != len(data):
+            # What stays is not written anew: a power loss might leave it neither where it was nor where it is now.
+            file.truncate(len(data))
         self._aborted = kept
 
     # --- changes ---

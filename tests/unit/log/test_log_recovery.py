@@ -10,6 +10,7 @@ import pytest
 
 from odradek.log.config import LogConfig
 from odradek.log.partition_log import Origin, PartitionLog
+from odradek.ports.disk import SystemFile
 from odradek.wire.errors import ErrorCode, KafkaError
 from tests.unit.log.support import NOW, batch, environment, fetched, marker, open_log, produced, put
 
@@ -291,6 +292,34 @@ def test_a_lost_transaction_index_past_the_recovery_point_is_written_again(tmp_p
         assert again.aborted_transactions(0, again.end_offset) == [(8, 1)]
         again.release()
         assert index.read_bytes() == content
+
+
+def test_what_stays_of_a_transaction_index_is_not_written_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Below the recovery point nothing would put it right after a loss of power."""
+    log = open_log(tmp_path)
+    for number in range(3):
+        put(log, produced(8, number, transactional=True))
+        put(log, marker(8, commit=False), origin=Origin.COORDINATOR)
+    log.flush(4)
+    (index,) = files(log, ".txnindex")
+    content = index.read_bytes()
+    sizes: list[int] = []
+    truncate = SystemFile.truncate
+
+    def noted(file: SystemFile, size: int) -> None:
+        if file.path.endswith(".txnindex"):
+            sizes.append(size)
+        truncate(file, size)
+
+    monkeypatch.setattr(SystemFile, "truncate", noted)
+    log.truncate_to(5)
+    assert index.read_bytes() == content[: 2 * 34]
+    log.release()
+    index.write_bytes(content)
+    again = reopen(tmp_path, config=LogConfig(), recovery_point=4)
+    assert again.aborted_transactions(0, 10) == [(8, 0), (8, 2)]
+    assert sizes
+    assert min(sizes) == 2 * 34
 
 
 def test_leftovers_of_deletion_and_compaction(tmp_path: Path) -> None:
