@@ -61,7 +61,8 @@ class Move:
         """Make the future replica begin where the source does, or anew if the source was truncated meanwhile."""
         log = self.log
         assert log is not None
-        truncated = self._truncations not in (-1, source.truncations)
+        # Of what happened before this object was made, as at a restart, the leader epochs tell.
+        truncated = _departs(log, source) if self._truncations < 0 else self._truncations != source.truncations
         self._truncations = source.truncations
         start = source.log_start_offset
         begins_later = log.end_offset < start and log.end_offset != source.batch_start(start)
@@ -100,6 +101,15 @@ class Move:
     @staticmethod
     def _append(log: PartitionLog, data: bytes, now_ms: int) -> None:
         log.append(memoryview(bytearray(data)), leader_epoch=-1, now_ms=now_ms, origin=Origin.REPLICATION)
+
+
+def _departs(log: PartitionLog, source: PartitionLog) -> bool:
+    """Whether the copy ends with records that its source does not have (any more)."""
+    latest = log.leader_epochs.latest
+    if latest < 0:
+        return False
+    epoch, end_offset = source.leader_epochs.end_offset_for(latest, source.end_offset)
+    return epoch != latest or end_offset < log.end_offset
 
 
 def _read(ranges: list[FileRange]) -> bytes:

@@ -219,6 +219,26 @@ def test_a_move_goes_on_after_a_restart(tmp_path: Path) -> None:
     close(second)
 
 
+def test_what_the_source_has_lost_before_a_restart_is_not_taken_over(tmp_path: Path) -> None:
+    """As a follower that is truncated, and goes on in another epoch, before the move does."""
+
+    first = start(tmp_path)
+    log = open_partition(first)
+    fill(log)
+    first.moves.begin(log, other(first), TOPIC)
+    while asyncio.run(first.moves.copy(log)):
+        continue
+    close(first)
+    second = start(tmp_path)
+    log = open_partition(second)
+    log.truncate_to(20)
+    for _ in range(30):
+        put(log, batch(value=b"another"), epoch=9)
+    expected = content(log)
+    assert content(asyncio.run(move(second, log))) == expected
+    close(second)
+
+
 def test_a_crash_at_every_step_loses_nothing(tmp_path: Path) -> None:
     step, crashes = 0, 0
     while True:
