@@ -26,6 +26,7 @@ from odradek.wire.primitives import DecodeError
 log = logging.getLogger("odradek.requests")
 
 _DRAIN_STEP_SECONDS = 0.005
+_LATE_KEPT = 1024
 
 _BETWEEN_BROKERS = frozenset(
     {
@@ -92,7 +93,7 @@ def _partitions(topic: Any) -> int:
 class Dispatcher:
     """Serves the frames of all connections of a broker."""
 
-    __slots__ = ("_late", "_limits", "_loop", "_services", "_small", "_tasks", "_time_quota")
+    __slots__ = ("_late", "_late_limit", "_limits", "_loop", "_services", "_small", "_tasks", "_time_quota")
 
     def __init__(
         self, services: Services, loop: asyncio.AbstractEventLoop, limits: RequestLimits | None = None
@@ -105,6 +106,7 @@ class Dispatcher:
         self._loop = loop
         self._tasks: dict[asyncio.Future[Any], ApiKey] = {}
         self._late: deque[Pending] = deque()
+        self._late_limit = _LATE_KEPT
 
     def __call__(self, frame: memoryview, connection: Connection) -> list[Part] | Pending | None:
         try:
@@ -163,6 +165,10 @@ class Dispatcher:
         late.append(pending)
         while late and late[0].ready:
             late.popleft()
+        if len(late) > self._late_limit:
+            # One that takes its time must not keep all that came after it.
+            self._late = deque(each for each in late if not each.ready)
+            self._late_limit = max(_LATE_KEPT, 2 * len(self._late))
         return pending
 
     def _unsupported(self, found: Endpoint, version: int, correlation_id: int) -> list[Part]:

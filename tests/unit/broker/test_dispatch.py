@@ -159,3 +159,29 @@ def test_only_what_is_dispatched_may_be_overtaken(monkeypatch: pytest.MonkeyPatc
         await asyncio.sleep(0)
 
     asyncio.run(scenario())
+
+
+def test_an_answer_that_takes_its_time_does_not_keep_those_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dispatch, "_LATE_KEPT", 8)
+    peer: Any = Peer()
+    given: list[Pending] = []
+
+    def handle(*_: Any) -> Pending:
+        pending = Pending(peer, True)
+        given.append(pending)
+        if len(given) > 1:
+            pending.answer([])
+        return pending
+
+    found = Endpoint(KEY, request_class(KEY).decode, handle, True, None)
+    monkeypatch.setattr(dispatch, "endpoint", lambda key: found)
+
+    async def scenario() -> None:
+        services: Any = SimpleNamespace(quotas=ClientQuotas(11, 1))
+        dispatcher = Dispatcher(services, asyncio.get_running_loop())
+        for _ in range(100):
+            dispatcher(frame(), peer)
+        assert dispatcher._late[0] is given[0]
+        assert len(dispatcher._late) <= 9
+
+    asyncio.run(scenario())
