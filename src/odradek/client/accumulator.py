@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator, Sequence
 from typing import Any, Final
 
 from odradek.client.model import RecordMetadata
-from odradek.client.sequences import NO_IDENTITY, NO_SEQUENCE, ProducerIdentity
+from odradek.client.sequences import NO_IDENTITY, NO_SEQUENCE, ProducerIdentity, precedes
 from odradek.records.batch import HEADER_SIZE, TRANSACTIONAL_BIT, parse_header, patch_producer
 from odradek.records.builder import BatchBuilder
 from odradek.records.record import Headers, decode_records
@@ -193,14 +193,10 @@ class Queue:
         at = 0
         if batch.base_sequence != NO_SEQUENCE:
             for each in batches:
-                if each.base_sequence == NO_SEQUENCE or _precedes(batch.base_sequence, each.base_sequence):
+                if each.base_sequence == NO_SEQUENCE or precedes(batch.base_sequence, each.base_sequence):
                     break
                 at += 1
         batches.insert(at, batch)
-
-
-def _precedes(left: int, right: int) -> bool:
-    return 0 < (right - left) & 0x7FFFFFFF < 0x40000000
 
 
 class Accumulator:

@@ -22,7 +22,7 @@ from typing import Any, Final, Self, Unpack
 
 from odradek.client.cluster import Cluster
 from odradek.client.config import ConsumerOptions, resolve_consumer
-from odradek.client.errors import ClientClosed, IllegalState, NoOffsetForPartition, OffsetOutOfRange
+from odradek.client.errors import CallTimedOut, ClientClosed, IllegalState, NoOffsetForPartition, OffsetOutOfRange
 from odradek.client.fetcher import Fetcher
 from odradek.client.group_consumer import GroupDriver, RebalanceListener
 from odradek.client.metadata import PartitionInfo
@@ -304,9 +304,14 @@ class Consumer:
         """The offset of the next record to be handed out. Raises IllegalState, CallTimedOut, NoOffsetForPartition."""
         state = self._states([partition])[0]
         wait_ms = self._config["default_api_timeout_ms"] if timeout_ms is None else timeout_ms
-        async with asyncio.timeout(wait_ms / 1000):
-            while not state.has_position:
-                await self._locate()
+        try:
+            async with asyncio.timeout(wait_ms / 1000):
+                while not state.has_position:
+                    await self._locate()
+        except TimeoutError as error:
+            if isinstance(error, CallTimedOut):
+                raise
+            raise CallTimedOut(f"position of {partition}: not known within {wait_ms:g} ms") from None
         return state.position
 
     def high_watermark(self, partition: TopicPartition) -> int:

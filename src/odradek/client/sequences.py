@@ -34,6 +34,11 @@ def next_sequence(sequence: int, count: int) -> int:
     return (sequence + count) & MAX_SEQUENCE
 
 
+def precedes(left: int, right: int) -> bool:
+    """Whether a sequence comes before another one, which may be beyond the wrap."""
+    return 0 < (right - left) & MAX_SEQUENCE < 0x40000000
+
+
 class _Partition:
     """`in_flight` are the batches that have a sequence and no final outcome, in order of their sequences."""
 
@@ -151,7 +156,8 @@ class Sequences:
         self._remove(state, batch)
         if batch.identity == state.identity:
             last = next_sequence(batch.base_sequence, batch.count - 1)
-            state.last_acked_sequence = max(state.last_acked_sequence, last)
+            if state.last_acked_sequence == NO_SEQUENCE or precedes(state.last_acked_sequence, last):
+                state.last_acked_sequence = last
         if base_offset >= 0:
             state.last_acked_offset = max(state.last_acked_offset, base_offset + batch.count - 1)
         self._resolve(batch.key, state)
@@ -168,7 +174,8 @@ class Sequences:
             self._to_renumber.add(batch.key)
             return
         end = next_sequence(batch.base_sequence, batch.count)
-        state.unresolved = end if state.unresolved is None else max(state.unresolved, end)
+        if state.unresolved is None or precedes(state.unresolved, end):
+            state.unresolved = end
         self._resolve(batch.key, state)
 
     def replaced(self, batch: Batch, parts: list[Batch]) -> None:

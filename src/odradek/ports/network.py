@@ -83,6 +83,8 @@ class TcpStream:
     def __init__(self, sock: socket.socket, loop: asyncio.AbstractEventLoop) -> None:
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        # As Kafka does: a peer that is gone without a word, while it is waited for, is noticed some time.
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         self._socket = sock
         self._fd = sock.fileno()
         self._loop = loop

@@ -203,6 +203,22 @@ def test_a_batch_of_unknown_fate_holds_new_ones_until_it_is_clear() -> None:
     assert not sequences.bump_wanted or sequences.may_send(batch_of(1))
 
 
+def test_sequences_that_have_wrapped_count_as_later() -> None:
+    sequences = Sequences()
+    sequences.adopt(ProducerIdentity(1, 0))
+    sequences.resume(KEY, 0x7FFFFFFE)
+    before, first, second = (batch_of(2), batch_of(2), batch_of(2))
+    for number, each in enumerate((before, first, second)):
+        sequences.assign(each)
+        if number < 2:
+            sequences.acknowledged(each, number)
+    assert (first.base_sequence, second.base_sequence) == (0, 2)
+    # It was refused as out of order although all before it is in the log: only another epoch helps.
+    second.attempts = 1
+    assert sequences.can_retry(second, 45, -1)
+    assert sequences.bump_wanted
+
+
 def test_the_last_epoch_asks_for_a_new_id() -> None:
     sequences = Sequences()
     sequences.adopt(ProducerIdentity(9, MAX_EPOCH))
