@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 class ControllerWatch:
     """Subscribe `follow` to this broker's images."""
 
-    __slots__ = ("_connect", "_died", "_line", "_node_id")
+    __slots__ = ("_closed", "_connect", "_died", "_line", "_node_id")
 
     def __init__(self, node_id: int, connect: Connect, died: Callable[[Broker], Awaitable[None]]) -> None:
         """`died` is called with the registration of a controller whose process is gone; it may raise StoreError."""
@@ -29,6 +29,7 @@ class ControllerWatch:
         self._connect = connect
         self._died = died
         self._line: ControllerChannel | None = None
+        self._closed = False
 
     def follow(self, _old: ClusterImage, new: ClusterImage) -> None:
         """Watch whoever is the controller now, unless it is this broker."""
@@ -36,12 +37,17 @@ class ControllerWatch:
         line = self._line
         if line is not None and controller is not None and line.broker[:2] == controller[:2]:
             return  # the same registration
-        self.close()
-        if controller is not None:
+        self._end_line()
+        if controller is not None and not self._closed:
             self._line = ControllerChannel(controller, self._connect, self, Differences())
             self._line.watch()
 
     def close(self) -> None:
+        """Watch nobody any more."""
+        self._closed = True
+        self._end_line()
+
+    def _end_line(self) -> None:
         if self._line is not None:
             self._line.close()
             self._line = None

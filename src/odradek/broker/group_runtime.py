@@ -87,7 +87,17 @@ class GroupRuntime:
     `__consumer_offsets`, and when topics come, go or grow.
     """
 
-    __slots__ = ("_clock", "_committers", "_image", "_loop", "_partition_count", "_random", "_settings", "_shards")
+    __slots__ = (
+        "_clock",
+        "_closed",
+        "_committers",
+        "_image",
+        "_loop",
+        "_partition_count",
+        "_random",
+        "_settings",
+        "_shards",
+    )
 
     def __init__(
         self,
@@ -105,13 +115,14 @@ class GroupRuntime:
         self._random = random
         self._loop = loop
         self._shards: dict[int, GroupShard] = {}
+        self._closed = False
         self._committers = NewestConnections(_REMEMBERED_COMMITTERS)
 
     # --- what the broker says ---
 
     def elected(self, partition: Partition) -> None:
         """Load the partition's groups and coordinate them; a shard that is there already stays."""
-        if partition.index not in self._shards:
+        if partition.index not in self._shards and not self._closed:
             coordinator = GroupCoordinator(self._settings, self._random, self._image)
             shard = GroupShard(partition, coordinator, self._settings, self._clock, self._loop)
             self._shards[partition.index] = shard
@@ -130,6 +141,8 @@ class GroupRuntime:
             shard.unload()
 
     def close(self) -> None:
+        """Coordinate nothing any more, whatever the controller says."""
+        self._closed = True
         for index in list(self._shards):
             self.resigned(index)
 

@@ -79,6 +79,11 @@ async def cluster_id(store: MetadataStore, random: Random, expected: str | None)
             continue
 
 
+def _report(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and task.exception() is not None:
+        logger.error("looking at the metadata store failed", exc_info=task.exception())
+
+
 class _IdTaken(StoreError):
     """Another process has this broker's id, or had it until a short time ago."""
 
@@ -243,6 +248,7 @@ class Membership:
         self._look_again = True
         if self._task is None or self._task.done():
             self._task = asyncio.get_running_loop().create_task(self._look())
+            self._task.add_done_callback(_report)
 
     async def _look(self) -> None:
         backoff = RETRY_SECONDS

@@ -208,6 +208,7 @@ class ReplicaFetcher:
     def _connect(self, pause: float) -> None:
         if self._connecting is None and not self.closed:
             self._connecting = self._loop.create_task(self._connected(pause))
+            self._connecting.add_done_callback(_report)
 
     async def _connected(self, pause: float) -> None:
         try:
@@ -418,6 +419,7 @@ class ReplicaFetcher:
         task = self._loop.create_task(coroutine)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(_report)
 
     async def _find_offsets(self, place: Place, followed: FollowedLog) -> None:
         """Where the leader's log begins and ends, when a fetch was out of its range."""
@@ -456,6 +458,11 @@ class ReplicaFetcher:
         if answer.error_code:
             raise KafkaError(ErrorCode(answer.error_code))
         return answer.offset
+
+
+def _report(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and task.exception() is not None:
+        log.error("fetching from a leader failed", exc_info=task.exception())
 
 
 class _Problems:

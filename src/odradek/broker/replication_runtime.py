@@ -61,6 +61,7 @@ class ReplicationRuntime:
 
     __slots__ = (
         "_altering",
+        "_closed",
         "_config",
         "_fetchers",
         "_followed",
@@ -115,6 +116,7 @@ class ReplicationRuntime:
         self._tick: asyncio.TimerHandle | None = None
         self._reopening: asyncio.TimerHandle | None = None
         self._working = False
+        self._closed = False
         self._settings = _fetch_settings(config)
         self._throttles = ReplicationThrottles(config, self._now_ms)
         rules = partitions.rules
@@ -128,7 +130,8 @@ class ReplicationRuntime:
         return int(self.clock.monotonic() * 1000)
 
     def close(self) -> None:
-        """Follow nobody and ask for nothing any more."""
+        """Follow nobody and ask for nothing any more, whatever the controller says."""
+        self._closed = True
         for fetcher in self._fetchers.values():
             fetcher.close()
         self._fetchers.clear()
@@ -184,6 +187,8 @@ class ReplicationRuntime:
 
     def apply(self, old: ClusterImage, new: ClusterImage) -> None:
         """Take over a new image; `Partitions` has it already."""
+        if self._closed:
+            return
         if new.topics is not old.topics:
             for name, topic in old.topics.items():
                 now = new.topics.get(name)
@@ -335,8 +340,9 @@ class ReplicationRuntime:
 
     def _propose(self, partition: Partition) -> None:
         self._proposed[partition] = None
-        if self._altering is None:
+        if self._altering is None and not self._closed:
             self._altering = self._loop.create_task(self._alter())
+            self._altering.add_done_callback(_report)
 
     async def _alter(self) -> None:
         """Ask the controller for what is proposed, all of it at a time, until nothing is left."""
@@ -419,6 +425,11 @@ class ReplicationRuntime:
         for partition in refused:
             if partition.followers:
                 partition.reconsider()
+
+
+def _report(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and task.exception() is not None:
+        log.error("in-sync replicas cannot be changed", exc_info=task.exception())
 
 
 def _fetch_settings(config: BrokerConfig) -> FetchSettings:

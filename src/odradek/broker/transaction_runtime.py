@@ -80,6 +80,7 @@ class TransactionRuntime:
 
     __slots__ = (
         "_clock",
+        "_closed",
         "_commits",
         "_config",
         "_ids",
@@ -118,6 +119,7 @@ class TransactionRuntime:
         channels = MarkerChannels(peers, loop, config.number("request.timeout.ms"))
         self._markers = RoutedMarkers(self._writer, self._leader_of, channels.send, loop)
         self._shards: dict[int, TransactionShard] = {}
+        self._closed = False
         self._commits = NewestConnections(_REMEMBERED_COMMITTERS)
 
     def _transaction_version(self) -> int:
@@ -133,7 +135,7 @@ class TransactionRuntime:
 
     def elected(self, partition: Partition) -> None:
         """Load the partition's transactions and coordinate them; a shard that is there already stays."""
-        if partition.index not in self._shards:
+        if partition.index not in self._shards and not self._closed:
             coordinator = TransactionCoordinator(self._settings, self._ids)
             shard = TransactionShard(partition, coordinator, self._settings, self._markers, self._clock, self._loop)
             self._shards[partition.index] = shard
@@ -146,6 +148,8 @@ class TransactionRuntime:
             shard.unload()
 
     def close(self) -> None:
+        """Coordinate nothing any more, whatever the controller says."""
+        self._closed = True
         for index in list(self._shards):
             self.resigned(index)
 

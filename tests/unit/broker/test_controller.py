@@ -175,6 +175,18 @@ def test_the_next_controller_takes_over() -> None:
     run(test)
 
 
+def test_a_broker_that_stops_watches_no_controller_any_more() -> None:
+    async def test(cluster: Cluster) -> None:
+        first, second, third = await cluster.of(1, 2, 3)
+        third.watch.close()
+        asked = len(first.lines) + len(second.lines)
+        third.watch.follow(third.image, third.image.with_controller(2, 9))
+        await asyncio.sleep(0.01)
+        assert len(first.lines) + len(second.lines) == asked
+
+    run(test)
+
+
 def test_a_controller_whose_process_died_is_replaced_before_its_session_ends() -> None:
     async def test(cluster: Cluster) -> None:
         first, second, _ = await cluster.of(1, 2, 3)

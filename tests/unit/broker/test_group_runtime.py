@@ -377,6 +377,15 @@ async def test_a_commit_on_a_connection_that_was_given_up_is_late(tmp_path: Path
 
 
 @running
+async def test_a_broker_that_stops_coordinates_nothing_whatever_the_controller_says(tmp_path: Path) -> None:
+    broker = GroupBroker(tmp_path).start()
+    broker.runtime.close()
+    broker.start()
+    assert not broker.runtime._shards
+    broker.stop()
+
+
+@running
 async def test_the_assignment_interval_can_be_changed_while_groups_live(tmp_path: Path) -> None:
     broker = GroupBroker(tmp_path, replace(QUICK, consumer_assignment_interval_ms=0)).start()
 

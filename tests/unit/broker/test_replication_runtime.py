@@ -174,6 +174,17 @@ async def test_logs_in_a_failed_directory_are_not_followed(tmp_path: Path) -> No
 
 
 @in_a_loop
+async def test_a_broker_that_stops_follows_nobody_whatever_the_controller_says(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.runtime.close()
+    world.place(PartitionState(2, 0, (1, 2), (1, 2)), PartitionState(1, 0, (1, 2), (1,)))
+    await asyncio.sleep(0)
+    assert world.runtime.following() == {}
+    assert not world.runtime._fetchers
+    assert world.runtime._tick is None
+
+
+@in_a_loop
 async def test_proposals_of_one_turn_go_together_and_are_repeated_until_answered(tmp_path: Path) -> None:
     world = World(tmp_path)
     world.failures = [Disconnected("no controller"), KafkaError(ErrorCode.NOT_CONTROLLER)]
