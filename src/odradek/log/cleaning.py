@@ -136,7 +136,8 @@ class Compaction:
         plan = self._plan
         keys = self._keys
         start, stop = plan.cleanable.first_dirty_offset, plan.cleanable.first_uncleanable_offset
-        transactions = Transactions(plan.aborted)
+        # Whose marker lies before the dirty part would never end here.
+        transactions = Transactions(aborted for aborted in plan.aborted if aborted.last_offset >= start)
         left = plan.map_bytes
         for facts in plan.segments:
             if facts.end_offset <= start:

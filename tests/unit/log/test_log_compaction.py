@@ -295,6 +295,20 @@ def test_transactions(tmp_path: Path) -> None:
     world.close()
 
 
+def test_an_abort_that_was_cleaned_says_nothing_of_what_its_producer_commits_later(tmp_path: Path) -> None:
+    """As of a producer of offsets, which lives for long and aborts now and then."""
+    world = World(tmp_path)
+    transaction(world, 1, 0, b"a", commit=False)
+    transaction(world, 1, 1, b"a", commit=True)
+    roll_and_compact(world)
+    for sequence in range(2, 6):
+        transaction(world, 1, sequence, b"a", commit=True)
+    end = world.log.end_offset
+    roll_and_compact(world)
+    assert [record[0] for record in world.records() if record[2] == b"a"] == [end - 2]
+    world.close()
+
+
 def test_a_producers_last_sequence_stays(tmp_path: Path) -> None:
     world = World(tmp_path)
     put(world.log, keyed((b"a", b"1"), producer_id=9, producer_epoch=4, base_sequence=0))
