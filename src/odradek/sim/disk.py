@@ -149,7 +149,8 @@ class Volume:
     def sync_directory(self, path: str) -> None:
         rest = []
         for entry in self._namespace_log:
-            if entry[0] == path:
+            # That an earlier directory of this name went is not later than what is in the present one.
+            if entry[0] == path or path in entry[2]:
                 self._settle(entry)
             else:
                 rest.append(entry)
