@@ -206,8 +206,9 @@ class ControllerChannel:
             except ClientError as error:
                 logger.info("broker %d cannot be told: %s", self.broker.id, error)
                 if self._is_dead(error):
-                    return
-                if had_connection:
+                    # Said again until somebody closes the channel: the store may be away, or the broker be there again.
+                    self._events.broker_died(self.broker)
+                elif had_connection:
                     continue
             else:
                 backoff = RETRY_SECONDS
@@ -230,12 +231,12 @@ class ControllerChannel:
         return False
 
     def _is_dead(self, error: ClientError) -> bool:
-        if isinstance(error.__cause__, ConnectionRefusedError):
-            self._signs_of_death += 1
+        if not isinstance(error.__cause__, ConnectionRefusedError):
+            return False
+        self._signs_of_death += 1
         if self._signs_of_death < _SIGNS_OF_DEATH:
             return False
         logger.info("broker %d is gone: nobody listens at its address", self.broker.id)
-        self._events.broker_died(self.broker)
         return True
 
     async def _open(self) -> Connection:

@@ -212,6 +212,23 @@ def test_an_idle_connection_that_breaks_and_is_refused_is_a_death() -> None:
     run(test)
 
 
+def test_a_death_that_changes_nothing_is_told_again_and_who_is_there_again_is_told_everything() -> None:
+    """The store was away, or the broker was taken for dead though it was not."""
+
+    async def test(peer: Peer) -> None:
+        channel = peer.channel()
+        await told(channel, image())
+        peer.connects = [refused(), refused(), Disconnected("no route")]
+        peer.connections[0].close()
+        target = image().with_topic(topic("a", HERE))
+        await told(channel, target)
+        assert peer.events == ["died", "died"]
+        assert channel.acknowledged is target
+        channel.close()
+
+    run(test)
+
+
 def test_one_refusal_is_no_proof_and_silence_is_none_either() -> None:
     async def test(peer: Peer) -> None:
         channel = peer.channel()
