@@ -1,0 +1,44 @@
+"""Where a follower begins when its leader's log begins in the middle of a batch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from odradek.log.config import LogConfig
+from odradek.log.environment import LogEnvironment
+from odradek.log.partition_log import PartitionLog
+from odradek.metadata.image import PartitionState
+from odradek.ports.disk import SystemDisk
+from odradek.records.builder import encode_batch
+from odradek.replication.follower import FollowedLog, Next
+from odradek.replication.partition import Partition
+from tests.unit.log.support import NOW, StandingClock
+
+TOPIC_ID = b"replicated-topic"
+STATE = PartitionState(1, 0, (1, 2), (1,), leader_broker_epoch=1)
+
+
+def _replica(broker_id: int, path: Path) -> Partition:
+    path.mkdir()
+    environment = LogEnvironment(SystemDisk(), StandingClock())
+    environment.flush_later = lambda log: None
+    partition = Partition("t", TOPIC_ID, 0, broker_id, PartitionLog.open("t", 0, str(path), LogConfig(), environment))
+    partition.apply_state(STATE)
+    return partition
+
+
+def test_a_leader_whose_log_begins_in_a_batch_is_followed_from_that_batch_on(tmp_path: Path) -> None:
+    leader = _replica(1, tmp_path / "leader")
+    batch = encode_batch([(NOW, None, b"value", ())] * 5)
+    leader.append(memoryview(bytearray(batch)), now_ms=NOW)
+    leader.log.advance_log_start(3)
+    follower = _replica(2, tmp_path / "follower")
+    followed = FollowedLog(follower)
+    assert followed.offsets_known(3, 5) is Next.FETCH
+    assert (follower.log.log_start_offset, follower.log.end_offset) == (3, 3)
+    records = memoryview(b"".join(bytes(each) for each in leader.log.read_batches(3, 5)))
+    answer = (TOPIC_ID, 0, 0, 5, 3, records, None, None)
+    assert followed.received(answer, NOW) is Next.FETCH  # type: ignore[arg-type]
+    assert (follower.log.log_start_offset, follower.log.end_offset, follower.high_watermark) == (3, 5, 5)
+    assert followed.received(answer, NOW) is Next.FETCH  # type: ignore[arg-type] # once more, late
+    assert (follower.log.log_start_offset, follower.log.end_offset) == (3, 5)
