@@ -184,6 +184,9 @@ class _Reader:
             partition.check_leader(current_leader_epoch)
         else:
             partition.check_epoch(current_leader_epoch)
+            if partition.leader < 0:
+                # Nobody has told this broker yet whom to follow: its log may lack what was committed.
+                raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         return partition
 
     def _elsewhere(self, partition: Partition, fetch_offset: int) -> int | None:
