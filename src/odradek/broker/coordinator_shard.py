@@ -17,6 +17,8 @@ from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.primitives import DecodeError
 
 _REFUSED_SECONDS = 0.1
+RELOAD_SECONDS = 5.0
+"""After which a shard whose log could not be read is loaded anew: there may have been no descriptor left."""
 _LOAD_SLICE_RECORDS = 500
 """How many records are replayed before other work of the loop gets its turn: a few milliseconds' worth."""
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from odradek.broker.config import ConfigError
-from odradek.broker.coordinator_shard import ShardClock
+from odradek.broker.coordinator_shard import RELOAD_SECONDS, ShardClock
 from odradek.broker.group_shard import GroupShard
 from odradek.groups.assignors import ASSIGNOR_CLASSES, ASSIGNORS
 from odradek.groups.coordinator import GroupCoordinator
@@ -126,7 +126,16 @@ class GroupRuntime:
             coordinator = GroupCoordinator(self._settings, self._random, self._image)
             shard = GroupShard(partition, coordinator, self._settings, self._clock, self._loop)
             self._shards[partition.index] = shard
+            shard.on_failed = lambda: self._failed(partition, shard)
             shard.load()
+
+    def _failed(self, partition: Partition, shard: GroupShard) -> None:
+        self._loop.call_later(RELOAD_SECONDS, self._reload, partition, shard)
+
+    def _reload(self, partition: Partition, failed: GroupShard) -> None:
+        if self._shards.get(partition.index) is failed:
+            self.resigned(partition.index)
+            self.elected(partition)
 
     def configure(self, settings: GroupSettings) -> None:
         """A setting has been changed (`DYNAMIC_GROUP_CONFIGS`)."""

@@ -97,6 +97,7 @@ class GroupShard:
         "_timer",
         "_unsettled",
         "coordinator",
+        "on_failed",
     )
 
     def __init__(
@@ -108,6 +109,8 @@ class GroupShard:
         loop: asyncio.AbstractEventLoop,
     ) -> None:
         self.coordinator = coordinator
+        self.on_failed: Callable[[], None] = _nothing
+        """Called when the log cannot be read now, and may be later: this shard is of no use then."""
         self._partition = partition
         self._settings = settings
         self._clock = clock
@@ -376,6 +379,8 @@ class GroupShard:
         if error is not None:
             log.error("%s: its groups cannot be loaded: %s", self._name, error)
             self._failure = ErrorCode.NOT_COORDINATOR
+            if isinstance(error.__cause__, OSError) and not self._partition.log.is_offline:
+                self.on_failed()
             return
         self._failure = None
         for producer_id, committed in self._late_markers:
@@ -401,3 +406,7 @@ class GroupShard:
     @property
     def _name(self) -> str:
         return f"{self._partition.topic}-{self._partition.index}"
+
+
+def _nothing() -> None:
+    """By default nobody loads another shard."""

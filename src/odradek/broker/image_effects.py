@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from typing import Protocol
 
 from odradek.broker.group_runtime import GroupRuntime
 from odradek.broker.partitions import Partitions
 from odradek.broker.transaction_runtime import TransactionRuntime
+from odradek.log.environment import TRANSIENT
 from odradek.metadata.image import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, ClusterImage, PartitionState, Topic
 from odradek.quotas.client_quotas import ClientQuotas
 from odradek.wire.errors import KafkaError
 
 log = logging.getLogger("odradek.broker")
+
+_AGAIN_SECONDS = 1.0
 
 
 class Followers(Protocol):
@@ -24,7 +28,7 @@ class Followers(Protocol):
 class ImageEffects:
     """Hears of every image, in order, and tells each part what concerns it."""
 
-    __slots__ = ("_groups", "_led", "_node_id", "_partitions", "_quotas", "_transactions")
+    __slots__ = ("_again", "_groups", "_led", "_node_id", "_partitions", "_quotas", "_stopped", "_transactions")
 
     def __init__(
         self,
@@ -40,6 +44,8 @@ class ImageEffects:
         self._transactions = transactions
         self._quotas = quotas
         self._led: dict[str, dict[int, int]] = {}
+        self._again: asyncio.TimerHandle | None = None
+        self._stopped = False
 
     async def begin(self, image: ClusterImage) -> None:
         """The image that was loaded at the start."""
@@ -77,14 +83,28 @@ class ImageEffects:
 
     def lead(self, image: ClusterImage) -> None:
         """Tell the coordinators which partitions of their topics are led here."""
-        self._lead_topic(image, GROUP_METADATA_TOPIC, self._groups)
-        self._lead_topic(image, TRANSACTION_STATE_TOPIC, self._transactions)
+        if self._again is not None:
+            self._again.cancel()
+            self._again = None
+        if self._stopped:
+            return
+        complete = self._lead_topic(image, GROUP_METADATA_TOPIC, self._groups)
+        if not self._lead_topic(image, TRANSACTION_STATE_TOPIC, self._transactions) or not complete:
+            self._again = asyncio.get_running_loop().call_later(_AGAIN_SECONDS, self.lead, image)
 
-    def _lead_topic(self, image: ClusterImage, name: str, coordinator: GroupRuntime | TransactionRuntime) -> None:
+    def stop(self) -> None:
+        """Coordinators are told of nothing more."""
+        self._stopped = True
+        if self._again is not None:
+            self._again.cancel()
+
+    def _lead_topic(self, image: ClusterImage, name: str, coordinator: GroupRuntime | TransactionRuntime) -> bool:
+        """False if the log of a partition could not be opened, for which there may have been no descriptor."""
         topic = image.topics.get(name)
         states: tuple[PartitionState, ...] = () if topic is None else topic.partitions
         led = {i: state.leader_epoch for i, state in enumerate(states) if state.leader == self._node_id}
         before = self._led.get(name, {})
+        complete = True
         for index, epoch in before.items():
             if led.get(index) != epoch:
                 # Under a new epoch of this same broker, too: somebody else may have led in between.
@@ -98,7 +118,10 @@ class ImageEffects:
                 # Its log is checked after a crash, which ends in another call, or its directory is offline.
                 log.info("%s-%d is not coordinated yet: %s", name, index, error.message)
                 del led[index]
+                cause = error.__cause__
+                complete = complete and not (isinstance(cause, OSError) and cause.errno in TRANSIENT)
                 continue
             if partition is not None:
                 coordinator.elected(partition)
         self._led[name] = led
+        return complete

@@ -403,6 +403,7 @@ class Broker:
         """Hand over, finish what is being served, make everything durable, mark the logs as clean."""
         await self._hand_over()
         self._server.stop_listening()
+        self._effects.stop()
         # Members that wait for others to join would be waited for: they are told at once to look elsewhere.
         self._groups.close()
         await self._dispatcher.drain(DRAIN_SECONDS)

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
-from odradek.broker.coordinator_shard import ShardClock
+from odradek.broker.coordinator_shard import RELOAD_SECONDS, ShardClock
 from odradek.broker.marker_channels import MarkerChannels
 from odradek.broker.peers import Peers
 from odradek.broker.producer_ids import ProducerIds
@@ -139,7 +139,16 @@ class TransactionRuntime:
             coordinator = TransactionCoordinator(self._settings, self._ids)
             shard = TransactionShard(partition, coordinator, self._settings, self._markers, self._clock, self._loop)
             self._shards[partition.index] = shard
+            shard.on_failed = lambda: self._failed(partition, shard)
             shard.load()
+
+    def _failed(self, partition: Partition, shard: TransactionShard) -> None:
+        self._loop.call_later(RELOAD_SECONDS, self._reload, partition, shard)
+
+    def _reload(self, partition: Partition, failed: TransactionShard) -> None:
+        if self._shards.get(partition.index) is failed:
+            self.resigned(partition.index)
+            self.elected(partition)
 
     def resigned(self, index: int) -> None:
         """Stop coordinating the transactions of a partition."""

@@ -56,6 +56,7 @@ class TransactionShard:
         "_waiting",
         "connections",
         "coordinator",
+        "on_failed",
     )
 
     def __init__(
@@ -68,6 +69,8 @@ class TransactionShard:
         loop: asyncio.AbstractEventLoop,
     ) -> None:
         self.coordinator = coordinator
+        self.on_failed: Callable[[], None] = _nothing
+        """Called when the log cannot be read now, and may be later: this shard is of no use then."""
         self.connections = NewestConnections()
         self._partition = partition
         self._settings = settings
@@ -263,6 +266,8 @@ class TransactionShard:
         if error is not None:
             log.error("%s: its transactions cannot be loaded: %s", self._name, error)
             self._failure = ErrorCode.NOT_COORDINATOR
+            if isinstance(error.__cause__, OSError) and not self._partition.log.is_offline:
+                self.on_failed()
             return
         self._failure = None
         markers = tuple(self.coordinator.loaded(uncertain=self._partition.log.after_crash))
@@ -285,3 +290,7 @@ class TransactionShard:
     @property
     def _name(self) -> str:
         return f"{self._partition.topic}-{self._partition.index}"
+
+
+def _nothing() -> None:
+    """By default nobody loads another shard."""

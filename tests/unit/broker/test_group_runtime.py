@@ -1,16 +1,19 @@
 """The shell around the group coordinator, on a real log."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import errno
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from odradek.broker import group_runtime
 from odradek.groups.events import ConsumerHeartbeat, LeavingMember
 from odradek.groups.settings import GroupSettings
 from odradek.log.append import Origin
 from odradek.log.config import LogConfig
+from odradek.log.partition_log import PartitionLog
 from odradek.records.batch import parse_header
 from odradek.records.builder import encode_batch
 from odradek.records.control import encode_end_transaction
@@ -113,6 +116,35 @@ async def test_what_nobody_waits_for_goes_in_batches_that_the_log_takes(tmp_path
     broker.runtime.topics_deleted(["t"])
     assert [await committed(broker, partition=19, group_id=f"g{n}") for n in range(10)] == [-1] * 10
     assert log.end_offset == 400
+    broker.stop()
+
+
+@running
+async def test_a_shard_whose_log_could_not_be_read_is_loaded_anew(tmp_path: Path) -> None:
+    """As when no descriptor was left at that moment."""
+    broker = GroupBroker(tmp_path).start()
+    assert await broker.commit(commit_request(("t", 0, 5))) == [E.NONE]
+    broker.stop()
+    broker = GroupBroker(tmp_path)
+    log = broker.partitions[0].log
+    failures = [OSError(errno.EMFILE, "Too many open files")]
+    read_batches = PartitionLog.read_batches
+
+    def fails_once(self: PartitionLog, offset: int, upper_offset: int) -> Iterator[memoryview]:
+        if failures:
+            error = failures.pop()
+            raise KafkaError(E.KAFKA_STORAGE_ERROR, str(error)) from error
+        yield from read_batches(self, offset, upper_offset)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(PartitionLog, "read_batches", fails_once)
+        patch.setattr(group_runtime, "RELOAD_SECONDS", 0.01)
+        broker.start()
+        await until(lambda: not failures)
+        shard = broker.runtime._shards[0]
+        await until(lambda: broker.runtime._shards[0] is not shard and not broker.runtime._shards[0].is_loading)
+    assert not log.is_offline
+    assert await committed(broker) == 5
     broker.stop()
 
 

@@ -1,0 +1,77 @@
+"""What an image means for the coordinators."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from odradek.broker import image_effects
+from odradek.broker.image_effects import ImageEffects
+from odradek.metadata.image import GROUP_METADATA_TOPIC, ClusterImage, PartitionState, Topic
+from odradek.wire.errors import ErrorCode, KafkaError
+
+STATE = PartitionState(1, 0, (1,), (1,))
+IMAGE = ClusterImage().with_topic(Topic(GROUP_METADATA_TOPIC, b"g" * 16, (STATE, STATE)))
+
+
+class Partitions:
+    """Those whose logs cannot be opened while there is no descriptor."""
+
+    def __init__(self) -> None:
+        self.cause: OSError | None = OSError(errno.EMFILE, "Too many open files")
+        self.asked = 0
+
+    def find(self, _: str, index: int) -> int:
+        self.asked += 1
+        if self.cause is not None:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR) from self.cause
+        return index
+
+
+class Coordinator:
+    def __init__(self) -> None:
+        self.led: list[int] = []
+
+    def elected(self, partition: int) -> None:
+        self.led.append(partition)
+
+
+def test_a_coordinator_whose_log_cannot_be_opened_for_now_comes_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(image_effects, "_AGAIN_SECONDS", 0.0)
+    partitions: Any = Partitions()
+    groups: Any = Coordinator()
+    nothing: Any = SimpleNamespace()
+
+    async def scenario() -> None:
+        effects = ImageEffects(1, partitions, groups, nothing, nothing)
+        effects.lead(IMAGE)
+        assert groups.led == []
+        partitions.cause = None
+        while not groups.led:
+            await asyncio.sleep(0)
+        assert groups.led == [0, 1]
+
+    asyncio.run(scenario())
+
+
+def test_nobody_coordinates_after_the_stop(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(image_effects, "_AGAIN_SECONDS", 0.0)
+    partitions: Any = Partitions()
+    groups: Any = Coordinator()
+    nothing: Any = SimpleNamespace()
+
+    async def scenario() -> None:
+        effects = ImageEffects(1, partitions, groups, nothing, nothing)
+        effects.lead(IMAGE)
+        effects.stop()
+        partitions.cause = None
+        for _ in range(5):
+            await asyncio.sleep(0)
+        effects.lead(IMAGE)
+        assert groups.led == []
+
+    asyncio.run(scenario())
