@@ -6,6 +6,7 @@ closes itself when the last range that points into it has been sent.
 
 from __future__ import annotations
 
+import errno
 from collections import OrderedDict
 from typing import Final
 
@@ -29,6 +30,7 @@ LEADER_EPOCHS: Final = "leader-epoch-checkpoint"
 PARTITION_METADATA: Final = "partition.metadata"
 
 DEFAULT_OPEN_FILES: Final = 1024
+_GIVEN_BACK: Final = 16
 _MARK: Final = ""
 
 
@@ -58,12 +60,22 @@ class FileCache:
         return len(self._files) - (_MARK in self._files)
 
     def get(self, path: str, *, create: bool = False) -> File:
-        """The open file; FileNotFoundError unless it exists or `create` is set."""
+        """The open file; FileNotFoundError unless it exists or `create` is set.
+
+        Where the process may open no more, the longest unused are given back for it.
+        """
         file = self._files.get(path)
         if file is not None:
             self._files.move_to_end(path)
             return file
-        file = self._disk.open(path, create=create)
+        try:
+            file = self._disk.open(path, create=create)
+        except OSError as error:
+            if error.errno not in (errno.EMFILE, errno.ENFILE) or not self._files:
+                raise
+            for _ in range(min(_GIVEN_BACK, len(self._files))):
+                self._files.popitem(last=False)
+            file = self._disk.open(path, create=create)
         self._files[path] = file
         if len(self._files) > self._limit:
             self._files.popitem(last=False)

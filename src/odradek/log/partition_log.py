@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -234,6 +235,9 @@ class PartitionLog:
         # After a write there is a batch in the file that the log does not know of: nothing may be put behind it.
         if error.errno in TRANSIENT and not after_write:
             return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.directory}: {error}")
+        if error.errno in TRANSIENT:
+            # That passes, but not what is lacking here: the whole directory goes offline, which others hear of.
+            error = OSError(errno.EIO, f"a batch was written that could not be noted: {error}")
         reason = f"{self.directory} is offline: {error}"
         self.fail(reason)
         self._environment.failed(self.directory, error)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from odradek.log.append import Origin
 from odradek.log.checkpoints import MetaProperties, parse_offsets
 from odradek.log.config import LogConfig
 from odradek.log.directories import LogDirectories
@@ -18,7 +19,7 @@ from odradek.log.partition_log import PartitionLog
 from odradek.ports.disk import SystemDisk
 from odradek.ports.randomness import SeededRandom
 from odradek.wire.errors import ErrorCode, KafkaError
-from tests.unit.log.support import NOW, StandingClock, batch, fetched, produced, put
+from tests.unit.log.support import NOW, StandingClock, batch, fetched, marker, produced, put
 
 TOPIC = b"t" * 16
 OTHER = b"o" * 16
@@ -466,6 +467,22 @@ def test_no_offset_is_given_twice_when_only_an_index_cannot_be_opened(tmp_path: 
     disk.broken = None
     assert put(log, batch()).first_offset == 3
     assert fetched(log, 0) == [0, 1, 2, 3]
+    stop(directories, clean=False)
+
+
+def test_a_batch_that_was_written_and_cannot_be_noted_takes_the_directory_offline(tmp_path: Path) -> None:
+    """Otherwise the log alone would refuse everything, and nobody would hear of it."""
+    disk = FailingDisk()
+    disk.errno = errno.EMFILE
+    directories = start(tmp_path, disk=disk)
+    log, other = topic(directories), topic(directories, 1)
+    put(log, produced(8, 0, transactional=True))
+    disk.broken, disk.suffix = str(tmp_path), ".txnindex"
+    with pytest.raises(KafkaError) as caught:
+        put(log, marker(8, commit=False), origin=Origin.COORDINATOR)
+    assert caught.value.code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert other.is_offline
+    assert directories.directories[0].offline is not None
     stop(directories, clean=False)
 
 
