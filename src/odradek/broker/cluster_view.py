@@ -34,6 +34,8 @@ DELETED = -2
 """The leader of a partition whose topic is deleted (Kafka's LeaderDuringDelete)."""
 
 NO_TOPIC_ID = bytes(16)
+_AGAIN_SECONDS = 1.0
+"""After which what could not be read is read again."""
 
 T = TypeVar("T")
 OnImage = Callable[[ClusterImage, ClusterImage], Awaitable[None] | None]
@@ -44,6 +46,7 @@ class ClusterView:
     """Owns this broker's image. `load`, then what the controller says; subscribers see each change once, in order."""
 
     __slots__ = (
+        "_again",
         "_config",
         "_last",
         "_node_id",
@@ -65,6 +68,7 @@ class ClusterView:
         self._subscribers: list[OnImage] = []
         self._last: asyncio.Task[object] | None = None
         self._unwatch: list[Callable[[], None]] = []
+        self._again: asyncio.TimerHandle | None = None
         self._told: asyncio.Event = asyncio.Event()
         self.image = ClusterImage()
         self.broker_epoch = -1
@@ -90,6 +94,8 @@ class ClusterView:
         for unwatch in self._unwatch:
             unwatch()
         self._unwatch.clear()
+        if self._again is not None:
+            self._again.cancel()
 
     def subscribe(self, on_image: OnImage) -> Callable[[], None]:
         """Call with (old, new) after every change, in the order of subscription, until the answer is called."""
@@ -254,9 +260,21 @@ class ClusterView:
 
     # --- configurations ---
 
-    def _config_changed(self, _path: str) -> None:
+    def _config_changed(self, _path: str = "") -> None:
+        if self._again is not None:
+            self._again.cancel()
+            self._again = None
         task = asyncio.get_running_loop().create_task(self._in_turn(self._read_configs))
-        task.add_done_callback(_report)
+        task.add_done_callback(self._configs_read)
+
+    def _configs_read(self, task: asyncio.Task[object]) -> None:
+        error = None if task.cancelled() else task.exception()
+        if error is None:
+            return
+        logger.warning("configurations cannot be read: %s", error)
+        if isinstance(error, StoreError) and self._unwatch and self._again is None:
+            # The store tells of a change once.
+            self._again = asyncio.get_running_loop().call_later(_AGAIN_SECONDS, self._config_changed)
 
     async def _read_configs(self) -> None:
         await self._publish(await load_configs(self._store, self.image))
@@ -329,11 +347,3 @@ def _led(topic: Topic, told: Iterable[LeaderAndIsrRequestPartitionState]) -> Top
             state = state._replace(offline_replicas=topic.partitions[index].offline_replicas)
         states[index] = state
     return _with_states(topic, states)
-
-
-def _report(task: asyncio.Task[object]) -> None:
-    if task.cancelled():
-        return
-    error = task.exception()
-    if error is not None:
-        logger.warning("configurations cannot be read: %s", error)

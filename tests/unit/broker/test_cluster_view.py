@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from odradek.broker import cluster_view
 from odradek.broker.cluster_view import ClusterView
 from odradek.broker.config import BrokerConfig
 from odradek.broker.controller_channel import (
@@ -17,7 +18,7 @@ from odradek.controller.notices import difference, everything, notice
 from odradek.metadata.image import NO_LEADER, Broker, ClusterImage, Endpoint, PartitionState, Topic
 from odradek.metadata.memory_store import MemoryStore
 from odradek.metadata.nodes import CONTROLLER_EPOCH, ConfigNode, ControllerEpochNode
-from odradek.ports.store import Create, Put
+from odradek.ports.store import Create, MetadataStore, Put, StoreError
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.leader_and_isr import LeaderAndIsrRequest
 from odradek.wire.messages.update_metadata import UpdateMetadataRequest
@@ -219,3 +220,28 @@ def test_a_broker_follows_any_history(history: list[dict[str, tuple[int, list[tu
             known = image
 
     asyncio.run(follow())
+
+
+@running
+async def test_configurations_that_could_not_be_read_are_read_again() -> None:
+    store = MemoryStore()
+    view = await new_view(store)
+    await tell(view, None, CLUSTER.with_topic(topic("a", state(1, 0))))
+    view.follow_configs()
+    changed = asyncio.Event()
+    view.subscribe(lambda _old, new: changed.set() if new.topic_configs("a") == {"retention.ms": "5"} else None)
+    read, failures = cluster_view.load_configs, [StoreError("no answer")]
+
+    async def fails_once(given: MetadataStore, image: ClusterImage) -> ClusterImage:
+        if failures:
+            raise failures.pop()
+        return await read(given, image)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cluster_view, "load_configs", fails_once)
+        patch.setattr(cluster_view, "_AGAIN_SECONDS", 0.0)
+        await store.apply([Create(ConfigNode.topic_path("a"), ConfigNode.encode({"retention.ms": "5"}))])
+        async with asyncio.timeout(10):
+            await changed.wait()
+    assert not failures
+    view.close()
