@@ -8,7 +8,7 @@ the last index entry.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -419,7 +419,7 @@ def restore_producers(
         disk.remove(segment_path(directory, offset, SNAPSHOT))
     kept = [offset for offset in kept if offset not in stray]
     if start_offset < end_offset:
-        for offset, data in _replay(segments, producers, start_offset):
+        for offset, data in _replay(segments, producers, start_offset, environment.recovered):
             disk.write_atomic(segment_path(directory, offset, SNAPSHOT), data, sync=False)
             kept.append(offset)
     return kept
@@ -449,19 +449,26 @@ def _tail(segments: list[Segment], end_offset: int) -> Iterator[BatchHeader]:
             continue
 
 
-def _replay(segments: list[Segment], producers: ProducerStates, start_offset: int) -> Iterator[tuple[int, bytes]]:
-    """Replay what follows the offset, and give snapshots to write where the last two segments begin, as Kafka does."""
+def _replay(
+    segments: list[Segment], producers: ProducerStates, start_offset: int, report: Callable[[str], None]
+) -> Iterator[tuple[int, bytes]]:
+    """Replay what follows the offset, and give snapshots to write where the last two segments begin, as Kafka does.
+
+    What is damaged below the recovery point stays where it is: readers of the damaged batches are told, others go on.
+    Apache Kafka does not open such a log.
+    """
     first = max(0, bisect_right(segments, start_offset, key=lambda segment: segment.base_offset) - 1)
     for index in range(first, len(segments)):
         segment = segments[index]
         if index >= len(segments) - 2 and segment.base_offset > start_offset:
             yield segment.base_offset, producers.snapshot()
-        found = segment.locate(start_offset)
-        if found is None:
-            continue
-        for at in segment.scan(found.position):
-            if at.header.has_producer_id:
-                _replay_batch(segment, at, producers)
+        try:
+            found = segment.locate(start_offset)
+            for at in () if found is None else segment.scan(found.position):
+                if at.header.has_producer_id:
+                    _replay_batch(segment, at, producers)
+        except KafkaError as error:
+            report(f"{error.message}; what producers did in the rest of the segment is not known")
 
 
 def _replay_batch(segment: Segment, at: Located, producers: ProducerStates) -> None:

@@ -18,6 +18,8 @@ ONCE_FAILED: Final = {
     "power-3": "a log that recovery had cut at its recovery point: the cut was never synced, and the next power loss "
     "brought back what had been behind it",
     "power-200024": "the same",
+    "rot-201042": "a batch below the recovery point that seemed to be a marker after a bit had flipped kept the whole log "
+    "from being opened",
     "flush-201006": "after a loss of power no transactional id that was new could be initialized while old ones were "
     "still in doubt",
     "flush-64000": "a log start that DeleteRecords had moved was seen before it was on the disk, and was lower after a "

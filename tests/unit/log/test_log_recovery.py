@@ -99,6 +99,35 @@ def test_what_lies_below_the_recovery_point_is_not_read(tmp_path: Path) -> None:
     assert caught.value.code == ErrorCode.KAFKA_STORAGE_ERROR
 
 
+@pytest.mark.parametrize(("byte", "bit"), [(22, 0x20), (16, 0x01)], ids=["seems to be a marker", "magic"])
+def test_damage_below_the_recovery_point_does_not_keep_a_log_of_producers_from_being_opened(
+    tmp_path: Path, byte: int, bit: int
+) -> None:
+    config = LogConfig(index_interval_bytes=200)
+    log = open_log(tmp_path, config)
+    for sequence in range(12):
+        put(log, produced(7, sequence))
+    log.flush()
+    put(log, produced(7, 12))
+    log.release()
+    for snapshot in files(log, ".snapshot"):
+        snapshot.unlink()
+    first = log.segments[0]
+    damaged = bytearray(Path(first.path).read_bytes())
+    position = list(first.scan(0))[1].position
+    damaged[position + byte] ^= bit
+    Path(first.path).write_bytes(damaged)
+    reports: list[str] = []
+    settings = environment()
+    settings.recovered = reports.append
+    recovered = open_log(tmp_path, config, settings, recovery_point=12, clean=False)
+    assert recovered.end_offset == 13
+    assert any(f"damaged at byte {position}" in text and "not known" in text for text in reports)
+    with pytest.raises(KafkaError, match=f"byte {position}"):
+        list(recovered.read_batches(0, 13))
+    assert put(recovered, produced(8, 0)).first_offset == 13
+
+
 def test_segments_after_a_broken_one_are_removed(tmp_path: Path) -> None:
     log = open_log(tmp_path, SMALL)
     while len(log.segments) < 4:
