@@ -153,44 +153,57 @@ class GroupDriver:
         assignor = self._assignors[joined.protocol]
         assigned = set(decode_assignment(joined.assignment))
         assignor.assigned(sorted(assigned), joined.generation)
-        states = self._fetcher.states
-        owned = set(states)
+        owned = set(self._fetcher.states)
         gone = owned - assigned
-        if gone:
-            await self._give_up(gone)
         fresh = assigned - owned
+        # A listener that raises, or a poll that is cancelled, ends the poll: what the group has decided holds.
+        try:
+            if gone:
+                await self._give_up(gone)
+        finally:
+            try:
+                await self._take_up(fresh, joined)
+            finally:
+                if gone and needs_rejoin(assignor):
+                    self._membership.request_rejoin()
+                self._fetcher.poke()
+
+    async def _take_up(self, fresh: set[TopicPartition], joined: Joined) -> None:
         for topic in {key.topic for key in fresh}:
             self._cluster.add_topic(topic)
             if topic not in self._cluster.metadata.topics:
                 self._cluster.want_metadata()
         for key in sorted(fresh):
-            states[key] = PartitionState(key)
+            self._fetcher.states[key] = PartitionState(key)
         if not joined.is_leader:
             self._counts = {}
         # A cooperative member hears of what is new even if that is nothing, as in Kafka.
         await self._call("on_partitions_assigned", fresh)
-        if gone and needs_rejoin(assignor):
-            self._membership.request_rejoin()
-        self._fetcher.poke()
 
     async def _give_up(self, partitions: set[TopicPartition]) -> None:
-        if self._config["enable_auto_commit"]:
-            await self._commit_quietly()
-        await self._call("on_partitions_revoked", partitions)
-        for key in partitions:
-            state = self._fetcher.states.pop(key, None)
-            if state is not None:
-                state.drop()
+        try:
+            if self._config["enable_auto_commit"]:
+                await self._commit_quietly()
+        finally:
+            try:
+                await self._call("on_partitions_revoked", partitions)
+            finally:
+                for key in partitions:
+                    state = self._fetcher.states.pop(key, None)
+                    if state is not None:
+                        state.drop()
 
     async def _lose(self) -> None:
         lost = set(self._fetcher.states)
         if not lost:
             return
-        if self._listener is not None and not hasattr(self._listener, "on_partitions_lost"):
-            await self._call("on_partitions_revoked", lost)
-        else:
-            await self._call("on_partitions_lost", lost)
-        self._fetcher.states.clear()
+        try:
+            if self._listener is not None and not hasattr(self._listener, "on_partitions_lost"):
+                await self._call("on_partitions_revoked", lost)
+            else:
+                await self._call("on_partitions_lost", lost)
+        finally:
+            self._fetcher.states.clear()
 
     async def _call(self, method: str, partitions: set[TopicPartition]) -> None:
         called = getattr(self._listener, method, None)

@@ -9,6 +9,7 @@ import pytest
 from odradek.client.consumer import Consumer
 from odradek.client.errors import CommitFailed, IllegalState, NoOffsetForPartition, OffsetOutOfRange
 from odradek.client.model import ConsumerRecord, TopicPartition
+from odradek.client.subscriptions import encode_assignment
 from odradek.records.builder import encode_batch
 from odradek.wire.apis import ApiKey
 from odradek.wire.errors import KafkaError
@@ -18,6 +19,7 @@ from odradek.wire.messages.offset_commit import (
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
+from odradek.wire.messages.sync_group import SyncGroupResponse
 from tests.unit.client.fake_cluster import OPTIONS, FakeCluster, drop
 
 T0 = TopicPartition("t", 0)
@@ -261,6 +263,40 @@ def test_rebalance_and_loss_are_heard() -> None:
         assert listener.heard[3:] == [("lost", {0, 1}), ("assigned", {0, 1})]
 
     run(cluster, body, group_id="g", heartbeat_interval_ms=5, partition_assignment_strategy="range")
+
+
+@pytest.mark.parametrize("raises", ["on_partitions_revoked", "on_partitions_assigned"])
+def test_what_the_group_has_decided_holds_although_a_listener_raises(
+    raises: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = filled(FakeCluster(topics={"t": 2}))
+    listener = Listener()
+
+    async def body(consumer: Consumer) -> None:
+        def only(partition: int) -> Any:
+            def answer(broker: Any, request: Any, version: int, proper: Any) -> Any:
+                data = encode_assignment([TopicPartition("t", partition)])
+                return SyncGroupResponse(0, 0, "consumer", request.protocol_name, data)
+
+            return answer
+
+        def fail(partitions: set[TopicPartition]) -> None:
+            monkeypatch.undo()
+            raise ZeroDivisionError
+
+        cluster.script(ApiKey.SYNC_GROUP, only(0))
+        consumer.subscribe(["t"], listener=listener)
+        await read(consumer, 4)
+        assert consumer.assignment() == {T0}
+        monkeypatch.setattr(listener, raises, fail)
+        cluster.script(ApiKey.SYNC_GROUP, only(1))
+        cluster.script(ApiKey.HEARTBEAT, lambda *_: HeartbeatResponse(0, 27))
+        with pytest.raises(ZeroDivisionError):
+            await read(consumer, 1000)
+        assert consumer.assignment() == {TopicPartition("t", 1)}
+        assert len(await read(consumer, 4)) == 4
+
+    run(cluster, body, group_id="g", heartbeat_interval_ms=5, partition_assignment_strategy="cooperative-sticky")
 
 
 def test_a_commit_of_an_old_generation_fails_clearly() -> None:
