@@ -282,11 +282,6 @@ class Controller:
 
         await self._in_turn(lambda: self._bury(broker))
 
-    async def log_dir_failed(self, broker_id: int, replicas: Iterable[ReplicaRef]) -> None:
-        """The directories of these replicas are offline."""
-        failed = list(replicas)
-        await self.change(lambda image: replicas_offline(image, broker_id, failed, self._config))
-
     # --- one event at a time ---
 
     def _require_active(self) -> None:

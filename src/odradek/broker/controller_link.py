@@ -77,10 +77,6 @@ class ControllerLink:
         self._node_id = config.node_id
         self._described = DescribedConfigs(view, config)
 
-    @property
-    def is_here(self) -> bool:
-        return self._controller.is_active
-
     def _here(self) -> Controller:
         if not self._controller.is_active:
             raise NotTheController(ErrorCode.NOT_CONTROLLER, "This is not the controller.")

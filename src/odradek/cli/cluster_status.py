@@ -7,7 +7,6 @@ import time
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Any, Final
 
-from odradek.cli.errors import CommandError
 from odradek.cli.output import DOCUMENTS, Column, is_terminal, show, show_document
 from odradek.cli.session import run_admin
 from odradek.client.model import TopicPartition
@@ -129,9 +128,3 @@ def _show(found: dict[str, Any], output: str | None) -> None:
             f"{found['under_replicated']} under-replicated, {found['leaderless']} without a leader"
         )
     show(found["brokers"], COLUMNS, output)
-
-
-def require_all_in_sync(found: dict[str, Any]) -> None:
-    """Raises CommandError unless every partition has all its replicas in sync."""
-    if found["under_replicated"]:
-        raise CommandError(f"{found['under_replicated']} partitions are under-replicated", "UNDER_REPLICATED")

@@ -12,7 +12,6 @@ from typing import Any, Final, NamedTuple, TextIO
 
 Row = Mapping[str, Any]
 
-MACHINE: Final = frozenset({"json", "jsonl", "yaml", "tsv"})
 DOCUMENTS: Final = frozenset({"json", "jsonl", "yaml"})
 _PLAIN_START: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ/")
 _PLAIN: Final = _PLAIN_START | frozenset("0123456789_.-")

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple, TypeVar
 
-from odradek.client.errors import ClientError, Disconnected, RequestTimedOut, TransportError, UnsupportedByBroker
+from odradek.client.errors import ClientError, Disconnected, RequestTimedOut, UnsupportedByBroker
 from odradek.ports.network import WOULD_BLOCK, Network, Stream
 from odradek.version import __version__
 from odradek.wire.frames import FrameError, FrameReader
@@ -285,8 +285,3 @@ async def open_connection(
     connection.versions = {e.api_key: VersionRange(e.min_version, e.max_version) for e in response.api_keys}
     connection.features = {each.name: each.max_version_level for each in response.finalized_features}
     return connection
-
-
-def is_transport(error: BaseException) -> bool:
-    """Whether the request may be tried again on another connection."""
-    return isinstance(error, TransportError)

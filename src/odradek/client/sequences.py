@@ -99,9 +99,6 @@ class Sequences:
         self.identity = ProducerIdentity(self.identity.producer_id, self.identity.epoch + 1)
         self._renumber()
 
-    def forget_identity(self) -> None:
-        self.identity = NO_IDENTITY
-
     def _renumber(self) -> None:
         for key in self._to_renumber:
             state = self._partitions.get(key)

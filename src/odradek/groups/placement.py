@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-OFFSETS_TOPIC = "__consumer_offsets"
-
 
 def java_hash(text: str) -> int:
     """Java's String.hashCode, as a signed 32-bit int: over UTF-16 code units."""

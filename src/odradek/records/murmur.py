@@ -1,6 +1,6 @@
 """Kafka's murmur2, which its default partitioner hashes keys with: for one key, and for an Arrow column of them."""
 
-from struct import Struct, unpack_from
+from struct import unpack_from
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 if TYPE_CHECKING:
@@ -11,7 +11,6 @@ if TYPE_CHECKING:
 _SEED: Final = 0x9747B28C
 _MULTIPLIER: Final = 0x5BD1E995
 _MASK: Final = 0xFFFFFFFF
-_WORD: Final = Struct("<I")
 _FEW: Final = 16
 
 

@@ -153,8 +153,6 @@ class FinalLog:
     committed: list[Seen]
     last_stable: int = -1
     read_at: float = 0.0
-    segment_bases: frozenset[int] = frozenset()
-    """Offsets at which the log's files begin."""
 
 
 class Violation(Exception):

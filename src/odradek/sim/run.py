@@ -464,13 +464,7 @@ async def _read_everything(client: ClientHost) -> None:
             [seen for _, seen in logs[READ_COMMITTED].seen if seen.partition == key],
             stable[key],
             client.world.now(),
-            _segment_bases(client.world, key),
         )
-
-
-def _segment_bases(world: World, key: TopicPartition) -> frozenset[int]:
-    names = [path.rpartition("/") for path in world.brokers[0].volume.files if path.endswith(".log")]
-    return frozenset(int(name[:20]) for where, _, name in names if where.endswith(f"/{key.topic}-{key.partition}"))
 
 
 async def _read_offsets(client: ClientHost, group: str) -> None:

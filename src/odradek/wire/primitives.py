@@ -28,7 +28,6 @@ _unpack_int16 = _INT16.unpack_from
 _unpack_int32 = _INT32.unpack_from
 
 _MAX_INT16 = 0x7FFF
-_MAX_INT32 = 0x7FFFFFFF
 
 
 class DecodeError(ValueError):

@@ -70,10 +70,6 @@ class Patience(NamedTuple):
                 return result
 
 
-IMPATIENT = Patience(give_up_s=0.0)
-"""Fail at once."""
-
-
 def _line(error: Exception) -> str:
     return f"{type(error).__name__}: {error}".strip().split("\n", 1)[0]
 
