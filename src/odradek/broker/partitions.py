@@ -21,13 +21,27 @@ log = logging.getLogger("odradek.partitions")
 _CHUNK = 16
 """Directories that come or go in one turn of the loop: one to four milliseconds' worth."""
 
+_NOTHING = (-2, -2)
+"""Below all epochs."""
+
 LogSettings = Callable[[Topic], LogConfig]
 
 
 class Partitions:
     """Topic and index -> `Partition`. An idle partition is nothing but its directory until somebody asks for it."""
 
-    __slots__ = ("_begun", "_directories", "_image", "_local_id", "_new", "_open", "_settings", "_work", "rules")
+    __slots__ = (
+        "_begun",
+        "_directories",
+        "_image",
+        "_local_id",
+        "_new",
+        "_open",
+        "_settings",
+        "_stopped",
+        "_work",
+        "rules",
+    )
 
     def __init__(self, local_id: int, directories: LogDirectories, settings: LogSettings) -> None:
         self._local_id = local_id
@@ -37,6 +51,8 @@ class Partitions:
         self._open: dict[tuple[str, int], Partition] = {}
         self._work: deque[Callable[[], None]] = deque()
         self._begun = False
+        self._stopped: dict[tuple[bytes, int], tuple[int, int]] = {}
+        """Epochs of replicas whose data went by StopReplica, which comes before the image says so."""
         self._new: set[tuple[str, int]] = set()
         """Replicas that came here while this process ran, and have no directory yet: no other may hold their data."""
         self.rules = ReplicaRules()
@@ -74,6 +90,9 @@ class Partitions:
         if state is None or self._local_id not in state.replicas:
             return None
         topic = self._image.topics[name]
+        if self._stopped.get((topic.id, index), _NOTHING) >= (state.leader_epoch, state.partition_epoch):
+            # Opened anew it would be empty, and the leader that this image names: followers would cut their logs.
+            return None
         is_new = (name, index) in self._new
         opened = self._directories.open(name, index, topic.id, self._settings(topic), is_new=is_new)
         self._new.discard((name, index))
@@ -140,6 +159,9 @@ class Partitions:
         settings = None if topic.configs == before.configs else self._settings(topic)
         local_id = self._local_id
         for index, (old, state) in enumerate(zip(before.partitions, topic.partitions, strict=False)):
+            key = topic.id, index
+            if key in self._stopped and self._stopped[key] < (state.leader_epoch, state.partition_epoch):
+                del self._stopped[key]
             if old is not state and old.replicas != state.replicas:
                 if local_id in state.replicas and local_id not in old.replicas:
                     self._add(topic, index)
@@ -161,6 +183,10 @@ class Partitions:
                 partition.retire()
             topic = self._image.topics.get(place[0])
             if delete and topic is not None:
+                if 0 <= place[1] < len(topic.partitions):
+                    state = topic.partitions[place[1]]
+                    if self._local_id in state.replicas:
+                        self._stopped[topic.id, place[1]] = state.leader_epoch, state.partition_epoch
                 self._open.pop(place, None)
                 self._new.discard(place)
                 self._work.append(
@@ -174,6 +200,7 @@ class Partitions:
             if partition is not None:
                 partition.retire()
             self._new.discard((topic.name, index))
+            self._stopped.pop((topic.id, index), None)
             self._work.append(partial(self._delete_directory, topic, index, delay_ms))
 
     def _delete_directory(self, topic: Topic, index: int, delay_ms: int) -> None:

@@ -85,6 +85,34 @@ def test_a_topic_recreated_before_the_old_one_is_gone_from_the_disk(tmp_path: Pa
     asyncio.run(scenario())
 
 
+def test_a_replica_that_was_stopped_is_not_opened_anew_by_the_image_of_before(tmp_path: Path) -> None:
+    """It would lead with an empty log, and followers that have not heard of their new leader would cut theirs."""
+
+    async def scenario() -> None:
+        directories, partitions = start(tmp_path)
+        state = PartitionState(1, 3, (1, 2), (1, 2), 5)
+        partitions.apply(image_with(Topic("t", b"t" * 16, (state,))))
+        await partitions.settle()
+        assert partitions.find("t", 0) is not None
+        partitions.stop([("t", 0)], delete=True)
+        partitions.apply(image_with(Topic("t", b"t" * 16, (state,)), a_topic("other", b"o" * 16, 1)))
+        await partitions.settle()
+        assert partitions.find("t", 0) is None
+        with pytest.raises(KafkaError) as caught:
+            partitions.require(b"t" * 16, 0)
+        assert caught.value.code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert directories.partitions() == [("other", 0)]
+        # It is a replica once more, and the image never told that it was none.
+        again = state._replace(leader=2, leader_epoch=4, isr=(2,), partition_epoch=7)
+        partitions.apply(image_with(Topic("t", b"t" * 16, (again,))))
+        found = partitions.find("t", 0)
+        assert found is not None
+        assert (found.leader, found.log.end_offset) == (2, 0)
+        await directories.close()
+
+    asyncio.run(scenario())
+
+
 def test_a_disk_that_takes_no_directory_keeps_nothing_else_of_an_image_from_being_done(tmp_path: Path) -> None:
     async def scenario() -> None:
         directories, partitions = start(tmp_path)
