@@ -81,6 +81,7 @@ class ClusterWatch:
         self._leaders: dict[tuple[bytes, int, int], tuple[int, float]] = {}
         self._marks: dict[tuple[str, _Key], tuple[Partition, int]] = {}
         self._seen: dict[tuple[str, _Key], tuple[int, int, int, int, int]] = {}
+        stored.on_changed = self._stored_anew
 
     async def run(self) -> None:
         while True:
@@ -90,6 +91,13 @@ class ClusterWatch:
             except Violation as violation:
                 self._world.loop.broken = violation
                 return
+
+    def _stored_anew(self, key: _Key) -> None:
+        """At the very moment at which somebody joins the ISR. It was a broker that called: it must not hear of it."""
+        try:
+            self._see_committed(key)
+        except Violation as violation:
+            self._world.loop.broken = violation
 
     def _look_at_all(self) -> None:
         if self._stored.broken is not None:

@@ -28,6 +28,13 @@ ONCE_FAILED: Final = {
     "counted among the dead",
     "spark-30010": "the simulator's: a task of Spark's failed when the driver that would have heard of it was dead",
     "spark-94000": "the same",
+    "unclean-1": "a client took the answer of a broker that had just started and knew no brokers for its metadata",
+    "cluster5-1": "a leader whose replica had been moved away was made anew, empty, by the next fetch, and its "
+    "followers cut their logs down to it",
+    "cluster5-300002": "a replica that began in the middle of a batch, after DeleteRecords, got that batch for ever",
+    "blackout-300006": "a broker that had not been told yet whom to follow told a consumer that its offset was out of "
+    "range, and it began anew",
+    "blackout-300014": "the simulator's: names of files were lost with the rename of an earlier directory of that name",
     "power-1": "a file lost its end, the next one was whole: the checker's mistake, recovery looks at each by itself",
 }
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from odradek.metadata.image import NO_LEADER, PartitionState
@@ -16,10 +16,14 @@ _PARTITION: Final = _TOPIC + 2
 _STATE: Final = _TOPIC + 3
 
 
+def _nothing(_key: Key) -> None:
+    return None
+
+
 class StoredStates:
     """The partitions as the store has them. `applied` is called with every transaction that took effect."""
 
-    __slots__ = ("_unclean", "broken", "states", "topics")
+    __slots__ = ("_unclean", "broken", "on_changed", "states", "topics")
 
     def __init__(self, unclean: frozenset[str]) -> None:
         """`unclean` are topics that may be led by a replica that is not in sync."""
@@ -28,6 +32,7 @@ class StoredStates:
         self.states: dict[Key, PartitionState] = {}
         self.broken: Violation | None = None
         """The first change that must not be. It was a broker that made it: who looks at the cluster raises it."""
+        self.on_changed: Callable[[Key], None] = _nothing
 
     def topic_id(self, topic: str) -> bytes:
         found = self.topics.get(topic)
@@ -82,6 +87,7 @@ class StoredStates:
             self._break("leader in the ISR", f"{key}: {_told(after)}")
         if before is not None:
             self._check_step(key, before, after)
+        self.on_changed(key)
 
     def _check_step(self, key: Key, before: PartitionState, after: PartitionState) -> None:
         step = f"{key}: {_told(before)} became {_told(after)}"
