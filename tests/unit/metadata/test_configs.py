@@ -1,3 +1,4 @@
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -44,6 +45,17 @@ def test_what_counts_as_effective_is_read_somewhere() -> None:
         if f'"{name}"' not in text and not name.startswith(internal)
     ]
     assert not unread
+
+
+def test_what_is_read_counts_as_effective() -> None:
+    """The warning at the start would call it without effect."""
+    package = Path(odradek.metadata.configs.__file__).parents[1]
+    sources = [path for part in ("api", "broker", "controller", "metadata") for path in (package / part).rglob("*.py")]
+    reads = re.compile(r"""(?:\.(?:number|optional_number|real|text|flag|words)|number)\(\s*"([a-z.]+)"\s*\)""")
+    read = {name for path in sources for name in reads.findall(path.read_text()) if name in BROKER}
+    assert len(read) > 60
+    # KRaft's roles are named in the warning: that they keep `zookeeper.connect` from being used is no effect to count on.
+    assert read - EFFECTIVE_BROKER_CONFIGS == {"process.roles"}
 
 
 def test_kafka_4_3_is_complete() -> None:
