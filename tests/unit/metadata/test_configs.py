@@ -54,7 +54,7 @@ def test_what_is_read_counts_as_effective() -> None:
     reads = re.compile(r"""(?:\.(?:number|optional_number|real|text|flag|words)|number)\(\s*"([a-z.]+)"\s*\)""")
     read = {name for path in sources for name in reads.findall(path.read_text()) if name in BROKER}
     assert len(read) > 60
-    # KRaft's roles are named in the warning: that they keep `zookeeper.connect` from being used is no effect to count on.
+    # KRaft's roles only keep `zookeeper.connect` from being used: no effect to count on.
     assert read - EFFECTIVE_BROKER_CONFIGS == {"process.roles"}
 
 
