@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import os
 import threading
-from collections.abc import Coroutine
+from collections.abc import Collection, Coroutine
 from typing import Any, Final, TypeVar
 
 from odradek.client.consumer import Consumer
@@ -66,6 +66,11 @@ def start(work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
 def turn() -> None:
     """Let the loop handle what has arrived, without waiting."""
     _process().loop.run_until_complete(asyncio.sleep(0))
+
+
+def go_on(tasks: Collection[asyncio.Task[Any]], seconds: float) -> None:
+    """Let the loop run until these tasks are done, but no longer than that."""
+    _process().loop.run_until_complete(asyncio.wait(tasks, timeout=seconds))
 
 
 def finish(task: asyncio.Task[T]) -> T:

@@ -162,13 +162,14 @@ def lease_name(topic: str, partition: int) -> str:
 class Sending:
     """Sends a task's encoded batches, partition by partition as leases come free."""
 
-    __slots__ = ("_join", "_leases", "_pending", "_producer", "_task")
+    __slots__ = ("_join", "_leases", "_one_asks", "_pending", "_producer", "_task")
 
     def __init__(self, producer: TransactionalProducer, task: int, join: Callable[[], Awaitable[Leases]]) -> None:
         self._producer = producer
         self._task = task
         self._join = join
         self._leases: Leases | None = None
+        self._one_asks = asyncio.Lock()
         self._pending: dict[tuple[str, int], list[Encoded]] = {}
 
     def take(self, batches: Iterable[Encoded]) -> None:
@@ -177,23 +178,31 @@ class Sending:
             self._pending.setdefault((each.topic, each.partition), []).append(each)
 
     async def send(self) -> None:
-        """Returns when everything taken is acknowledged. Raises LeaseError, KafkaError, ClientError, OSError."""
-        if not self._pending:
-            return
-        if self._leases is None:
-            self._leases = await self._join()
-        names = {lease_name(*key): key for key in self._pending}
-        order = sorted(names)
-        turn = self._task % len(order)
-        order = order[turn:] + order[:turn]
-        async with asyncio.TaskGroup() as group:
-            while order:
-                lease, following = await self._leases.acquire(order)
-                order.remove(lease)
-                group.create_task(self._send_partition(names[lease], lease, following))
+        """Returns when everything taken is acknowledged. Another may begin meanwhile, with what was taken since.
 
-    async def _send_partition(self, key: tuple[str, int], lease: str, following: int) -> None:
-        batches = self._pending.pop(key)
+        Raises LeaseError, KafkaError, ClientError, OSError.
+        """
+        async with asyncio.TaskGroup() as group:
+            for _ in range(len(self._pending)):
+                group.create_task(self._send_one())
+
+    async def _send_one(self) -> None:
+        """Send what is pending for one partition, that whose turn comes first."""
+        async with self._one_asks:
+            if not self._pending:
+                return
+            if self._leases is None:
+                self._leases = await self._join()
+            names = {lease_name(*key): key for key in self._pending}
+            order = sorted(names)
+            turn = self._task % len(order)
+            lease, following = await self._leases.acquire(order[turn:] + order[:turn])
+            batches = self._pending.pop(names[lease])
+        await self._send_partition(names[lease], lease, following, batches)
+
+    async def _send_partition(
+        self, key: tuple[str, int], lease: str, following: int, batches: Iterable[Encoded]
+    ) -> None:
         producer = self._producer.producer
         assert producer.sender.sequences is not None
         assert self._leases is not None

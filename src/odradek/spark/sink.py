@@ -62,11 +62,10 @@ def _write(options: SinkOptions, rows: Iterator[Any]) -> Written:
     key = tuple(sorted({**PRODUCER_DEFAULTS, **dict(options.client)}.items()))
     producer = clients.producer(key)
 
-    async def send(batches: list[Encoded]) -> None:
-        for each in batches:
-            await producer.send_batch(each.topic, each.partition, each.batches)
+    def send(each: Encoded) -> None:
+        clients.run(producer.send_batch(each.topic, each.partition, each.batches))
 
-    writer = RowWriter(producer, options.topic, lambda batches: clients.run(send(batches)))
+    writer = RowWriter(producer, options.topic, send, lambda: None)
     try:
         for batch in rows:
             writer.add(batch)

@@ -3,6 +3,7 @@ loops and lease server."""
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import os
 import re
@@ -29,6 +30,9 @@ __all__ = [
 
 TRANSACTION_TIMEOUT_MS: Final = 900_000
 """As long as brokers allow by default: a write that takes longer is aborted and fails."""
+SENDING_S: Final = 0.001
+"""For so long a task lets what it has encoded go out before it encodes the next partition: the turn to write comes from
+another process."""
 NO_BATCH: Final = -1
 """The number of a write that is no micro-batch: it has no marker, and is not recognised when it is run again."""
 
@@ -159,18 +163,27 @@ def write_rows(options: SinkOptions, begun: Begun, task: int, rows: Iterator[Any
     producer = clients.transactional(key)
     protocol.adopt(producer, begun)
     sending = protocol.Sending(producer, task, lambda: LeaseClient.join(begun.leases, task))
+    under_way: list[asyncio.Task[None]] = []
 
-    def emit(batches: list[Encoded]) -> None:
-        sending.take(batches)
-        clients.run(sending.send())
+    def emit(encoded: Encoded) -> None:
+        sending.take([encoded])
+        under_way.append(clients.start(sending.send()))
+        clients.go_on(under_way, SENDING_S)
 
-    writer = RowWriter(producer.producer, options.topic, emit, transactional=True)
+    def end_round() -> None:
+        while under_way:
+            clients.finish(under_way[0])
+            del under_way[0]
+
+    writer = RowWriter(producer.producer, options.topic, emit, end_round, task=task, transactional=True)
     try:
         for batch in rows:
             writer.add(batch)
         writer.flush()
         clients.run(sending.finish())
     except BaseException:
+        for each in under_way:
+            clients.cancel(each)
         clients.drop_transactional(key)
         raise
     finally:

@@ -39,27 +39,34 @@ class RowError(ValueError):
 
 
 class RowWriter:
-    """Takes the rows of one task and hands record batches to whoever sends them, a round of rows at a time."""
+    """Takes the rows of one task and hands record batches to whoever sends them, a round of rows at a time.
+
+    Within a round what is encoded is sent while the next partition is. At its end everything has to be
+    acknowledged: nobody knows how long the next rows will take, and others may wait for the partitions.
+    """
 
     __slots__ = (
-        "_bytes", "_codec", "_config", "_emit", "_fields", "_pending", "_producer", "_round", "_rows", "_sticky",
-        "_topic", "counts",
+        "_bytes", "_codec", "_config", "_emit", "_end_round", "_fields", "_pending", "_producer", "_rows", "_sticky",
+        "_task", "_topic", "counts",
     )  # fmt: skip
 
     def __init__(
         self,
         producer: Producer,
         topic: str | None,
-        emit: Callable[[list[Encoded]], None],
+        emit: Callable[[Encoded], None],
+        end_round: Callable[[], None],
         *,
+        task: int = 0,
         transactional: bool = False,
     ) -> None:
-        """The producer only tells its settings and the topics' partitions."""
+        """The producer only tells its settings and the topics' partitions. Each task begins with another of them."""
         self._producer = producer
         self._topic = topic
         self._emit = emit
+        self._end_round = end_round
+        self._task = task
         self._fields = BatchFields(is_transactional=transactional)
-        self._round: list[Encoded] = []
         self._config = producer.config
         self._codec = CODEC_NAMES[self._config["compression_type"]]
         self._pending: list[Any] = []
@@ -91,8 +98,7 @@ class RowWriter:
         rows = pending[0] if len(pending) == 1 else pa.Table.from_batches(pending).combine_chunks().to_batches()[0]
         for topic, group in self._by_topic(rows):
             self._send_topic(topic, group)
-        done, self._round = self._round, []
-        self._emit(done)
+        self._end_round()
 
     def _by_topic(self, rows: Any) -> list[tuple[str, Any]]:
         if self._topic is not None:
@@ -121,12 +127,13 @@ class RowWriter:
         ends = np.cumsum(np.bincount(chosen, minlength=count))
         index = primitive(pa.int64(), order)
         columns = [None if column is None else column.take(index) for column in columns]
-        start = 0
-        for partition, end in enumerate(ends.tolist()):
+        bounds = [0, *ends.tolist()]
+        for number in range(count):
+            partition = (number + self._task) % count
+            start, end = bounds[partition : partition + 2]
             if end > start:
                 part = [None if column is None else column.slice(start, end - start) for column in columns]
                 self._send_partition(topic, partition, part)
-                start = end
 
     def _partitions(self, topic: str, rows: Any, key: Any, count: int) -> Any:
         """The partition of each row: the column's, else by the key's hash, else one for all keyless rows at hand."""
@@ -160,7 +167,7 @@ class RowWriter:
             # A record larger than a batch goes alone; the broker's limit decides.
             batches = self._encode(key, value, headers, now_ms, self._config["max_request_size"])
         self.counts[topic, partition] = self.counts.get((topic, partition), 0) + len(value)
-        self._round.append(Encoded(topic, partition, len(value), batches))
+        self._emit(Encoded(topic, partition, len(value), batches))
 
     def _encode(self, key: Any, value: Any, headers: Any, now_ms: int, limit: int) -> list[bytearray]:
         return encode_from_arrow(
