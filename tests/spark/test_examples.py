@@ -137,13 +137,15 @@ class Command:
         self._run = run
         self._folder = folder
         self._process: subprocess.Popen[str] | None = None
+        self._log = folder / "spark.log"
         self.batches = 0
 
     def start(self, *arguments: str) -> None:
         command = [sys.executable, "-m", "odradek.cli.main", "pipeline", "run", "--master", "local[2]"]
         command += ["--progress", "json", "--checkpoint", str(self._folder / "state"), "--bootstrap-server"]
         command += [self._run.topics.bootstrap, str(ROOT / "examples" / "page_views.py"), "--per-trigger", "300"]
-        command += ["--topics", ",".join(self._run.names), *arguments]
+        command += ["--topics", ",".join(self._run.names), "--log", str(self._log), *arguments]
+        self._log.unlink(missing_ok=True)
         path = os.pathsep.join([str(ROOT / "examples"), str(ROOT / "src"), str(ROOT)])
         environment = {**os.environ, "PYTHONPATH": path, "PYTHONPYCACHEPREFIX": str(self._folder / "pycache")}
         environment.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -157,27 +159,34 @@ class Command:
         assert self._process is not None
         return self._process
 
-    def wait_for_batches(self, count: int) -> list[str]:
-        """Lines of standard error until so many batches more are done; fewer if the program ends."""
+    def wait_for_batches(self, count: int) -> None:
+        """Until so many batches more are done; fewer if the program ends."""
         assert self.process.stderr is not None
-        seen = []
         for line in self.process.stderr:
-            seen.append(line)
             self.batches += line.startswith("{")
             count -= line.startswith("{")
             if count <= 0:
                 break
-        return seen
 
     def kill(self) -> None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait(60)
 
-    def finish(self) -> tuple[int, str]:
-        assert self.process.stderr is not None
-        rest = self.process.stderr.read()
-        return self.process.wait(60), rest
+    def finish(self) -> None:
+        """The program comes to its end."""
+        while True:
+            self.start("--once")
+            assert self.process.stderr is not None
+            rest = self.process.stderr.read()
+            if self.process.wait(60) == 0:
+                return
+            assert self.had_no_time(), rest[-3000:]
+
+    def had_no_time(self) -> bool:
+        """Whether it has ended because Spark gives a Python process ten seconds to start, however busy the machine."""
+        log = self._log.read_text() if self._log.exists() else ""
+        return self.process.poll() is not None and "failed to connect back" in log
 
 
 @pytest.mark.long
@@ -199,11 +208,9 @@ def test_page_views_while_driver_and_broker_are_killed_again_and_again(make_brok
                 command.wait_for_batches(2)
                 time.sleep(chance.random())
             else:
-                assert command.process.poll() is None
+                assert command.process.poll() is None or command.had_no_time()
             command.kill()
-        command.start("--once")
-        status, rest = command.finish()
-        assert status == 0, rest[-3000:]
+        command.finish()
         assert command.batches > 12
         run.check()
 
@@ -310,6 +317,8 @@ def test_between_two_brokers_under_random_aborts(
                     assert query.awaitTermination(200)
                     break
                 except StreamingQueryException as error:
+                    if "failed to connect back" in str(error):
+                        continue  # Spark gives a Python process ten seconds to start, however busy the machine is
                     assert "planted" in str(error)  # noqa: PT017 - others are to be seen whole
                     failures += 1
     assert failures >= least
