@@ -116,6 +116,8 @@ METRICS = {
         ),
         Metric("spark trigger, odradek", "ms", False, None, 300),
         Metric("spark trigger, official", "ms", False),
+        Metric("spark workers, batch 10", "MB", False),
+        Metric("spark workers, batch 100", "MB", False),
         Metric("spark growth, odradek", "MB", False, None, 10),
     )
 }
