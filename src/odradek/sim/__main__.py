@@ -77,7 +77,7 @@ def _show(outcome: Outcome, lines: int) -> None:
     lines = lines or (0 if outcome.events else 25)
     if lines:
         print("    the last that happened:")
-    for line in outcome.trace[len(outcome.trace) - lines :]:
+    for line in outcome.trace[max(0, len(outcome.trace) - lines) :]:
         print("   ", line)
     profile, _, seed = outcome.seed.rpartition("-")
     print(f"    again: ./dev sim --profile {profile} --seed {seed}", flush=True)

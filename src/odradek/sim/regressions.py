@@ -18,7 +18,7 @@ ONCE_FAILED: Final = {
     "power-3": "a log that recovery had cut at its recovery point: the cut was never synced, and the next power loss "
     "brought back what had been behind it",
     "power-200024": "the same",
-    "rot-201042": "a batch below the recovery point that seemed to be a marker after a bit had flipped kept the whole log "
+    "rot-201042": "a batch below the recovery point that seemed to be a marker once a bit had flipped kept its log "
     "from being opened",
     "flush-201006": "after a loss of power no transactional id that was new could be initialized while old ones were "
     "still in doubt",
@@ -28,6 +28,7 @@ ONCE_FAILED: Final = {
     "counted among the dead",
     "spark-30010": "the simulator's: a task of Spark's failed when the driver that would have heard of it was dead",
     "spark-94000": "the same",
+    "spark-201058": "the simulator's: a task that had been given up used a producer that a later task had taken over",
     "unclean-1": "a client took the answer of a broker that had just started and knew no brokers for its metadata",
     "cluster5-1": "a leader whose replica had been moved away was made anew, empty, by the next fetch, and its "
     "followers cut their logs down to it",

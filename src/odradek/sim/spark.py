@@ -76,14 +76,16 @@ class Query:
 
 
 class Executor:
-    """One life of an executor: its process and the producer that its tasks share."""
+    """One life of an executor. In each of its Python workers is a producer, which one task after the other uses; here
+    the workers share a process.
+    """
 
-    __slots__ = ("host", "process", "producer")
+    __slots__ = ("host", "idle", "process")
 
     def __init__(self, host: ClientHost) -> None:
         self.host = host
         self.process = host.process
-        self.producer: TransactionalProducer | None = None
+        self.idle: list[TransactionalProducer] = []
 
 
 class Conversation:
@@ -151,14 +153,14 @@ async def _write_rows(
     where: Executor, begun: Begun, batch: Batch, task: int, rows: list[str], rng: random.Random
 ) -> protocol.Counts:
     """As `transactions.write_rows`."""
-    if where.producer is None:
+    if where.idle:
+        producer = where.idle.pop()
+    else:
         options = where.host.options(
             **PRODUCER_OPTIONS, transactional_id=TRANSACTIONAL_ID, transaction_timeout_ms=TRANSACTION_MS
         )
-        fresh = TransactionalProducer(clock=where.host.clock, **options)
-        await fresh.start()
-        where.producer = fresh
-    producer = where.producer
+        producer = TransactionalProducer(clock=where.host.clock, **options)
+        await producer.start()
     protocol.adopt(producer, begun)
 
     async def join() -> Conversation:
@@ -186,20 +188,15 @@ async def _write_rows(
     except BaseExceptionGroup as group:
         if group.subgroup(GeneratorExit) is not None:
             return {}  # a task of a dead process is thrown away
-        await _close(where, producer)
+        await producer.producer.close(flush=False)
         raise
     except (Exception, asyncio.CancelledError):
-        await _close(where, producer)
+        await producer.producer.close(flush=False)
         raise
     finally:
         sending.close()
+    where.idle.append(producer)
     return counts
-
-
-async def _close(where: Executor, producer: TransactionalProducer) -> None:
-    if where.producer is producer:
-        where.producer = None
-    await producer.producer.close(flush=False)
 
 
 def _maybe_fail(rng: random.Random, chance: float) -> None:
