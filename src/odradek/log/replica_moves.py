@@ -106,7 +106,7 @@ class ReplicaMoves:
                 self._places.environment.producer_id_expiration_ms,
             )
             if self.under_way.get((source.topic, source.partition)) is not move:
-                return 0
+                raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{move.path} is given up")
             move.log = PartitionLog.open(
                 source.topic, source.partition, move.path, source.config, self._places.environment, clean=True
             )
@@ -134,17 +134,11 @@ class ReplicaMoves:
         directory = self._places.where[key]
         path = f"{move.directory.path}/{key[0]}-{key[1]}"
         recovery_point = log.recovery_point
-        try:
-            log.take_over(source)
-            log.park()
-            if self._places.disk.exists(marker := f"{source.directory}/{TAKES_OVER}"):
-                self._places.disk.remove(marker)
-                self._places.disk.sync_directory(source.directory)
-            self._places.disk.write_atomic(f"{move.path}/{TAKES_OVER}", b"")
-            self._places.doom(source.directory, key, source.config.file_delete_delay_ms)
-            self._places.disk.rename(move.path, path)
-        except OSError as error:
-            raise self._places.storage_error(move.path, error) from error
+        # It knows the source's producers by those themselves: if all this fails it must not go on with them.
+        move.log = None
+        log.take_over(source)
+        log.park()
+        self._change_places(source, move, path)
         del self.under_way[key]
         self._places.pending.forget(source)
         self._places.pending.forget(log)
@@ -160,3 +154,33 @@ class ReplicaMoves:
         self._places.logs[key] = moved
         await self._checkpoints.persist(RECOVERY_POINTS)
         return moved
+
+    def _change_places(self, source: PartitionLog, move: Move, path: str) -> None:
+        """On the disk, at which the next start finds either of them in charge. KafkaError KAFKA_STORAGE_ERROR.
+
+        From the marker on that is the copy: if it cannot be taken back, nothing more may be written to the source.
+        """
+        disk, places = self._places.disk, self._places
+        try:
+            if disk.exists(marker := f"{source.directory}/{TAKES_OVER}"):
+                disk.remove(marker)
+                disk.sync_directory(source.directory)
+        except OSError as error:
+            raise places.storage_error(source.directory, error) from error
+        failing = move.path
+        try:
+            disk.write_atomic(f"{move.path}/{TAKES_OVER}", b"")
+            failing = source.directory
+            places.doom(source.directory, (source.topic, source.partition), source.config.file_delete_delay_ms)
+        except OSError as error:
+            try:
+                disk.remove(f"{move.path}/{TAKES_OVER}")
+                disk.sync_directory(move.path)
+            except OSError:
+                source.fail(f"{move.path} takes over from {source.directory} at the next start")
+            raise places.storage_error(failing, error) from error
+        try:
+            disk.rename(move.path, path)
+        except OSError as error:
+            source.fail(f"{move.path} takes over from {source.directory} at the next start")
+            raise places.storage_error(move.path, error) from error

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from odradek.log import directories as log_directories
 from odradek.log.append import Origin
 from odradek.log.checkpoints import MetaProperties, parse_offsets
 from odradek.log.config import LogConfig
@@ -611,7 +612,7 @@ def test_that_the_last_stop_was_clean_is_forgotten_durably(tmp_path: Path) -> No
 LARGE = LogConfig()
 
 
-def crashed_with_a_large_log(path: Path) -> Path:
+def crashed_with_a_large_log(path: Path) -> None:
     directories = start(path)
     log = directories.open("a-topic", 0, TOPIC, LARGE)
     put(log, batch())
@@ -621,9 +622,7 @@ def crashed_with_a_large_log(path: Path) -> Path:
     asyncio.run(directories.flush())
     asyncio.run(directories.checkpoint({}))
     put(log, batch())
-    file = Path(log.segments[0].path)
     stop(directories, clean=False)
-    return file
 
 
 def test_a_log_whose_recovery_lacks_descriptors_is_recovered_later(tmp_path: Path) -> None:
@@ -639,8 +638,10 @@ def test_a_log_whose_recovery_lacks_descriptors_is_recovered_later(tmp_path: Pat
     stop(directories)
 
 
-def test_a_log_that_recovery_cannot_read_is_no_longer_said_to_be_recovered_soon(tmp_path: Path) -> None:
-    file = crashed_with_a_large_log(tmp_path)
+def test_a_log_that_recovery_cannot_read_is_no_longer_said_to_be_recovered_soon(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    crashed_with_a_large_log(tmp_path)
     disk = FailingDisk()
     directories = start(tmp_path, disk=disk)
     disk.broken, disk.suffix = str(tmp_path), ".log"
@@ -649,13 +650,12 @@ def test_a_log_that_recovery_cannot_read_is_no_longer_said_to_be_recovered_soon(
     disk.broken = None
     stop(directories, clean=False)
 
-    # Damage below the recovery point, which the replay of producers comes across.
+    # Whatever it may be that recovery cannot put right.
+    def cannot(*_: object) -> None:
+        raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "damaged")
+
+    monkeypatch.setattr(log_directories, "recover", cannot)
     directories = start(tmp_path)
-    for snapshot in file.parent.glob("*.snapshot"):
-        snapshot.unlink()
-    data = bytearray(file.read_bytes())
-    data[16] = 0
-    file.write_bytes(data)
     assert not asyncio.run(directories.recover("a-topic", 0, LARGE))
     assert directories.unrecovered() == []
     with pytest.raises(KafkaError) as caught:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import errno
 from pathlib import Path
 from typing import Any
 
@@ -278,3 +280,61 @@ def test_a_crash_at_every_step_loses_nothing(tmp_path: Path) -> None:
         step += 1
     assert crashes >= 5
     assert any(TAKES_OVER in change for change in disk.changes)
+
+
+class FailingOnceDisk(CrashingDisk):
+    """Its n-th change of names or files as a whole fails, as does the sync of a directory after it."""
+
+    def __init__(self, error: int) -> None:
+        super().__init__()
+        self.error = error
+
+    def _step(self, what: str) -> None:
+        self.changes.append(what)
+        self.left -= 1
+        if self.left == -1:
+            raise OSError(self.error, what)
+
+    def sync_directory(self, path: str) -> None:
+        self._step(f"sync {path}")
+        super().sync_directory(path)
+
+
+@pytest.mark.parametrize("error", [errno.EIO, errno.EMFILE])
+def test_what_is_written_after_an_exchange_has_failed_is_not_lost(tmp_path: Path, error: int) -> None:
+    """The copy must not take over at the next start while its source goes on."""
+    step = failures = 0
+    while True:
+        root = tmp_path / str(step)
+        disk = FailingOnceDisk(error)
+        first = start(root, disk)
+        log = open_partition(first)
+        fill(log)
+        first.moves.begin(log, other(first), TOPIC)
+        while asyncio.run(first.moves.copy(log)):
+            pass
+        disk.left = step
+        failed = False
+        try:
+            moved = asyncio.run(first.moves.exchange(log))
+        except KafkaError:
+            failed = True
+            failures += 1
+        else:
+            log = moved or log
+        expected = content(log) if not log.is_offline else None
+        with contextlib.suppress(KafkaError):
+            put(log, batch(value=b"after"), epoch=9)
+            expected = content(log)
+        disk.left = -2
+        with contextlib.suppress(KafkaError):
+            asyncio.run(first.close(clean=False))
+        second = start(root)
+        found = content(open_partition(second))
+        assert len(found) >= 40, disk.changes[-1]
+        assert expected is None or found == expected, (step, disk.changes)
+        close(second)
+        if not failed and disk.left < 0 and step > 30:
+            break
+        step += 1
+    assert failures >= 5
