@@ -236,8 +236,9 @@ class Known:
 
     def hear(self, told: Any) -> None:
         for stopped in told.stop:
-            assert (stopped.topic, stopped.partition) in self.held, "only what is here is stopped"
-            del self.held[stopped.topic, stopped.partition]
+            place = (stopped.topic.name, stopped.partition)
+            assert place in self.held and self.held[place][0] == stopped.topic.id, "only what is here is stopped"
+            del self.held[place]
         for each in told.lead:
             place = (each.topic.name, each.partition)
             assert each.is_new is (place not in self.held and not told.full)

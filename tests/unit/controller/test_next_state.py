@@ -143,7 +143,7 @@ def test_a_topic_made_again_is_another_one() -> None:
     old = image(state(1, 1, 2, 3), now=brokers(1, 2, 3))
     again = Topic("t", b"u" * 16, (state(1, 1, 2, 3), state(2, 2, 1, 3)))
     told = notice(difference(old, old.without_topics(["t"]).with_topic(again)), 3)
-    assert [(s.topic, s.partition, s.leader_epoch) for s in told.stop] == [("t", 0, -2)]
+    assert [(s.topic.id, s.partition, s.leader_epoch) for s in told.stop] == [(b"t" * 16, 0, -2)]
     assert [(p.topic.id, p.partition, p.is_new) for p in told.lead] == [(b"u" * 16, 0, True), (b"u" * 16, 1, True)]
     assert [topic.id for topic in told.deleted] == [b"t" * 16]
 
