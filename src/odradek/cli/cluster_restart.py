@@ -17,11 +17,14 @@ from typing import TYPE_CHECKING, Any, Final
 from odradek.cli.cluster_status import look
 from odradek.cli.errors import CommandError, UsageError
 from odradek.cli.session import run_admin
+from odradek.ports.disk import SystemDisk
 
 if TYPE_CHECKING:
     from odradek.client.admin import Admin
 
 PROCESSES: Final = "odradek-processes.json"
+LOCK: Final = ".lock"
+"""Held by the supervisor; the name is that in log directories, so a single broker does not use the same one."""
 PATIENCE_SECONDS: Final = 300.0
 _LOOK_SECONDS: Final = 0.1
 
@@ -32,6 +35,7 @@ def restart(arguments: argparse.Namespace) -> int:
     if not arguments.data_dir:
         raise UsageError("--data-dir DIR of `odradek serve --brokers N` is needed")
     path = Path(arguments.data_dir) / PROCESSES
+    _check_runs(path)
     patience = PATIENCE_SECONDS if arguments.patience is None else arguments.patience
 
     async def work(admin: Admin) -> int:
@@ -48,6 +52,19 @@ def restart(arguments: argparse.Namespace) -> int:
 
     print(f"{run_admin(arguments, work)} brokers have restarted; all replicas are in sync")
     return 0
+
+
+def _check_runs(path: Path) -> None:
+    """Raises CommandError unless a supervisor runs there: the processes that one noted may be anybody's by now."""
+    _processes(path)
+    try:
+        lock = SystemDisk().lock(str(path.parent / LOCK))
+    except BlockingIOError:
+        return
+    except OSError as error:
+        raise CommandError(f"{path.parent}: {error.strerror}") from error
+    lock.release()
+    raise CommandError(f"{path.parent}: its `odradek serve --brokers N` does not run")
 
 
 def _is_back(found: dict[str, Any], broker: int) -> bool:

@@ -18,7 +18,7 @@ from typing import Final, TextIO
 
 from odradek.broker.config import BrokerConfig
 from odradek.broker.lifecycle import METADATA_FILE
-from odradek.cli.cluster_restart import PROCESSES
+from odradek.cli.cluster_restart import LOCK, PROCESSES
 from odradek.cli.errors import UsageError
 from odradek.cli.serve import IDENTITY
 from odradek.ports.clock import process_age
@@ -31,8 +31,6 @@ _STEADY_SECONDS: Final = 10.0
 _KILL_AFTER_SECONDS: Final = 60.0
 _MISCONFIGURED: Final = 2
 _READY: Final = "odradek ready "
-_LOCK: Final = ".lock"
-"""As of a log directory, so that a single broker and a cluster do not use the same one at once."""
 DEFAULT_PORT: Final = 9092
 LAST_PORT: Final = 65_535
 
@@ -54,9 +52,9 @@ def claim(home: Path) -> DirectoryLock:
         raise UsageError(f"{home} holds the logs of a single broker: --brokers needs another --data-dir")
     try:
         home.mkdir(parents=True, exist_ok=True)
-        return SystemDisk().lock(str(home / _LOCK))
+        return SystemDisk().lock(str(home / LOCK))
     except BlockingIOError as error:
-        raise UsageError(f"{home}: another process uses this directory (it holds {_LOCK})") from error
+        raise UsageError(f"{home}: another process uses this directory (it holds {LOCK})") from error
     except OSError as error:
         raise UsageError(f"{home}: {error.strerror or error}") from error
 
@@ -134,6 +132,7 @@ class Supervisor:
         try:
             return await self._supervise()
         finally:
+            (self._home / PROCESSES).unlink(missing_ok=True)
             lock.release()
 
     async def _supervise(self) -> int:

@@ -1,11 +1,14 @@
 import argparse
 import asyncio
 import io
+import json
+import os
 from pathlib import Path
 
 import pytest
 
 from odradek.broker.config import BrokerConfig
+from odradek.cli.cluster_restart import PROCESSES
 from odradek.cli.errors import UsageError
 from odradek.cli.main import main
 from odradek.cli.supervisor import Supervisor, broker_settings, claim, home_of
@@ -62,6 +65,13 @@ def test_one_supervisor_at_a_time(tmp_path: Path) -> None:
         asyncio.run(Supervisor(arguments, config, {}, io.StringIO()).run())
     lock.release()
     claim(tmp_path / "data").release()
+
+
+def test_nobody_is_restarted_by_what_a_dead_cluster_noted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its process numbers may be anybody's by now: this test's own, say."""
+    (tmp_path / PROCESSES).write_text(json.dumps({"supervisor": 1, "brokers": {"1": os.getpid()}}))
+    assert main(["cluster", "restart", "--rolling", "--data-dir", str(tmp_path)]) == 1
+    assert "does not run" in capsys.readouterr().err
 
 
 def test_a_directory_that_cannot_be_made(tmp_path: Path) -> None:
