@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
+from odradek.log.checkpoint_file import TEMPORARY, CheckpointFile
 from odradek.log.checkpoints import (
     BOOT_ID,
     CLEAN_SHUTDOWN,
@@ -20,7 +21,6 @@ from odradek.log.files import DELETE_DIRECTORY
 from odradek.log.identity import claim
 from odradek.log.log_directory import OFFSET_CHECKPOINTS, LogDirectory, LogDirectoryError
 from odradek.log.moves import parse_future_name
-from odradek.log.offset_checkpoint import TEMPORARY, OffsetCheckpoint
 from odradek.ports.disk import Disk
 from odradek.ports.randomness import Random
 
@@ -54,7 +54,7 @@ def scan(
         # A power loss that brought it back would have the next start believe what was written since.
         disk.sync_directory(path)
     for name in OFFSET_CHECKPOINTS:
-        directory.checkpoints[name] = OffsetCheckpoint(disk, path, f"{path}/{name}")
+        directory.checkpoints[name] = CheckpointFile(disk, path, f"{path}/{name}")
         if name in names:
             directory.offsets(name).update(_read_offsets(disk, f"{path}/{name}", report))
     found = Found(clean, [], [], [])

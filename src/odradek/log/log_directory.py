@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from odradek.log.checkpoint_file import CheckpointFile
 from odradek.log.checkpoints import (
     CLEANER_OFFSETS,
     HIGH_WATERMARKS,
@@ -11,7 +12,6 @@ from odradek.log.checkpoints import (
     RECOVERY_POINTS,
     TopicPartition,
 )
-from odradek.log.offset_checkpoint import OffsetCheckpoint
 from odradek.ports.disk import DirectoryLock
 
 OFFSET_CHECKPOINTS: Final = (RECOVERY_POINTS, LOG_START_OFFSETS, HIGH_WATERMARKS, CLEANER_OFFSETS)
@@ -62,7 +62,7 @@ class LogDirectory:
         self.watermarks: dict[TopicPartition, int] = {}
         self.cleaner_offsets: dict[TopicPartition, int] = {}
         """Up to where each compacted log is clean."""
-        self.checkpoints: dict[str, OffsetCheckpoint] = {}
+        self.checkpoints: dict[str, CheckpointFile] = {}
         """The files of the four above, by name."""
 
     def offsets(self, name: str) -> dict[TopicPartition, int]:

@@ -7,7 +7,7 @@ from odradek.ports.disk import Bytes, Disk
 TEMPORARY = ".tmp"
 
 
-class OffsetCheckpoint:
+class CheckpointFile:
     """Writes in the order in which they were asked for: a slow earlier one never replaces a later one."""
 
     __slots__ = ("_disk", "_issued", "_lane", "_path", "_written")
