@@ -726,11 +726,6 @@ class PartitionLog:
             raise self._fail(error) from error
         return self.plan_flush()
 
-    def park(self) -> None:
-        """Write out everything, unsynced, so that another object may open the log as clean."""
-        self.prepare_close()
-        self._environment.files.forget_directory(self.directory)
-
     def close(self) -> None:
         """Write out and sync everything, in this thread; the log may be opened as clean after it."""
         plan = self.prepare_close()

@@ -123,7 +123,9 @@ class ReplicaMoves:
         assert log is not None
         if source.has_queued:
             await self._flusher.writer_of(source.directory).drained()
-        await self._flusher.flush(log, log.end_offset)
+        await self._flusher.flush(log, end_offset := log.end_offset)
+        if log.recovery_point < end_offset:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{move.path} cannot be synced now")
         log_start_offset = move.directory.log_starts[key] = source.log_start_offset
         failure = await self._checkpoints.persist(LOG_START_OFFSETS)
         if failure is not None:
@@ -133,11 +135,11 @@ class ReplicaMoves:
             return None
         directory = self._places.where[key]
         path = f"{move.directory.path}/{key[0]}-{key[1]}"
-        recovery_point = log.recovery_point
         # It knows the source's producers by those themselves: if all this fails it must not go on with them.
         move.log = None
         log.take_over(source)
-        log.park()
+        # Syncs what was copied in this thread: in the source it may be synced, and that is deleted soon.
+        log.close()
         self._change_places(source, move, path)
         del self.under_way[key]
         self._places.pending.forget(source)
@@ -150,7 +152,6 @@ class ReplicaMoves:
         moved = PartitionLog.open(
             *key, path, source.config, self._places.environment, log_start_offset=log_start_offset, clean=True
         )
-        moved.recovery_point = recovery_point
         self._places.logs[key] = moved
         await self._checkpoints.persist(RECOVERY_POINTS)
         return moved

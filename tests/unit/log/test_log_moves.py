@@ -282,6 +282,26 @@ def test_a_crash_at_every_step_loses_nothing(tmp_path: Path) -> None:
     assert any(TAKES_OVER in change for change in disk.changes)
 
 
+def test_a_copy_takes_over_only_when_all_of_it_is_synced(tmp_path: Path) -> None:
+    """What is in the source may be, and the source is deleted soon."""
+    disk = FailingOnceDisk(errno.EMFILE)
+    directories = start(tmp_path, disk)
+    log = open_partition(directories)
+    fill(log)
+    directories.moves.begin(log, other(directories), TOPIC)
+    while asyncio.run(directories.moves.copy(log)):
+        continue
+    disk.left = 0
+    with pytest.raises(KafkaError):
+        asyncio.run(directories.moves.exchange(log))
+    assert not log.is_offline
+    put(log, batch(), epoch=9)
+    moved = asyncio.run(directories.moves.exchange(log))
+    assert moved is not None
+    assert not moved.is_dirty
+    close(directories)
+
+
 class FailingOnceDisk(CrashingDisk):
     """Its n-th change of names or files as a whole fails, as does the sync of a directory after it."""
 
