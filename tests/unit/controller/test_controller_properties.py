@@ -237,7 +237,8 @@ class Known:
     def hear(self, told: Any) -> None:
         for stopped in told.stop:
             place = (stopped.topic.name, stopped.partition)
-            assert place in self.held and self.held[place][0] == stopped.topic.id, "only what is here is stopped"
+            assert place in self.held, "only what is here is stopped"
+            assert self.held[place][0] == stopped.topic.id, "and of the topic that it is of"
             del self.held[place]
         for each in told.lead:
             place = (each.topic.name, each.partition)
