@@ -227,6 +227,39 @@ def _(right: Any) -> Any:
     return finished
 
 
+@_bug("dead leader left", "the leader of a partition stays what it was when its broker dies", "cluster",
+      f"{_CHANGES}:is_alive")  # fmt: skip
+def _(right: Any) -> Any:
+    return lambda state, broker_id, brokers: broker_id in state.replicas
+
+
+# --- what brokers are told ---
+
+
+@_bug("returning broker told too little", "a broker that comes back hears who leads, not what it leads and follows",
+      "cluster", "odradek.broker.controller_channel:everything")  # fmt: skip
+def _(right: Any) -> Any:
+    return lambda image, broker_id: right(image, broker_id)._replace(lead=())
+
+
+@_bug("changes of ISRs not told", "brokers hear of new leaders, not of members that join or leave", "cluster",
+      "odradek.broker.controller_channel:notice")  # fmt: skip
+def _(right: Any) -> Any:
+    def notice(changes: Any, broker_id: int) -> Any:
+        told = right(changes, broker_id)
+        roles = {(topic.id, index) for topic, index, before in changes.changed
+                 if before is None or before.leader_epoch != topic.partitions[index].leader_epoch}  # fmt: skip
+        return told._replace(know=[each for each in told.know if (each.topic.id, each.partition) in roles])
+
+    return notice
+
+
+@_bug("dead for ever", "a broker that the metadata store has given up does not register again", "cluster",
+      "odradek.broker.membership:Membership._session_lost")  # fmt: skip
+def _(right: Any) -> Any:
+    return lambda self: self._controller.resign()
+
+
 # --- controllers one after the other ---
 
 
