@@ -105,7 +105,7 @@ def test_a_reassignment_is_cancelled(cluster: ClusterProcess, admin: AdminClient
     plan = ("--reassignment-json-file", plan_file(tmp_path, topic, [3, 2]))
     run("reassign-partitions", "--execute", *plan, "--throttle", "10000")
     cancelled = run("reassign-partitions", "--cancel", *plan)
-    assert "Successfully cancelled partition reassignments for:" in cancelled
+    assert f"Successfully cancelled partition reassignment for: {topic}-0" in cancelled
     assert "No partition reassignments found." in run("reassign-partitions", "--list")
     until(lambda: states(admin, topic) == {0: (1, [1, 2])}, "it is as it was")
 
