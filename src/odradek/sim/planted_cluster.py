@@ -236,12 +236,6 @@ def _(right: Any) -> Any:
 # --- what brokers are told ---
 
 
-@_bug("returning broker told too little", "a broker that comes back hears who leads, not what it leads and follows",
-      "cluster", "odradek.broker.controller_channel:everything")  # fmt: skip
-def _(right: Any) -> Any:
-    return lambda image, broker_id: right(image, broker_id)._replace(lead=())
-
-
 @_bug("changes of ISRs not told", "brokers hear of new leaders, not of members that join or leave", "cluster",
       "odradek.broker.controller_channel:notice")  # fmt: skip
 def _(right: Any) -> Any:
