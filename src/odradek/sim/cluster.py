@@ -8,13 +8,15 @@ from typing import Final
 
 from odradek.broker.cluster_view import ClusterView
 from odradek.metadata.image import PartitionState
-from odradek.metadata.nodes import BrokerNode
+from odradek.metadata.nodes import CONTROLLER, BrokerNode, ControllerNode
 from odradek.replication.partition import Partition
 from odradek.sim.history import Violation
 from odradek.sim.stored import StoredStates
 from odradek.sim.world import BrokerHost, World
 
 LOOK_SECONDS: Final = 0.05
+LED_SECONDS: Final = 12.0
+"""Within so long after its leader has gone a partition is led again, if a replica in sync and a controller live."""
 QUIET_SECONDS: Final = 60.0
 """Within so long after the last fault every replica is in sync again."""
 SESSION_SECONDS: Final = 6.0
@@ -73,7 +75,7 @@ def cluster_settings(world: World, settings: dict[str, str]) -> dict[str, str]:
 class ClusterWatch:
     """Looks at all replicas again and again. Raises Violation."""
 
-    __slots__ = ("_leaders", "_marks", "_seen", "_stored", "_world")
+    __slots__ = ("_leaderless", "_leaders", "_marks", "_seen", "_stored", "_world")
 
     def __init__(self, world: World, stored: StoredStates) -> None:
         self._world = world
@@ -81,6 +83,7 @@ class ClusterWatch:
         self._leaders: dict[tuple[bytes, int, int], tuple[int, float]] = {}
         self._marks: dict[tuple[str, _Key], tuple[Partition, int]] = {}
         self._seen: dict[tuple[str, _Key], tuple[int, int, int, int, int]] = {}
+        self._leaderless: dict[_Key, float] = {}
         stored.on_changed = self._stored_anew
 
     async def run(self) -> None:
@@ -119,6 +122,24 @@ class ClusterWatch:
                     changed.add(key)
         for key in sorted(changed):
             self._see_committed(key)
+        self._see_led()
+
+    def _see_led(self) -> None:
+        """Whoever could lead a partition without a leader does so after a while."""
+        world = self._world
+        alive = {host.node_id for host in world.brokers if _is_awake(world, host)}
+        controller = world.tree.find(CONTROLLER)
+        if controller is None or ControllerNode.decode(controller.data) not in alive or world.store_faults.lost:
+            self._leaderless.clear()
+            return
+        for key, state in self._stored.states.items():
+            if state.leader in alive or alive.isdisjoint(state.isr):
+                self._leaderless.pop(key, None)
+            elif world.now() > self._leaderless.setdefault(key, world.now()) + LED_SECONDS:
+                raise Violation(
+                    "a partition is led if a replica in sync lives",
+                    f"{key} for {LED_SECONDS} s: {state}; {sorted(alive)} live and are registered",
+                )
 
     def _look(self, host: BrokerHost, key: _Key, partition: Partition) -> None:
         if partition.leader >= 0 and partition.topic_id:
@@ -186,6 +207,15 @@ class ClusterWatch:
                     f"{where}, offset {mark - 1} of epoch {ours}; at {host.host}, in the ISR {state.isr}, it is of "
                     f"epoch {theirs}",
                 )
+
+
+def _is_awake(world: World, host: BrokerHost) -> bool:
+    """Whether the broker lives, does not stand still, and is registered in its session."""
+    process, store = host.process, host.store
+    if process is None or store is None or not process.alive or process.paused_until > world.now():
+        return False
+    node = world.tree.find(BrokerNode.path(host.node_id))
+    return node is not None and node.owner == store.session
 
 
 def is_whole(world: World, host: BrokerHost) -> bool:
