@@ -24,8 +24,11 @@ from odradek.sim.world import ClientHost
 from odradek.wire.errors import ErrorCode, KafkaError
 
 _MAY_BE: Final = (
-    ErrorCode.TOPIC_ALREADY_EXISTS, ErrorCode.REQUEST_TIMED_OUT, ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NOT_CONTROLLER,
-)  # fmt: skip
+    ErrorCode.TOPIC_ALREADY_EXISTS,
+    ErrorCode.REQUEST_TIMED_OUT,
+    ErrorCode.KAFKA_STORAGE_ERROR,
+    ErrorCode.NOT_CONTROLLER,
+)
 """What a change may end with: an earlier attempt had succeeded, the store or the disk is in trouble."""
 _ALTERATIONS: Final = (
     ("retention.ms", "600000"), ("segment.ms", "1500"), ("compression.type", "zstd"), ("compression.type", "producer"),
