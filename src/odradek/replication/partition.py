@@ -22,7 +22,7 @@ from odradek.replication.in_sync import (
     committed_offset,
     lagging,
 )
-from odradek.replication.refused_batches import REFUSED_FOR_NOW, RefusedBatches
+from odradek.replication.refused_batches import SENT_AGAIN, RefusedBatches
 from odradek.wire.errors import ErrorCode, KafkaError
 
 READ_UNCOMMITTED = 0
@@ -404,7 +404,7 @@ class Partition:
                 self._refused.check(batches, log.producers, now_ms)
             result = log.append(batches, leader_epoch=self.leader_epoch, now_ms=now_ms, origin=origin)
         except KafkaError as error:
-            if origin is Origin.CLIENT and error.code in REFUSED_FOR_NOW:
+            if origin is Origin.CLIENT and error.code in SENT_AGAIN:
                 self._refused = self._refused or RefusedBatches()
                 self._refused.note(batches, error.code, log.producers, now_ms)
             raise

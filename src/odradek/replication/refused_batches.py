@@ -5,6 +5,10 @@ replicas in sync or no file descriptor left, the next may find all well an insta
 librdkafka takes that for a gap of its own making: it gives all its partitions a new epoch, in which batches that are
 unanswered elsewhere are written twice. Told the same as the first it sends all of them again, in order. Apache Kafka
 does not care.
+
+A batch that is too large comes again in parts (KIP-126), and what is in flight behind it is out of order until then.
+That goes without saying while the partition knows the producer; one that has forgotten it takes any first sequence, and
+would take the batch behind instead: the parts would be out of order for ever.
 """
 
 from __future__ import annotations
@@ -15,9 +19,15 @@ from odradek.log.producer_state import ProducerStates
 from odradek.records.batch import HEADER_SIZE, MAX_SEQUENCE, NO_SEQUENCE, BatchHeader, parse_header
 from odradek.wire.errors import ErrorCode, KafkaError
 
-REFUSED_FOR_NOW: Final = frozenset(
-    (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.KAFKA_STORAGE_ERROR)
+SENT_AGAIN: Final = frozenset(
+    (
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.MESSAGE_TOO_LARGE,
+    )
 )
+"""What a batch is refused with that its producer sends again, maybe in parts."""
 _MOST_PRODUCERS: Final = 1000
 _FORGOTTEN_MS: Final = 30_000
 """Who has not sent it again by then has given it up, and is to hear that it left a gap."""
@@ -32,13 +42,18 @@ class RefusedBatches:
         self._refused: dict[int, tuple[int, int, ErrorCode, int]] = {}
 
     def note(self, batches: memoryview, code: ErrorCode, producers: ProducerStates, now_ms: int) -> None:
-        """The batches were refused with this code."""
+        """The batches were refused with this code, one of `SENT_AGAIN`."""
         if len(batches) < HEADER_SIZE:
             return
         header = parse_header(batches)
         producer_id = header.producer_id
         if producer_id < 0 or header.base_sequence == NO_SEQUENCE or self._before(header, producers, now_ms):
             return
+        if code is ErrorCode.MESSAGE_TOO_LARGE:
+            if producer_id in producers.producers or header.base_sequence == 0:
+                # Who begins with it may give it up and go on behind it: not every client takes a new epoch then.
+                return
+            code = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
         if len(self._refused) >= _MOST_PRODUCERS:
             self._refused.clear()
         self._refused[producer_id] = header.producer_epoch, header.base_sequence, code, now_ms
@@ -59,7 +74,7 @@ class RefusedBatches:
         if (
             header.producer_epoch == epoch
             and header.base_sequence > sequence
-            and (last + 1) & MAX_SEQUENCE == sequence
+            and (entry is None or (last + 1) & MAX_SEQUENCE == sequence)
             and abs(now_ms - refused_ms) < _FORGOTTEN_MS
         ):
             return code

@@ -101,3 +101,42 @@ def test_a_refused_batch_that_is_refused_again_keeps_its_place(partition: Partit
     lead(partition, 1)
     assert send(2) is ErrorCode.NOT_ENOUGH_REPLICAS
     assert [send(n) for n in range(3)] == [ErrorCode.NONE] * 3
+
+
+def test_of_a_forgotten_producer_nothing_overtakes_a_batch_that_is_too_large(tmp_path: Path) -> None:
+    """A partition that lost all it knew of a producer takes any first sequence: not one behind what is to be split."""
+    environment = LogEnvironment(SystemDisk(), SystemClock())
+    log = PartitionLog.open("t", 0, str(tmp_path), LogConfig(max_message_bytes=120), environment, clean=True)
+    partition = Partition("t", bytes(16), 0, 1, log, ReplicaRules())
+    partition.apply_state(PartitionState(1, 0, (1,), (1,)))
+
+    def send(sequence: int, records: int = 1) -> ErrorCode:
+        fields = BatchFields(producer_id=7, producer_epoch=0, base_sequence=sequence)
+        try:
+            partition.append(memoryview(encode_batch([(NOW_MS, None, b"x", ())] * records, fields)), now_ms=NOW_MS)
+        except KafkaError as error:
+            return error.code
+        return ErrorCode.NONE
+
+    assert send(3, records=36) is ErrorCode.MESSAGE_TOO_LARGE
+    assert send(39) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert send(3, records=24) is ErrorCode.MESSAGE_TOO_LARGE, "the first half, still too large"
+    assert send(39) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert [send(3 + 3 * part, records=3) for part in range(12)] == [ErrorCode.NONE] * 12
+    assert send(39) is ErrorCode.NONE
+    log.close()
+
+
+def test_who_begins_with_a_batch_that_is_too_large_may_go_on_behind_it(tmp_path: Path) -> None:
+    """As in Kafka: not every client begins anew when its first record was too large."""
+    environment = LogEnvironment(SystemDisk(), SystemClock())
+    log = PartitionLog.open("t", 0, str(tmp_path), LogConfig(max_message_bytes=120), environment, clean=True)
+    partition = Partition("t", bytes(16), 0, 1, log, ReplicaRules())
+    partition.apply_state(PartitionState(1, 0, (1,), (1,)))
+    fields = BatchFields(producer_id=7, producer_epoch=0, base_sequence=0)
+    with pytest.raises(KafkaError) as refused:
+        partition.append(memoryview(encode_batch([(NOW_MS, None, b"x" * 200, ())], fields)), now_ms=NOW_MS)
+    assert refused.value.code is ErrorCode.MESSAGE_TOO_LARGE
+    fields = BatchFields(producer_id=7, producer_epoch=0, base_sequence=1)
+    partition.append(memoryview(encode_batch([(NOW_MS, None, b"x", ())], fields)), now_ms=NOW_MS)
+    log.close()
