@@ -22,6 +22,7 @@ from odradek.log.partition_log import AppendResult
 from odradek.metadata.image import INTERNAL_TOPICS
 from odradek.ports.network import Part
 from odradek.replication.partition import Partition
+from odradek.replication.refused_batches import SENT_AGAIN
 from odradek.transactions.service import Refusals
 from odradek.wire.apis import ApiKey
 from odradek.wire.errors import ErrorCode, KafkaError
@@ -117,6 +118,8 @@ def _produce(
                 result = partition.append(records, now_ms=now_ms, all_in_sync=acks == ALL)
             except KafkaError as error:
                 failed = True
+                if records is not None and error.code in SENT_AGAIN:
+                    context.services.partitions.refused(topic, index, records, error.code, now_ms)
                 answers.append(_failed(topic, index, error, context))
                 continue
             if result.last_offset >= (partition.high_watermark if acks == ALL else partition.log.end_offset):

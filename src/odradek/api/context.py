@@ -15,6 +15,7 @@ from odradek.quotas.client_quotas import ClientQuotas
 from odradek.replication.fetch_sessions import FetchSessions
 from odradek.replication.partition import Partition
 from odradek.replication.replica_sessions import ReplicaSessions
+from odradek.wire.errors import ErrorCode
 from odradek.wire.produce import TopicKey
 
 if TYPE_CHECKING:
@@ -87,6 +88,10 @@ class PartitionLookup(Protocol):
 
     def require(self, topic: TopicKey, index: int) -> Partition:
         """The same, of a topic named by name or id; raises UNKNOWN_TOPIC_OR_PARTITION or UNKNOWN_TOPIC_ID for none."""
+        ...
+
+    def refused(self, topic: TopicKey, index: int, batches: memoryview, code: ErrorCode, now_ms: int) -> None:
+        """Batches were refused, maybe as their replica here cannot be opened yet: those behind are to wait for them."""
         ...
 
 

@@ -10,9 +10,11 @@ from functools import partial
 
 from odradek.log.config import LogConfig
 from odradek.log.directories import LogDirectories
+from odradek.log.producer_state import ProducerStates
 from odradek.metadata.image import ClusterImage, Topic
 from odradek.replication.in_sync import ReplicaRules
 from odradek.replication.partition import Partition
+from odradek.replication.refused_batches import RefusedBatches
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.produce import TopicKey
 
@@ -37,6 +39,7 @@ class Partitions:
         "_local_id",
         "_new",
         "_open",
+        "_refused",
         "_settings",
         "_stopped",
         "_work",
@@ -55,6 +58,8 @@ class Partitions:
         """Epochs of replicas whose data went by StopReplica, which comes before the image says so."""
         self._new: set[tuple[str, int]] = set()
         """Replicas that came here while this process ran, and have no directory yet: no other may hold their data."""
+        self._refused: dict[tuple[str, int], RefusedBatches] = {}
+        """Batches for replicas that could not be opened when they came."""
         self.rules = ReplicaRules()
         """What every partition here is told about replication."""
 
@@ -80,6 +85,15 @@ class Partitions:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER if elsewhere else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         return found
 
+    def refused(self, topic: TopicKey, index: int, batches: memoryview, code: ErrorCode, now_ms: int) -> None:
+        """A batch came for a replica that is here and cannot be opened yet: those behind it are to wait for it."""
+        name = self._image.topic_names.get(topic) if isinstance(topic, bytes) else topic
+        if name is None or (name, index) in self._open:
+            return
+        state = self._image.partition(name, index)
+        if state is not None and self._local_id in state.replicas:
+            self._refused.setdefault((name, index), RefusedBatches()).note(batches, code, ProducerStates(), now_ms)
+
     def settings_of(self, topic: str) -> LogConfig | None:
         """What the logs of the topic obey; None for a topic that does not exist."""
         found = self._image.topics.get(topic)
@@ -98,6 +112,7 @@ class Partitions:
         self._new.discard((name, index))
         partition = Partition(name, topic.id, index, self._local_id, opened, self.rules)
         partition.restore_high_watermark(self._directories.high_watermark(name, index) or 0)
+        partition.expect(self._refused.pop((name, index), None))
         partition.apply_state(state)
         self._open[name, index] = partition
         return partition
@@ -200,6 +215,7 @@ class Partitions:
             if partition is not None:
                 partition.retire()
             self._new.discard((topic.name, index))
+            self._refused.pop((topic.name, index), None)
             self._stopped.pop((topic.id, index), None)
             self._work.append(partial(self._delete_directory, topic, index, delay_ms))
 

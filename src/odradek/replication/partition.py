@@ -156,6 +156,10 @@ class Partition:
         """Go on from the checkpointed high watermark, as far as the log bears it out."""
         self.high_watermark = max(self.log.log_start_offset, min(offset, self.log.end_offset))
 
+    def expect(self, refused: RefusedBatches | None) -> None:
+        """Batches were refused before this replica could be opened: what was sent behind them waits for them."""
+        self._refused = refused
+
     # --- what the controller says ---
 
     def apply_state(self, state: PartitionState) -> None:

@@ -38,6 +38,8 @@ ONCE_FAILED: Final = {
     "blackout-300014": "the simulator's: names of files were lost with the rename of an earlier directory of that name",
     "power-201056": "a partition that had lost all it knew of a producer with the power took the batch behind one that "
     "was too large: the parts of that were out of order from then on",
+    "crash-201112": "the first batches of a producer came while the partition was checked after a crash, the next one "
+    "when it was open: that was taken before them",
     "power-1": "a file lost its end, the next one was whole: the checker's mistake, recovery looks at each by itself",
 }
 

@@ -14,6 +14,7 @@ from odradek.metadata.image import ClusterImage, PartitionState, Topic
 from odradek.ports.clock import SystemClock
 from odradek.ports.disk import SystemDisk
 from odradek.ports.randomness import SeededRandom
+from odradek.records.builder import BatchFields, encode_batch
 from odradek.wire.errors import ErrorCode, KafkaError
 
 MANY = 300
@@ -180,6 +181,37 @@ def test_a_replica_that_is_assigned_while_a_directory_cannot_be_read_is_new(tmp_
         await partitions.settle()
         assert partitions.find("t", 0) is not None
         assert not partitions.is_offline("t", 0)
+        await directories.close()
+
+    asyncio.run(scenario())
+
+
+def test_batches_behind_one_that_came_too_early_wait_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While a partition is checked after a crash its batches are refused: of one that knows nothing of the producer
+    the third batch in flight would be taken for its first."""
+
+    async def scenario() -> None:
+        directories, partitions = start(tmp_path)
+        partitions.apply(image_with(a_topic("t", b"t" * 16, 1)))
+
+        def being_checked(*_: object, **__: object) -> None:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "is checked after an unclean stop")
+
+        def send(sequence: int) -> ErrorCode:
+            fields = BatchFields(producer_id=7, producer_epoch=0, base_sequence=sequence)
+            batch = memoryview(encode_batch([(1, None, b"x", ())], fields))
+            try:
+                partitions.require(b"t" * 16, 0).append(batch, now_ms=1)
+            except KafkaError as error:
+                partitions.refused(b"t" * 16, 0, batch, error.code, 1)
+                return error.code
+            return ErrorCode.NONE
+
+        monkeypatch.setattr(LogDirectories, "open", being_checked)
+        assert [send(0), send(1)] == [ErrorCode.NOT_LEADER_OR_FOLLOWER] * 2
+        monkeypatch.undo()
+        assert send(2) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert [send(0), send(1), send(2)] == [ErrorCode.NONE] * 3
         await directories.close()
 
     asyncio.run(scenario())
