@@ -223,6 +223,43 @@ def test_bytes_arrive_in_order_through_cuts_and_short_reads() -> None:
     assert bytes(received) == data
 
 
+def test_a_sender_that_fills_the_window_does_not_cut_what_it_sends_into_ever_smaller_pieces() -> None:
+    loop = SimulatedLoop("5")
+    network = SimulatedNetwork(loop)
+    server, client = Process("server", "s"), Process("client", "c")
+    left = 2_000_000
+    received: list[int] = []
+    done = loop.create_future()
+
+    def accept(stream: Stream) -> None:
+        def write() -> None:
+            nonlocal left
+            while left and (sent := stream.send(bytes(min(left, 2_000)), False)) != WOULD_BLOCK:
+                left -= sent
+            stream.watch_writes(write if left else None)
+
+        write()
+
+    async def main() -> None:
+        network.port_of(server).listen("s", 1, accept)
+        stream = await network.port_of(client).connect("s", 1, 10)
+        buffer = memoryview(bytearray(100_000))
+
+        def read() -> None:
+            size = stream.receive_into(buffer)
+            if size != WOULD_BLOCK:
+                received.append(size)
+            if sum(received) == 2_000_000:
+                stream.watch_reads(None)
+                done.set_result(None)
+
+        stream.watch_reads(read)
+        await done
+
+    loop.run_until_complete(main())
+    assert sum(received[-100:]) > 100 * 1_000, "as large at the end as at the beginning"
+
+
 def test_a_dead_process_refuses_and_its_peers_hear_of_it() -> None:
     loop = SimulatedLoop("5")
     network = SimulatedNetwork(loop)

@@ -22,6 +22,10 @@ from odradek.sim.loop import Process, SimulatedLoop
 WINDOW_BYTES = 64 * 1024
 """What a direction holds between sender and receiver before the sender has to wait."""
 
+_WRITABLE_BYTES = WINDOW_BYTES * 2 // 3
+"""Who waits is called when no more than this is left, as on Linux. Called for every byte that gets free, senders would
+fill the window with ever smaller pieces, each of which travels by itself."""
+
 
 class Link:
     """The way from one host to another, one direction."""
@@ -269,7 +273,7 @@ class SimulatedStream:
         if self._on_write is None or self._notify_write:
             return
         pipe = self.outgoing
-        if self.incoming.broken is not None or pipe.in_flight + len(pipe.arrived) < WINDOW_BYTES:
+        if self.incoming.broken is not None or pipe.in_flight + len(pipe.arrived) <= _WRITABLE_BYTES:
             self._notify_write = True
             pipe.network.loop.call_soon(self._call_writer, context=self.process.context)
 

@@ -22,6 +22,8 @@ ONCE_FAILED: Final = {
     "from being opened",
     "flush-201006": "after a loss of power no transactional id that was new could be initialized while old ones were "
     "still in doubt",
+    "flush-201057": "the simulator's: a sender that filled the window was called for every byte that got free, cut "
+    "what it sent into ever smaller pieces, and large answers took longer than a request may",
     "flush-64000": "a log start that DeleteRecords had moved was seen before it was on the disk, and was lower after a "
     "power loss",
     "spark-30006": "the simulator's: what a paused process had been about to do was thrown away before its tasks were "
