@@ -16,7 +16,8 @@ from __future__ import annotations
 from typing import Final
 
 from odradek.log.producer_state import ProducerStates
-from odradek.records.batch import HEADER_SIZE, MAX_SEQUENCE, NO_SEQUENCE, BatchHeader, parse_header
+from odradek.records.batch import MAX_SEQUENCE, NO_SEQUENCE, BatchHeader, parse_header
+from odradek.records.errors import CorruptRecords
 from odradek.wire.errors import ErrorCode, KafkaError
 
 SENT_AGAIN: Final = frozenset(
@@ -43,9 +44,9 @@ class RefusedBatches:
 
     def note(self, batches: memoryview, code: ErrorCode, producers: ProducerStates, now_ms: int) -> None:
         """The batches were refused with this code, one of `SENT_AGAIN`."""
-        if len(batches) < HEADER_SIZE:
+        header = _header(batches)
+        if header is None:
             return
-        header = parse_header(batches)
         producer_id = header.producer_id
         if producer_id < 0 or header.base_sequence == NO_SEQUENCE or self._before(header, producers, now_ms):
             return
@@ -60,7 +61,8 @@ class RefusedBatches:
 
     def check(self, batches: memoryview, producers: ProducerStates, now_ms: int) -> None:
         """Raises KafkaError as for the batch before that is still missing."""
-        if len(batches) >= HEADER_SIZE and (code := self._before(parse_header(batches), producers, now_ms)):
+        header = _header(batches)
+        if header is not None and (code := self._before(header, producers, now_ms)):
             raise KafkaError(code, "a batch of the producer that comes before this one was refused")
 
     def _before(self, header: BatchHeader, producers: ProducerStates, now_ms: int) -> ErrorCode | None:
@@ -79,4 +81,12 @@ class RefusedBatches:
         ):
             return code
         del self._refused[header.producer_id]
+        return None
+
+
+def _header(batches: memoryview) -> BatchHeader | None:
+    """Of the first batch; None for bytes that are none, which the log refuses."""
+    try:
+        return parse_header(batches)
+    except CorruptRecords:
         return None

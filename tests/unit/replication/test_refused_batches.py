@@ -140,3 +140,20 @@ def test_who_begins_with_a_batch_that_is_too_large_may_go_on_behind_it(tmp_path:
     fields = BatchFields(producer_id=7, producer_epoch=0, base_sequence=1)
     partition.append(memoryview(encode_batch([(NOW_MS, None, b"x", ())], fields)), now_ms=NOW_MS)
     log.close()
+
+
+@pytest.mark.parametrize("junk", [bytes(100), b"\x02" * 100], ids=["magic 0", "a length beyond its end"])
+def test_bytes_that_are_no_batch_are_judged_as_ever(partition: Partition, send: Send, junk: bytes) -> None:
+    def refusal() -> ErrorCode:
+        with pytest.raises(KafkaError) as refused:
+            partition.append(memoryview(bytearray(junk)), now_ms=NOW_MS, all_in_sync=True)
+        return refused.value.code
+
+    lead(partition, 0)
+    told = refusal()
+    assert told in (ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, ErrorCode.INVALID_RECORD)
+    partition.apply_state(PartitionState(2, 1, (1, 2), (1, 2)))
+    assert refusal() is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert send(0) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    lead(partition, 2)
+    assert refusal() is told, "while batches are missed"
