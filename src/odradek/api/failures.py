@@ -7,10 +7,18 @@ derive it: what the request lists (topics, partitions, groups, resources) the re
 from __future__ import annotations
 
 import typing
-from typing import Any
+from typing import Any, Final
 
 from odradek.wire.apis import response_class
 from odradek.wire.primitives import EncodeError
+
+_LISTED: Final = {
+    "DeleteTopicsRequest": ("topics", "topic_names"),
+    "AlterUserScramCredentialsRequest": ("deletions", "upsertions"),
+}
+"""Requests whose entries lie in several lists, which their response repeats in a single one of another name."""
+_CALLED: Final = {"user": "name"}
+"""What an entry of a response calls that which the request calls otherwise."""
 
 
 def failure_response(key: int, request: Any, version: int, code: int, message: str | None = None) -> Any:
@@ -69,11 +77,13 @@ def _carries_error(struct: type[Any]) -> bool:
 
 
 def _entries_like(source: Any, name: str) -> list[Any]:
-    """The request's list that the response's list `name` repeats: the one of that name, else its only list."""
+    """What the response's list `name` repeats: the request's list of that name, else its only one or all that count."""
     lists = {slot: getattr(source, slot) for slot in getattr(source, "__slots__", ())}
     lists = {slot: value for slot, value in lists.items() if isinstance(value, list)}
     if name in lists:
         return list(lists[name])
+    if listed := _LISTED.get(type(source).__name__):
+        return [entry for slot in listed for entry in lists[slot]]
     return list(next(iter(lists.values()))) if len(lists) == 1 else []
 
 
@@ -87,8 +97,9 @@ def _mirror(struct: type[Any], entry: Any, code: int, message: str | None) -> An
                 break
         return _coded(made, code, message)
     for name in made.__slots__:
-        if hasattr(entry, name) and not isinstance(getattr(entry, name), list):
-            setattr(made, name, getattr(entry, name))
+        source = name if hasattr(entry, name) else _CALLED.get(name, "")
+        if hasattr(entry, source) and not isinstance(getattr(entry, source), list):
+            setattr(made, name, getattr(entry, source))
     _fill(made, entry, code, message)
     return made
 

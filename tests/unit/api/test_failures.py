@@ -8,7 +8,10 @@ from odradek.api.failures import failure_response
 from odradek.api.registry import served_keys
 from odradek.wire.apis import APIS, ApiKey, request_class
 from odradek.wire.errors import ErrorCode
-from odradek.wire.messages import describe_groups, find_coordinator, list_offsets, offset_commit
+from odradek.wire.messages import (
+    alter_user_scram_credentials as scram,
+)
+from odradek.wire.messages import delete_topics, describe_groups, find_coordinator, list_offsets, offset_commit
 
 FAILED = ErrorCode.UNKNOWN_SERVER_ERROR
 
@@ -66,3 +69,32 @@ def test_an_error_of_the_whole_goes_where_the_version_has_room_for_it() -> None:
     new = failure_response(ApiKey.FIND_COORDINATOR, request, 4, FAILED, "why")
     assert (new.error_code, new.error_message) == (0, None)
     assert [(c.key, c.error_code, c.error_message) for c in new.coordinators] == [("g", FAILED, "why")]
+
+
+def test_each_topic_that_was_to_be_deleted_is_answered() -> None:
+    # Without an entry a client takes the topic for one that nobody answered about, or for deleted.
+    old = delete_topics.DeleteTopicsRequest(topic_names=["a", "b"])
+    answered = failure_response(ApiKey.DELETE_TOPICS, old, 5, ErrorCode.NOT_CONTROLLER).responses
+    assert [(each.name, each.error_code) for each in answered] == [
+        ("a", ErrorCode.NOT_CONTROLLER),
+        ("b", ErrorCode.NOT_CONTROLLER),
+    ]
+    by_id = delete_topics.DeleteTopicsRequestState(None, b"i" * 16)
+    new = delete_topics.DeleteTopicsRequest([delete_topics.DeleteTopicsRequestState("a"), by_id])
+    answered = failure_response(ApiKey.DELETE_TOPICS, new, 6, ErrorCode.REQUEST_TIMED_OUT, "why").responses
+    assert [(each.name, each.topic_id, each.error_code, each.error_message) for each in answered] == [
+        ("a", bytes(16), ErrorCode.REQUEST_TIMED_OUT, "why"),
+        (None, b"i" * 16, ErrorCode.REQUEST_TIMED_OUT, "why"),
+    ]
+
+
+def test_each_user_whose_credentials_were_to_change_is_answered() -> None:
+    request = scram.AlterUserScramCredentialsRequest(
+        [scram.AlterUserScramCredentialsRequestDeletion("a", 1)],
+        [scram.AlterUserScramCredentialsRequestUpsertion("b", 1, 4096, b"s", b"p")],
+    )
+    answered = failure_response(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, request, 0, ErrorCode.NOT_CONTROLLER).results
+    assert [(each.user, each.error_code) for each in answered] == [
+        ("a", ErrorCode.NOT_CONTROLLER),
+        ("b", ErrorCode.NOT_CONTROLLER),
+    ]
