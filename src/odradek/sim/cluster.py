@@ -42,11 +42,14 @@ def shape_of(world: World) -> None:
         world.power = rng.choice((FLUSHED, FLUSHED, ONE_AT_A_TIME, ONE_AT_A_TIME, ALL_AT_ONCE))
         world.keeps_producers = world.power != ALL_AT_ONCE
         world.mark(f"power losses: {world.power}")
-    elif name == "cluster5":
+    elif name in ("cluster5", "succession", "handover"):
         world.racks = ("rack-0", "rack-1", "rack-2")
     elif name == "unclean":
         world.unclean_topics = frozenset({"plain"})
-    if name != "cluster":
+    if name == "handover":
+        # Nothing but the smallest changes is done in one write.
+        world.store_faults.max_transaction_bytes = 600
+    elif name not in ("cluster", "succession"):
         world.store_faults.max_transaction_bytes = rng.choice((0, 2_000, 600))
     world.stored = StoredStates(world.unclean_topics)
     world.store_faults.on_applied = world.stored.applied
@@ -68,6 +71,10 @@ def cluster_settings(world: World, settings: dict[str, str]) -> dict[str, str]:
         settings["log.flush.interval.messages"] = "1"
     if world.profile.name == "cluster5":
         settings["leader.imbalance.check.interval.seconds"] = rng.choice(("2", "300"))
+    elif world.racks:
+        settings["leader.imbalance.check.interval.seconds"] = "5"
+        settings["leader.imbalance.per.broker.percentage"] = "0"
+    if world.racks:
         settings["replica.selector.class"] = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
     return settings
 
@@ -75,7 +82,7 @@ def cluster_settings(world: World, settings: dict[str, str]) -> dict[str, str]:
 class ClusterWatch:
     """Looks at all replicas again and again. Raises Violation."""
 
-    __slots__ = ("_leaderless", "_leaders", "_marks", "_seen", "_stored", "_world")
+    __slots__ = ("_half_done", "_leaderless", "_leaders", "_marks", "_obeyed", "_seen", "_stored", "_world")
 
     def __init__(self, world: World, stored: StoredStates) -> None:
         self._world = world
@@ -84,6 +91,8 @@ class ClusterWatch:
         self._marks: dict[tuple[str, _Key], tuple[Partition, int]] = {}
         self._seen: dict[tuple[str, _Key], tuple[int, int, int, int, int]] = {}
         self._leaderless: dict[_Key, float] = {}
+        self._half_done: dict[str, float] = {}
+        self._obeyed: dict[str, int] = {}
         stored.on_changed = self._stored_anew
 
     async def run(self) -> None:
@@ -113,6 +122,7 @@ class ClusterWatch:
             if partitions is None or host.process is None:
                 continue
             name = host.process.name
+            self._look_at_obedience(host, name)
             for each in partitions.opened():
                 key = each.topic, each.index
                 now = (each.leader, each.leader_epoch, each.partition_epoch, each.high_watermark, each.log.end_offset)
@@ -124,6 +134,16 @@ class ClusterWatch:
             self._see_committed(key)
         self._see_led()
 
+    def _look_at_obedience(self, host: BrokerHost, name: str) -> None:
+        """Once a broker has heard of a controller it takes nothing from earlier ones."""
+        view: ClusterView | None = getattr(host.broker, "_view", None)
+        if view is None:
+            return
+        epoch = view.image.controller_epoch
+        if epoch < self._obeyed.get(name, epoch):
+            raise Violation("a replaced controller is not obeyed", f"{name}: {epoch} after {self._obeyed[name]}")
+        self._obeyed[name] = epoch
+
     def _see_led(self) -> None:
         """Whoever could lead a partition without a leader does so after a while."""
         world = self._world
@@ -131,6 +151,7 @@ class ClusterWatch:
         controller = world.tree.find(CONTROLLER)
         if controller is None or ControllerNode.decode(controller.data) not in alive or world.store_faults.lost:
             self._leaderless.clear()
+            self._half_done.clear()
             return
         for key, state in self._stored.states.items():
             if state.leader in alive or alive.isdisjoint(state.isr):
@@ -140,6 +161,15 @@ class ClusterWatch:
                     "a partition is led if a replica in sync lives",
                     f"{key} for {LED_SECONDS} s: {state}; {sorted(alive)} live and are registered",
                 )
+        begun = {name: f"{name} is to be deleted" for name in self._stored.deletions}
+        for name, content in self._stored.topics.items():
+            for index, replicas in enumerate(content.replicas):
+                if (name, index) not in self._stored.states and not alive.isdisjoint(replicas):
+                    begun.setdefault(name, f"{name} has no partition {index}, which belongs to {list(replicas)}")
+        self._half_done = {name: self._half_done.get(name, world.now()) for name in begun}
+        for name, since in self._half_done.items():
+            if world.now() > since + LED_SECONDS:
+                raise Violation("a new controller finishes what was begun", f"for {LED_SECONDS} s {begun[name]}")
 
     def _look(self, host: BrokerHost, key: _Key, partition: Partition) -> None:
         if partition.leader >= 0 and partition.topic_id:

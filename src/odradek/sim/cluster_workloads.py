@@ -50,7 +50,8 @@ _MAY_BE: Final = frozenset(
 """What a change may end with: an earlier attempt had succeeded, too few brokers live, the store is in trouble."""
 
 
-async def _controller(admin: Admin, request: Any, answer: Any) -> Any:
+async def ask_controller(admin: Admin, request: Any, answer: Any) -> Any:
+    """The answer of who is the controller for this client, which looks again if that one is none any more."""
     connection = await admin.cluster.connections.get(await admin.cluster.controller())
     response = await admin.cluster.ask(connection, request, answer)
     if response.error_code == ErrorCode.NOT_CONTROLLER:
@@ -98,7 +99,7 @@ async def _move(host: ClientHost, admin: Admin, rng: random.Random) -> None:
             rows.append(AlterPartitionReassignmentsRequestReassignablePartition(index, replicas))
     wanted = [AlterPartitionReassignmentsRequestReassignableTopic(name, rows) for name, rows in topics.items()]
     request = AlterPartitionReassignmentsRequest(timeout_ms=5_000, topics=wanted)
-    answer = await _controller(admin, request, AlterPartitionReassignmentsResponse)
+    answer = await ask_controller(admin, request, AlterPartitionReassignmentsResponse)
     host.world.mark(f"moves asked for: {ErrorCode(answer.error_code).name}")
     for topic in answer.responses:
         for row in topic.partitions:
@@ -109,7 +110,7 @@ async def _elect(host: ClientHost, admin: Admin, rng: random.Random) -> None:
     name = rng.choice(sorted(_MOVED))
     wanted = [ElectLeadersRequestTopicPartitions(name, list(range(_MOVED[name])))]
     request = ElectLeadersRequest(_PREFERRED, None if rng.random() < 0.3 else wanted, 5_000)
-    answer = await _controller(admin, request, ElectLeadersResponse)
+    answer = await ask_controller(admin, request, ElectLeadersResponse)
     for topic in answer.replica_election_results:
         for row in topic.partition_result:
             host.world.mark(f"preferred election: {ErrorCode(row.error_code).name}")
@@ -130,7 +131,7 @@ async def _delete_records(host: ClientHost, admin: Admin, rng: random.Random) ->
 async def _is_moving(host: ClientHost) -> bool:
     try:
         async with Admin(**host.options()) as admin:
-            answer = await _controller(
+            answer = await ask_controller(
                 admin, ListPartitionReassignmentsRequest(5_000, None), ListPartitionReassignmentsResponse
             )
     except FAILURES as error:

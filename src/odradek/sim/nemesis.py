@@ -17,6 +17,15 @@ from odradek.sim.cluster_faults import (
     machine_loses_power,
 )
 from odradek.sim.disk import UNLIMITED
+from odradek.sim.successions import (
+    away_for_long,
+    controller_speaks_late,
+    coordinator_dies_deciding,
+    deposed_in_a_write,
+    deposed_leader_asks,
+    straggler_is_left,
+    who_knows_least_leads,
+)
 from odradek.sim.world import BrokerHost, World
 
 ROTTEN = "rotten"
@@ -370,6 +379,35 @@ PROFILES: dict[str, Profile] = {
             brokers=3,
         ),
         Profile(
+            "succession",
+            (
+                Kind(who_knows_least_leads, 4),
+                Kind(straggler_is_left, 3),
+                Kind(coordinator_dies_deciding, 4),
+                Kind(deposed_leader_asks, 3),
+                Kind(away_for_long, 2),
+                Kind(crash_client, 1),
+            ),
+            1.5,
+            ("producers", "transactions", "more transactions", "rpw"),
+            brokers=3,
+        ),
+        Profile(
+            "handover",
+            (
+                Kind(controller_speaks_late, 3),
+                Kind(deposed_in_a_write, 3),
+                Kind(controller_dies_half_way, 2),
+                Kind(freeze, 1),
+                Kind(cut_off, 1),
+                Kind(away_for_long, 1),
+            ),
+            2.5,
+            ("producers", "handovers"),
+            brokers=5,
+            overlapping=0.2,
+        ),
+        Profile(
             "all",
             (
                 *_NETWORK,
@@ -421,6 +459,9 @@ async def heal(world: World) -> None:
         faults.crash_in = 0
         faults.write_error = faults.sync_error = faults.read_error = faults.slow = 0.0
         host.volume.capacity = UNLIMITED
+        if host.store is not None:
+            host.store.slow = 0.0
+            host.store.dies_in = 0
         if host.volume.faults.injected and host.is_up:
             # A log directory that went offline comes back with a restart.
             host.kill()

@@ -114,7 +114,7 @@ def _(right: Any) -> Any:
     return lead
 
 
-@_bug("follower shows what is not committed", "a follower serves consumers to the end of its log", "cluster5",
+@_bug("follower shows what is not committed", "a follower serves consumers to the end of its log", "succession",
       "odradek.replication.partition:Partition.read")  # fmt: skip
 def _(right: Any) -> Any:
     def read(self: Any, offset: int, max_bytes: int, **more: Any) -> Any:
@@ -132,8 +132,8 @@ def _(right: Any) -> Any:
 # --- the controller's decisions ---
 
 
-@_bug("unclean without leave", "a replica that is not in sync may lead although the topic does not allow it", "unclean",
-      "odradek.controller.brokers:rules_of")  # fmt: skip
+@_bug("unclean without leave", "a replica that is not in sync may lead although the topic does not allow it",
+      "succession", "odradek.controller.brokers:rules_of")  # fmt: skip
 def _(right: Any) -> Any:
     return lambda image, topic, defaults: right(image, topic, defaults)._replace(election=Election.UNCLEAN)
 
@@ -175,7 +175,7 @@ def _(right: Any) -> Any:
     return state
 
 
-@_bug("proposals without epochs", "AlterPartition of a deposed leader or an older state is carried out", "cluster5",
+@_bug("proposals without epochs", "AlterPartition of a deposed leader or an older state is carried out", "succession",
       "odradek.controller.in_sync:_problem")  # fmt: skip
 def _(right: Any) -> Any:
     def problem(image: Any, state: Any, broker_id: int, change: Any) -> Any:
@@ -206,7 +206,7 @@ def _(right: Any) -> Any:
     return lambda state, brokers, unclean, out_of_sync: right(state, brokers, frozenset(), frozenset())
 
 
-@_bug("eligible for ever", "who left an ISR that was large enough may be elected later", "cluster",
+@_bug("eligible for ever", "who left an ISR that was large enough may be elected later", "succession",
       f"{_CHANGES}:_with_eligible")  # fmt: skip
 def _(right: Any) -> Any:
     def eligible(in_sync: Any, state: Any, rules: Any) -> Any:
@@ -227,7 +227,7 @@ def _(right: Any) -> Any:
     return finished
 
 
-@_bug("dead leader left", "the leader of a partition stays what it was when its broker dies", "cluster",
+@_bug("dead leader left", "the leader of a partition stays what it was when its broker dies", "succession",
       f"{_CHANGES}:is_alive")  # fmt: skip
 def _(right: Any) -> Any:
     return lambda state, broker_id, brokers: broker_id in state.replicas
@@ -257,7 +257,7 @@ def _(right: Any) -> Any:
 # --- controllers one after the other ---
 
 
-@_bug("stale controller obeyed", "a broker does what a controller says that has been replaced", "cluster5",
+@_bug("stale controller obeyed", "a broker does what a controller says that has been replaced", "handover",
       "odradek.broker.cluster_view:ClusterView._check")  # fmt: skip
 def _(right: Any) -> Any:
     async def check(self: Any, request: Any) -> None:
@@ -266,13 +266,13 @@ def _(right: Any) -> Any:
     return check
 
 
-@_bug("writes of a deposed controller", "a controller writes without checking that it still is one", "cluster5",
+@_bug("writes of a deposed controller", "a controller writes without checking that it still is one", "handover",
       "odradek.broker.controller:Check")  # fmt: skip
 def _(right: Any) -> Any:
     return lambda path, version: right(path, -1)
 
 
-@_bug("half-made topic left", "a new controller does not make the partitions that are missing", "cluster5",
+@_bug("half-made topic left", "a new controller does not make the partitions that are missing", "handover",
       f"{_CHANGES}:_leader")  # fmt: skip
 def _(right: Any) -> Any:
     return lambda before, state, rules, *, bounced: (
@@ -280,7 +280,7 @@ def _(right: Any) -> Any:
     )
 
 
-@_bug("half-done deletion left", "a new controller does not finish deletions", "cluster5",
+@_bug("half-done deletion left", "a new controller does not finish deletions", "handover",
       "odradek.broker.controller:Controller._finish_deletions")  # fmt: skip
 def _(right: Any) -> Any:
     async def finish(self: Any, image: Any) -> Any:
@@ -290,7 +290,7 @@ def _(right: Any) -> Any:
 
 
 @_bug("running moves forgotten", "a new controller does not know of replicas that are being added and removed",
-      "cluster5", "odradek.broker.controller:load_image")  # fmt: skip
+      "handover", "odradek.broker.controller:load_image")  # fmt: skip
 def _(right: Any) -> Any:
     async def load(store: Any, version: int = 0) -> Any:
         image = await right(store, version)
@@ -304,7 +304,7 @@ def _(right: Any) -> Any:
     return load
 
 
-@_bug("deleted while away", "a broker that was away when a topic was deleted keeps it", "cluster5",
+@_bug("deleted while away", "a broker that was away when a topic was deleted keeps it", "handover",
       "odradek.broker.cluster_view:ClusterView.update_metadata")  # fmt: skip
 def _(right: Any) -> Any:
     async def update(self: Any, request: Any) -> None:
@@ -316,7 +316,7 @@ def _(right: Any) -> Any:
 
 
 @_bug("deletion of the topic before", "StopReplica of a deleted topic ends the replica of the next one of its name",
-      "cluster5", "odradek.broker.partitions:Partitions._delete_directory")  # fmt: skip
+      "handover", "odradek.broker.partitions:Partitions._delete_directory")  # fmt: skip
 def _(right: Any) -> Any:
     return lambda self, topic, index, delay_ms: self._directories.delete(topic.name, index, delay_ms)
 
@@ -347,8 +347,8 @@ def _(right: Any) -> Any:
     return load
 
 
-@_bug("transactions before they are loaded", "a transaction coordinator serves while it still reads its log", "cluster",
-      "odradek.broker.transaction_shard:TransactionShard.load")  # fmt: skip
+@_bug("transactions before they are loaded", "a transaction coordinator serves while it still reads its log",
+      "succession", "odradek.broker.transaction_shard:TransactionShard.load")  # fmt: skip
 def _(right: Any) -> Any:
     def load(self: Any) -> None:
         # As long as a log that is not tiny takes.
@@ -392,7 +392,7 @@ def _(right: Any) -> Any:
     return resigned
 
 
-@_bug("answered before replicated", "coordinators answer as soon as they have written to their own log", "cluster",
+@_bug("answered before replicated", "coordinators answer as soon as they have written to their own log", "succession",
       "odradek.replication.partition:Partition.is_committed")  # fmt: skip
 def _(right: Any) -> Any:
     return lambda self, last_offset: last_offset < self.log.end_offset
@@ -404,7 +404,7 @@ def _(right: Any) -> Any:
     return lambda self, delivery, topic, index, committed: right(self, delivery, topic, index, True)
 
 
-@_bug("markers lost on failover", "a new coordinator does not go on with markers that were being sent", "cluster",
+@_bug("markers lost on failover", "a new coordinator does not go on with markers that were being sent", "succession",
       "odradek.transactions.coordinator:TransactionCoordinator.loaded")  # fmt: skip
 def _(right: Any) -> Any:
     return lambda self, **_: []

@@ -42,6 +42,7 @@ class SimulatedStore:
         "_session_seconds",
         "dies_in",
         "max_transaction_bytes",
+        "slow",
     )
 
     def __init__(
@@ -63,6 +64,8 @@ class SimulatedStore:
         self.max_transaction_bytes = faults.max_transaction_bytes
         self.dies_in = 0
         """The process dies right after so many writes from now on; 0 is never."""
+        self.slow = 0.0
+        """How many seconds more a request and its answer may take each, for this process alone."""
         process.doomed.append(self._died)
 
     def _died(self) -> None:
@@ -82,7 +85,7 @@ class SimulatedStore:
         return self._memory.session
 
     async def _delay(self) -> None:
-        await asyncio.sleep(self._rng.uniform(0, 0.002) + self._rng.uniform(0, self._faults.slow))
+        await asyncio.sleep(self._rng.uniform(0, 0.002) + self._rng.uniform(0, self._faults.slow + self.slow))
 
     def _lost(self) -> bool:
         if self._faults.lost and self._rng.random() < self._faults.lost:

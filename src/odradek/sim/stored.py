@@ -6,7 +6,15 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from odradek.metadata.image import NO_LEADER, PartitionState
-from odradek.metadata.nodes import TOPICS, PartitionNode, TopicContent, TopicNode
+from odradek.metadata.nodes import (
+    CONTROLLER_EPOCH,
+    TOPIC_DELETIONS,
+    TOPICS,
+    ControllerEpochNode,
+    PartitionNode,
+    TopicContent,
+    TopicNode,
+)
 from odradek.ports.store import Create, Delete, Operation, Put
 from odradek.sim.history import Violation
 
@@ -23,13 +31,16 @@ def _nothing(_key: Key) -> None:
 class StoredStates:
     """The partitions as the store has them. `applied` is called with every transaction that took effect."""
 
-    __slots__ = ("_unclean", "broken", "on_changed", "states", "topics")
+    __slots__ = ("_controller_epoch", "_unclean", "broken", "deletions", "on_changed", "states", "topics")
 
     def __init__(self, unclean: frozenset[str]) -> None:
         """`unclean` are topics that may be led by a replica that is not in sync."""
         self._unclean = unclean
         self.topics: dict[str, TopicContent] = {}
         self.states: dict[Key, PartitionState] = {}
+        self.deletions: set[str] = set()
+        """Topics that are to be deleted."""
+        self._controller_epoch = 0
         self.broken: Violation | None = None
         """The first change that must not be. It was a broker that made it: who looks at the cluster raises it."""
         self.on_changed: Callable[[Key], None] = _nothing
@@ -43,6 +54,10 @@ class StoredStates:
         moved: set[str] = set()
         for operation in operations:
             path = operation.path
+            if path == CONTROLLER_EPOCH and isinstance(operation, Create | Put):
+                self._controller_epoch = ControllerEpochNode.decode(operation.data)
+            if path.startswith(f"{TOPIC_DELETIONS}/"):
+                (self.deletions.discard if isinstance(operation, Delete) else self.deletions.add)(path.split("/")[-1])
             if not path.startswith(f"{TOPICS}/"):
                 continue
             parts = path.split("/")
@@ -77,6 +92,11 @@ class StoredStates:
         before = self.states.get(key)
         version = 0 if before is None else before.partition_epoch + 1
         state = PartitionNode.decode(PartitionNode.path(*key), data, version, content.replicas[key[1]])
+        if state.controller_epoch != self._controller_epoch:
+            self._break(
+                "only the elected controller writes",
+                f"{key}: {_told(state)}, while controller {self._controller_epoch} is elected",
+            )
         self._changed(key, before, _placed(state, key[1], content))
 
     def _changed(self, key: Key, before: PartitionState | None, after: PartitionState) -> None:
@@ -99,6 +119,9 @@ class StoredStates:
             # The last one that a move has waited for may lead as soon as it is in sync.
             arrived = set() if after.adding_replicas else set(before.adding_replicas)
             may_lead = {NO_LEADER, *before.isr, *before.elr, *arrived}
+            if before.leader in after.elr:
+                # The leader that is shutting down took it into the ISR, and left that in the same step.
+                may_lead.update(after.isr)
             if after.leader not in may_lead and key[0] not in self._unclean:
                 self._break("leader elected among those in sync", step)
         left = set(before.replicas) - set(after.replicas) - set(before.adding_replicas)
