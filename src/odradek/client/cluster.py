@@ -162,6 +162,18 @@ class Cluster:
         self._coordinators[kind, key] = found.node_id
         return int(found.node_id)
 
+    async def coordinator_connection(self, kind: int, key: str) -> Connection:
+        """An open connection to a coordinator; one that cannot be reached is looked up anew the next time.
+
+        Raises ClientError, KafkaError.
+        """
+        node_id = await self.coordinator(kind, key)
+        try:
+            return await self.connections.get(node_id, GROUP)
+        except TransportError:
+            self.forget_coordinator(kind, key)
+            raise
+
     def forget_coordinator(self, kind: int, key: str) -> None:
         self._coordinators.pop((kind, key), None)
 
@@ -201,7 +213,8 @@ class Cluster:
                         if not is_retriable(error):
                             raise
                         last = error
-                        if isinstance(error, KafkaError) and error.code in _STALE_METADATA:
+                        if not isinstance(error, KafkaError) or error.code in _STALE_METADATA:
+                            # A broker that cannot be reached may lead nothing any more, or be elsewhere.
                             self.want_metadata()
                     failures += 1
                     await asyncio.sleep(self.backoff(failures))

@@ -153,8 +153,7 @@ class Membership:
             return
         request = LeaveGroupRequest(self._group_id, member_id, [LeaveGroupRequestMember(member_id, None, reason)])
         with contextlib.suppress(KafkaError, ClientError):
-            node_id = await self._cluster.coordinator(GROUP_COORDINATOR, self._group_id)
-            connection = await self._cluster.connections.get(node_id, "group")
+            connection = await self._cluster.coordinator_connection(GROUP_COORDINATOR, self._group_id)
             if connection.version_of(LeaveGroupRequest) < 3:
                 request.members = []
             else:

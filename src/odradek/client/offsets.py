@@ -133,8 +133,7 @@ async def fetch_committed(
     async def attempt() -> dict[TopicPartition, OffsetAndMetadata]:
         # Version 8 brought several groups per request: both forms are filled in, the version takes one.
         grouped = None if partitions is None else by_topic(partitions)
-        node_id = await cluster.coordinator(GROUP_COORDINATOR, group_id)
-        connection = await cluster.connections.get(node_id, "group")
+        connection = await cluster.coordinator_connection(GROUP_COORDINATOR, group_id)
         version = connection.version_of(OffsetFetchRequest, _NAMES_UNTIL)
         if version >= 8:
             topics = (

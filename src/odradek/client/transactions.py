@@ -21,7 +21,6 @@ from typing import Any, Final, Self
 
 from odradek.client.accumulator import Delivery
 from odradek.client.cluster import GROUP_COORDINATOR, TRANSACTION_COORDINATOR, Cluster
-from odradek.client.connections import GROUP
 from odradek.client.errors import ClientError, ConfigError, IllegalState, ProducerFenced, TransactionAborted
 from odradek.client.model import OffsetAndMetadata, TopicPartition
 from odradek.client.offsets import Member, by_topic
@@ -277,9 +276,7 @@ class TransactionalProducer:
         """Whether the coordinator's cluster has finalized transaction.version 2."""
 
         async def ask() -> bool:
-            cluster = self._cluster
-            node_id = await cluster.coordinator(TRANSACTION_COORDINATOR, self.transactional_id)
-            connection = await cluster.connections.get(node_id, GROUP)
+            connection = await self._cluster.coordinator_connection(TRANSACTION_COORDINATOR, self.transactional_id)
             return connection.features.get("transaction.version", 0) >= 2
 
         return await self._cluster.retrying(ask, "transaction.version", self.producer.config["max_block_ms"])

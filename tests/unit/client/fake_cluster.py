@@ -226,6 +226,7 @@ class FakeCluster:
         self.max_versions: dict[int, int] = {}
         self.max_batch_bytes = 1 << 30
         self.next_producer_id = 1000
+        self.coordinator = 1
         self.generation = 0
         self.members: dict[str, Any] = {}
 
@@ -399,9 +400,12 @@ class FakeCluster:
 
     def on_find_coordinator(self, broker: FakeBroker, request: Any, version: int) -> Any:
         if version >= 4:
-            found = [FindCoordinatorResponseCoordinator(key, 1, "fake", 1) for key in request.coordinator_keys]
+            node_id = self.coordinator
+            found = [
+                FindCoordinatorResponseCoordinator(key, node_id, "fake", node_id) for key in request.coordinator_keys
+            ]
             return FindCoordinatorResponse(coordinators=found)
-        return FindCoordinatorResponse(node_id=1, host="fake", port=1)
+        return FindCoordinatorResponse(node_id=self.coordinator, host="fake", port=self.coordinator)
 
     def on_join_group(self, broker: FakeBroker, request: Any, version: int) -> Any:
         """A group of one."""

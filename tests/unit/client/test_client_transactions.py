@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from odradek.client.consumer import Consumer
 from odradek.client.errors import ConfigError, IllegalState, ProducerFenced
 from odradek.client.model import TopicPartition
 from odradek.client.sequences import ProducerIdentity
@@ -31,8 +32,8 @@ from tests.unit.client.fake_cluster import OPTIONS, FakeBroker, FakeCluster, fai
 class Coordinator(FakeCluster):
     """Answers a transactional producer; notes the order of what it asks."""
 
-    def __init__(self) -> None:
-        super().__init__(topics={"t": 2})
+    def __init__(self, brokers: int = 1) -> None:
+        super().__init__(brokers, topics={"t": 2})
         self.epoch = -1
         self.ended: list[tuple[int, bool]] = []
 
@@ -188,3 +189,42 @@ def test_calls_out_of_turn_are_refused() -> None:
     run(Coordinator(), body)
     with pytest.raises(ConfigError):
         TransactionalProducer()
+
+
+def test_a_coordinator_whose_broker_is_gone_is_looked_for_anew() -> None:
+    """Found by ./dev faults: the metadata had been fetched while the coordinator was away, and named it no more. Each
+    transaction failed before anything was asked, and nothing made the client look again."""
+    cluster = Coordinator(brokers=2)
+    cluster.coordinator = 2
+
+    async def body(producer: TransactionalProducer) -> None:
+        async with producer.transaction():
+            await producer.send("t", b"1", partition=0)
+        cluster.stop(2)
+        cluster.coordinator = 1
+        for partition in (0, 1):
+            cluster.move_leader("t", partition, 1)
+        await producer.producer.cluster.refresh_metadata()
+        async with producer.transaction():
+            await producer.send("t", b"2", partition=0)
+            await producer.send_offsets("g", {TopicPartition("t", 0): 3})
+        assert cluster.values() == [b"1", b"2"]
+
+    run(cluster, body)
+
+
+def test_committed_offsets_are_asked_of_another_coordinator_when_its_broker_is_gone() -> None:
+    cluster = Coordinator(brokers=2)
+    cluster.coordinator = 2
+    cluster.committed["g"]["t", 0] = 5
+
+    async def main() -> None:
+        async with asyncio.timeout(20), Consumer(network=cluster, group_id="g", **OPTIONS) as consumer:
+            key = TopicPartition("t", 0)
+            assert (await consumer.committed([key]))[key].offset == 5
+            cluster.stop(2)
+            cluster.coordinator = 1
+            await consumer.cluster.refresh_metadata()
+            assert (await consumer.committed([key]))[key].offset == 5
+
+    asyncio.run(main())
