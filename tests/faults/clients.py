@@ -10,7 +10,7 @@ import asyncio
 import random
 import threading
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -42,6 +42,8 @@ LIBRDKAFKA: Final[dict[str, Any]] = {
     "reconnect.backoff.max.ms": 1000,
     "socket.timeout.ms": 10000,
 }
+_NOTES: Final = 20_000
+_NOTES_TOLD: Final = 12
 OURS: Final[dict[str, Any]] = {"request_timeout_ms": REQUEST_TIMEOUT_MS, "retry_backoff_ms": 50}
 
 
@@ -56,13 +58,19 @@ class Place:
         self.racks: tuple[str, ...] = ()
         self.stopping = False
         self.failures: list[str] = []
+        self.notes: deque[str] = deque(maxlen=_NOTES)
         self._begun = time.monotonic()
 
     def now(self) -> float:
         return time.monotonic() - self._begun
 
     def note(self, what: str) -> None:
-        """The simulator keeps a trace; here the history is enough."""
+        """The simulator keeps a trace; here the last of it, for programs that do not end."""
+        self.notes.append(f"{self.now():.3f} {what}")
+
+    def last_notes(self, name: str) -> list[str]:
+        """Of the program of this name."""
+        return [note for note in self.notes if f" {name}: " in note][-_NOTES_TOLD:]
 
     def mark(self, name: str) -> None:
         self.marks[name] += 1
@@ -95,6 +103,7 @@ class Ours(threading.Thread):
         self.place = place
         self.programs = programs
         self.unfinished: set[str] = set()
+        self._tasks: dict[str, asyncio.Task[None]] = {}
 
     def run(self) -> None:
         import uvloop
@@ -103,7 +112,21 @@ class Ours(threading.Thread):
 
     async def _run(self) -> None:
         self.unfinished = set(self.programs)
-        await asyncio.gather(*(self._one(name, program) for name, program in self.programs.items()))
+        self._tasks = {
+            name: asyncio.create_task(self._one(name, program), name=name) for name, program in self.programs.items()
+        }
+        await asyncio.gather(*self._tasks.values())
+
+    def where(self, name: str) -> str:
+        """What a program that does not end waits for, from the outermost call on."""
+        found = []
+        waiting: Any = self._tasks[name].get_coro()
+        while waiting is not None:
+            frame = getattr(waiting, "cr_frame", None) or getattr(waiting, "gi_frame", None)
+            if frame is not None:
+                found.append(f"{frame.f_code.co_qualname}:{frame.f_lineno}")
+            waiting = getattr(waiting, "cr_await", None) or getattr(waiting, "gi_yieldfrom", None)
+        return " > ".join(found)
 
     async def _one(self, name: str, program: Program) -> None:
         try:
@@ -414,7 +437,13 @@ class Crowd(NamedTuple):
         for worker in self.members():
             worker.join(30)
         place.failures += [
-            f"{name} is not done {seconds:g} s after the faults" for name in sorted(self.ours.unfinished)
+            "\n    ".join(
+                (
+                    f"{name} is not done {seconds:g} s after the faults; it is in {self.ours.where(name)}",
+                    *place.last_notes(name),
+                )
+            )
+            for name in sorted(self.ours.unfinished)
         ]
         place.failures += [f"{worker.name} does not end" for worker in self.workers if worker.is_alive()]
 
