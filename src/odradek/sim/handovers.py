@@ -17,7 +17,7 @@ from odradek.client.admin import Admin, NewTopic
 from odradek.sim.cluster_faults import controller_of, started_again
 from odradek.sim.cluster_workloads import ask_controller
 from odradek.sim.workloads import FAILURES, app_random, note_failure
-from odradek.sim.world import BrokerHost, ClientHost, World
+from odradek.sim.world import PORT, BrokerHost, ClientHost, World
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -104,15 +104,33 @@ def _away(world: World, rng: random.Random) -> None:
         _meanwhile(world, started_again(world, host, rng, (1.5, 6.0)))
 
 
-def _out_of_hearing(world: World, rng: random.Random) -> None:
-    """A broker does not hear what its controller says, or is not heard answering, for a while."""
-    controller, host = controller_of(world), rng.choice(world.brokers)
-    if controller is None or host is controller or world.is_stopping():
-        return
-    until = world.now() + rng.uniform(1.0, 4.0)
-    ways = [(controller.host, host.host), (host.host, controller.host)]
-    for way in ways if rng.random() < 0.5 else ways[1:]:
-        world.network.link(*way).cut_until = until
+def _unheard(world: World, name: str, rng: random.Random) -> BrokerHost | None:
+    """A broker that holds a replica of the topic: what it answers its controller is under way for a while."""
+    controller = controller_of(world)
+    replicas = {node_id for key, state in world.stored.states.items() if key[0] == name for node_id in state.replicas}
+    hosts = [world.brokers[node_id - 1] for node_id in sorted(replicas)]
+    hosts = [each for each in hosts if each.is_up and each is not controller]
+    if controller is None or not hosts or world.is_stopping():
+        return None
+    host = rng.choice(hosts)
+    world.network.link(host.host, controller.host).cut_until = world.now() + rng.uniform(1.5, 4.0)
+    return host
+
+
+async def _broken_when_told(world: World, host: BrokerHost, name: str) -> None:
+    """Once the broker has heard of the next topic of the name, its controller cannot know that: it tells all again."""
+    before, until = world.stored.topic_id(name), world.now() + 6
+    while host.is_up and world.now() < until and not world.is_stopping():
+        view = getattr(host.broker, "_view", None)
+        topic = None if view is None else view.image.topics.get(name)
+        controller = controller_of(world)
+        if topic is not None and topic.id != before and controller is not None:
+            for stream in world.network.between(controller.host, host.host):
+                if stream.peer_port == PORT:
+                    stream.reset()
+            world.mark("told of a topic's end once more")
+            return
+        await asyncio.sleep(0.001)
 
 
 async def _delete(host: ClientHost, admin: Admin, name: str, rng: random.Random) -> None:
@@ -125,10 +143,18 @@ async def _delete(host: ClientHost, admin: Admin, name: str, rng: random.Random)
 
 
 async def _delete_and_make(host: ClientHost, admin: Admin, name: str, rng: random.Random) -> None:
-    """The next topic of the name comes while brokers are still told of the end of the one before."""
-    _out_of_hearing(host.world, rng)
+    """The next topic of the name comes before a broker could be told of the end of the one before."""
+    world = host.world
+    unheard = _unheard(world, name, rng)
+    if unheard is not None:
+        _meanwhile(world, _broken_when_told(world, unheard, name))
+        # Of this it is told first, by itself; of all that follows at once.
+        other = f"{name}-told"
+        made = (await admin.create_topics([NewTopic(other, 1, 3)]))[other]
+        if isinstance(made, KafkaError):
+            _note(host, "deletion", (await admin.delete_topics([other]))[other])
     _note(host, "deletion", (await admin.delete_topics([name]))[name])
-    _note(host, "creation", (await admin.create_topics([NewTopic(name, rng.choice((1, 3)), 3)]))[name])
+    _note(host, "creation", (await admin.create_topics([NewTopic(name, 3, 3)]))[name])
 
 
 async def _grow(host: ClientHost, admin: Admin, name: str, rng: random.Random) -> None:

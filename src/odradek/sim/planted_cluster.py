@@ -316,9 +316,14 @@ def _(right: Any) -> Any:
 
 
 @_bug("deletion of the topic before", "StopReplica of a deleted topic ends the replica of the next one of its name",
-      "handover", "odradek.broker.partitions:Partitions._delete_directory")  # fmt: skip
+      "handover", "odradek.broker.cluster_view:ClusterView.stop_replica")  # fmt: skip
 def _(right: Any) -> Any:
-    return lambda self, topic, index, delay_ms: self._directories.delete(topic.name, index, delay_ms)
+    async def stop(self: Any, request: Any) -> Any:
+        for told in request.topic_states:
+            told.topic_id = bytes(16)
+        return await right(self, request)
+
+    return stop
 
 
 @_bug("producer ids for two", "two brokers are given the same block of producer ids", "cluster",
