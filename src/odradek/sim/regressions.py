@@ -35,8 +35,8 @@ ONCE_FAILED: Final = {
     "cluster5-1": "a leader whose replica had been moved away was made anew, empty, by the next fetch, and its "
     "followers cut their logs down to it",
     "cluster5-300002": "a replica that began in the middle of a batch, after DeleteRecords, got that batch for ever",
-    "cluster5-23": "the simulator's: whoever a leader took into the ISR that was shutting down, and left it in the same "
-    "step, was not expected to lead",
+    "cluster5-23": "the simulator's: whoever a leader took into the ISR that was shutting down, and left it in the "
+    "same step, was not expected to lead",
     "blackout-300006": "a broker that had not been told yet whom to follow told a consumer that its offset was out of "
     "range, and it began anew",
     "blackout-300014": "the simulator's: names of files were lost with the rename of an earlier directory of that name",
