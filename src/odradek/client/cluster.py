@@ -293,10 +293,10 @@ class Cluster:
 
     async def topic(self, name: str, timeout_ms: float | None = None) -> TopicInfo:
         """A topic with its partitions; waits while it is being created. Raises KafkaError, CallTimedOut."""
+        self.add_topic(name)
         known = self.metadata.topics.get(name)
         if known is not None:
             return known
-        self.add_topic(name)
 
         async def find() -> TopicInfo:
             errors = await self.refresh_metadata()
@@ -309,9 +309,10 @@ class Cluster:
 
     async def leader(self, topic: str, partition: int) -> PartitionInfo:
         """A partition that has a leader, as far as is known now; not retried. Raises KafkaError, ClientError."""
+        # Also one that is known: nobody may have followed it since, and what is known grew old.
+        self.add_topic(topic)
         info = self.metadata.partition(topic, partition)
         if info is None or info.leader < 0:
-            self.add_topic(topic)
             errors = await self.refresh_metadata()
             info = self.metadata.partition(topic, partition)
             if info is None:

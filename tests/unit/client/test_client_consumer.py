@@ -198,6 +198,20 @@ def test_offsets_by_time_and_raw_batches() -> None:
     run(cluster, body)
 
 
+def test_what_was_known_of_a_topic_that_is_not_read_any_more_is_refreshed() -> None:
+    """The leader's epoch of then would be refused for ever."""
+    cluster = filled(FakeCluster(brokers=2, topics={"t": 1}))
+
+    async def body(consumer: Consumer) -> None:
+        consumer.assign([T0])
+        assert len(await read(consumer, 20)) == 20
+        consumer.assign([])
+        cluster.move_leader("t", 0, 2)
+        assert await consumer.end_offsets([T0]) == {T0: 20}
+
+    run(cluster, body, default_api_timeout_ms=2000)
+
+
 def test_damaged_batches_are_reported_not_skipped() -> None:
     cluster = filled(FakeCluster())
     base, last, data = cluster.batches["t", 0][0]
