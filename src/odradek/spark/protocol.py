@@ -182,9 +182,13 @@ class Sending:
 
         Raises LeaseError, KafkaError, ClientError, OSError.
         """
-        async with asyncio.TaskGroup() as group:
-            for _ in range(len(self._pending)):
-                group.create_task(self._send_one())
+        try:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(len(self._pending)):
+                    group.create_task(self._send_one())
+        except ExceptionGroup as failed:
+            # The first one ended the others; whoever sends wants to know what it met, not how many were under way.
+            raise failed.exceptions[0] from None
 
     async def _send_one(self) -> None:
         """Send what is pending for one partition, that whose turn comes first."""
