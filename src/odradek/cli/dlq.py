@@ -112,12 +112,13 @@ def _group(arguments: argparse.Namespace) -> str:
 async def _list(arguments: argparse.Namespace) -> int:
     from odradek.cli.session import reach
 
-    rows = []
+    found: list[Letter] = []
     async with _consumer(arguments) as consumer:
         await reach(consumer.cluster, connect_ms(arguments))
         async for letters in _letters(consumer, arguments):
-            rows += [each.row() for each in letters]
-    show(rows, COLUMNS, arguments.output)
+            found += letters
+    found.sort(key=lambda each: (each.record.partition, each.record.offset))
+    show([each.row() for each in found], COLUMNS, arguments.output)
     return 0
 
 
