@@ -5,11 +5,12 @@ import errno
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from odradek.broker import group_runtime
-from odradek.groups.events import ConsumerHeartbeat, LeavingMember
+from odradek.groups.events import ConsumerHeartbeat, JoinResult, LeavingMember, SyncResult
 from odradek.groups.settings import GroupSettings
 from odradek.log.append import Origin
 from odradek.log.config import LogConfig
@@ -229,6 +230,75 @@ async def test_a_deposed_coordinator_sends_everybody_away(tmp_path: Path) -> Non
         assert refused.value.code is E.NOT_COORDINATOR
     assert broker.runtime.list_groups([], []) == []
     broker.stop()
+
+
+async def all_that_waits(broker: GroupBroker) -> dict[str, asyncio.Future[Any]]:
+    """One request of each kind whose answer has to wait: for members, for the leader of a group, for followers."""
+    runtime, (partition,) = broker.runtime, broker.partitions
+
+    def join(group_id: str, member_id: str = "") -> asyncio.Future[JoinResult]:
+        return runtime.join(
+            join_request(
+                group_id, member_id, member_id_required=False, session_timeout_ms=1000, rebalance_timeout_ms=1000
+            )
+        )
+
+    first = await join("two")
+    second = join("two")
+    both = await asyncio.gather(join("two", first.member_id), second)
+    follower = next(each for each in both if each.leader != each.member_id)
+    await join("joined")
+    alone = await join("alone")
+    broker.set_followers(partition, 2)
+    waiting: dict[str, asyncio.Future[Any]] = {
+        "join": join("joined"),
+        "sync of a follower": runtime.sync(sync_request("two", follower.member_id, follower.generation_id, {})),
+        "sync of a leader": runtime.sync(sync_request("alone", alone.member_id, 1, {alone.member_id: b"all"})),
+        "commit": broker.commit(commit_request(("t", 0, 1), group_id="c")),
+        "commit in a transaction": runtime.commit_transactional_offsets(
+            commit_request(("t", 0, 1), group_id="x"), 7, 0
+        ),
+        "fetch": runtime.fetch_offsets("c", [("t", [0])], False),
+    }
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert [name for name, answer in waiting.items() if answer.done()] == []
+    waiting["commit that has not been appended"] = broker.commit(commit_request(("t", 0, 1), group_id="late"))
+    return waiting
+
+
+async def codes_of(waiting: dict[str, asyncio.Future[Any]]) -> dict[str, E]:
+    async with asyncio.timeout(20):
+        answers = await asyncio.gather(*waiting.values(), return_exceptions=True)
+    codes = {}
+    for name, answer in zip(waiting, answers, strict=True):
+        assert isinstance(answer, KafkaError | JoinResult | SyncResult), name
+        codes[name] = answer.code if isinstance(answer, KafkaError) else answer.error
+    return codes
+
+
+@running
+async def test_nobody_is_left_without_an_answer_when_a_shard_goes(tmp_path: Path) -> None:
+    """Answers leave a connection in the order of requests: one that never came would hold up all behind it."""
+    broker = GroupBroker(tmp_path).start()
+    waiting = await all_that_waits(broker)
+    broker.runtime.resigned(0)
+    assert await codes_of(waiting) == dict.fromkeys(waiting, E.NOT_COORDINATOR)
+    broker.stop()
+
+
+@running
+async def test_nobody_is_left_without_an_answer_when_the_log_fails(tmp_path: Path) -> None:
+    """Until another broker leads the partition, or for ever if there is none."""
+    broker = GroupBroker(tmp_path, replace(QUICK, offset_commit_timeout_ms=100)).start()
+    waiting = await all_that_waits(broker)
+    broker.partitions[0].log.fail("its directory has failed")
+    codes = await codes_of(waiting)
+    assert codes.pop("join") is E.NONE, "the next generation is in memory only, and its assignment is refused"
+    assert codes.pop("sync of a follower") is E.REBALANCE_IN_PROGRESS
+    assert codes.pop("commit that has not been appended") is E.NOT_COORDINATOR
+    assert codes == dict.fromkeys(codes, E.COORDINATOR_NOT_AVAILABLE)
+    broker.runtime.close()
 
 
 @running
