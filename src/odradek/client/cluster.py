@@ -213,8 +213,7 @@ class Cluster:
                         if not is_retriable(error):
                             raise
                         last = error
-                        if not isinstance(error, KafkaError) or error.code in _STALE_METADATA:
-                            # A broker that cannot be reached may lead nothing any more, or be elsewhere.
+                        if isinstance(error, KafkaError) and error.code in _STALE_METADATA:
                             self.want_metadata()
                     failures += 1
                     await asyncio.sleep(self.backoff(failures))
