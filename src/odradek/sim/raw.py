@@ -6,6 +6,7 @@ import asyncio
 
 from odradek.client.admin import Admin
 from odradek.client.model import EARLIEST, LATEST, TopicPartition
+from odradek.groups.placement import partition_for_group
 from odradek.sim.history import Held
 from odradek.sim.workloads import FAILURES, app_random, note_failure
 from odradek.sim.world import ClientHost
@@ -126,9 +127,20 @@ class Member:
         if answer.assignment is not None:
             given = frozenset((t.topic_id, p) for t in answer.assignment.topic_partitions for p in t.partitions)
             self._take(given)
-        for each in self._held:
-            each.until = asked + SESSION_SECONDS
+        if not self._is_deposed(await admin.cluster.coordinator(GROUP_COORDINATOR, self.group)):
+            for each in self._held:
+                each.until = asked + SESSION_SECONDS
         return 0
+
+    def _is_deposed(self, node_id: int) -> bool:
+        """Whether another broker leads the group's partition: of what this one answers the present coordinator knows
+        nothing. A heartbeat that changes nothing is not written: who is cut off answers it as if nothing were."""
+        stored = self._host.world.stored
+        topic = stored.topics.get("__consumer_offsets")
+        if topic is None:
+            return False
+        state = stored.states.get(("__consumer_offsets", partition_for_group(self.group, len(topic.replicas))))
+        return state is not None and state.leader != node_id
 
     def _take(self, given: frozenset[tuple[bytes, int]]) -> None:
         now = self._host.world.now()
