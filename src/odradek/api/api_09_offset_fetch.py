@@ -24,10 +24,10 @@ from odradek.wire.messages.offset_fetch import (
     OffsetFetchResponsePartition,
     OffsetFetchResponseTopic,
 )
+from odradek.wire.primitives import ZERO_UUID
 
 _SEVERAL_GROUPS = 8
 _BY_ID = 10
-_NO_ID = bytes(16)
 
 
 @api(ApiKey.OFFSET_FETCH)
@@ -89,7 +89,7 @@ async def _group(
         # What has no id any more cannot be told of.
         found = [(name, partitions) for name, partitions in found if name in known]
         ids = {name: known[name].id for name, _ in found}
-    answers = [_topic(name, ids.get(name, _NO_ID), partitions) for name, partitions in found]
+    answers = [_topic(name, ids.get(name, ZERO_UUID), partitions) for name, partitions in found]
     return OffsetFetchResponseGroup(group.group_id, answers + unknown)
 
 

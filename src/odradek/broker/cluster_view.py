@@ -24,6 +24,7 @@ from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrRequestPartitionState
 from odradek.wire.messages.stop_replica import StopReplicaRequest
 from odradek.wire.messages.update_metadata import UpdateMetadataRequest
+from odradek.wire.primitives import ZERO_UUID
 
 logger = logging.getLogger(__name__)
 
@@ -33,7 +34,6 @@ FULL = 2
 DELETED = -2
 """The leader of a partition whose topic is deleted (Kafka's LeaderDuringDelete)."""
 
-NO_TOPIC_ID = bytes(16)
 _AGAIN_SECONDS = 1.0
 """After which what could not be read is read again."""
 
@@ -197,7 +197,7 @@ class ClusterView:
             stopped: dict[bool, list[Place]] = {False: [], True: []}
             for told in request.topic_states:
                 topic = self.image.topics.get(told.topic_name)
-                is_over = topic is not None and told.topic_id not in (NO_TOPIC_ID, topic.id)
+                is_over = topic is not None and told.topic_id not in (ZERO_UUID, topic.id)
                 for p in told.partition_states:
                     place = (told.topic_name, p.partition_index)
                     if is_over:

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from odradek.client.metadata import ZERO_ID
 from odradek.client.model import TopicPartition
+from odradek.wire.primitives import ZERO_UUID
 
 INITIAL_EPOCH: Final = 0
 FINAL_EPOCH: Final = -1
@@ -22,7 +22,7 @@ class FetchTarget(NamedTuple):
     offset: int
     max_bytes: int
     leader_epoch: int
-    topic_id: bytes = ZERO_ID
+    topic_id: bytes = ZERO_UUID
 
 
 class FetchPlan(NamedTuple):

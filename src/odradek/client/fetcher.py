@@ -12,7 +12,6 @@ from odradek.client.config import ConsumerOptions
 from odradek.client.connection import Connection
 from odradek.client.errors import ClientError, TransportError
 from odradek.client.fetch_session import FINAL_EPOCH, FetchPlan, FetchSession, FetchTarget
-from odradek.client.metadata import ZERO_ID
 from odradek.client.model import READ_COMMITTED, READ_UNCOMMITTED, AbortedTransaction, RawFetch, TopicPartition
 from odradek.client.positions import Chunk, PartitionState
 from odradek.records.errors import CorruptRecords
@@ -25,6 +24,7 @@ from odradek.wire.messages.fetch import (
     FetchResponse,
     FetchResponsePartition,
 )
+from odradek.wire.primitives import ZERO_UUID
 
 _TOPIC_IDS_FROM: Final = 13
 _SESSION_LOST: Final = frozenset(
@@ -157,7 +157,7 @@ class Fetcher:
         key = TopicPartition(topic, partition)
         target = FetchTarget(offset, max_bytes, info.leader_epoch, cluster.metadata.topic_id(topic))
         plan = FetchPlan(0, FINAL_EPOCH, {key: target}, [])
-        with_ids = target.topic_id != ZERO_ID
+        with_ids = target.topic_id != ZERO_UUID
         request = self._request(plan)
         request.max_wait_ms, request.min_bytes, request.max_bytes = max_wait_ms, min_bytes, max_bytes
         try:
@@ -238,7 +238,7 @@ class Fetcher:
             )
             for state in states
         }
-        with_ids = all(each.topic_id != ZERO_ID for each in targets.values())
+        with_ids = all(each.topic_id != ZERO_UUID for each in targets.values())
         try:
             version = connection.version_of(FetchRequest, 0x7FFF if with_ids else _TOPIC_IDS_FROM - 1)
             plan = node.session.plan(targets, with_ids=version >= _TOPIC_IDS_FROM)

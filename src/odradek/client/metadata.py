@@ -7,8 +7,8 @@ from typing import Final, NamedTuple
 
 from odradek.client.connections import BrokerAddress
 from odradek.wire.messages.metadata import MetadataResponse, MetadataResponseTopic
+from odradek.wire.primitives import ZERO_UUID
 
-ZERO_ID: Final = bytes(16)
 NO_LEADER: Final = -1
 
 
@@ -72,7 +72,7 @@ class MetadataCache:
     def topic_id(self, topic: str) -> bytes:
         """Sixteen bytes, zeros when unknown."""
         info = self.topics.get(topic)
-        return ZERO_ID if info is None else info.topic_id
+        return ZERO_UUID if info is None else info.topic_id
 
     def update(self, response: MetadataResponse, now: float, *, asked: Iterable[str] | None) -> dict[str, int]:
         """Take over an answer; `asked` are the topics of the request, None for all. Returns error codes by topic.
@@ -139,5 +139,5 @@ class MetadataCache:
                 info = before
             partitions.append(info)
         self.topics[name] = TopicInfo(name, topic.topic_id, topic.is_internal, partitions)
-        if topic.topic_id != ZERO_ID:
+        if topic.topic_id != ZERO_UUID:
             self.names_by_id[topic.topic_id] = name

@@ -22,7 +22,6 @@ from odradek.client.errors import (
     ProducerFenced,
     TransportError,
 )
-from odradek.client.metadata import ZERO_ID
 from odradek.client.sequences import NO_SEQUENCE, ProducerIdentity, Sequences
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
@@ -33,6 +32,7 @@ from odradek.wire.messages.produce import (
     ProduceResponse,
     ProduceResponsePartition,
 )
+from odradek.wire.primitives import ZERO_UUID
 
 _TOPIC_IDS_FROM: Final = 13
 _IMPLICIT_ADD_FROM: Final = 12
@@ -392,7 +392,7 @@ class Sender:
             by_topic.setdefault(batch.key[0], []).append(batch)
         metadata = self._cluster.metadata
         ids = {topic: metadata.topic_id(topic) for topic in by_topic}
-        at_most = 0x7FFF if ZERO_ID not in ids.values() else _TOPIC_IDS_FROM - 1
+        at_most = 0x7FFF if ZERO_UUID not in ids.values() else _TOPIC_IDS_FROM - 1
         if self.transaction is not None and connection.features.get("transaction.version", 0) < 2:
             at_most = min(at_most, _IMPLICIT_ADD_FROM - 1)
         request = ProduceRequest(

@@ -21,12 +21,11 @@ from odradek.metadata.nodes import ConfigNode, DeletionNode, PartitionNode, Topi
 from odradek.ports.randomness import Random
 from odradek.ports.store import Create, Delete, Operation, Put
 from odradek.wire.errors import ErrorCode, KafkaError
+from odradek.wire.primitives import ZERO_UUID
 
 DEFAULT = -1
 MAX_PARTITIONS_PER_REQUEST = 10_000
 MAX_PARTITIONS_DELETED_AT_ONCE = 500
-
-ZERO_ID = bytes(16)
 
 
 class NewTopic(NamedTuple):
@@ -51,7 +50,7 @@ class TopicReference(NamedTuple):
     """A topic by name or by id (KIP-516), never both."""
 
     name: str | None
-    id: bytes = ZERO_ID
+    id: bytes = ZERO_UUID
 
 
 class DeletedTopic(NamedTuple):
@@ -269,9 +268,9 @@ def _repeated_references(image: ClusterImage, references: Collection[TopicRefere
     counts = Counter(references)
     named = {reference.name for reference in references if reference.name is not None}
     for reference, count in counts.items():
-        if reference.name is not None and reference.id != ZERO_ID:
+        if reference.name is not None and reference.id != ZERO_UUID:
             wrong[reference] = "You may not specify both topic name and topic id."
-        elif reference.name is None and reference.id == ZERO_ID:
+        elif reference.name is None and reference.id == ZERO_UUID:
             wrong[reference] = "Neither topic name nor id were specified."
         elif count > 1:
             wrong[reference] = "Duplicate topic name." if reference.name is not None else "Duplicate topic id."

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, TypeAlias
 from odradek.groups.consumer_records import TopicPartitions
 from odradek.groups.records import GroupRecord
 from odradek.wire.errors import ErrorCode
+from odradek.wire.primitives import ZERO_UUID
 
 Token: TypeAlias = Any
 Protocols: TypeAlias = tuple[tuple[str, bytes], ...]
@@ -124,7 +125,7 @@ class OffsetToCommit(NamedTuple):
     offset: int
     leader_epoch: int = -1
     metadata: str | None = ""
-    topic_id: bytes = bytes(16)
+    topic_id: bytes = ZERO_UUID
 
 
 class CommitRequest(NamedTuple):

@@ -22,9 +22,7 @@ from odradek.wire.messages.consumer_offsets import (
     OffsetCommitKey,
     OffsetCommitValue,
 )
-from odradek.wire.primitives import DecodeError
-
-NO_TOPIC_ID = bytes(16)
+from odradek.wire.primitives import ZERO_UUID, DecodeError
 
 _INT16 = Struct(">h")
 _OFFSET_TYPE = _INT16.pack(1)
@@ -44,7 +42,7 @@ class OffsetValue(NamedTuple):
     metadata: str
     commit_timestamp_ms: int
     expire_timestamp_ms: int = -1
-    topic_id: bytes = NO_TOPIC_ID
+    topic_id: bytes = ZERO_UUID
 
 
 class OffsetRecord(NamedTuple):
@@ -107,7 +105,7 @@ def _encode_offset(record: OffsetRecord) -> tuple[bytes, bytes | None]:
     if found is None:
         return key, None
     offset, leader_epoch, metadata, commit_ms, expire_ms, topic_id = found
-    if not metadata and expire_ms < 0 and topic_id != NO_TOPIC_ID:
+    if not metadata and expire_ms < 0 and topic_id != ZERO_UUID:
         # Nearly all commits; the generated codec makes the same bytes in five times the time.
         return key, _PLAIN_OFFSET.pack(4, offset, leader_epoch, 1, commit_ms, 1, 0, 16, topic_id)
     # Kafka keeps to version 1 for an explicit expiry: later versions dropped the field.

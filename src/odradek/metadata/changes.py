@@ -37,6 +37,7 @@ from odradek.metadata.nodes import (
 )
 from odradek.metadata.paths import name_of
 from odradek.ports.store import Create, Delete, MetadataStore, Node, Operation
+from odradek.wire.primitives import ZERO_UUID
 
 _PARTS = ("/brokers", "/config", TOPIC_DELETIONS, CONTROLLER, CONTROLLER_EPOCH, "/cluster", FEATURES)
 
@@ -131,7 +132,7 @@ def _topic(name: str, node: Node, nodes: Mapping[str, Node]) -> Topic:
         partitions.append(state)
     config_node = nodes.get(ConfigNode.topic_path(name))
     configs = {} if config_node is None else ConfigNode.decode(f"{TOPIC_CONFIGS}/{name}", config_node.data)
-    return Topic(name, content.id or bytes(16), tuple(partitions), configs)
+    return Topic(name, content.id or ZERO_UUID, tuple(partitions), configs)
 
 
 def topic_creation(topic: Topic) -> list[Operation]:

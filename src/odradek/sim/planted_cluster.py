@@ -9,6 +9,7 @@ from typing import Any, Final
 from odradek.controller.partition_changes import Election
 from odradek.replication.in_sync import committed_offset
 from odradek.wire.errors import ErrorCode
+from odradek.wire.primitives import ZERO_UUID
 
 Row = tuple[str, str, str, tuple[str, ...], Callable[[Any], Any]]
 """Name, what it stands for, profile, where it goes, what makes the wrong function of the right one."""
@@ -320,7 +321,7 @@ def _(right: Any) -> Any:
 def _(right: Any) -> Any:
     async def stop(self: Any, request: Any) -> Any:
         for told in request.topic_states:
-            told.topic_id = bytes(16)
+            told.topic_id = ZERO_UUID
         return await right(self, request)
 
     return stop
