@@ -16,6 +16,7 @@ from odradek.api.controller_service import NotTheController
 from odradek.broker.config import BrokerConfig
 from odradek.broker.controller_channel import Connect, ControllerChannel, Differences
 from odradek.broker.registrations import DIRECTORY_EVENTS, Registrations, burial, read_registrations
+from odradek.broker.task_failures import logs_failure
 from odradek.controller.batching import batches
 from odradek.controller.brokers import (
     ReplicaRef,
@@ -79,6 +80,7 @@ from odradek.ports.store import (
 from odradek.wire.errors import ErrorCode, KafkaError
 
 logger = logging.getLogger(__name__)
+_log_failure = logs_failure(logger, "an event of the controller failed")
 
 PRODUCER_IDS_PER_BLOCK: Final = 1000
 MAX_PRODUCER_ID: Final = (1 << 63) - 1
@@ -327,7 +329,7 @@ class Controller:
 
         if self.is_active:
             task = asyncio.get_running_loop().create_task(run())
-            task.add_done_callback(_report)
+            task.add_done_callback(_log_failure)
 
     def _later(self, name: str, seconds: float, then: Callable[[], None]) -> None:
         """Call later, once, however often this is asked meanwhile."""
@@ -585,8 +587,3 @@ def _with_offline(image: ClusterImage, before: ClusterImage) -> ClusterImage:
 def _same_registration(broker_id: int, before: ClusterImage, after: ClusterImage) -> bool:
     old, new = before.brokers.get(broker_id), after.brokers.get(broker_id)
     return old is not None and new is not None and old.epoch == new.epoch
-
-
-def _report(task: asyncio.Task[None]) -> None:
-    if not task.cancelled() and task.exception() is not None:
-        logger.error("an event of the controller failed", exc_info=task.exception())

@@ -13,6 +13,7 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, Protocol
 
+from odradek.broker.task_failures import logs_failure
 from odradek.client.connection import Connection, open_connection
 from odradek.client.errors import ClientError, Disconnected
 from odradek.controller.brokers import ReplicaRef
@@ -40,6 +41,7 @@ from odradek.wire.messages.update_metadata import (
 )
 
 logger = logging.getLogger(__name__)
+_log_failure = logs_failure(logger, "a controller channel failed")
 
 LEADER_AND_ISR_VERSION: Final = 7
 STOP_REPLICA_VERSION: Final = 4
@@ -188,7 +190,7 @@ class ControllerChannel:
     def _wake(self) -> None:
         if not self._closed and (self._task is None or self._task.done()):
             self._task = asyncio.get_running_loop().create_task(self._run())
-            self._task.add_done_callback(_report)
+            self._task.add_done_callback(_log_failure)
 
     async def _run(self) -> None:
         backoff = RETRY_SECONDS
@@ -308,11 +310,6 @@ class ControllerChannel:
 def _check(code: int) -> None:
     if code:
         raise _Refused(code)
-
-
-def _report(task: asyncio.Task[None]) -> None:
-    if not task.cancelled() and task.exception() is not None:
-        logger.error("a controller channel failed", exc_info=task.exception())
 
 
 # --- requests ---

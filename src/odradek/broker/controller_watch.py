@@ -11,11 +11,13 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from odradek.broker.controller_channel import Connect, ControllerChannel, Differences
+from odradek.broker.task_failures import logs_failure
 from odradek.controller.brokers import ReplicaRef
 from odradek.metadata.image import Broker, ClusterImage
 from odradek.ports.store import StoreError
 
 logger = logging.getLogger(__name__)
+_log_failure = logs_failure(logger, "the watch of the controller failed")
 
 
 class ControllerWatch:
@@ -55,7 +57,7 @@ class ControllerWatch:
     # --- what the line reports ---
 
     def broker_died(self, broker: Broker) -> None:
-        asyncio.get_running_loop().create_task(self._report(broker)).add_done_callback(_look_at)
+        asyncio.get_running_loop().create_task(self._report(broker)).add_done_callback(_log_failure)
 
     async def _report(self, broker: Broker) -> None:
         try:
@@ -74,8 +76,3 @@ class ControllerWatch:
 
     def replicas_answered(self, _broker: Broker, _offline: list[ReplicaRef], _online: list[ReplicaRef]) -> None:
         return
-
-
-def _look_at(task: asyncio.Task[None]) -> None:
-    if not task.cancelled() and task.exception() is not None:
-        logger.error("the watch of the controller failed", exc_info=task.exception())

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from odradek.broker.registrations import AlreadyRegistered, announce_failed_directory, burial, register
+from odradek.broker.task_failures import logs_failure
 from odradek.metadata.image import NO_BROKER, Broker
 from odradek.metadata.nodes import (
     CLUSTER_ID,
@@ -42,6 +43,7 @@ from odradek.ports.store import (
 from odradek.wire.errors import KafkaError
 
 logger = logging.getLogger(__name__)
+_log_failure = logs_failure(logger, "looking at the metadata store failed")
 
 RETRY_SECONDS: Final = 0.1
 MAX_RETRY_SECONDS: Final = 2.0
@@ -77,11 +79,6 @@ async def cluster_id(store: MetadataStore, random: Random, expected: str | None)
             await store.apply([Create(CLUSTER_ID, ClusterIdNode.encode(expected or id_text(random.uuid())))])
         except NodeExists:
             continue
-
-
-def _report(task: asyncio.Task[None]) -> None:
-    if not task.cancelled() and task.exception() is not None:
-        logger.error("looking at the metadata store failed", exc_info=task.exception())
 
 
 class _IdTaken(StoreError):
@@ -248,7 +245,7 @@ class Membership:
         self._look_again = True
         if self._task is None or self._task.done():
             self._task = asyncio.get_running_loop().create_task(self._look())
-            self._task.add_done_callback(_report)
+            self._task.add_done_callback(_log_failure)
 
     async def _look(self) -> None:
         backoff = RETRY_SECONDS

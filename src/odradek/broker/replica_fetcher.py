@@ -11,6 +11,7 @@ import logging
 from collections.abc import Iterable
 from typing import Any, Final, NamedTuple, Protocol, cast
 
+from odradek.broker.task_failures import logs_failure
 from odradek.client.connection import Connection
 from odradek.client.errors import ClientError, Disconnected, UnsupportedByBroker
 from odradek.ports.clock import Clock
@@ -28,6 +29,7 @@ from odradek.wire.messages.list_offsets import (
 from odradek.wire.replica_fetch import ReplicaFetchRequest, ReplicaFetchResponse
 
 log = logging.getLogger("odradek.replication")
+_log_failure = logs_failure(log, "fetching from a leader failed")
 
 Place = tuple[bytes, int]
 """(topic id, partition)."""
@@ -208,7 +210,7 @@ class ReplicaFetcher:
     def _connect(self, pause: float) -> None:
         if self._connecting is None and not self.closed:
             self._connecting = self._loop.create_task(self._connected(pause))
-            self._connecting.add_done_callback(_report)
+            self._connecting.add_done_callback(_log_failure)
 
     async def _connected(self, pause: float) -> None:
         try:
@@ -419,7 +421,7 @@ class ReplicaFetcher:
         task = self._loop.create_task(coroutine)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        task.add_done_callback(_report)
+        task.add_done_callback(_log_failure)
 
     async def _find_offsets(self, place: Place, followed: FollowedLog) -> None:
         """Where the leader's log begins and ends, when a fetch was out of its range."""
@@ -458,11 +460,6 @@ class ReplicaFetcher:
         if answer.error_code:
             raise KafkaError(ErrorCode(answer.error_code))
         return answer.offset
-
-
-def _report(task: asyncio.Task[None]) -> None:
-    if not task.cancelled() and task.exception() is not None:
-        log.error("fetching from a leader failed", exc_info=task.exception())
 
 
 class _Problems:

@@ -15,6 +15,7 @@ from odradek.broker.config import BrokerConfig
 from odradek.broker.partitions import Partitions
 from odradek.broker.replica_fetcher import Connect, FetchSettings, Place, ReplicaFetcher
 from odradek.broker.replication_throttles import ReplicationThrottles
+from odradek.broker.task_failures import logs_failure
 from odradek.client.errors import ClientError
 from odradek.controller.in_sync import IsrChange, IsrChanged
 from odradek.metadata.image import ClusterImage, PartitionState, Topic
@@ -27,6 +28,7 @@ from odradek.replication.replica_sessions import ReplicaSessions
 from odradek.wire.errors import ErrorCode, KafkaError
 
 log = logging.getLogger("odradek.replication")
+_log_failure = logs_failure(log, "in-sync replicas cannot be changed")
 
 _OPENED_AT_ONCE: Final = 64
 """Logs that are opened in one turn of the loop, to be followed: some 10 ms' worth."""
@@ -342,7 +344,7 @@ class ReplicationRuntime:
         self._proposed[partition] = None
         if self._altering is None and not self._closed:
             self._altering = self._loop.create_task(self._alter())
-            self._altering.add_done_callback(_report)
+            self._altering.add_done_callback(_log_failure)
 
     async def _alter(self) -> None:
         """Ask the controller for what is proposed, all of it at a time, until nothing is left."""
@@ -425,11 +427,6 @@ class ReplicationRuntime:
         for partition in refused:
             if partition.followers:
                 partition.reconsider()
-
-
-def _report(task: asyncio.Task[None]) -> None:
-    if not task.cancelled() and task.exception() is not None:
-        log.error("in-sync replicas cannot be changed", exc_info=task.exception())
 
 
 def _fetch_settings(config: BrokerConfig) -> FetchSettings:
