@@ -167,13 +167,3 @@ def format_partition_metadata(topic_id: bytes) -> bytes:
 
 def format_clean_shutdown(broker_epoch: int) -> bytes:
     return json.dumps({"version": 0, "brokerEpoch": broker_epoch}, separators=(",", ":")).encode()
-
-
-def parse_clean_shutdown(data: bytes) -> int:
-    """The broker epoch in the marker; -1 where an older version left it empty."""
-    try:
-        found = json.loads(data)
-    except ValueError:
-        return -1
-    epoch = found.get("brokerEpoch", -1) if isinstance(found, dict) else -1
-    return epoch if isinstance(epoch, int) else -1

@@ -44,15 +44,12 @@ MAX_SEQUENCE: Final = 0x7FFFFFFF
 _MAX_OFFSET: Final = (1 << 63) - 1
 
 HEADER: Final = Struct(">qiibIhiqqqhii")
-_OFFSET: Final = Struct(">q")
 _LENGTH_EPOCH_MAGIC: Final = Struct(">8xiib")
 _PLACEMENT: Final = Struct(">qii")
-_EPOCH: Final = Struct(">i")
 _CRC: Final = Struct(">I")
 _CRC_ATTRIBUTES: Final = Struct(">Ih")
 _TIMESTAMP: Final = Struct(">q")
 _PRODUCER: Final = Struct(">qhi")
-_LEADER_EPOCH_POSITION: Final = 12
 _MAX_TIMESTAMP_POSITION: Final = 35
 _PRODUCER_POSITION: Final = 43
 _MIN_BATCH_LENGTH: Final = HEADER_SIZE - LOG_OVERHEAD
@@ -145,6 +142,11 @@ def parse_header(view: memoryview | bytes | bytearray, position: int = 0) -> Bat
     return header
 
 
+def peek_header(view: memoryview) -> BatchHeader:
+    """The header of the batch with which `view` begins, before anybody has looked at what it says."""
+    return BatchHeader._make(_unpack_header(view))
+
+
 def _short(view: memoryview | bytes | bytearray, position: int) -> CorruptRecords:
     available = len(view) - position
     if position >= 0 and available > MAGIC_POSITION and view[position + MAGIC_POSITION] != MAGIC:
@@ -175,17 +177,6 @@ def _is_cut_off(view: memoryview | bytes | bytearray, position: int, end: int) -
         return True
     length, _, magic = _LENGTH_EPOCH_MAGIC.unpack_from(view, position)
     return bool(magic == MAGIC and length >= _MIN_BATCH_LENGTH and position + LOG_OVERHEAD + length > end)
-
-
-def next_fetch_offset(view: memoryview | bytes | bytearray) -> int | None:
-    """The offset after the last whole batch of a fetch answer, where the next fetch begins; None without any batch.
-
-    Records that are left out (control batches, aborted transactions, compacted offsets) are passed over by this.
-    """
-    last = None
-    for _, header in split_batches(view, allow_partial_tail=True):
-        last = header.next_offset
-    return last
 
 
 def compute_crc(view: memoryview, position: int, batch_length: int) -> int:
@@ -245,16 +236,6 @@ def _check_producer(position: int, header: BatchHeader) -> None:
             raise InvalidRecords(f"record batch at byte {position}: producer {producer_id} without an epoch")
     elif header[5] & TRANSACTIONAL_BIT:
         raise InvalidRecords(f"record batch at byte {position}: transactional but without a producer id")
-
-
-def patch_base_offset(view: memoryview | bytearray, position: int, base_offset: int) -> None:
-    """Assign the offset of the first record in place."""
-    _OFFSET.pack_into(view, position, base_offset)
-
-
-def patch_leader_epoch(view: memoryview | bytearray, position: int, leader_epoch: int) -> None:
-    """Assign the partition leader epoch in place."""
-    _EPOCH.pack_into(view, position + _LEADER_EPOCH_POSITION, leader_epoch)
 
 
 def patch_placement(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from odradek.records.batch import HEADER_SIZE, LOG_OVERHEAD
+from odradek.records.batch import HEADER_SIZE, BatchHeader, peek_header
 from odradek.replication.partition import Partition
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.fetch import FetchPartition
@@ -28,8 +28,6 @@ class Next(IntEnum):
     """Nothing more until the controller says something else."""
 
 
-_LAST_OFFSET_DELTA = slice(23, 27)
-"""Where a batch's header says how far its last offset is from the first."""
 _STOPPING = frozenset((ErrorCode.FENCED_LEADER_EPOCH,))
 
 
@@ -92,24 +90,22 @@ class FollowedLog:
         if diverging is not None:
             return self._truncate(*diverging)
         partition = self.partition
-        if len(records) >= LOG_OVERHEAD:
-            if int.from_bytes(records[:8], "big") < partition.log.end_offset:
-                if not self._begins_in_a_batch(records):
+        if len(records) >= HEADER_SIZE:
+            first = peek_header(records)
+            if first.base_offset < partition.log.end_offset:
+                if not self._begins_in(first):
                     # The answer to a request that was sent before an earlier answer had come.
                     return Next.FETCH
-                partition.start_anew_at(int.from_bytes(records[:8], "big"))
+                partition.start_anew_at(first.base_offset)
             partition.append_as_follower(records, self.leader_epoch, now_ms)
         self.leader_end_offset = high_watermark
         partition.leader_told(high_watermark, log_start_offset)
         return Next.FETCH
 
-    def _begins_in_a_batch(self, records: memoryview) -> bool:
+    def _begins_in(self, batch: BatchHeader) -> bool:
         """Whether this log is empty and begins inside of the batch, as the leader's does after DeleteRecords."""
         log = self.partition.log
-        if len(records) < HEADER_SIZE or log.log_start_offset != log.end_offset:
-            return False
-        last_offset = int.from_bytes(records[:8], "big") + int.from_bytes(records[_LAST_OFFSET_DELTA], "big")
-        return log.end_offset <= last_offset
+        return log.log_start_offset == log.end_offset <= batch.last_offset
 
     def _truncate(self, epoch: int, end_offset: int) -> Next:
         """The leader's history departs from this one's at the end of the epoch."""

@@ -70,10 +70,6 @@ def test_placement_leaves_the_crc_valid() -> None:
     b.patch_placement(view, 0, header, 1 << 40, 12)
     header = b.check_batch(view, from_client=False)
     assert (header.base_offset, header.partition_leader_epoch) == (1 << 40, 12)
-    b.patch_base_offset(view, 0, 5)
-    b.patch_leader_epoch(view, 0, 6)
-    header = b.check_batch(view, from_client=False)
-    assert (header.base_offset, header.partition_leader_epoch) == (5, 6)
 
 
 def test_log_append_time_and_back() -> None:
@@ -175,11 +171,3 @@ def test_what_clients_may_not_append(name: str) -> None:
 def test_brokers_append_what_clients_may_not() -> None:
     compacted = patched(make(PRODUCER._replace(base_offset=8, is_control=True)), 57, ">i", 2)
     assert b.check_batch(compacted, from_client=False).records_count == 2
-
-
-def test_next_fetch_offset_is_after_the_last_whole_batch() -> None:
-    first, second = bytes(make()), bytes(make(BatchFields(base_offset=5)))
-    assert b.next_fetch_offset(first + second) == 10
-    assert b.next_fetch_offset(first + second[:-1]) == 5
-    assert b.next_fetch_offset(first[:-1]) is None
-    assert b.next_fetch_offset(b"") is None

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from kafka.record.default_records import DefaultRecordBatch as KafkaPythonBatch
 from kafka.record.default_records import DefaultRecordBatchBuilder as KafkaPythonBuilder
 
-from odradek.records.batch import check_batch, parse_header, patch_base_offset, set_log_append_time
+from odradek.records.batch import check_batch, parse_header, patch_placement, set_log_append_time
 from odradek.records.builder import BatchFields, encode_batch
 from odradek.records.control import encode_end_transaction
 from odradek.records.record import decode_records
@@ -74,7 +74,7 @@ def test_we_read_what_they_write(reader: Any, writer: Any, codec: int, rows: lis
 @pytest.mark.parametrize("reader", [KafkaPythonBatch, AiokafkaBatch, AiokafkaPythonBatch])
 def test_log_append_time_is_read_alike(reader: Any) -> None:
     view = memoryview(encode_batch([(5, b"a", b"b", ()), (7, None, b"c", ())], compression=3))
-    patch_base_offset(view, 0, 70)
+    patch_placement(view, 0, parse_header(view), 70, 0)
     set_log_append_time(view, 0, parse_header(view), 123)
     batch = reader(bytes(view))
     assert batch.validate_crc()
