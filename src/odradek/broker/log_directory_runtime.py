@@ -207,6 +207,7 @@ class LogDirectoryRuntime:
                 if moved is not None:
                     found.replace_log(moved)
                     log.info("%s-%d moved to %s", topic, partition, moved.directory)
+                    await self._directories.persist(RECOVERY_POINTS)
         except KafkaError as error:
             log.warning("moving %s-%d: %s", topic, partition, error.message)
             return False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from odradek.log.background_recovery import LANE as RECOVERY_LANE
 from odradek.log.background_recovery import recover
-from odradek.log.checkpoints import LOG_START_OFFSETS, RECOVERY_POINTS, TopicPartition, format_partition_metadata
+from odradek.log.checkpoints import LOG_START_OFFSETS, TopicPartition, format_partition_metadata
 from odradek.log.files import PARTITION_METADATA
 from odradek.log.log_directory import LogDirectory
 from odradek.log.log_flusher import LogFlusher
@@ -41,19 +41,25 @@ class ReplicaMoves:
     def _settle(self, key: TopicPartition, move: Move) -> None:
         """Finish the exchange of a replica that was complete; any other goes on if what it copies is there."""
         source = self._places.where.get(key)
+        name = f"{key[0]}-{key[1]}"
         if self._places.disk.exists(f"{move.path}/{TAKES_OVER}"):
             del self.under_way[key]
-            path = f"{move.directory.path}/{key[0]}-{key[1]}"
             if source is not None:
                 start = source.log_starts.get(key)
-                self._places.doom(f"{source.path}/{key[0]}-{key[1]}", key, 0)
+                try:
+                    self._places.doom(f"{source.path}/{name}", key, 0)
+                except OSError as error:
+                    # What it would be given from here on would be lost when the copy takes over after all.
+                    self._places.failed(source.path, error)
+                    return
                 source.forget(key)
                 if start is not None:
                     move.directory.log_starts[key] = start
-            self._places.disk.rename(move.path, path)
+            # The partition lies there from here on: without its name it is offline, and no empty one is made.
             self._places.where[key] = move.directory
             move.directory.known += 1
             move.directory.unrecovered.add(key)
+            self._places.disk.rename(move.path, f"{move.directory.path}/{name}")
         elif source is None and not any(directory.offline for directory in self._places.directories):
             del self.under_way[key]
             self._places.doom(move.path, key, 0)
@@ -80,10 +86,12 @@ class ReplicaMoves:
     def cancel(self, topic: str, partition: int) -> None:
         """Give up what is on its way, if there is something."""
         move = self.under_way.pop((topic, partition), None)
-        if move is None or move.directory.offline is not None:
+        if move is None:
             return
         if move.log is not None:
             move.log.fail(f"{move.path} is given up")
+        if move.directory.offline is not None:
+            return
         try:
             self._places.doom(move.path, (topic, partition), 0)
         except OSError as error:
@@ -92,8 +100,24 @@ class ReplicaMoves:
     async def copy(self, source: PartitionLog) -> int:
         """Copy the next chunk of a log that moves; the number of bytes. KafkaError if a disk fails."""
         move = self.under_way[source.topic, source.partition]
+        if move.directory.offline is not None:
+            self.cancel(source.topic, source.partition)
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{move.path} is given up: {move.directory.offline}")
         if move.log is None:
-            # After a restart there may be much to check.
+            await self._check(move, source)
+            if self.under_way.get((source.topic, source.partition)) is not move:
+                raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{move.path} is given up")
+            move.log = PartitionLog.open(
+                source.topic, source.partition, move.path, source.config, self._places.environment, clean=True
+            )
+        try:
+            return await move.copy(source, self._places.disk, self._places.clock.now_ms())
+        except OSError as error:
+            raise self._places.storage_error(source.directory, error) from error
+
+    async def _check(self, move: Move, source: PartitionLog) -> None:
+        """Behind the Disk port: after a restart it may be much."""
+        try:
             await self._places.disk.run(
                 f"{RECOVERY_LANE} {move.directory.path} moves",
                 recover,
@@ -105,12 +129,10 @@ class ReplicaMoves:
                 0,
                 self._places.environment.producer_id_expiration_ms,
             )
-            if self.under_way.get((source.topic, source.partition)) is not move:
-                raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{move.path} is given up")
-            move.log = PartitionLog.open(
-                source.topic, source.partition, move.path, source.config, self._places.environment, clean=True
-            )
-        return await move.copy(source, self._places.disk, self._places.clock.now_ms())
+        except KafkaError as error:
+            if isinstance(error.__cause__, OSError):
+                self._places.failed(move.path, error.__cause__)
+            raise
 
     async def exchange(self, source: PartitionLog) -> PartitionLog | None:
         """Let the copied replica take over: the partition's log from now on; None if it has fallen behind again.
@@ -130,8 +152,9 @@ class ReplicaMoves:
         failure = await self._checkpoints.persist(LOG_START_OFFSETS)
         if failure is not None:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(failure)) from failure
-        stays = self.under_way.get(key) is not move or source.is_offline or source.log_start_offset > log_start_offset
-        if stays or not move.finish(source, self._places.clock.now_ms()):
+        given_up = self.under_way.get(key) is not move or move.directory.offline is not None
+        stays = given_up or source.is_offline or source.log_start_offset > log_start_offset
+        if stays or not self._finish(source, move):
             return None
         directory = self._places.where[key]
         path = f"{move.directory.path}/{key[0]}-{key[1]}"
@@ -153,8 +176,13 @@ class ReplicaMoves:
             *key, path, source.config, self._places.environment, log_start_offset=log_start_offset, clean=True
         )
         self._places.logs[key] = moved
-        await self._checkpoints.persist(RECOVERY_POINTS)
         return moved
+
+    def _finish(self, source: PartitionLog, move: Move) -> bool:
+        try:
+            return move.finish(source, self._places.clock.now_ms())
+        except OSError as error:
+            raise self._places.storage_error(source.directory, error) from error
 
     def _change_places(self, source: PartitionLog, move: Move, path: str) -> None:
         """On the disk, at which the next start finds either of them in charge. KafkaError KAFKA_STORAGE_ERROR.

@@ -334,11 +334,9 @@ def test_what_is_written_after_an_exchange_has_failed_is_not_lost(tmp_path: Path
         while asyncio.run(first.moves.copy(log)):
             pass
         disk.left = step
-        failed = False
         try:
             moved = asyncio.run(first.moves.exchange(log))
         except KafkaError:
-            failed = True
             failures += 1
         else:
             log = moved or log
@@ -346,6 +344,7 @@ def test_what_is_written_after_an_exchange_has_failed_is_not_lost(tmp_path: Path
         with contextlib.suppress(KafkaError):
             put(log, batch(value=b"after"), epoch=9)
             expected = content(log)
+        was_reached = disk.left < 0
         disk.left = -2
         with contextlib.suppress(KafkaError):
             asyncio.run(first.close(clean=False))
@@ -354,7 +353,142 @@ def test_what_is_written_after_an_exchange_has_failed_is_not_lost(tmp_path: Path
         assert len(found) >= 40, disk.changes[-1]
         assert expected is None or found == expected, (step, disk.changes)
         close(second)
-        if not failed and disk.left < 0 and step > 30:
+        if not was_reached:
             break
         step += 1
     assert failures >= 5
+
+
+class BrokenFile:
+    """Cannot be read while its disk says so."""
+
+    def __init__(self, file: Any, disk: BrokenDisk) -> None:
+        self._file = file
+        self._disk = disk
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+    def read(self, position: int, size: int) -> Any:
+        if self._file.path.startswith(self._disk.unreadable):
+            raise OSError(errno.EIO, "failed", self._file.path)
+        return self._file.read(position, size)
+
+
+class BrokenDisk(SystemDisk):
+    """What lies below a path cannot be read, or not be renamed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.unreadable = self.unmovable = "nothing"
+
+    def open(self, path: str, *, create: bool = False) -> Any:
+        return BrokenFile(super().open(path, create=create), self)
+
+    def rename(self, source: str, target: str) -> None:
+        if source.startswith(self.unmovable):
+            raise OSError(errno.EIO, "failed", source)
+        super().rename(source, target)
+
+
+def test_a_source_that_cannot_be_read_fails_its_directory_and_not_the_mover(tmp_path: Path) -> None:
+    disk = BrokenDisk()
+    directories = start(tmp_path, disk)
+    log = open_partition(directories)
+    fill(log)
+    directories.moves.begin(log, other(directories), TOPIC)
+    while asyncio.run(directories.moves.copy(log)):
+        pass
+    put(log, produced(7, 40))
+    disk.unreadable = log.directory
+    with pytest.raises(KafkaError) as caught:
+        asyncio.run(directories.moves.copy(log))
+    assert caught.value.code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert log.is_offline
+    assert other(directories).offline is None
+    close(directories, clean=False)
+
+
+def test_a_replica_does_not_move_to_a_directory_that_has_failed(tmp_path: Path) -> None:
+    directories = start(tmp_path)
+    log = open_partition(directories)
+    fill(log)
+    held, target = directories.directory_of("a-topic", 0), other(directories)
+    directories.moves.begin(log, target, TOPIC)
+    while asyncio.run(directories.moves.copy(log)):
+        pass
+    target.offline = "its device is broken"
+    assert asyncio.run(directories.moves.exchange(log)) is None
+    with pytest.raises(KafkaError, match="its device is broken"):
+        asyncio.run(directories.moves.copy(log))
+    assert directories.moves.under_way == {}
+    assert directories.directory_of("a-topic", 0) is held
+    assert put(log, produced(7, 40)).first_offset == 40
+    close(directories)
+
+
+def test_a_copy_that_cannot_be_checked_after_a_restart_fails_its_directory(tmp_path: Path) -> None:
+    first = start(tmp_path)
+    log = open_partition(first)
+    fill(log)
+    first.moves.begin(log, other(first), TOPIC)
+    asyncio.run(first.moves.copy(log))
+    close(first)
+    disk = BrokenDisk()
+    second = start(tmp_path, disk)
+    log = open_partition(second)
+    disk.unreadable = other(second).path
+    for _ in range(2):
+        with pytest.raises(KafkaError):
+            asyncio.run(second.moves.copy(log))
+    assert other(second).offline is not None
+    assert second.moves.under_way == {}
+    assert not log.is_offline
+    close(second)
+
+
+@pytest.mark.parametrize("broken", ["source", "copy"])
+def test_what_is_written_to_neither_is_lost_when_an_exchange_cannot_be_finished(tmp_path: Path, broken: str) -> None:
+    """At the next start the copy takes over: its source may not go on, nor an empty log take its place."""
+    first = start(tmp_path)
+    log = open_partition(first)
+    fill(log)
+    before = content(log)
+    held, target = first.directory_of("a-topic", 0), other(first)
+    assert held is not None
+    first.moves.begin(log, target, TOPIC)
+    while asyncio.run(first.moves.copy(log)):
+        pass
+    (Path(first.moves.under_way["a-topic", 0].path) / TAKES_OVER).write_bytes(b"")
+    close(first)
+    disk = BrokenDisk()
+    disk.unmovable = (held if broken == "source" else target).path
+    second = start(tmp_path, disk)
+    with pytest.raises(KafkaError) as caught:
+        open_partition(second)
+    assert caught.value.code == ErrorCode.KAFKA_STORAGE_ERROR
+    close(second, clean=False)
+    third = start(tmp_path)
+    assert content(open_partition(third)) == before
+    assert other(third).path == held.path
+    close(third)
+
+
+def test_a_log_that_was_replaced_is_answered_at_once(tmp_path: Path) -> None:
+    """Whoever still has the one before it is refused: nothing may be waited for in between."""
+    waited: list[bool] = []
+
+    class WatchedDisk(SystemDisk):
+        async def run(self, *args: Any, **kwargs: Any) -> Any:
+            waited.append(log.is_offline)
+            return await super().run(*args, **kwargs)
+
+    directories = start(tmp_path, WatchedDisk())
+    log = open_partition(directories)
+    fill(log)
+    directories.moves.begin(log, other(directories), TOPIC)
+    asyncio.run(move(directories, log))
+    assert log.is_offline
+    assert waited
+    assert not any(waited)
+    close(directories)
