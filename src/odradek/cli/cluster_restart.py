@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from odradek.cli.cluster_status import look
 from odradek.cli.errors import CommandError, UsageError
 from odradek.cli.session import run_admin
+from odradek.client.errors import CallTimedOut
 from odradek.ports.disk import SystemDisk
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ def restart(arguments: argparse.Namespace) -> int:
         for broker in sorted(known, key=int):
             await _until(admin, lambda found: not found["under_replicated"], patience)
             before = _processes(path)[broker]
-            os.kill(before, signal.SIGTERM)
+            _tell_to_stop(before)
             await _until(admin, lambda _found, b=broker, p=before: _processes(path)[b] != p, patience)  # type: ignore[misc]
             await _until(admin, lambda found, b=broker: _is_back(found, int(b)), patience)  # type: ignore[misc]
             print(f"broker {broker} has restarted", flush=True)
@@ -52,6 +53,16 @@ def restart(arguments: argparse.Namespace) -> int:
 
     print(f"{run_admin(arguments, work)} brokers have restarted; all replicas are in sync")
     return 0
+
+
+def _tell_to_stop(process: int) -> None:
+    """Raises CommandError."""
+    try:
+        os.kill(process, signal.SIGTERM)
+    except ProcessLookupError:
+        return  # it has just died: it is started again all the same
+    except OSError as error:
+        raise CommandError(f"process {process}: {error.strerror}") from error
 
 
 def _check_runs(path: Path) -> None:
@@ -89,5 +100,7 @@ async def _until(admin: Admin, true: Callable[[dict[str, Any]], bool], patience:
         async with asyncio.timeout(patience):
             while not true(await look(admin)):  # noqa: ASYNC110 - the brokers tell nobody
                 await asyncio.sleep(_LOOK_SECONDS)
+    except CallTimedOut:
+        raise
     except TimeoutError as error:
         raise CommandError(f"not in sync after {patience:g} s; the rest was left alone", "NOT_IN_SYNC") from error

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import json
 import os
 import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Final, TextIO
 
@@ -29,6 +30,7 @@ _LONGEST_BACKOFF_SECONDS: Final = 10.0
 _STEADY_SECONDS: Final = 10.0
 """A broker that served so long starts again at once when it dies."""
 _KILL_AFTER_SECONDS: Final = 60.0
+_READ_BYTES: Final = 64 * 1024
 _MISCONFIGURED: Final = 2
 _READY: Final = "odradek ready "
 DEFAULT_PORT: Final = 9092
@@ -86,6 +88,26 @@ def broker_settings(
         if brokers >= 3 and config.given("min.insync.replicas") is None:
             settings["min.insync.replicas"] = "2"
     return settings
+
+
+def next_backoff(backoff: float, served_seconds: float) -> float:
+    """Seconds until a broker that served so long is started again; `backoff` was waited the last time."""
+    if served_seconds > _STEADY_SECONDS:
+        return _FIRST_BACKOFF_SECONDS
+    return min(backoff * 2, _LONGEST_BACKOFF_SECONDS)
+
+
+async def lines_of(stream: asyncio.StreamReader) -> AsyncIterator[str]:
+    """What a process writes, line by line, however long they are: the stream's own iterator fails at 64 KB."""
+    parts: list[bytes] = []
+    while data := await stream.read(_READ_BYTES):
+        *ended, rest = data.split(b"\n")
+        for line in ended:
+            yield b"".join((*parts, line)).decode(errors="replace").rstrip()
+            parts.clear()
+        parts.append(rest)
+    if any(parts):
+        yield b"".join(parts).decode(errors="replace").rstrip()
 
 
 class _Child:
@@ -176,19 +198,21 @@ class Supervisor:
         backoff = _FIRST_BACKOFF_SECONDS
         while not self._stop.is_set():
             begun = loop.time()
-            child.status = await self._run_once(child)
+            try:
+                child.status = await self._run_once(child)
+            except OSError as error:
+                child.status = 1
+                self._say(child, f"cannot be started: {error}")
             if self._stop.is_set():
                 break
             if not child.bootstrap and child.status == _MISCONFIGURED:
                 self._stop.set()  # it has said why, and trying again would not help
                 break
             child.status = 0
-            backoff = _FIRST_BACKOFF_SECONDS if loop.time() - begun > _STEADY_SECONDS else backoff * 2
+            backoff = next_backoff(backoff, loop.time() - begun)
             self._say(child, f"ended; it is started again in {backoff:.1f} s")
-            try:
+            with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._stop.wait(), backoff)
-            except TimeoutError:
-                backoff = min(backoff, _LONGEST_BACKOFF_SECONDS)
 
     async def _run_once(self, child: _Child) -> int:
         settings = broker_settings(
@@ -221,12 +245,15 @@ class Supervisor:
             "brokers": {str(c.broker_id): c.process.pid for c in self._children if c.process is not None},
         }
         fresh = self._home / f"{PROCESSES}.tmp"
-        fresh.write_text(json.dumps(content))
-        fresh.replace(self._home / PROCESSES)
+        try:
+            fresh.write_text(json.dumps(content))
+            fresh.replace(self._home / PROCESSES)
+        except OSError as error:
+            # As on a full disk: the broker runs, and what it writes has to be read.
+            print(f"{fresh}: {error.strerror}", file=sys.stderr, flush=True)
 
     async def _follow_output(self, child: _Child, lines: asyncio.StreamReader) -> None:
-        async for line in lines:
-            text = line.decode(errors="replace").rstrip()
+        async for text in lines_of(lines):
             if text.startswith(_READY):
                 fields = dict(field.partition("=")[::2] for field in text.removeprefix(_READY).split())
                 child.bootstrap = fields["bootstrap"]
@@ -234,8 +261,8 @@ class Supervisor:
             self._say(child, text)
 
     async def _follow_log(self, child: _Child, lines: asyncio.StreamReader) -> None:
-        async for line in lines:
-            self._say(child, line.decode(errors="replace").rstrip())
+        async for text in lines_of(lines):
+            self._say(child, text)
 
     def _say(self, child: _Child, text: str) -> None:
         prefix = f"[broker {child.broker_id}] " if self._prefixed else ""

@@ -1,17 +1,23 @@
 import argparse
 import asyncio
+import errno
 import io
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from odradek.broker.config import BrokerConfig
+from odradek.cli import cluster_restart, supervisor
 from odradek.cli.cluster_restart import PROCESSES
-from odradek.cli.errors import UsageError
+from odradek.cli.errors import CommandError, UsageError
 from odradek.cli.main import main
-from odradek.cli.supervisor import Supervisor, broker_settings, claim, home_of
+from odradek.cli.supervisor import Supervisor, broker_settings, claim, home_of, lines_of, next_backoff
+from odradek.client.errors import CallTimedOut
 
 
 def settings(given: dict[str, str], broker_id: int = 2) -> dict[str, str]:
@@ -57,12 +63,17 @@ def test_a_single_broker_does_not_take_over_what_a_cluster_wrote(
     assert [path.name for path in tmp_path.iterdir()] == ["broker-1"]
 
 
+def supervisor_of(home: Path) -> Supervisor:
+    arguments = argparse.Namespace(
+        listen="127.0.0.1:0", brokers=2, log_format="text", log_level="info", properties=None
+    )
+    return Supervisor(arguments, BrokerConfig({"log.dirs": str(home)}), {}, io.StringIO())
+
+
 def test_one_supervisor_at_a_time(tmp_path: Path) -> None:
     lock = claim(tmp_path / "data")
-    arguments = argparse.Namespace(listen="127.0.0.1:0", brokers=2, log_format="text", log_level="info")
-    config = BrokerConfig({"log.dirs": str(tmp_path / "data")})
     with pytest.raises(UsageError, match="another process uses this directory"):
-        asyncio.run(Supervisor(arguments, config, {}, io.StringIO()).run())
+        asyncio.run(supervisor_of(tmp_path / "data").run())
     lock.release()
     claim(tmp_path / "data").release()
 
@@ -78,3 +89,75 @@ def test_a_directory_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(UsageError, match="Not a directory"):
         claim(tmp_path / "file" / "data")
+
+
+def test_a_broker_that_cannot_be_started_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tried: list[int] = []
+
+    async def body() -> None:
+        cluster = supervisor_of(tmp_path)
+
+        async def refuse(*words: str, **_: Any) -> None:
+            tried.append(len(words))
+            if len(tried) == 3:
+                cluster._stop.set()
+            raise OSError(errno.EMFILE, "Too many open files")
+
+        monkeypatch.setattr(asyncio, "create_subprocess_exec", refuse)
+        await cluster._keep(cluster._children[0])
+
+    monkeypatch.setattr(supervisor, "_FIRST_BACKOFF_SECONDS", 0.0001)
+    asyncio.run(body())
+    assert len(tried) == 3
+    assert "[broker 1] cannot be started: [Errno 24] Too many open files" in capsys.readouterr().err
+
+
+def test_a_broker_is_looked_after_although_its_process_cannot_be_noted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    supervisor_of(tmp_path / "nowhere")._note_processes()
+    assert "No such file" in capsys.readouterr().err
+
+
+def test_lines_of_any_length_are_passed_on() -> None:
+    async def body() -> list[str]:
+        stream = asyncio.StreamReader(limit=1000)
+        for data in (b"a\n\nb", b"c" * 300_000, b"\xff\n", b"end"):
+            stream.feed_data(data)
+        stream.feed_eof()
+        return [line async for line in lines_of(stream)]
+
+    assert asyncio.run(body()) == ["a", "", f"b{'c' * 300_000}\ufffd", "end"]
+
+
+def test_the_longest_wait_is_the_longest() -> None:
+    waits = [0.1]
+    for _ in range(9):
+        waits.append(next_backoff(waits[-1], 1.0))
+    assert waits[:3] == [0.1, 0.2, 0.4]
+    assert waits[-2:] == [10.0, 10.0]
+    assert next_backoff(10.0, 3600.0) == 0.1
+
+
+def test_a_broker_that_has_just_died_need_not_be_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    with subprocess.Popen([sys.executable, "-c", ""]) as gone:
+        pass
+    cluster_restart._tell_to_stop(gone.pid)
+
+    def refuse(*_: int) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "kill", refuse)
+    with pytest.raises(CommandError, match="Operation not permitted"):
+        cluster_restart._tell_to_stop(gone.pid)
+
+
+def test_a_cluster_that_does_not_answer_is_not_said_to_be_out_of_sync(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def look(_: Any) -> Any:
+        raise CallTimedOut("no broker answers")
+
+    monkeypatch.setattr(cluster_restart, "look", look)
+    with pytest.raises(CallTimedOut):
+        asyncio.run(cluster_restart._until(None, lambda _: True, 300.0))  # type: ignore[arg-type]
