@@ -8,7 +8,7 @@ import argparse
 from typing import TYPE_CHECKING, Any, Final
 
 from odradek.cli.errors import UsageError
-from odradek.cli.options import add_admin, is_given, positive, seconds, share
+from odradek.cli.options import add_admin, from_zero, is_given, positive, seconds
 from odradek.cli.output import DOCUMENTS, Column, show, show_document
 from odradek.cli.session import run_admin
 
@@ -48,7 +48,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--execute", action="store_true", help="carry the proposed moves out and wait for them")
     group.add_argument("--decommission", type=int, action="append", metavar="ID", help="leave nothing on this broker")
     group.add_argument(
-        "--tolerance", type=share, metavar="PART", help="of the average that may be too much; default 0.1"
+        "--tolerance", type=from_zero, metavar="PART", help="of the average that may be too much; default 0.1"
     )
     group.add_argument("--max-moves", type=positive, metavar="N", help="at most so many; default 1000")
     group = parser.add_argument_group("restart")

@@ -61,40 +61,54 @@ def add_output(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _whole(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number") from None
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number") from None
+
+
 def milliseconds(text: str) -> int:
-    value = int(text)
+    value = _whole(text)
     if value < 0:
         raise argparse.ArgumentTypeError(f"{text} is negative")
     return value
 
 
 def positive(text: str) -> int:
-    value = int(text)
+    value = _whole(text)
     if value <= 0:
         raise argparse.ArgumentTypeError(f"{text} is not greater than 0")
     return value
 
 
+def or_unlimited(text: str) -> int:
+    """A number from 0 on; -1 is no limit."""
+    value = _whole(text)
+    if value < -1:
+        raise argparse.ArgumentTypeError(f"{text} is negative (-1 is no limit)")
+    return value
+
+
 def seconds(text: str) -> float:
-    value = float(text)
+    value = _number(text)
     if not 0 < value < math.inf:
         raise argparse.ArgumentTypeError(f"{text} is not greater than 0")
     return value
 
 
-def share(text: str) -> float:
-    """A part of something; 1 is all of it."""
-    value = float(text)
+def from_zero(text: str) -> float:
+    """Of parts of something, 1 is all of it."""
+    value = _number(text)
     if not 0 <= value < math.inf:
         raise argparse.ArgumentTypeError(f"{text} is not a number from 0 on")
-    return value
-
-
-def or_unlimited(text: str) -> int:
-    """A number from 0 on; -1 is no limit."""
-    value = int(text)
-    if value < -1:
-        raise argparse.ArgumentTypeError(f"{text} is negative (-1 is no limit)")
     return value
 
 

@@ -11,7 +11,7 @@ import re
 from typing import Final, NamedTuple
 
 from odradek.cli.errors import UsageError
-from odradek.cli.options import add_output, positive, share
+from odradek.cli.options import add_output, from_zero, positive
 from odradek.cli.output import DOCUMENTS, Column, show, show_document
 
 _SIZE: Final = re.compile(r"(\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)\s*([kKMGTP]?)(?:i?[bB])?")
@@ -91,17 +91,19 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--copies", type=positive, metavar="N", default=3, help="replication factor; default 3")
     parser.add_argument("--retention", metavar="TIME", default="7days", help="for instance 14days, 36h; default 7days")
     parser.add_argument(
-        "--compression", type=share, default=1.0, metavar="PART", help="compressed size by uncompressed; default 1"
+        "--compression", type=from_zero, default=1.0, metavar="PART", help="compressed size by uncompressed; default 1"
     )
-    parser.add_argument("--index-share", type=share, default=0.1, metavar="PART", help="for indexes; default 0.1")
+    parser.add_argument("--index-share", type=from_zero, default=0.1, metavar="PART", help="for indexes; default 0.1")
     parser.add_argument(
-        "--headroom", type=share, default=0.0, metavar="PART", help="free space for each byte stored; default 0"
+        "--headroom", type=from_zero, default=0.0, metavar="PART", help="free space for each byte stored; default 0"
     )
-    parser.add_argument("--readers", type=share, default=1.0, metavar="N", help="groups that read all; default 1")
+    parser.add_argument("--readers", type=from_zero, default=1.0, metavar="N", help="groups that read all; default 1")
     parser.add_argument("--link", metavar="BITS", default="1G", help="of a broker's network in bit/s; default 1G")
-    parser.add_argument("--link-use", type=share, default=0.7, metavar="PART", help="of a link at most; default 0.7")
     parser.add_argument(
-        "--link-share", type=share, default=1 / 3, metavar="PART",
+        "--link-use", type=from_zero, default=0.7, metavar="PART", help="of a link at most; default 0.7"
+    )
+    parser.add_argument(
+        "--link-share", type=from_zero, default=1 / 3, metavar="PART",
         help="of that for new records, the rest for peaks, copies and readers; default 1/3",
     )  # fmt: skip
     parser.add_argument("--disk", metavar="SIZE", help="space of one broker's disks")

@@ -141,6 +141,21 @@ def test_mistakes_are_one_line_and_status_2(line: str, capsys: pytest.CaptureFix
 
 
 @pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("consume --topic t -n x", "'x' is not a whole number"),
+        ("cluster status --timeout x", "'x' is not a whole number"),
+        ("cluster balance --max-moves x", "'x' is not a whole number"),
+        ("cluster balance --tolerance x", "'x' is not a number"),
+        ("cluster restart --patience x", "'x' is not a number"),
+    ],
+)
+def test_what_is_no_number_is_told_in_words(line: str, told: str, capsys: pytest.CaptureFixture[str]):
+    assert main(line.split()) == 2
+    assert told in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
     "words",
     [
         *([name, "--bootstrap-server", ""] for name in ("offsets", "cluster", "topics --list", "consume --topic t -e")),
