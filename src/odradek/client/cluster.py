@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 
 from odradek.client.config import CommonOptions
 from odradek.client.connection import Connection, Request, Response
-from odradek.client.connections import DATA, GROUP, BrokerAddress, Connections, backoff_seconds
+from odradek.client.connections import DATA, GROUP, BrokerAddress, Connections, backoff_seconds, hear
 from odradek.client.errors import CallTimedOut, ClientClosed, ClientError, TransportError
 from odradek.client.metadata import MetadataCache, PartitionInfo, TopicInfo
 from odradek.ports.network import Network, TcpNetwork
@@ -251,7 +251,8 @@ class Cluster:
             return
         if self._refresh is None:
             self._refresh = self._loop.create_task(self._refreshing())
-            self._refresh.add_done_callback(_retrieve)
+            # What failed is what the next refresh will meet again.
+            self._refresh.add_done_callback(hear)
 
     async def refresh_metadata(self) -> dict[str, int]:
         """Fetch the metadata now and return error codes by topic. Raises ClientError when no broker answers."""
@@ -327,9 +328,3 @@ class Cluster:
             with contextlib.suppress(asyncio.CancelledError, ClientError, KafkaError):
                 await self._refresh
         await self.connections.close()
-
-
-def _retrieve(task: asyncio.Task[Any]) -> None:
-    """Look at a background task's error, so that asyncio does not report what the next refresh will repeat."""
-    if not task.cancelled():
-        task.exception()

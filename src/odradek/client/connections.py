@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Mapping
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from odradek.client.config import CommonOptions, parse_servers
 from odradek.client.connection import Connection, open_connection
@@ -133,7 +133,7 @@ class Connections:
         if slot.attempt is None:
             slot.attempt = self._loop.create_task(self._attempt(slot, host, port))
             # When all who waited have given up, nobody asks what became of it.
-            slot.attempt.add_done_callback(_hear)
+            slot.attempt.add_done_callback(hear)
         # Shielded: one caller's timeout must not take the connection from the others.
         return await asyncio.shield(slot.attempt)
 
@@ -174,6 +174,7 @@ class Connections:
         )
 
 
-def _hear(attempt: asyncio.Task[Connection]) -> None:
-    if not attempt.cancelled():
-        attempt.exception()
+def hear(task: asyncio.Task[Any]) -> None:
+    """Look at the error of a task that perhaps nobody awaits any more: asyncio would complain of it."""
+    if not task.cancelled():
+        task.exception()
