@@ -347,7 +347,8 @@ class LogDirectories:
         preferred = self._preferred.pop(key, None)
         if preferred in online:
             return preferred
-        return min([each for each in online if not self.is_cordoned(each)] or online, key=LogDirectory.load)
+        candidates = [each for each in online if not self.is_cordoned(each)] or online
+        return min(candidates, key=lambda each: each.known)
 
     def is_cordoned(self, directory: LogDirectory) -> bool:
         cordoned = self.cordoned()

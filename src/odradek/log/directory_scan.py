@@ -88,7 +88,7 @@ def may_have_lost_records(disk: Disk, found: Found, path: str) -> bool:
     """Whether what was not synced may be gone: the machine has started anew since an unclean end. OSError.
 
     A process that dies alone loses nothing that it had written. Once true it stays so over further starts, clean ends
-    included, until `note_boot`.
+    included, until `note_boots`.
     """
     present = disk.boot_id()
     file = f"{path}/{BOOT_ID}"

@@ -73,10 +73,6 @@ class LogDirectory:
             return self.log_starts
         return self.watermarks if name == HIGH_WATERMARKS else self.cleaner_offsets
 
-    def load(self) -> int:
-        """How many partitions it holds."""
-        return self.known
-
     def forget(self, key: TopicPartition) -> None:
         """The partition left the directory."""
         self.known -= 1
