@@ -371,7 +371,11 @@ class _Loader:
             return last.base_offset if found is None else found
 
     def rebuild_epochs(self) -> None:
-        """From all batches, since the checkpoint is lost."""
+        """From all batches, since the checkpoint is lost. What the check of the last ones has found says where they
+        go on, not where they began.
+        """
+        found = self.epochs.entries()
+        self.epochs.clear()
         try:
             for segment in self.segments:
                 for _, header in segment.scan(0):
@@ -380,6 +384,9 @@ class _Loader:
                         self.epochs_changed = True
         except KafkaError as error:
             self.environment.recovered(f"{error.message}; leader epochs after it are unknown")
+            for epoch, start_offset in found:
+                if epoch > self.epochs.latest:
+                    self.epochs.assign(epoch, start_offset)
 
 
 # --- producers ---

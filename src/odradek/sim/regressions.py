@@ -40,6 +40,8 @@ ONCE_FAILED: Final = {
     "blackout-300006": "a broker that had not been told yet whom to follow told a consumer that its offset was out of "
     "range, and it began anew",
     "blackout-300014": "the simulator's: names of files were lost with the rename of an earlier directory of that name",
+    "blackout-70002": "of a log whose file of leader epochs was lost with the power only those were known again that "
+    "the last, unchecked batches were of",
     "power-201056": "a partition that had lost all it knew of a producer with the power took the batch behind one that "
     "was too large: the parts of that were out of order from then on",
     "crash-201112": "the first batches of a producer came while the partition was checked after a crash, the next one "

@@ -261,6 +261,20 @@ def test_lost_leader_epochs_are_read_from_the_batches(tmp_path: Path) -> None:
         assert checkpoint.read_bytes() == b"0\n3\n0 0\n3 2\n7 3\n"
 
 
+def test_lost_leader_epochs_are_those_of_all_batches_not_only_of_the_checked_ones(tmp_path: Path) -> None:
+    log = open_log(tmp_path, SMALL)
+    while len(log.segments) < 4:
+        put(log, batch(value=b"x" * 200), epoch=log.end_offset // 2)
+    entries = log.leader_epochs.entries()
+    assert len(entries) > 4
+    log.close()
+    for recovery_point in range(log.end_offset + 1):
+        (Path(log.directory) / "leader-epoch-checkpoint").write_bytes(b"")
+        again = reopen(tmp_path, clean=False, recovery_point=recovery_point)
+        assert again.leader_epochs.entries() == entries
+        again.release()
+
+
 def fill_with_producers(log: PartitionLog) -> None:
     for sequence in range(6):
         put(log, produced(7, sequence))
@@ -451,3 +465,18 @@ def test_all_batches_in_flight_at_a_stop_are_known_afterwards(tmp_path: Path, *,
     with pytest.raises(KafkaError) as refused:
         put(again, produced(7, 0, 2))
     assert refused.value.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_where_a_log_is_damaged_the_epochs_of_its_checked_end_are_known(tmp_path: Path) -> None:
+    log = open_log(tmp_path, SMALL)
+    while len(log.segments) < 4:
+        put(log, batch(value=b"x" * 200), epoch=log.end_offset // 2)
+    entries = log.leader_epochs.entries()
+    recovery_point = log.segments[-1].base_offset + 1
+    log.close()
+    (Path(log.directory) / "leader-epoch-checkpoint").write_bytes(b"")
+    with open(log.segments[1].path, "r+b") as file:
+        file.write(bytes(61))
+    again = reopen(tmp_path, clean=False, recovery_point=recovery_point)
+    assert again.leader_epochs.entries()[0] == entries[0]
+    assert again.leader_epochs.entries()[-1] == entries[-1]
