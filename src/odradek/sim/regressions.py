@@ -42,6 +42,8 @@ ONCE_FAILED: Final = {
     "blackout-300014": "the simulator's: names of files were lost with the rename of an earlier directory of that name",
     "blackout-70002": "of a log whose file of leader epochs was lost with the power only those were known again that "
     "the last, unchecked batches were of",
+    "all-200019": "between a replica that had moved to another log directory and the log that took its place requests "
+    "were answered with storage errors",
     "power-201056": "a partition that had lost all it knew of a producer with the power took the batch behind one that "
     "was too large: the parts of that were out of order from then on",
     "crash-201112": "the first batches of a producer came while the partition was checked after a crash, the next one "

@@ -492,3 +492,24 @@ def test_a_log_that_was_replaced_is_answered_at_once(tmp_path: Path) -> None:
     assert waited
     assert not any(waited)
     close(directories)
+
+
+def test_nobody_gets_to_run_between_the_end_of_the_source_and_the_log_that_takes_its_place(tmp_path: Path) -> None:
+    directories = start(tmp_path)
+    log = open_partition(directories)
+    fill(log)
+    directories.moves.begin(log, other(directories), TOPIC)
+
+    async def move_watched() -> PartitionLog | None:
+        while await directories.moves.copy(log):
+            pass
+        exchange = asyncio.ensure_future(directories.moves.exchange(log))
+        while not exchange.done():
+            assert not log.is_offline
+            await asyncio.sleep(0)
+        return await exchange
+
+    moved = asyncio.run(move_watched())
+    assert moved is not None
+    assert log.is_offline
+    close(directories)
