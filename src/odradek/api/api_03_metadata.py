@@ -36,16 +36,33 @@ _ENCODED = EncodedTopics()
 
 @api(ApiKey.METADATA)
 def handle(request: MetadataRequest, context: RequestContext) -> MetadataResponse | Awaitable[MetadataResponse]:
-    services = context.services
-    missing = _missing(request, services.image())
-    if missing and request.allow_auto_topic_creation and services.config.flag("auto.create.topics.enable"):
-        return _create_and_answer(request, context, missing)
-    return _answer(request, context, {})
+    if not context.services.cluster.is_told:
+        return _once_told(request, context)
+    missing = _to_create(request, context)
+    return _create_and_answer(request, context, missing) if missing else _answer(request, context, {})
+
+
+async def _once_told(request: MetadataRequest, context: RequestContext) -> MetadataResponse:
+    """A cluster without brokers is no answer: librdkafka gives up every connection then, and has none to ask again.
+
+    Apache Kafka's broker serves nobody before the controller has admitted it.
+    """
+    await context.services.cluster.when_told()
+    missing = _to_create(request, context)
+    return await _create_and_answer(request, context, missing) if missing else _answer(request, context, {})
 
 
 async def _create_and_answer(request: MetadataRequest, context: RequestContext, missing: list[str]) -> MetadataResponse:
     failures = await context.services.controller.auto_create(missing)
     return _answer(request, context, failures)
+
+
+def _to_create(request: MetadataRequest, context: RequestContext) -> list[str]:
+    services = context.services
+    missing = _missing(request, services.image())
+    if missing and request.allow_auto_topic_creation and services.config.flag("auto.create.topics.enable"):
+        return missing
+    return []
 
 
 def _missing(request: MetadataRequest, image: ClusterImage) -> list[str]:

@@ -5,6 +5,8 @@ Version notes: 1 asks for brokers or controllers (KIP-919); 2 fenced brokers on 
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
+
 from odradek.api.api_03_metadata import CLUSTER_OPERATIONS, OMITTED
 from odradek.api.context import RequestContext
 from odradek.api.registry import api
@@ -21,7 +23,9 @@ CONTROLLERS = 2
 
 
 @api(ApiKey.DESCRIBE_CLUSTER)
-def handle(request: DescribeClusterRequest, context: RequestContext) -> DescribeClusterResponse:
+def handle(
+    request: DescribeClusterRequest, context: RequestContext
+) -> DescribeClusterResponse | Awaitable[DescribeClusterResponse]:
     if request.endpoint_type != BROKERS:
         # The brokers of this design are found at any broker; there are no controllers with endpoints of their own.
         known = request.endpoint_type == CONTROLLERS
@@ -29,6 +33,16 @@ def handle(request: DescribeClusterRequest, context: RequestContext) -> Describe
         what = "CONTROLLER endpoints" if known else f"endpoint type {request.endpoint_type}"
         message = f"The request was sent to an endpoint of type BROKER, but we wanted {what}"
         return DescribeClusterResponse(error_code=code, error_message=message, endpoint_type=request.endpoint_type)
+    return _answer(request, context) if context.services.cluster.is_told else _once_told(request, context)
+
+
+async def _once_told(request: DescribeClusterRequest, context: RequestContext) -> DescribeClusterResponse:
+    """As with Metadata."""
+    await context.services.cluster.when_told()
+    return _answer(request, context)
+
+
+def _answer(request: DescribeClusterRequest, context: RequestContext) -> DescribeClusterResponse:
     image = context.services.image()
     listener = context.connection.listener_name
     return DescribeClusterResponse(

@@ -19,6 +19,15 @@ class ClusterMember(Protocol):
     decided before this broker's newest registration.
     """
 
+    @property
+    def is_told(self) -> bool:
+        """Whether a controller has told this broker of the cluster since it started: before, it knows no broker."""
+        ...
+
+    async def when_told(self) -> None:
+        """Wait for that."""
+        ...
+
     async def leader_and_isr(self, request: LeaderAndIsrRequest) -> dict[tuple[bytes, int], ErrorCode]: ...
 
     async def update_metadata(self, request: UpdateMetadataRequest) -> None: ...

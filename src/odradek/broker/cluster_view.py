@@ -102,6 +102,11 @@ class ClusterView:
         self._subscribers.append(on_image)
         return lambda: self._subscribers.remove(on_image)
 
+    @property
+    def is_told(self) -> bool:
+        """Whether a controller has told this broker everything: until then no broker is known, this one neither."""
+        return self._told.is_set()
+
     async def when_told(self) -> None:
         """Wait until a controller has told this broker everything."""
         await self._told.wait()

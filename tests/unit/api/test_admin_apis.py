@@ -68,6 +68,7 @@ class Side:
             quotas=ClientQuotas(11, 1),
             controller=self.controller,
             config=self.config,
+            cluster=self.view,
             image=lambda: self.fixed or self.view.image,
         )
         context = SimpleNamespace(

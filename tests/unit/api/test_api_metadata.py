@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from odradek.api import api_03_metadata
+from odradek.api import api_03_metadata, api_60_describe_cluster
 from odradek.api.api_03_metadata import OMITTED
 from odradek.api.encoded_topics import EncodedTopics
-from odradek.metadata.image import ClusterImage, PartitionState, Topic
+from odradek.broker.cluster_view import ClusterView
+from odradek.broker.config import BrokerConfig
+from odradek.metadata.image import Broker, ClusterImage, Endpoint, PartitionState, Topic
+from odradek.metadata.memory_store import MemoryStore
 from odradek.wire.errors import ErrorCode as E
+from odradek.wire.messages.describe_cluster import DescribeClusterRequest
 from odradek.wire.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
@@ -23,17 +28,29 @@ from odradek.wire.messages.metadata import (
 TOPIC_ID = bytes(range(16))
 
 
+def context_of(image: ClusterImage, cluster: Any, version: int) -> Any:
+    replica_sessions = SimpleNamespace(rules=SimpleNamespace(unreachable=frozenset()))
+    config = SimpleNamespace(flag=lambda _name: True)
+    return SimpleNamespace(
+        version=version,
+        connection=SimpleNamespace(listener_name="PLAINTEXT"),
+        services=SimpleNamespace(
+            image=lambda: image if cluster is TOLD else cluster.image,
+            config=config,
+            replica_sessions=replica_sessions,
+            cluster=cluster,
+        ),
+    )
+
+
+TOLD: Any = SimpleNamespace(is_told=True)
+
+
 def ask(*topics: MetadataRequestTopic, version: int = 13) -> MetadataResponse:
     image = ClusterImage("cluster")
     image.topics = {"t": Topic("t", TOPIC_ID, (PartitionState(1, 0, (1,), (1,)),))}
     image.topic_names = {TOPIC_ID: "t"}
-    replica_sessions = SimpleNamespace(rules=SimpleNamespace(unreachable=frozenset()))
-    config = SimpleNamespace(flag=lambda _name: True)
-    context: Any = SimpleNamespace(
-        version=version,
-        connection=SimpleNamespace(listener_name="PLAINTEXT"),
-        services=SimpleNamespace(image=lambda: image, config=config, replica_sessions=replica_sessions),
-    )
+    context = context_of(image, TOLD, version)
     answer: Any = api_03_metadata.handle(MetadataRequest(list(topics), version > 3), context)
     out = bytearray()
     answer.encode(out, version)
@@ -113,3 +130,24 @@ def test_topics_are_encoded_as_the_generated_codec_does_and_once(version: int) -
     generated(shorter, fewer, operations).encode(expected, version)
     encoded.get(shorter, changed, version, operations).encode(out, version)
     assert out == expected
+
+
+@pytest.mark.parametrize(
+    ("api", "request_of"), [(api_03_metadata, MetadataRequest), (api_60_describe_cluster, DescribeClusterRequest)]
+)
+def test_nobody_hears_of_a_cluster_without_brokers(api: Any, request_of: Any) -> None:
+    """A broker that has just started knows none before the controller has told it. librdkafka gives up all brokers that
+    an answer does not name, and asks nobody any more when none is left."""
+
+    async def scenario() -> None:
+        view = ClusterView(MemoryStore(), BrokerConfig({"node.id": "1"}))
+        await view.load()
+        answer = asyncio.ensure_future(api.handle(request_of(), context_of(ClusterImage(), view, 2)))
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert not answer.done()
+        itself = Broker(1, 7, None, {"PLAINTEXT": Endpoint("127.0.0.1", 9092, "PLAINTEXT")})
+        await view.take(view.image.with_brokers({1: itself}))
+        assert [(broker.host, broker.port) for broker in (await answer).brokers] == [("127.0.0.1", 9092)]
+
+    asyncio.run(scenario())
