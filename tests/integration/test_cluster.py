@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import signal
 import threading
-import time
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -28,99 +27,21 @@ from odradek.cli.main import main
 from odradek.wire.errors import ErrorCode
 from odradek.wire.messages.create_topics import CreateTopicsRequest, CreateTopicsRequestTopic
 from odradek.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from tests.integration.clusters import QUICK, Writer, new_topic, read_all, settled, sound_cluster, states
+from tests.integration.waiting import PATIENCE, until
 
 Connect = Callable[[str], Any]
-PATIENCE = 60.0
-QUICK = {
-    "group.initial.rebalance.delay.ms": 0,
-    "offsets.topic.num.partitions": 6,
-    "transaction.state.log.num.partitions": 6,
-}
 
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterProcess]:
-    with ClusterProcess(tmp_path_factory.mktemp("cluster") / "data", 3, QUICK) as running:
+    with sound_cluster(tmp_path_factory.mktemp("cluster"), QUICK) as running:
         yield running
-        assert running.stop() == 0, running.log()
-        assert "Traceback" not in running.log_path.read_text(), running.log()
 
 
 @pytest.fixture
 def admin(cluster: ClusterProcess) -> AdminClient:
     return AdminClient({"bootstrap.servers": cluster.bootstrap})
-
-
-def until(true: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not true():
-        assert time.monotonic() < deadline, f"not within {PATIENCE:g} s: {what}"
-        time.sleep(0.05)
-
-
-def new_topic(admin: AdminClient, partitions: int = 3) -> str:
-    name = f"t-{uuid.uuid4().hex[:8]}"
-    wanted = NewTopic(name, partitions, 3, config={"min.insync.replicas": "2"})
-    admin.create_topics([wanted])[name].result(30)
-    return name
-
-
-def states(admin: AdminClient, topic: str) -> dict[int, tuple[int, list[int]]]:
-    """Partition -> (leader, in-sync replicas)."""
-    found = admin.list_topics(topic, timeout=10).topics[topic].partitions
-    return {index: (partition.leader, sorted(partition.isrs)) for index, partition in found.items()}
-
-
-def settled(cluster: ClusterProcess, admin: AdminClient, topic: str) -> None:
-    """All brokers live and in sync again."""
-    until(lambda: all(isr == [1, 2, 3] for _, isr in states(admin, topic).values()), f"{topic} is in sync")
-
-
-def read_all(cluster: ClusterProcess, topic: str, count: int, **options: Any) -> list[bytes]:
-    consumer = Consumer({
-        "bootstrap.servers": cluster.bootstrap, "group.id": uuid.uuid4().hex, "auto.offset.reset": "earliest",
-        "enable.auto.commit": False, **options,
-    })  # fmt: skip
-    consumer.subscribe([topic])
-    found: list[bytes] = []
-    deadline = time.monotonic() + PATIENCE
-    while len(found) < count and time.monotonic() < deadline:
-        for message in consumer.consume(1000, 0.5):
-            if not message.error():
-                value = message.value()
-                assert value is not None
-                found.append(value)
-    consumer.close()
-    return found
-
-
-class Writer:
-    """An idempotent producer that notes what was acknowledged."""
-
-    def __init__(self, cluster: ClusterProcess, topic: str) -> None:
-        self.topic = topic
-        self.acknowledged: list[bytes] = []
-        self.failed: list[str] = []
-        self.next = 0
-        self._producer = Producer({
-            "bootstrap.servers": cluster.bootstrap, "enable.idempotence": True, "linger.ms": 0,
-            "retry.backoff.ms": 50, "reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 200,
-        })  # fmt: skip
-
-    def write(self, count: int) -> None:
-        for _ in range(count):
-            self._producer.produce(self.topic, b"%d" % self.next, partition=self.next % 3, on_delivery=self._told)
-            self.next += 1
-            self._producer.poll(0)
-
-    def _told(self, error: Any, message: Any) -> None:
-        if error is None:
-            self.acknowledged.append(message.value())
-        else:
-            self.failed.append(str(error))
-
-    def flush(self) -> None:
-        assert self._producer.flush(PATIENCE) == 0
 
 
 def test_any_broker_takes_requests_for_the_controller(
@@ -164,7 +85,7 @@ def test_no_acknowledged_record_is_lost_with_a_broker(cluster: ClusterProcess, a
     writer.write(300)
     writer.flush()
     assert not writer.failed
-    settled(cluster, admin, topic)
+    settled(admin, topic)
     writer.write(300)
     writer.flush()
     read = read_all(cluster, topic, writer.next)
@@ -191,7 +112,7 @@ def test_a_transaction_across_brokers_and_its_coordinators_death(cluster: Cluste
             expected += [b"%d-%d" % (number, index) for index in range(3)]
     read = read_all(cluster, topic, len(expected), **{"isolation.level": "read_committed"})
     assert sorted(read) == sorted(expected)
-    settled(cluster, admin, topic)
+    settled(admin, topic)
 
 
 def test_a_group_goes_on_when_its_coordinator_dies(cluster: ClusterProcess, admin: AdminClient) -> None:
@@ -227,7 +148,7 @@ def test_a_group_goes_on_when_its_coordinator_dies(cluster: ClusterProcess, admi
 
     until(committed, "offsets are committed")
     consumer.close()
-    settled(cluster, admin, topic)
+    settled(admin, topic)
 
 
 def odradek(cluster: ClusterProcess, capsys: pytest.CaptureFixture[str], *words: str) -> Any:

@@ -17,6 +17,7 @@ from bench.peers.cluster import ClusterProcess
 from odradek.metadata.image import PartitionState
 from odradek.records.builder import BatchFields, encode_batch
 from odradek.wire.messages import alter_configs, delete_records, fetch, list_offsets, metadata, produce
+from tests.integration.waiting import until
 
 Connect = Callable[[str], Any]
 DEBUGGING_REPLICA = -2
@@ -42,13 +43,6 @@ def topic(cluster: ClusterProcess) -> str:
     (created,) = admin.create_topics([NewTopic(name, 1, 3)]).values()
     created.result(20)
     return name
-
-
-def until(condition: Callable[[], bool], seconds: float = 30) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 class Nodes:
@@ -112,7 +106,9 @@ def test_a_consumer_is_sent_to_its_rack_and_reads_there_what_is_committed(nodes:
     assert nodes.fetch(leader, topic, 0, f"rack-{leader}").preferred_read_replica == -1
     sent_on = nodes.fetch(leader, topic, 0, f"rack-{other}")
     assert (sent_on.preferred_read_replica, sent_on.records) == (other, b"")
-    until(lambda: nodes.fetch(other, topic, 0, f"rack-{other}").high_watermark == 2)
+    until(
+        lambda: nodes.fetch(other, topic, 0, f"rack-{other}").high_watermark == 2, "a follower knows what is committed"
+    )
     assert nodes.fetch(other, topic, 0).records == nodes.fetch(leader, topic, 0).records != b""
 
 
@@ -133,13 +129,13 @@ def test_a_throttled_follower_catches_up_slowly(cluster: ClusterProcess, nodes: 
     set_configs(nodes, 4, str(leader), {"leader.replication.throttled.rate": "300000"})
     set_configs(nodes, 2, topic, {"leader.replication.throttled.replicas": "*", "min.insync.replicas": "1"})
     cluster.signal_broker(follower, signal.SIGKILL)
-    until(lambda: follower not in nodes_isr(cluster, topic))
+    until(lambda: follower not in nodes_isr(cluster, topic), "the follower has left the ISR")
     producer = Producer({"bootstrap.servers": cluster.bootstrap, "acks": "all"})
     began = time.monotonic()
     for _ in range(60):
         producer.produce(topic, bytes(10_000), partition=0)
     assert producer.flush(20) == 0
-    until(lambda: follower in nodes_isr(cluster, topic))
+    until(lambda: follower in nodes_isr(cluster, topic), "the follower is in the ISR again")
     assert time.monotonic() - began > 1
     set_configs(nodes, 4, str(leader), {})
 
@@ -179,10 +175,10 @@ def test_what_is_acknowledged_outlives_its_leaders(cluster: ClusterProcess, topi
             producer.produce(topic, b"%d" % sent, partition=0, on_delivery=delivered)
             sent += 1
             producer.poll(0.001)
-        until(lambda: len(nodes_isr(cluster, topic)) == 3)
+        until(lambda: len(nodes_isr(cluster, topic)) == 3, "all are in sync")
     assert producer.flush(30) == 0
     assert sorted(acknowledged.values(), key=int) == [b"%d" % number for number in range(sent)]
-    until(lambda: len(nodes_isr(cluster, topic)) == 3)
+    until(lambda: len(nodes_isr(cluster, topic)) == 3, "all are in sync")
     assert read_all(cluster, topic, sent) == [acknowledged[offset] for offset in sorted(acknowledged)]
     assert len({hashlib.sha256(log).digest() for log in logs(cluster, topic)}) == 1
 

@@ -25,6 +25,7 @@ from odradek.wire.messages.delete_records import (
     DeleteRecordsRequestTopic,
 )
 from odradek.wire.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsRequestTopic
+from tests.integration.waiting import until
 
 Connect = Callable[[str], Any]
 MakeBroker = Callable[..., BrokerProcess]
@@ -73,13 +74,6 @@ def read_all(broker: BrokerProcess, topic: str, partition: int = 0) -> list[tupl
             assert not error, error
             found.append((message.offset() or 0, message.key(), message.value()))  # type: ignore[arg-type]
     raise AssertionError("the partition was not read to its end")
-
-
-def until(condition: Callable[[], bool], what: str, seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
-        time.sleep(0.02)
 
 
 def delete_records(client: Any, topic: str, offset: int, partition: int = 0) -> tuple[int, int]:

@@ -15,7 +15,8 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from bench.peers.cluster import ClusterProcess
-from tests.integration.test_cluster import states, until
+from tests.integration.clusters import states
+from tests.integration.waiting import until
 
 Run = Callable[..., str]
 
