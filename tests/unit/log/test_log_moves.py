@@ -76,6 +76,13 @@ def fill(log: PartitionLog, count: int = 40) -> None:
         put(log, produced(7, sequence), epoch=sequence // 15)
 
 
+def copy_all(directories: LogDirectories, log: PartitionLog) -> None:
+    """Begin to move the log, and copy it until nothing is left."""
+    directories.moves.begin(log, other(directories), TOPIC)
+    while asyncio.run(directories.moves.copy(log)):
+        pass
+
+
 async def move(directories: LogDirectories, source: PartitionLog) -> PartitionLog:
     while True:
         while await directories.moves.copy(source):
@@ -227,9 +234,7 @@ def test_what_the_source_has_lost_before_a_restart_is_not_taken_over(tmp_path: P
     first = start(tmp_path)
     log = open_partition(first)
     fill(log)
-    first.moves.begin(log, other(first), TOPIC)
-    while asyncio.run(first.moves.copy(log)):
-        continue
+    copy_all(first, log)
     close(first)
     second = start(tmp_path)
     log = open_partition(second)
@@ -254,9 +259,7 @@ def test_a_crash_at_every_step_loses_nothing(tmp_path: Path) -> None:
         asyncio.run(first.persist(LOG_START_OFFSETS))
         before = content(log)
         target = other(first).path
-        first.moves.begin(log, other(first), TOPIC)
-        while asyncio.run(first.moves.copy(log)):
-            pass
+        copy_all(first, log)
         disk.left = step
         try:
             asyncio.run(first.moves.exchange(log))
@@ -288,9 +291,7 @@ def test_a_copy_takes_over_only_when_all_of_it_is_synced(tmp_path: Path) -> None
     directories = start(tmp_path, disk)
     log = open_partition(directories)
     fill(log)
-    directories.moves.begin(log, other(directories), TOPIC)
-    while asyncio.run(directories.moves.copy(log)):
-        continue
+    copy_all(directories, log)
     disk.left = 0
     with pytest.raises(KafkaError):
         asyncio.run(directories.moves.exchange(log))
@@ -330,9 +331,7 @@ def test_what_is_written_after_an_exchange_has_failed_is_not_lost(tmp_path: Path
         first = start(root, disk)
         log = open_partition(first)
         fill(log)
-        first.moves.begin(log, other(first), TOPIC)
-        while asyncio.run(first.moves.copy(log)):
-            pass
+        copy_all(first, log)
         disk.left = step
         try:
             moved = asyncio.run(first.moves.exchange(log))
@@ -396,9 +395,7 @@ def test_a_source_that_cannot_be_read_fails_its_directory_and_not_the_mover(tmp_
     directories = start(tmp_path, disk)
     log = open_partition(directories)
     fill(log)
-    directories.moves.begin(log, other(directories), TOPIC)
-    while asyncio.run(directories.moves.copy(log)):
-        pass
+    copy_all(directories, log)
     put(log, produced(7, 40))
     disk.unreadable = log.directory
     with pytest.raises(KafkaError) as caught:
@@ -414,9 +411,7 @@ def test_a_replica_does_not_move_to_a_directory_that_has_failed(tmp_path: Path) 
     log = open_partition(directories)
     fill(log)
     held, target = directories.directory_of("a-topic", 0), other(directories)
-    directories.moves.begin(log, target, TOPIC)
-    while asyncio.run(directories.moves.copy(log)):
-        pass
+    copy_all(directories, log)
     target.offline = "its device is broken"
     assert asyncio.run(directories.moves.exchange(log)) is None
     with pytest.raises(KafkaError, match="its device is broken"):
@@ -456,9 +451,7 @@ def test_what_is_written_to_neither_is_lost_when_an_exchange_cannot_be_finished(
     before = content(log)
     held, target = first.directory_of("a-topic", 0), other(first)
     assert held is not None
-    first.moves.begin(log, target, TOPIC)
-    while asyncio.run(first.moves.copy(log)):
-        pass
+    copy_all(first, log)
     (Path(first.moves.under_way["a-topic", 0].path) / TAKES_OVER).write_bytes(b"")
     close(first)
     disk = BrokenDisk()
