@@ -153,7 +153,7 @@ def resolve_producer(options: Mapping[str, Any]) -> ProducerOptions:
     """All producer options, checked. Raises ConfigError."""
     config = cast(ProducerOptions, _resolve(options, cast(Mapping[str, Any], PRODUCER_DEFAULTS)))
     config["acks"] = _acks(config["acks"])
-    if config["transactional_id"] is not None and options.get("enable_idempotence") is False:
+    if config["transactional_id"] is not None and not config["enable_idempotence"]:
         raise ConfigError("transactional_id needs enable_idempotence=True")
     if config["enable_idempotence"]:
         given = {name.replace(".", "_") for name in options}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final, NamedTuple
 
@@ -167,10 +166,10 @@ class GroupsAdmin:
         async def attempt() -> dict[str, KafkaError | None]:
             response = await cluster.request_coordinator(GROUP_COORDINATOR, group_id, request, LeaveGroupResponse)
             cluster.check_coordinator(GROUP_COORDINATOR, group_id, response.error_code, f"group {group_id}")
-            done: dict[str, KafkaError | None] = defaultdict(lambda: None)
-            for each in response.members:
-                done[each.group_instance_id or ""] = error_of(each.error_code) if each.error_code else None
-            return dict(done)
+            return {
+                each.group_instance_id or "": error_of(each.error_code) if each.error_code else None
+                for each in response.members
+            }
 
         return await cluster.retrying(attempt, f"remove members of group {group_id}")
 

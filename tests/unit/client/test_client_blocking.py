@@ -7,6 +7,7 @@ import pytest
 
 from odradek.client.blocking import Blocking, shared
 from odradek.client.consumer import Consumer
+from odradek.client.errors import ClientClosed
 from odradek.client.model import TopicPartition
 from odradek.client.producer import Producer
 from tests.unit.client.fake_cluster import OPTIONS, FakeCluster
@@ -33,6 +34,15 @@ def test_threads_share_one_producer_and_iterate_a_consumer() -> None:
         )
         blocking.call(consumer.assign, [TopicPartition("t", 0)])
         assert len(list(blocking.iterate(consumer, idle_timeout_s=0.1))) == 80
+
+
+def test_one_client_may_be_closed_before_the_others() -> None:
+    with Blocking() as blocking:
+        first, second = (blocking.open(Producer(network=FakeCluster(), **OPTIONS)) for _ in range(2))
+        blocking.close_client(first)
+        with pytest.raises(ClientClosed):
+            blocking.run(first.send("t", b"1"))
+        blocking.run(second.send("t", b"1"))
 
 
 def test_errors_and_timeouts_reach_the_caller() -> None:

@@ -60,6 +60,8 @@ def test_dotted_names_and_text_values_are_understood() -> None:
         {"enable_idempotence": True, "acks": 1},
         {"enable_idempotence": True, "max_in_flight_requests_per_connection": 6},
         {"enable_idempotence": "maybe"},
+        {"enable_idempotence": False, "transactional_id": "x"},
+        {"enable.idempotence": "false", "transactional.id": "x"},
         {"delivery_timeout_ms": 10},
     ],
 )
