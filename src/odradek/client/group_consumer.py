@@ -103,9 +103,7 @@ class GroupDriver:
         if membership.failure is not None:
             failure, membership.failure = membership.failure, None
             raise failure
-        if membership.lost:
-            membership.lost = False
-            await self._lose()
+        await self._drop_lost()
         self._auto_commit()
         if not self.active:
             await self._quit()
@@ -113,6 +111,7 @@ class GroupDriver:
         self._notice_metadata()
         while membership.rejoin or self._join is not None:
             if self._join is None:
+                await self._drop_lost()
                 await self._begin_join()
             task = self._join
             assert task is not None
@@ -124,6 +123,8 @@ class GroupDriver:
             if joined.generation != membership.generation:
                 # The group has put this member out since: what it was given is others' by now.
                 continue
+            # Put out while it joined: what it had is lost, what it is given now is not.
+            await self._drop_lost()
             await self._joined(joined)
         return max(0.05, min(1.0, self._next_commit - self._loop.time()))
 
@@ -192,6 +193,12 @@ class GroupDriver:
                     state = self._fetcher.states.pop(key, None)
                     if state is not None:
                         state.drop()
+
+    async def _drop_lost(self) -> None:
+        """What the group took away without asking goes before anything else is given up or taken up."""
+        if self._membership.lost:
+            self._membership.lost = False
+            await self._lose()
 
     async def _lose(self) -> None:
         lost = set(self._fetcher.states)

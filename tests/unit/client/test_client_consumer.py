@@ -12,7 +12,7 @@ from odradek.client.model import ConsumerRecord, TopicPartition
 from odradek.client.subscriptions import encode_assignment
 from odradek.records.builder import encode_batch
 from odradek.wire.apis import ApiKey
-from odradek.wire.errors import KafkaError
+from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.heartbeat import HeartbeatResponse
 from odradek.wire.messages.offset_commit import (
     OffsetCommitResponse,
@@ -277,6 +277,37 @@ def test_rebalance_and_loss_are_heard() -> None:
         assert listener.heard[3:] == [("lost", {0, 1}), ("assigned", {0, 1})]
 
     run(cluster, body, group_id="g", heartbeat_interval_ms=5, partition_assignment_strategy="range")
+
+
+@pytest.mark.parametrize("code", [ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION])
+@pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
+def test_a_member_that_is_put_out_while_it_joins_keeps_what_it_is_given_in_the_end(
+    strategy: str, code: ErrorCode
+) -> None:
+    cluster = filled(FakeCluster(topics={"t": 2}))
+    listener = Listener()
+
+    async def body(consumer: Consumer) -> None:
+        consumer.subscribe(["t"], listener=listener)
+        await read(consumer, 4)
+        refused = asyncio.Event()
+
+        def refuse(*_: Any) -> SyncGroupResponse:
+            refused.set()
+            return SyncGroupResponse(error_code=code)
+
+        cluster.script(ApiKey.SYNC_GROUP, refuse)
+        cluster.script(ApiKey.HEARTBEAT, lambda *_: HeartbeatResponse(0, 27))
+        while not refused.is_set():
+            await consumer.poll(1000, 1)
+        ends: set[int] = set()
+        while len(ends) < 2:
+            ends |= {each.partition for each in await consumer.poll(1000) if each.offset == 19}
+        assert consumer.assignment() == {TopicPartition("t", 0), TopicPartition("t", 1)}
+        assert listener.heard[1:] == [("revoked" if strategy == "range" else "lost", {0, 1}), ("assigned", {0, 1})]
+
+    options = {"heartbeat_interval_ms": 5, "enable_auto_commit": False}
+    run(cluster, body, group_id="g", partition_assignment_strategy=strategy, **options)
 
 
 @pytest.mark.parametrize("raises", ["on_partitions_revoked", "on_partitions_assigned"])
