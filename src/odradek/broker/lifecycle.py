@@ -419,6 +419,7 @@ class Broker:
             clean=True,
             high_watermarks=self._background.high_watermarks(),
             broker_epoch=self._membership.broker_epoch,
+            threads=self._config.number("num.recovery.threads.per.data.dir"),
         )
         try:
             await self._store.close()

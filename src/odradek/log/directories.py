@@ -571,14 +571,19 @@ class LogDirectories:
         return await self.checkpoints.persist(name)
 
     async def close(
-        self, *, clean: bool = True, high_watermarks: Mapping[TopicPartition, int] | None = None, broker_epoch: int = -1
+        self,
+        *,
+        clean: bool = True,
+        high_watermarks: Mapping[TopicPartition, int] | None = None,
+        broker_epoch: int = -1,
+        threads: int = 1,
     ) -> None:
-        """Sync all logs, write the checkpoints and, if everything went well, mark the directories as clean."""
+        """Sync all logs, with so many threads for each directory, write the checkpoints and, if everything went well,
+        mark the directories as clean.
+        """
         await self._flusher.drained()
         if clean:
-            for log in self.opened():
-                if not log.is_offline:
-                    await self._flusher.close(log)
+            await self._flusher.close(self.opened(), threads)
             self.checkpoint_recovery_points()
             self.checkpoints.write_now(LOG_START_OFFSETS)
             if high_watermarks is not None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Callable, Iterable, Iterator
 
 from odradek.log.flushing import FlushPlan
 from odradek.log.partition_log import PartitionLog
@@ -64,21 +65,38 @@ class LogFlusher:
             self._places.report(f"{log.directory} is not flushed: {error.message}")
             return
         if plan is not None:
-            await self._sync(log, plan)
+            await self._sync(log, plan, self._places.lane(log.directory))
 
-    async def close(self, log: PartitionLog) -> None:
-        """Sync all of it, with the index and the snapshot that a clean stop leaves."""
-        try:
-            plan = log.prepare_close()
-        except KafkaError as error:
-            self._places.report(f"{log.directory}: {error.message}")
-            return
-        if plan is not None:
-            await self._sync(log, plan)
+    async def close(self, logs: Iterable[PartitionLog], threads: int) -> None:
+        """Sync all of them, with the indexes and the snapshots that a clean stop leaves.
 
-    async def _sync(self, log: PartitionLog, plan: FlushPlan) -> None:
+        In so many threads for each log directory: a file system's journal writes what is synced at the same time at
+        once, and each of a log's files waits for the journal.
+        """
+        lanes: dict[str, list[PartitionLog]] = {}
+        for log in logs:
+            lanes.setdefault(self._places.lane(log.directory), []).append(log)
+        async with asyncio.TaskGroup() as group:
+            for lane, found in lanes.items():
+                waiting = iter(found)
+                for number in range(min(threads, len(found))):
+                    group.create_task(self._close_each(waiting, f"{lane} {number}" if number else lane))
+
+    async def _close_each(self, logs: Iterator[PartitionLog], lane: str) -> None:
+        for log in logs:
+            if log.is_offline:
+                continue
+            try:
+                plan = log.prepare_close()
+            except KafkaError as error:
+                self._places.report(f"{log.directory}: {error.message}")
+                continue
+            if plan is not None:
+                await self._sync(log, plan, lane)
+
+    async def _sync(self, log: PartitionLog, plan: FlushPlan, lane: str) -> None:
         try:
-            await self._places.disk.run(self._places.lane(log.directory), plan.sync, self._places.disk)
+            await self._places.disk.run(lane, plan.sync, self._places.disk)
         except OSError as error:
             if not log.is_offline:
                 self._places.failed(log.directory, error)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -683,3 +684,42 @@ def test_a_topic_made_anew_during_the_recovery_of_the_old_one_takes_nothing_of_i
     assert (log.end_offset, log.recovery_point) == (0, 0)
     assert ("a-topic", 0) not in directories.directories[0].recovery_points
     stop(directories)
+
+
+class MeetingDisk(SystemDisk):
+    """A sync of a log's directory goes on when so many are under way at once."""
+
+    def __init__(self, parties: int) -> None:
+        super().__init__()
+        self.barrier = threading.Barrier(parties)
+
+    def sync_directory(self, path: str) -> None:
+        if "a-topic-" in path:
+            self.barrier.wait(30)
+        super().sync_directory(path)
+
+
+def test_several_threads_sync_the_logs_of_each_directory_at_a_clean_stop(tmp_path: Path) -> None:
+    directories = start(tmp_path / "a", tmp_path / "b", disk=MeetingDisk(6))
+    for partition in range(12):
+        put(topic(directories, partition), batch(3))
+    stop(directories, threads=3)
+    for name in ("a", "b"):
+        points = parse_offsets((tmp_path / name / "recovery-point-offset-checkpoint").read_bytes())
+        assert list(points.values()) == [3] * 6
+        assert (tmp_path / name / ".kafka_cleanshutdown").exists()
+
+
+def test_a_directory_that_fails_at_a_clean_stop_is_not_marked_whichever_thread_met_it(tmp_path: Path) -> None:
+    class Failing(SystemDisk):
+        def sync_directory(self, path: str) -> None:
+            if path.endswith("/a/a-topic-4"):
+                raise OSError(errno.EIO, "failed", path)
+            super().sync_directory(path)
+
+    directories = start(tmp_path / "a", tmp_path / "b", disk=Failing())
+    for partition in range(12):
+        put(topic(directories, partition), batch(3))
+    stop(directories, threads=3)
+    assert not (tmp_path / "a" / ".kafka_cleanshutdown").exists()
+    assert (tmp_path / "b" / ".kafka_cleanshutdown").exists()
