@@ -546,11 +546,6 @@ class LogDirectories:
         """Sync all of one log."""
         await self._flusher.flush(log, log.end_offset)
 
-    def release_idle(self) -> int:
-        """Let logs that nobody appended to since the last call give back memory and files; how many are idle."""
-        self.sweep_files()
-        return sum(log.release_if_idle() for log in self._logs.values())
-
     # --- checkpoints and closing ---
 
     def checkpoint_recovery_points(self) -> None:
