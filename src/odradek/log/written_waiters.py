@@ -27,6 +27,8 @@ class WrittenWaiters:
 
     def release_all(self) -> None:
         """The log has failed: nobody waits any more."""
-        heap, self._heap = self._heap, []
-        for _, _, callback in heap:
+        waiting = sorted(self._heap)
+        # The same list: `release` may be under way, and one of those whom it calls has made the log fail.
+        self._heap.clear()
+        for _, _, callback in waiting:
             callback()
