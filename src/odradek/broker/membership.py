@@ -40,7 +40,7 @@ from odradek.ports.store import (
     SessionExpired,
     StoreError,
 )
-from odradek.wire.errors import KafkaError
+from odradek.wire.errors import ErrorCode, KafkaError
 
 logger = logging.getLogger(__name__)
 _log_failure = logs_failure(logger, "looking at the metadata store failed")
@@ -83,6 +83,13 @@ async def cluster_id(store: MetadataStore, random: Random, expected: str | None)
 
 class _IdTaken(StoreError):
     """Another process has this broker's id, or had it until a short time ago."""
+
+
+def _is_overtaken(error: StoreError | KafkaError) -> bool:
+    """Whether what a new controller does first met another write: a broker that registered, another controller."""
+    return isinstance(error, KafkaError) and (
+        error.code is ErrorCode.NOT_CONTROLLER or isinstance(error.__cause__, BadVersion | NodeExists | NoNode)
+    )
 
 
 class Membership:
@@ -263,7 +270,9 @@ class Membership:
                 except StoreError as error:
                     logger.warning("metadata store: %s", error)
             except (StoreError, KafkaError) as error:
-                waits = isinstance(error, _IdTaken) and self._clock.monotonic() < self._patience
+                waits = _is_overtaken(error) or (
+                    isinstance(error, _IdTaken) and self._clock.monotonic() < self._patience
+                )
                 if self._joined is not None and not self._joined.done() and not waits:
                     self._joined.set_exception(error if isinstance(error, StoreError) else StoreError(str(error)))
                     return

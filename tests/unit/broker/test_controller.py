@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import pytest
 
@@ -23,10 +23,10 @@ from odradek.controller.topics import MorePartitions, NewTopic, TopicReference
 from odradek.metadata.changes import load_image
 from odradek.metadata.image import NO_LEADER, Broker, ClusterImage, Endpoint, PartitionState
 from odradek.metadata.memory_store import MemoryStore, MemoryTree
-from odradek.metadata.nodes import BROKER_IDS
+from odradek.metadata.nodes import BROKER_IDS, BROKER_SEQUENCE, CONTROLLER_EPOCH, ControllerEpochNode
 from odradek.ports.clock import SystemClock
 from odradek.ports.randomness import SeededRandom
-from odradek.ports.store import BadVersion, Node, StoreError, StoreUnavailable
+from odradek.ports.store import BadVersion, Check, Node, Operation, Put, StoreError, StoreUnavailable
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.leader_and_isr import LeaderAndIsrRequest
 from odradek.wire.messages.update_metadata import UpdateMetadataRequest
@@ -484,6 +484,40 @@ def test_who_may_have_lost_records_steps_back_once() -> None:
         assert cluster.reigning.image.topics["one"].partitions == before
         assert again.epoch == cluster.reigning.image.brokers[2].epoch, "clearing the mark is no new registration"
 
+    run(test)
+
+
+@pytest.mark.parametrize("by", ["a broker that registers", "another controller"])
+def test_a_broker_starts_although_others_write_while_it_becomes_the_controller(
+    by: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def test(cluster: Cluster) -> None:
+        other = MemoryStore(cluster.tree)
+        store = DyingStore(MemoryStore(cluster.tree))
+        apply = store.apply
+        overtaken = []
+
+        async def apply_later(operations: Sequence[Operation]) -> None:
+            if not overtaken and Check(BROKER_SEQUENCE, 0) in operations:
+                overtaken.append(by)
+                if by == "another controller":
+                    await other.apply([Put(CONTROLLER_EPOCH, ControllerEpochNode.encode(2))])
+                else:
+                    endpoints = {"PLAINTEXT": Endpoint("host2", 9092, "PLAINTEXT")}
+                    await register(other, Broker(2, -1, None, endpoints), 0)
+            await apply(operations)
+
+        monkeypatch.setattr(store, "apply", apply_later)
+        member = await cluster.add(1, unclean=True, store=store)
+        assert overtaken == [by]
+        assert member.controller.is_active
+        assert not member.controller.image.brokers[1].unclean
+        if by == "another controller":
+            assert member.controller.epoch == 2
+        else:
+            assert 2 in member.controller.image.brokers
+
+    monkeypatch.setattr(membership, "RETRY_SECONDS", 0.001)
     run(test)
 
 
