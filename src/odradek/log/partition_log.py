@@ -64,7 +64,6 @@ class PartitionLog:
 
     __slots__ = (
         "_environment",
-        "_epochs_dirty",
         "_failed",
         "_flush_after",
         "_jitter_ms",
@@ -117,7 +116,6 @@ class PartitionLog:
         self.leader_epochs = loaded.leader_epochs
         self.producers = loaded.producers
         self._local = LocalLog(directory, config, environment, loaded.segments, loaded.snapshots)
-        self._epochs_dirty = loaded.epochs_dirty
         self._environment = environment
         self._failed: str | None = None
         self._jitter_ms = 0
@@ -211,15 +209,14 @@ class PartitionLog:
         if epoch >= 0 and self.leader_epochs.assign(epoch, offset):
             self._write_epochs()
 
-    def _write_epochs(self, *, sync: bool = False) -> None:
-        # Not synced when assigned: recovery finds the epochs past the recovery point in the batches themselves.
+    def _write_epochs(self) -> None:
+        # Not synced before the next flush: recovery finds the epochs past the recovery point in the batches themselves.
         path = f"{self.directory}/{LEADER_EPOCHS}"
         try:
             data = format_leader_epochs(self.leader_epochs.entries())
-            self._environment.disk.write_atomic(path, data, sync=sync)
+            self._environment.disk.write_atomic(path, data, sync=False)
         except OSError as error:
             raise self._fail(error) from error
-        self._epochs_dirty = not sync
 
     def fail(self, reason: str) -> None:
         """The log directory went offline: every later call raises KAFKA_STORAGE_ERROR with this reason."""
@@ -578,8 +575,6 @@ class PartitionLog:
             files = self._local.write_out_indexes(self.recovery_point, target)
             if target == self.next_offset and snapshot:
                 self._take_snapshot()
-            if self._epochs_dirty:
-                self._write_epochs()
             files += self._local.other_files(self.recovery_point, target)
         except OSError as error:
             raise self._fail(error) from error

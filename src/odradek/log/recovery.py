@@ -50,7 +50,6 @@ class LoadedLog:
     end_offset: int
     recovery_point: int
     leader_epochs: LeaderEpochs
-    epochs_dirty: bool
     producers: ProducerStates
     snapshots: list[int]
 
@@ -102,7 +101,6 @@ def load(
         end_offset=end_offset,
         recovery_point=end_offset if clean else min(recovery_point, end_offset),
         leader_epochs=epochs,
-        epochs_dirty=changed or loader.epochs_changed,
         producers=producers,
         snapshots=snapshots,
     )

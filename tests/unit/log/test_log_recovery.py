@@ -467,6 +467,20 @@ def test_all_batches_in_flight_at_a_stop_are_known_afterwards(tmp_path: Path, *,
     assert refused.value.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
+def test_leader_epochs_that_are_on_the_disk_are_left_alone_until_there_is_another_one(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    path = Path(log.directory) / "leader-epoch-checkpoint"
+    put(log, batch(), epoch=3)
+    log.flush()
+    before = path.stat()
+    put(log, batch(), epoch=3)
+    log.flush()
+    # A file in its place that is not synced yet may be empty after a loss of power.
+    assert (path.stat().st_ino, path.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
+    put(log, batch(), epoch=4)
+    assert path.read_bytes() == b"0\n2\n3 0\n4 2\n"
+
+
 def test_where_a_log_is_damaged_the_epochs_of_its_checked_end_are_known(tmp_path: Path) -> None:
     log = open_log(tmp_path, SMALL)
     while len(log.segments) < 4:
