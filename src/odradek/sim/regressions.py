@@ -42,6 +42,9 @@ ONCE_FAILED: Final = {
     "blackout-300014": "the simulator's: names of files were lost with the rename of an earlier directory of that name",
     "blackout-70002": "of a log whose file of leader epochs was lost with the power only those were known again that "
     "the last, unchecked batches were of",
+    "blackout-81004": "a broker that became the controller while another one registered refused to start",
+    "blackout-81010": "the checker's mistake: a replica whose file of leader epochs was lost with the power knew none "
+    "of what compaction had removed",
     "all-200019": "between a replica that had moved to another log directory and the log that took its place requests "
     "were answered with storage errors",
     "power-201056": "a partition that had lost all it knew of a producer with the power took the batch behind one that "
