@@ -6,14 +6,16 @@ To each broker one request is under way; what comes meanwhile goes together in t
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
 from odradek.broker.peers import Peers
+from odradek.broker.task_failures import logs_failure
 from odradek.client.errors import TransportError
 from odradek.transactions.service import PartitionMarker
-from odradek.wire.errors import ErrorCode
+from odradek.wire.errors import ErrorCode, error_code
 from odradek.wire.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersRequestMarker,
@@ -21,10 +23,15 @@ from odradek.wire.messages.write_txn_markers import (
     WriteTxnMarkersResponse,
 )
 
+log = logging.getLogger("odradek.transactions")
+_log_failure = logs_failure(log, "sending transaction markers failed")
+
 _VERSION = 2
 
 Settled: TypeAlias = Callable[[ErrorCode], None]
 _Waiting: TypeAlias = "tuple[PartitionMarker, Settled]"
+_Codes: TypeAlias = dict[tuple[int, str, int], ErrorCode]
+"""By producer id, topic and partition."""
 
 
 class MarkerChannels:
@@ -44,25 +51,24 @@ class MarkerChannels:
             queue.append((marker, settled))
             return
         queue = self._queues[broker_id] = deque(((marker, settled),))
-        self._loop.create_task(self._drain(broker_id, queue))
+        self._loop.create_task(self._drain(broker_id, queue)).add_done_callback(_log_failure)
 
     async def _drain(self, broker_id: int, queue: deque[_Waiting]) -> None:
         try:
             while queue:
                 batch = list(queue)
                 queue.clear()
-                codes: dict[tuple[int, str, int], ErrorCode] = {}
+                codes: _Codes = {}
                 try:
                     codes = await self._ask(broker_id, batch)
                 finally:
-                    for marker, settled in batch:
-                        place = (marker.producer_id, marker.topic, marker.partition)
-                        settled(codes.get(place, ErrorCode.NETWORK_EXCEPTION))
+                    _settle(batch, codes)
         finally:
-            # Whatever went wrong, the next marker begins anew.
+            # Whatever went wrong, the next marker begins anew, and those that came meanwhile are sent again.
             del self._queues[broker_id]
+            _settle(queue, {})
 
-    async def _ask(self, broker_id: int, batch: list[_Waiting]) -> dict[tuple[int, str, int], ErrorCode]:
+    async def _ask(self, broker_id: int, batch: list[_Waiting]) -> _Codes:
         request = _request(marker for marker, _ in batch)
         try:
             return _codes(
@@ -70,6 +76,11 @@ class MarkerChannels:
             )
         except TransportError:
             return {}
+
+
+def _settle(waiting: Iterable[_Waiting], codes: _Codes) -> None:
+    for marker, settled in waiting:
+        settled(codes.get((marker.producer_id, marker.topic, marker.partition), ErrorCode.NETWORK_EXCEPTION))
 
 
 def _request(markers: Iterable[PartitionMarker]) -> WriteTxnMarkersRequest:
@@ -98,13 +109,13 @@ def _request(markers: Iterable[PartitionMarker]) -> WriteTxnMarkersRequest:
     )
 
 
-def _codes(answer: WriteTxnMarkersResponse) -> dict[tuple[int, str, int], ErrorCode]:
-    """By producer id, topic and partition. A producer that has two ends in one answer failed if one of them did."""
-    codes: dict[tuple[int, str, int], ErrorCode] = {}
+def _codes(answer: WriteTxnMarkersResponse) -> _Codes:
+    """A producer that has two ends in one answer failed if one of them did."""
+    codes: _Codes = {}
     for marker in answer.markers:
         for topic in marker.topics:
             for partition in topic.partitions:
                 place = (marker.producer_id, topic.name, partition.partition_index)
                 if codes.get(place, ErrorCode.NONE) is ErrorCode.NONE:
-                    codes[place] = ErrorCode(partition.error_code)
+                    codes[place] = error_code(partition.error_code)
     return codes

@@ -252,7 +252,13 @@ class Membership:
         self._look_again = True
         if self._task is None or self._task.done():
             self._task = asyncio.get_running_loop().create_task(self._look())
-            self._task.add_done_callback(_log_failure)
+            self._task.add_done_callback(self._looked)
+
+    def _looked(self, task: asyncio.Task[None]) -> None:
+        _log_failure(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None and self._joined is not None and not self._joined.done():
+            self._joined.set_exception(error)
 
     async def _look(self) -> None:
         backoff = RETRY_SECONDS

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Final, TypeVar
 
 from odradek.client.connection import Connection, open_connection
+from odradek.client.connections import hear
 from odradek.client.errors import Disconnected, UnsupportedByBroker
 from odradek.metadata.image import ClusterImage
 from odradek.ports.network import Network
@@ -79,6 +80,8 @@ class Peers:
         task = self._opening.get(broker_id)
         if task is None:
             task = self._opening[broker_id] = asyncio.get_running_loop().create_task(self._opened(broker_id))
+            # Whoever waits for it may have given up when it fails.
+            task.add_done_callback(hear)
         return task
 
     async def _opened(self, broker_id: int) -> Connection:

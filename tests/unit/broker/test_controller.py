@@ -495,7 +495,7 @@ def test_a_broker_starts_although_others_write_while_it_becomes_the_controller(
         other = MemoryStore(cluster.tree)
         store = DyingStore(MemoryStore(cluster.tree))
         apply = store.apply
-        overtaken = []
+        overtaken: list[str] = []
 
         async def apply_later(operations: Sequence[Operation]) -> None:
             if not overtaken and Check(BROKER_SEQUENCE, 0) in operations:
@@ -519,6 +519,26 @@ def test_a_broker_starts_although_others_write_while_it_becomes_the_controller(
 
     monkeypatch.setattr(membership, "RETRY_SECONDS", 0.001)
     run(test)
+
+
+def test_a_start_ends_with_whatever_goes_wrong_in_it() -> None:
+    async def test() -> None:
+        clock = SystemClock()
+        store = MemoryStore(MemoryTree())
+
+        async def broken(_image: ClusterImage) -> None:
+            raise ValueError("a defect")
+
+        async def refused(_broker: Broker) -> Connection:
+            raise Disconnected("refused")
+
+        controller = Controller(store, BrokerConfig({"node.id": "1"}), clock, SeededRandom(1), broken, refused)
+        membership = Membership(store, clock, controller)
+        joining = membership.join(Broker(1, -1, None, {"PLAINTEXT": Endpoint("host", 1, "PLAINTEXT")}))
+        with pytest.raises(ValueError, match="a defect"):
+            await asyncio.wait_for(joining, 10)
+
+    asyncio.run(test())
 
 
 def test_a_registration_left_behind_at_another_address_is_waited_for() -> None:

@@ -67,3 +67,31 @@ def test_a_broker_that_cannot_be_spoken_with_holds_up_no_later_marker(monkeypatc
             assert await asyncio.wait_for(settled, 10) is ErrorCode.NETWORK_EXCEPTION
 
     asyncio.run(test())
+
+
+def test_whoever_came_while_an_answer_was_nonsense_hears_of_it(caplog: pytest.LogCaptureFixture) -> None:
+    class Nonsense:
+        """Answers what nobody can understand, once somebody else waits."""
+
+        def __init__(self) -> None:
+            self.asked = asyncio.Event()
+            self.others_wait = asyncio.Event()
+
+        async def request(self, *_: object) -> object:
+            self.asked.set()
+            await self.others_wait.wait()
+            return None
+
+    async def test() -> None:
+        loop = asyncio.get_running_loop()
+        nonsense = Nonsense()
+        channels = MarkerChannels(cast(Peers, nonsense), loop, 1000)
+        settled: list[asyncio.Future[ErrorCode]] = [loop.create_future() for _ in range(3)]
+        for index, each in enumerate(settled):
+            channels.send(2, PartitionMarker("t", index, 7, 0, True, 0, 0), each.set_result)
+            await nonsense.asked.wait()
+        nonsense.others_wait.set()
+        assert await asyncio.wait_for(asyncio.gather(*settled), 10) == [ErrorCode.NETWORK_EXCEPTION] * 3
+
+    asyncio.run(test())
+    assert "sending transaction markers failed" in caplog.text
