@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer, KafkaError, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from bench.peers.cluster import ClusterProcess
@@ -50,16 +50,24 @@ def settled(admin: AdminClient, topic: str) -> None:
 
 
 def read_all(cluster: ClusterProcess, topic: str, count: int, **options: Any) -> list[bytes]:
+    """At least `count` records, and whatever comes after them until the end of each partition."""
     consumer = Consumer({
         "bootstrap.servers": cluster.bootstrap, "group.id": uuid.uuid4().hex, "auto.offset.reset": "earliest",
-        "enable.auto.commit": False, **options,
+        "enable.auto.commit": False, "enable.partition.eof": True, **options,
     })  # fmt: skip
     consumer.subscribe([topic])
+    partitions = set(consumer.list_topics(topic, timeout=10).topics[topic].partitions)
+    ended: set[int | None] = set()
     found: list[bytes] = []
     deadline = time.monotonic() + PATIENCE
-    while len(found) < count and time.monotonic() < deadline:
+    while (len(found) < count or ended != partitions) and time.monotonic() < deadline:
         for message in consumer.consume(1000, 0.5):
-            if not message.error():
+            error = message.error()
+            if error is not None:
+                if error.code() == KafkaError._PARTITION_EOF:
+                    ended.add(message.partition())
+            else:
+                ended.discard(message.partition())
                 value = message.value()
                 assert value is not None
                 found.append(value)
