@@ -4,7 +4,6 @@ ODRADEK_INTEROP_BOOTSTRAP=HOST:PORT runs these tests against a broker that is al
 """
 
 import os
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 import pytest
 
 from odradek.client.blocking import Blocking
+from odradek.spark.interpreter import launcher
 from odradek.spark.java import ensure_java
 from tests.spark.postgres import PostgresServer, postgres_server
 from tests.spark.support import Topics
@@ -67,7 +67,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory, faults_file: Path) -> Iterat
     paths = [str(here.with_name("faults")), str(here.parents[2] / "src"), str(here.parents[2])]
     # Spark starts a dozen Python processes: compile for all of them once, and not into the working tree
     inherited = {
-        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_PYTHON": launcher(),
         "ODRADEK_TEST_FAULTS": str(faults_file),
         "PYTHONPATH": os.pathsep.join(paths),
         "PYTHONPYCACHEPREFIX": str(tmp_path_factory.mktemp("pycache")),

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, Self
 
 from odradek.client.blocking import Blocking
+from odradek.spark.interpreter import launcher
 from odradek.spark.java import ensure_java
 from tests.spark.pipelines import WAIT_S, Job, Pipeline, run_query
 from tests.spark.proxy import Proxy
@@ -205,7 +206,7 @@ def make_session(world: World) -> Any:
 
     ensure_java()
     here = Path(__file__).resolve()
-    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["PYSPARK_PYTHON"] = launcher()
     os.environ["ODRADEK_TEST_FAULTS"] = str(world.faults)
     paths = [str(here.with_name("faults")), str(here.parents[2] / "src"), str(here.parents[2])]
     os.environ["PYTHONPATH"] = os.pathsep.join(paths)

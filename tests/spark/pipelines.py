@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from odradek.client.model import TopicPartition
+from odradek.spark.interpreter import launcher
 from odradek.spark.markers import marker_group
 from odradek.spark.options import SinkOptions
 from odradek.spark.transactions import transactional_id
@@ -138,7 +139,7 @@ class Job:
             "PYTHONPATH": path,
             "SPARK_LOCAL_IP": "127.0.0.1",
             "SPARK_LOCAL_HOSTNAME": "127.0.0.1",
-            "PYSPARK_PYTHON": sys.executable,
+            "PYSPARK_PYTHON": launcher(),
             "ODRADEK_TEST_FAULTS": str(faults),
             "PYTHONPYCACHEPREFIX": str(pipeline.checkpoint.with_name("pycache")),
         }

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from odradek.spark.interpreter import launcher
 from odradek.spark.java import ensure_java
 from odradek.spark.options import CHECKPOINTS_VARIABLE
 
@@ -17,6 +18,8 @@ _LOCAL_SETTINGS: Final = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
     "spark.ui.enabled": "false",
+    # Java and its Python processes: rows are copied less, and small messages do not wait for TCP's acknowledgements
+    "spark.python.unix.domain.socket.enabled": str(os.name == "posix").lower(),
 }
 _SETTINGS: Final = {"spark.ui.showConsoleProgress": "false"}
 
@@ -36,9 +39,9 @@ def is_local(master: str) -> bool:
 def prepare_environment(master: str, checkpoints: str | None = None) -> None:
     """What Spark's processes inherit from this one: a Java, this Python, the checkpoints. Raises NoJavaError."""
     ensure_java()
-    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ["PYSPARK_DRIVER_PYTHON"] = launcher()
     if is_local(master):
-        os.environ["PYSPARK_PYTHON"] = sys.executable
+        os.environ["PYSPARK_PYTHON"] = launcher()
     if checkpoints is not None:
         os.environ[CHECKPOINTS_VARIABLE] = checkpoints
 
