@@ -14,7 +14,7 @@ Spark's noop sink. The official connector's jars come from Maven Central.
 
 Spark hands rows to Python in Arrow batches of 65,536 (spark.sql.execution.arrow.maxRecordsPerBatch), as docs/SPARK.md
 advises for small rows; the official connector has no Python in its way. Rows per second of a stream are those of the
-whole query, from start() until it has ended, for both.
+whole query, from start() until it has ended, for both. The session is set up as `odradek pipeline run` does it.
 """
 
 import os
@@ -31,8 +31,9 @@ from typing import Any
 
 from bench.cases import topics
 from bench.servers import Running, processes
-from odradek.spark.java import ensure_java
+from odradek.spark.session import prepare_environment, settings_for
 
+MASTER = "local[2]"
 ROWS = 2_000_000
 REPEATS = 3
 PARTITIONS = 4
@@ -50,12 +51,17 @@ FORMATS = {"odradek": "odradek", "official": "kafka"}
 def session() -> Any:
     from pyspark.sql import SparkSession
 
-    ensure_java()
+    prepare_environment(MASTER)
     jars = subprocess.check_output([sys.executable, str(CONNECTOR), "jars"], text=True).strip()
-    builder = SparkSession.builder.master("local[2]").appName("bench").config("spark.jars", jars)
-    builder = builder.config("spark.sql.execution.arrow.maxRecordsPerBatch", "65536")
-    builder = builder.config("spark.sql.streaming.numRecentProgressUpdates", "1000")
-    spark = builder.config("spark.ui.enabled", "false").config("spark.ui.showConsoleProgress", "false").getOrCreate()
+    settings = {
+        "spark.jars": jars,
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
+        "spark.sql.streaming.numRecentProgressUpdates": "1000",
+    }
+    builder = SparkSession.builder.master(MASTER).appName("bench")
+    for name, value in settings_for(MASTER, settings).items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
     # Queries are stopped in the middle of a micro-batch here, which Spark logs as errors; real ones are raised.
     spark.sparkContext.setLogLevel("OFF")
     return spark
