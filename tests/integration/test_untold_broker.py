@@ -19,6 +19,49 @@ from odradek.wire.messages.metadata import MetadataRequest
 
 
 @pytest.mark.timeout(120)
+def test_listeners_that_are_for_clients_only_are_not_served_before_the_broker_has_been_told_of_the_cluster(
+    tmp_path: Path, connect: Callable[[str], Any]
+) -> None:
+    ports = free_ports(4)
+    controller, newcomer = (
+        BrokerProcess(
+            tmp_path / str(number),
+            {
+                "node.id": number,
+                "listeners": f"PLAINTEXT://127.0.0.1:{own[0]},BROKERS://127.0.0.1:{own[1]}",
+                "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,BROKERS:PLAINTEXT",
+                "inter.broker.listener.name": "BROKERS",
+                "odradek.metadata.store": tmp_path / "metadata.sqlite",
+                "broker.session.timeout.ms": 60_000,
+            },
+            own[0],
+        )
+        for number, own in ((1, ports[:2]), (2, ports[2:]))
+    )
+    versions = ApiVersionsRequest(client_software_name="t", client_software_version="1")
+    try:
+        controller.start()
+        os.kill(controller.pid, signal.SIGSTOP)
+        with ThreadPoolExecutor(1) as pool:
+            starting = pool.submit(newcomer.start)
+            try:
+                while (client := _connected(connect, newcomer.bootstrap)) is None:
+                    assert not starting.done(), starting.exception()
+                asked = client.send(versions, 3)
+                while (broker := _connected(connect, f"127.0.0.1:{ports[3]}")) is None:
+                    assert not starting.done(), starting.exception()
+                assert broker.call(versions, 3).error_code == 0
+                assert not select.select([client.socket], [], [], 0)[0]
+            finally:
+                os.kill(controller.pid, signal.SIGCONT)
+            starting.result(60)
+        assert client.receive(asked).error_code == 0
+    finally:
+        for each in (controller, newcomer):
+            each.kill()
+
+
+@pytest.mark.timeout(120)
 def test_a_broker_that_has_not_been_told_of_the_cluster_does_not_answer_that_there_are_no_brokers(
     tmp_path: Path, connect: Callable[[str], Any]
 ) -> None:

@@ -339,9 +339,11 @@ class Broker:
         unclean = self._directories.records_may_be_lost
         entry = BrokerEntry(self._config.node_id, NO_BROKER, self._config.rack, endpoints, unclean=unclean)
         await self._membership.join(entry)
-        # From here on the controller, if it is another broker, is listened to.
-        self._server.open()
+        # From here on the controller, if it is another broker, is listened to; clients are once it has told of all.
+        between_brokers = self._config.inter_broker_listener_name
+        self._server.open(between_brokers, self._config.control_plane_listener_name or between_brokers)
         await view.when_told()
+        self._server.open()
 
     async def load_the_rest(self) -> None:
         """Load what a start does without, a little at a time: on first use there may be no descriptor left for it."""

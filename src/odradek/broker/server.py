@@ -40,6 +40,7 @@ class Server:
         "_open",
         "_per_ip",
         "_rates",
+        "_shut",
         "_waiting",
         "connections",
     )
@@ -60,6 +61,8 @@ class Server:
         self._per_ip: Counter[str] = Counter()
         self._idle_timer: asyncio.TimerHandle | None = None
         self._open = False
+        self._shut: set[str] = set()
+        """Names of the listeners that are not open yet."""
         self._early: list[tuple[Stream, str]] = []
         self.connections: dict[int, Connection] = {}
 
@@ -72,19 +75,25 @@ class Server:
 
     def listen(self, name: str, host: str, port: int) -> Listener:
         """Bind one listener; OSError when the address cannot be bound. Connections wait until `open`."""
+        if not self._open:
+            self._shut.add(name)
         listener = self._network.listen(host, port, lambda stream: self._accept(stream, name))
         self._listeners.append(listener)
         return listener
 
-    def open(self) -> None:
-        """Serve: whoever has connected so far, and everybody from now on."""
-        self._open = True
+    def open(self, *names: str) -> None:
+        """Serve: whoever has connected so far, and everybody from now on; by these listeners, or by all of them."""
+        if names:
+            self._shut.difference_update(names)
+        else:
+            self._open = True
+            self._shut.clear()
         early, self._early = self._early, []
         for stream, name in early:
             self._accept(stream, name)
 
     def _accept(self, stream: Stream, listener_name: str) -> None:
-        if not self._open:
+        if listener_name in self._shut:
             self._early.append((stream, listener_name))
             return
         config = self._config
