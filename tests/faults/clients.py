@@ -7,6 +7,7 @@ and clocks; what the simulator has no librdkafka for is below.
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 import threading
 import time
@@ -343,16 +344,43 @@ class LibrdkafkaMember(Worker):
         self.topic = topic
         self.modern = modern
         self.reader = Reader(name, READ_UNCOMMITTED)
+        self._doing, self._since = "starting", place.now()
+        self._statistics = "{}"
         self.caught_up = threading.Event()
         place.history.readers.append(self.reader)
 
     def _changed(self, *_: object) -> None:
         self.reader.jumped.append(len(self.reader.seen))
 
+    def _counted(self, statistics: str) -> None:
+        self._statistics = statistics
+
+    def _does(self, what: str) -> None:
+        self._doing, self._since = what, self.place.now()
+
+    def where(self) -> str:
+        """What it has been doing for how long, and what librdkafka said last of its partitions and brokers."""
+        told = json.loads(self._statistics)
+        partitions = [
+            f"{topic}-{index} {state['fetch_state']}, at {state['app_offset']}, leader {state['leader']}, "
+            f"asks {state['broker']}"
+            for topic, found in told.get("topics", {}).items()
+            for index, state in found["partitions"].items()
+            if state["fetch_state"] != "none"
+        ]
+        brokers = [f"{name} {state['state']}" for name, state in told.get("brokers", {}).items()]
+        group = told.get("cgrp", {})
+        return (
+            f"{self.name} has been in {self._doing} for {self.place.now() - self._since:.1f} s; "
+            f"group {group.get('state')}, {group.get('join_state')}; {'; '.join(partitions)}; {'; '.join(brokers)}"
+        )
+
     def work(self) -> None:
-        config = {
+        config: dict[str, Any] = {
             "bootstrap.servers": self.place.bootstrap,
             "group.id": self.group,
+            "statistics.interval.ms": 2000,
+            "stats_cb": self._counted,
             "client.id": self.name,
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
@@ -364,9 +392,12 @@ class LibrdkafkaMember(Worker):
         try:
             consumer.subscribe([self.topic], on_assign=self._changed, on_revoke=self._changed, on_lost=self._changed)
             while not self.caught_up.is_set():
+                self._does("consume")
                 self._take(consumer.consume(500, 0.2))
+                self._does("commit")
                 self._commit(consumer)
         finally:
+            self._does("close")
             consumer.close()
 
     def _take(self, messages: Sequence[Message]) -> None:
@@ -431,7 +462,15 @@ class Crowd(NamedTuple):
         wanted = ends()
         while (behind := self._behind(wanted)) and time.monotonic() < deadline:
             time.sleep(0.1)
-        place.failures += [f"group {group} never came to {wanted[key]} of {key}" for group, key in behind]
+        place.failures += [
+            "\n    ".join(
+                (
+                    f"group {group} never came to {wanted[key]} of {key}",
+                    *(member.where() for member in self.members() if member.group == group),
+                )
+            )
+            for group, key in behind
+        ]
         for member in self.members():
             member.caught_up.set()
         for worker in self.members():
