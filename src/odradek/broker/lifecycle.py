@@ -222,7 +222,13 @@ class Broker:
         self._peers = Peers(ports.network, self._image, config.inter_broker_listener_name, config.node_id)
         self._link = ControllerLink(self._controller, view, self._peers, config)
         self._replication = ReplicationRuntime(
-            config, self._partitions, self._peers, self._link, ports.clock, self._image
+            config,
+            self._partitions,
+            self._peers,
+            self._link,
+            ports.clock,
+            self._image,
+            self._directories.checkpoints.advance_starts,
         )
         view.on_stopped = self._partitions.stop
         view.is_offline = self._partitions.is_offline

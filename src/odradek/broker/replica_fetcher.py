@@ -174,6 +174,12 @@ class ReplicaFetcher:
         else:
             self._poke()
 
+    def begins_later(self, place: Place) -> None:
+        """The log begins later than the leader knows: tell it."""
+        if place in self._logs:
+            self._changed[place] = None
+            self._poke()
+
     def problems(self) -> dict[Place, str]:
         """What keeps partitions from being fetched."""
         return {place: self._logs[place].problem for place in self._delayed if place in self._logs}

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 from odradek.broker.config import BrokerConfig
+from odradek.broker.followed_starts import Advance, FollowedStarts
 from odradek.broker.partitions import Partitions
 from odradek.broker.replica_fetcher import Connect, FetchSettings, Place, ReplicaFetcher
 from odradek.broker.replication_throttles import ReplicationThrottles
@@ -78,6 +79,7 @@ class ReplicationRuntime:
         "_reopening",
         "_sessions",
         "_settings",
+        "_starts",
         "_throttles",
         "_tick",
         "_to_follow",
@@ -96,6 +98,7 @@ class ReplicationRuntime:
         link: ControllerLink,
         clock: Clock,
         image: Callable[[], ClusterImage],
+        advance_starts: Advance,
     ) -> None:
         self.node_id = config.node_id
         self.peers = peers
@@ -126,6 +129,8 @@ class ReplicationRuntime:
         rules.now_ms = self._now_ms
         rules.is_eligible = self._is_eligible
         rules.propose = self._propose
+        self._starts = FollowedStarts(advance_starts, self._begins_later)
+        rules.begins_later = self._starts.told
         rules.tell_followers = config.text("replica.selector.class") == RACK_AWARE
 
     def _now_ms(self) -> int:
@@ -140,6 +145,7 @@ class ReplicationRuntime:
         self._followed.clear()
         self._to_follow.clear()
         self._proposed.clear()
+        self._starts.close()
         if self._altering is not None:
             self._altering.cancel()
         for timer in (self._tick, self._reopening, self._reconsidering):
@@ -303,6 +309,12 @@ class ReplicationRuntime:
         fetcher = self._fetcher(leader_id, place)
         self._followed[place] = fetcher, followed
         fetcher.follow(place, followed)
+
+    def _begins_later(self, partition: Partition) -> None:
+        place = partition.topic_id, partition.index
+        found = self._followed.get(place)
+        if found is not None and found[1].partition is partition:
+            found[0].begins_later(place)
 
     def _fetcher(self, leader_id: int, place: Place) -> ReplicaFetcher:
         slot = (31 * int.from_bytes(place[0][-4:], "big") + place[1]) % self._config.number("num.replica.fetchers")

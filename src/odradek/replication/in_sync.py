@@ -127,7 +127,7 @@ class IsrProposal:
 class ReplicaRules:
     """What all partitions of a broker are told about replication. The defaults are those of a lone broker."""
 
-    __slots__ = ("is_eligible", "max_lag_ms", "now_ms", "propose", "tell_followers", "unreachable")
+    __slots__ = ("begins_later", "is_eligible", "max_lag_ms", "now_ms", "propose", "tell_followers", "unreachable")
 
     def __init__(self) -> None:
         self.max_lag_ms = DEFAULT_MAX_LAG_MS
@@ -137,6 +137,8 @@ class ReplicaRules:
         """Whether a broker, by the epoch that its fetches carry, may join an ISR: alive and not restarted since."""
         self.propose: Callable[[Partition], None] = _nothing
         """A partition wants its ISR changed: see its `proposal`."""
+        self.begins_later: Callable[[Partition, int], object] = _at_once
+        """The leader's log begins at this offset: whoever follows does `Partition.follow_start`, by and by."""
         self.tell_followers = False
         """Whether followers are answered as soon as the high watermark moves: where consumers read from them."""
         self.unreachable: set[int] = set()
@@ -153,3 +155,7 @@ def _eligible(_broker_id: int, _broker_epoch: int) -> bool:
 
 def _nothing(_partition: Partition) -> None:
     return None
+
+
+def _at_once(partition: Partition, offset: int) -> None:
+    partition.follow_start(offset)

@@ -594,8 +594,17 @@ class Partition:
             self.high_watermark = known
             if self._readers:
                 self._wake_readers(MANY_BYTES)
-        if log_start_offset > log.log_start_offset:
-            log.advance_log_start(min(log_start_offset, log.end_offset))
+        start = min(log_start_offset, log.end_offset)
+        if start > log.log_start_offset:
+            self._rules.begins_later(self, start)
+
+    def follow_start(self, offset: int) -> bool:
+        """Forget what the leader has forgotten; whether there was something, and this broker still follows.
+
+        Raises KafkaError KAFKA_STORAGE_ERROR.
+        """
+        log = self.log
+        return not self.is_leader and log.advance_log_start(min(offset, log.end_offset))
 
     def truncate_to(self, offset: int) -> None:
         """Cut off what the leader does not have. Raises KafkaError KAFKA_STORAGE_ERROR."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -19,6 +19,7 @@ from odradek.log.partition_log import PartitionLog
 from odradek.metadata.image import Broker, ClusterImage, PartitionState, Topic
 from odradek.ports.clock import SystemClock
 from odradek.ports.disk import SystemDisk
+from odradek.records.builder import encode_batch
 from odradek.replication.in_sync import ReplicaRules
 from odradek.replication.partition import Partition
 from odradek.wire.errors import ErrorCode, KafkaError
@@ -82,13 +83,20 @@ class World:
         self.partitions = Held(directory)
         self.asked: list[Sequence[IsrChange]] = []
         self.failures: list[Exception] = []
+        self.starts_written = asyncio.Event()
         self.error = ErrorCode.NONE
         self.image = ClusterImage()
         for broker_id in (1, 2, 3):
             self.image = self.image.with_broker(Broker(broker_id, 10 + broker_id, None, {}))
         config = BrokerConfig({"node.id": "1", "replica.lag.time.max.ms": str(LAG_MS)})
         self.runtime = ReplicationRuntime(
-            config, cast(Partitions, self.partitions), self, self, SystemClock(), lambda: self.image
+            config,
+            cast(Partitions, self.partitions),
+            self,
+            self,
+            SystemClock(),
+            lambda: self.image,
+            self.advance_starts,
         )
         self.publish(self.image)
 
@@ -106,6 +114,10 @@ class World:
             state = state._replace(isr=isr, partition_epoch=state.partition_epoch + 1)
             answers.append(IsrChanged(change.topic_id, change.partition, self.error, None if self.error else state))
         return answers
+
+    async def advance_starts(self, starts: Mapping[tuple[str, int], int], advance: Callable[[], None]) -> None:
+        await self.starts_written.wait()
+        advance()
 
     def publish(self, image: ClusterImage) -> None:
         old, self.image = self.image, image
@@ -171,6 +183,22 @@ async def test_logs_in_a_failed_directory_are_not_followed(tmp_path: Path) -> No
         assert following().keys() == {("t", 2)}
         assert not world.partitions.refuse
         assert not world.runtime._unopened, "what only a restart can open is tried again and again"
+
+
+@in_a_loop
+async def test_a_follower_forgets_what_its_leader_forgot_once_that_is_on_the_disk(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.place(PartitionState(2, 0, (1, 2), (1, 2)))
+    partition = world.partitions.held["t", 0]
+    records = [(offset, None, b"value", ()) for offset in range(3)]
+    assert partition.append_as_follower(memoryview(encode_batch(records)), 0, 0)
+    for _ in range(2):
+        partition.leader_told(3, 2)
+        await asyncio.sleep(0)
+    assert partition.log.log_start_offset == 0
+    world.starts_written.set()
+    await until(lambda: partition.log.log_start_offset == 2)
+    world.runtime.close()
 
 
 @in_a_loop
