@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 MAX_SEQUENCE: Final = 0x7FFFFFFF
 MAX_EPOCH: Final = 0x7FFF
 NO_SEQUENCE: Final = -1
+REMEMBERED_BATCHES: Final = 5
+"""So many batches of a producer a partition knows again when they are repeated."""
 
 
 class ProducerIdentity(NamedTuple):
@@ -128,6 +130,9 @@ class Sequences:
                 return False
             if not state.in_flight:
                 return True
+            if len(state.in_flight) >= REMEMBERED_BATCHES:
+                # Some are with an earlier leader: what it had copied to the next one that could not tell from a gap.
+                return False
             # A broker that knows nothing of a producer takes any first sequence. Were a second batch under way while
             # the first is refused (the partition is just being created), it would come before the first.
             return state.identity == self.identity and state.last_acked_sequence != NO_SEQUENCE

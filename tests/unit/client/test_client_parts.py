@@ -165,6 +165,22 @@ def test_sequences_follow_on_and_only_the_oldest_is_sent_again() -> None:
     assert [(each.identity.epoch, each.base_sequence) for each in (second, third)] == [(1, 0), (1, 2)]
 
 
+def test_no_more_is_under_way_to_old_and_new_leaders_together_than_a_broker_knows_again() -> None:
+    """Found by the simulator (unclean-84023): what the old leader had was copied to the new one, which got more."""
+    sequences = Sequences()
+    sequences.adopt(ProducerIdentity(9, 0))
+    sequences.resume(KEY, 1)
+    sent = [batch_of(1) for _ in range(5)]
+    for each in sent:
+        assert sequences.may_send(each)
+        sequences.assign(each)
+    new = batch_of(1)
+    assert not sequences.may_send(new)
+    assert sequences.may_send(sent[0]), "what is sent again waits for nothing but those before it"
+    sequences.acknowledged(sent[0], 1)
+    assert sequences.may_send(new)
+
+
 def test_what_may_be_in_the_log_is_not_renumbered() -> None:
     """Found by the simulator (txn-14): a restarted broker knew the later batch only, and got both again."""
     sequences = Sequences()
