@@ -25,6 +25,9 @@ from odradek.wire.messages.consumer_group_heartbeat import (
 
 GROUP_COORDINATOR = 0
 SESSION_SECONDS = 6.0
+_REBALANCE_TIMEOUT_MS = 5_000
+HELD_SECONDS = min(SESSION_SECONDS, _REBALANCE_TIMEOUT_MS / 1000)
+"""Who does not answer may be told to give up partitions with the next, lost, answer, and is put out after so long."""
 LEAVE = -1
 MOVED = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
 REJOIN = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.STALE_MEMBER_EPOCH})
@@ -89,7 +92,7 @@ class Member:
         # What an answer that did not come would have said is not said again, unless everything is asked for.
         full = full or self._failed
         self._failed = True
-        if self.epoch > 0 and now - self._answered_at > SESSION_SECONDS:
+        if self.epoch > 0 and now - self._answered_at > HELD_SECONDS:
             # The coordinator may have given everything to others: a good member thinks so, too.
             self.lose()
         by_topic: dict[bytes, list[int]] = {}
@@ -101,7 +104,7 @@ class Member:
             self.group,
             self.member_id,
             self.epoch,
-            rebalance_timeout_ms=5_000 if full or joining else -1,
+            rebalance_timeout_ms=_REBALANCE_TIMEOUT_MS if full or joining else -1,
             subscribed_topic_names=[self.topic] if full or joining else None,
             topic_partitions=owned if full or joining or self.epoch > 0 else None,
         )
@@ -129,7 +132,7 @@ class Member:
             self._take(given)
         if not self._is_deposed(await admin.cluster.coordinator(GROUP_COORDINATOR, self.group)):
             for each in self._held:
-                each.until = asked + SESSION_SECONDS
+                each.until = asked + HELD_SECONDS
         return 0
 
     def _is_deposed(self, node_id: int) -> bool:
@@ -149,7 +152,7 @@ class Member:
                 each.until = now
                 self._held.remove(each)
         for partition in sorted(given - self.owned):
-            held = Held(self.group, partition, self.member_id, self.epoch, now, now + SESSION_SECONDS)
+            held = Held(self.group, partition, self.member_id, self.epoch, now, now + HELD_SECONDS)
             self._held.append(held)
             self._host.world.history.held.append(held)
             self._host.world.mark("partition taken by a KIP-848 member")

@@ -47,6 +47,12 @@ ONCE_FAILED: Final = {
     "of what compaction had removed",
     "all-200019": "between a replica that had moved to another log directory and the log that took its place requests "
     "were answered with storage errors",
+    "cluster5-200067": "followers told their leader of a log start before it was on their disks: DeleteRecords was "
+    "answered, all of them were killed, and records were back",
+    "unclean-84023": "more batches than a broker remembers were under way to an old and a new leader: one that was "
+    "written already was out of order to the new one until it expired",
+    "network-300002": "the checker's mistake: a member that does not hear that it is to give up a partition loses it "
+    "by its rebalance timeout, before its session ends",
     "power-201056": "a partition that had lost all it knew of a producer with the power took the batch behind one that "
     "was too large: the parts of that were out of order from then on",
     "crash-201112": "the first batches of a producer came while the partition was checked after a crash, the next one "
