@@ -43,6 +43,9 @@ LIBRDKAFKA: Final[dict[str, Any]] = {
     "reconnect.backoff.max.ms": 1000,
     "socket.timeout.ms": 10000,
 }
+FORSAKEN: Final = "Failed to fetch committed offsets for 0 partition(s)"
+"""What librdkafka (2.16) tells when a coordinator that is none answered OffsetFetch: an error for the group and no
+partitions, as Apache Kafka does. It does not ask again, and reads these partitions no more."""
 _NOTES: Final = 20_000
 _NOTES_TOLD: Final = 12
 OURS: Final[dict[str, Any]] = {"request_timeout_ms": REQUEST_TIMEOUT_MS, "retry_backoff_ms": 50}
@@ -336,7 +339,10 @@ def _insist(call: Callable[[], object]) -> None:
 
 
 class LibrdkafkaMember(Worker):
-    """A member of a group that reads and commits; at the end it reads on until `caught_up` is set."""
+    """A member of a group that reads and commits; at the end it reads on until `caught_up` is set.
+
+    It begins anew, where the group has committed, when librdkafka has told that it is FORSAKEN.
+    """
 
     def __init__(self, place: Place, name: str, group: str, topic: str, *, modern: bool = False) -> None:
         super().__init__(place, name)
@@ -346,6 +352,7 @@ class LibrdkafkaMember(Worker):
         self.reader = Reader(name, READ_UNCOMMITTED)
         self._doing, self._since = "starting", place.now()
         self._statistics = "{}"
+        self._forsaken = False
         self.caught_up = threading.Event()
         place.history.readers.append(self.reader)
 
@@ -388,10 +395,14 @@ class LibrdkafkaMember(Worker):
             **LIBRDKAFKA,
         }
         config |= {"group.protocol": "consumer"} if self.modern else {"session.timeout.ms": 6000}
-        consumer = Consumer(config)
+        while not self.caught_up.is_set():
+            self._forsaken = False
+            self._consume(Consumer(config))
+
+    def _consume(self, consumer: Consumer) -> None:
         try:
             consumer.subscribe([self.topic], on_assign=self._changed, on_revoke=self._changed, on_lost=self._changed)
-            while not self.caught_up.is_set():
+            while not self.caught_up.is_set() and not self._forsaken:
                 self._does("consume")
                 self._take(consumer.consume(500, 0.2))
                 self._does("commit")
@@ -406,6 +417,7 @@ class LibrdkafkaMember(Worker):
             error = message.error()
             if error:
                 self.place.mark(f"librdkafka consumer {error.name()}")
+                self._forsaken = self._forsaken or FORSAKEN in error.str()
                 continue
             value = message.value() or b""
             known = history.sends.get(value)  # one object for a value, however often it is read
