@@ -219,6 +219,8 @@ def make_session(world: World) -> Any:
         builder = builder.config(name, "127.0.0.1")
     for name in ("spark.ui.enabled", "spark.ui.showConsoleProgress"):
         builder = builder.config(name, "false")
+    # As under `odradek pipeline run`; drivers and executors that are killed as a whole have TCP, as is Spark's default.
+    builder = builder.config("spark.python.unix.domain.socket.enabled", "true")
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("OFF")
     return spark
