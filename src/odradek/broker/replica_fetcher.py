@@ -96,6 +96,7 @@ class ReplicaFetcher:
     """Fetches from one leader what `follow` names, until `unfollow` or `close`."""
 
     __slots__ = (
+        "_began",
         "_changed",
         "_connecting",
         "_connection",
@@ -133,6 +134,8 @@ class ReplicaFetcher:
         # The number of the request that named the partition last.
         self._sent: dict[Place, int] = {}
         self._sequence = 0
+        # The number of the last request that began a session.
+        self._began = 0
         self._delayed: dict[Place, float] = {}
         self._connection: Connection | None = None
         self._connecting: asyncio.Task[None] | None = None
@@ -174,8 +177,8 @@ class ReplicaFetcher:
         else:
             self._poke()
 
-    def begins_later(self, place: Place) -> None:
-        """The log begins later than the leader knows: tell it."""
+    def start_written(self, place: Place) -> None:
+        """The leader may know where the log begins."""
         if place in self._logs:
             self._changed[place] = None
             self._poke()
@@ -280,6 +283,8 @@ class ReplicaFetcher:
         )
         self._sequence += 1
         full = not self._session_id
+        if full:
+            self._began = self._sequence
         places = self._logs if full else self._changed
         topics: dict[bytes, list[FetchPartition]] = {}
         forgotten: dict[bytes, list[int]] = {}
@@ -337,6 +342,12 @@ class ReplicaFetcher:
         self._failed(f"fetching from broker {self.leader_id}: {error}")
 
     def _received(self, response: ReplicaFetchResponse, sequence: int) -> None:
+        if sequence < self._began:
+            # Of a session that is given up. Were another one begun for its errors, too, one of the two would be gone on
+            # with, perhaps without what is fetched only since the other began.
+            if not self._in_flight:
+                self._fetch()
+            return
         if response.error_code:
             self._reset_session()
             if response.error_code in _SESSION_LOST:
@@ -368,7 +379,7 @@ class ReplicaFetcher:
             size = len(answer[5])
             following = followed.received(answer, now_ms)
             if following is Next.FETCH:
-                if size or answer[6] is not None or followed.partition.log.log_start_offset != row[4]:
+                if size or answer[6] is not None or followed.partition.reported_start != row[4]:
                     changed[place] = None
                     self._host.appended(followed.partition, size)
             else:

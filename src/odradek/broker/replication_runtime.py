@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 from odradek.broker.config import BrokerConfig
-from odradek.broker.followed_starts import Advance, FollowedStarts
+from odradek.broker.followed_starts import FollowedStarts, WriteStarts
 from odradek.broker.partitions import Partitions
 from odradek.broker.replica_fetcher import Connect, FetchSettings, Place, ReplicaFetcher
 from odradek.broker.replication_throttles import ReplicationThrottles
@@ -98,7 +98,7 @@ class ReplicationRuntime:
         link: ControllerLink,
         clock: Clock,
         image: Callable[[], ClusterImage],
-        advance_starts: Advance,
+        write_starts: WriteStarts,
     ) -> None:
         self.node_id = config.node_id
         self.peers = peers
@@ -129,8 +129,8 @@ class ReplicationRuntime:
         rules.now_ms = self._now_ms
         rules.is_eligible = self._is_eligible
         rules.propose = self._propose
-        self._starts = FollowedStarts(advance_starts, self._begins_later)
-        rules.begins_later = self._starts.told
+        self._starts = FollowedStarts(write_starts, self._start_written)
+        rules.begins_later = self._starts.begins_later
         rules.tell_followers = config.text("replica.selector.class") == RACK_AWARE
 
     def _now_ms(self) -> int:
@@ -310,11 +310,11 @@ class ReplicationRuntime:
         self._followed[place] = fetcher, followed
         fetcher.follow(place, followed)
 
-    def _begins_later(self, partition: Partition) -> None:
+    def _start_written(self, partition: Partition) -> None:
         place = partition.topic_id, partition.index
         found = self._followed.get(place)
         if found is not None and found[1].partition is partition:
-            found[0].begins_later(place)
+            found[0].start_written(place)
 
     def _fetcher(self, leader_id: int, place: Place) -> ReplicaFetcher:
         slot = (31 * int.from_bytes(place[0][-4:], "big") + place[1]) % self._config.number("num.replica.fetchers")

@@ -66,7 +66,7 @@ class FollowedLog:
         partition = self.partition
         log = partition.log
         epoch = log.leader_epochs.latest
-        return partition.index, self.leader_epoch, log.end_offset, epoch, log.log_start_offset, max_bytes
+        return partition.index, self.leader_epoch, log.end_offset, epoch, partition.reported_start, max_bytes
 
     def received(self, answer: FetchedReplica, now_ms: int) -> Next:
         """Take the leader's answer."""

@@ -138,7 +138,7 @@ class ReplicaRules:
         self.propose: Callable[[Partition], None] = _nothing
         """A partition wants its ISR changed: see its `proposal`."""
         self.begins_later: Callable[[Partition, int], object] = _at_once
-        """The leader's log begins at this offset: whoever follows does `Partition.follow_start`, by and by."""
+        """The log of a follower begins at this offset: see to it that it is written, then `Partition.start_written`."""
         self.tell_followers = False
         """Whether followers are answered as soon as the high watermark moves: where consumers read from them."""
         self.unreachable: set[int] = set()
@@ -158,4 +158,4 @@ def _nothing(_partition: Partition) -> None:
 
 
 def _at_once(partition: Partition, offset: int) -> None:
-    partition.follow_start(offset)
+    partition.start_written(offset)

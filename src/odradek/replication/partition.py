@@ -95,6 +95,7 @@ class Partition:
         "_refused",
         "_rules",
         "_watches",
+        "_written_start",
         "high_watermark",
         "index",
         "isr",
@@ -146,6 +147,8 @@ class Partition:
         self._readers: list[AppendWatcher] = []
         self._refused: RefusedBatches | None = None
         self._watches: list[FollowerWatch] = []
+        # As the log was opened, its start was read from the disk.
+        self._written_start = log.log_start_offset
 
     def replace_log(self, log: PartitionLog) -> None:
         """Go on with another log of the same content: the replica has moved to another log directory."""
@@ -504,8 +507,12 @@ class Partition:
         return max(offset, log.log_start_offset)
 
     def delete_records(self, offset: int) -> int:
-        """Forget the records below the offset as the leader; the new log start offset. Raises as `check_deletion`."""
+        """Forget the records below the offset as the leader; the new log start offset, which is on the disk already.
+
+        Raises as `check_deletion`.
+        """
         self.log.advance_log_start(self.check_deletion(offset))
+        self.start_written(self.log.log_start_offset)
         for watch in self._watches:
             watch.started_later()
         return self.log.log_start_offset
@@ -595,16 +602,18 @@ class Partition:
             if self._readers:
                 self._wake_readers(MANY_BYTES)
         start = min(log_start_offset, log.end_offset)
-        if start > log.log_start_offset:
+        if log.advance_log_start(start):
             self._rules.begins_later(self, start)
 
-    def follow_start(self, offset: int) -> bool:
-        """Forget what the leader has forgotten; whether there was something, and this broker still follows.
-
-        Raises KafkaError KAFKA_STORAGE_ERROR.
-        """
+    @property
+    def reported_start(self) -> int:
+        """Where the log begins, for the leader: as far as a crash does not take it back."""
         log = self.log
-        return not self.is_leader and log.advance_log_start(min(offset, log.end_offset))
+        return max(log.segments[0].base_offset, min(self._written_start, log.log_start_offset))
+
+    def start_written(self, offset: int) -> None:
+        """That the log begins there is on the disk."""
+        self._written_start = max(self._written_start, offset)
 
     def truncate_to(self, offset: int) -> None:
         """Cut off what the leader does not have. Raises KafkaError KAFKA_STORAGE_ERROR."""

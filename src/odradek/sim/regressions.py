@@ -51,6 +51,9 @@ ONCE_FAILED: Final = {
     "answered, all of them were killed, and records were back",
     "unclean-84023": "more batches than a broker remembers were under way to an old and a new leader: one that was "
     "written already was out of order to the new one until it expired",
+    "unclean-310007": "two fetches of a follower lost their session, each began another, and partitions followed in "
+    "between were in the one that was dropped",
+    "cluster5-310003": "a follower that led before its leader's log start was on its disk began earlier than that",
     "network-300002": "the checker's mistake: a member that does not hear that it is to give up a partition loses it "
     "by its rebalance timeout, before its session ends",
     "power-201056": "a partition that had lost all it knew of a producer with the power took the batch behind one that "

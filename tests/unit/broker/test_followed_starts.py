@@ -1,4 +1,4 @@
-"""Log starts that leaders tell: taken over once they are on the disk, and not before."""
+"""Where followers begin: told to their leaders once it is on the disk, and not before."""
 
 from __future__ import annotations
 
@@ -15,95 +15,77 @@ from odradek.wire.errors import ErrorCode, KafkaError
 
 
 class Follower:
-    """A partition that notes where its log begins."""
+    """A partition that notes what is written of it."""
 
     topic = "t"
 
     def __init__(self, index: int) -> None:
         self.index = index
-        self.start = 0
-        self.failure: KafkaError | None = None
+        self.written = 0
 
-    def follow_start(self, offset: int) -> bool:
-        if self.failure is not None:
-            raise self.failure
-        moved, self.start = offset > self.start, max(self.start, offset)
-        return moved
+    def start_written(self, offset: int) -> None:
+        self.written = offset
 
 
 class World:
     """A disk that writes when it is let, and whoever tells the leader."""
 
     def __init__(self) -> None:
-        self.written: list[Mapping[tuple[str, int], int]] = []
+        self.writes: list[Mapping[tuple[str, int], int]] = []
         self.may_write = asyncio.Semaphore(0)
         self.failures: list[KafkaError] = []
-        self.changed: list[int] = []
-        self.starts = FollowedStarts(self.advance, lambda partition: self.changed.append(partition.index))
+        self.told: list[int] = []
+        self.starts = FollowedStarts(self.write, lambda partition: self.told.append(partition.index))
 
-    async def advance(self, starts: Mapping[tuple[str, int], int], then: Callable[[], None]) -> None:
+    async def write(self, starts: Mapping[tuple[str, int], int], then: Callable[[], None]) -> None:
         await self.may_write.acquire()
         if self.failures:
             raise self.failures.pop()
-        self.written.append(dict(starts))
+        self.writes.append(dict(starts))
         then()
 
-    def told(self, follower: Follower, offset: int) -> None:
-        self.starts.told(cast(Partition, follower), offset)
+    def begins_later(self, follower: Follower, offset: int) -> None:
+        self.starts.begins_later(cast(Partition, follower), offset)
 
-    async def writes(self, count: int) -> None:
-        expected = len(self.written) + count
-        for _ in range(count):
-            self.may_write.release()
+    async def written(self) -> None:
+        expected = len(self.writes) + 1
+        self.may_write.release()
         async with asyncio.timeout(10):
-            while len(self.written) < expected:
+            while len(self.writes) < expected:
                 await asyncio.sleep(0)
 
 
-def test_a_start_is_seen_once_it_is_written() -> None:
+def test_the_leader_is_told_of_what_is_written() -> None:
     async def test() -> None:
         world = World()
         first, second = Follower(0), Follower(1)
-        world.told(first, 5)
+        world.begins_later(first, 5)
         await asyncio.sleep(0)
-        # Told again with every answer, and of others, while the first is being written.
-        world.told(first, 5)
-        world.told(first, 7)
-        world.told(second, 3)
-        assert (first.start, world.changed) == (0, [])
-        await world.writes(1)
-        assert (first.start, second.start, world.changed) == (5, 0, [0])
-        await world.writes(1)
-        assert (first.start, second.start, world.changed) == (7, 3, [0, 0, 1])
-        assert world.written == [{("t", 0): 5}, {("t", 0): 7, ("t", 1): 3}]
+        # While that is being written.
+        world.begins_later(first, 6)
+        world.begins_later(first, 7)
+        world.begins_later(second, 3)
+        assert (first.written, world.told) == (0, [])
+        await world.written()
+        assert (first.written, second.written, world.told) == (5, 0, [0])
+        await world.written()
+        assert (first.written, second.written, world.told) == (7, 3, [0, 0, 1])
+        assert world.writes == [{("t", 0): 5}, {("t", 0): 7, ("t", 1): 3}]
 
     asyncio.run(test())
 
 
-def test_a_start_that_cannot_be_written_is_written_later(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_written_is_written_later(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(followed_starts, "_RETRY_SECONDS", 0.0)
 
     async def test() -> None:
         world = World()
         follower = Follower(0)
         world.failures.append(KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "no descriptor is left"))
-        world.told(follower, 5)
+        world.begins_later(follower, 5)
         world.may_write.release()
-        await world.writes(1)
-        assert follower.start == 5
-
-    asyncio.run(test())
-
-
-def test_a_log_that_has_failed_keeps_no_other_from_its_start() -> None:
-    async def test() -> None:
-        world = World()
-        failed, sound = Follower(0), Follower(1)
-        failed.failure = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
-        world.told(failed, 5)
-        world.told(sound, 5)
-        await world.writes(1)
-        assert (failed.start, sound.start, world.changed) == (0, 5, [1])
+        await world.written()
+        assert follower.written == 5
         world.starts.close()
 
     asyncio.run(test())

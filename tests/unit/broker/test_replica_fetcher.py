@@ -33,6 +33,7 @@ from odradek.wire.messages.list_offsets import (
     ListOffsetsResponsePartition,
     ListOffsetsResponseTopic,
 )
+from odradek.wire.replica_fetch import ReplicaFetchResponse
 from tests.unit.log.support import NOW, StandingClock
 from tests.unit.replication.replicas import Fake
 
@@ -397,3 +398,50 @@ async def test_what_a_leader_refuses_is_told_once_for_all_partitions(
     message = caplog.records[0].getMessage()
     assert message.startswith("broker 1: 8 partitions not followed any more: the leader answers with error 74 (t-0, ")
     assert message.endswith("t-4 and 3 more)")
+
+
+class SilentConnection:
+    """Answers nothing by itself."""
+
+    def __init__(self) -> None:
+        self.sent: list[tuple[Any, Callable[[Any], None]]] = []
+
+    def version_of(self, _request: Any) -> int:
+        return VERSION
+
+    def send(self, request: Any, _type: Any, _version: int, _timeout_ms: float, done: Callable[[Any], None]) -> None:
+        self.sent.append((request, done))
+
+    def close(self) -> None:
+        return None
+
+
+@in_a_loop
+async def test_of_two_requests_whose_session_is_lost_one_begins_another(tmp_path: Path) -> None:
+    """Found by the simulator (unclean-310007): what was followed between the two was fetched in neither session."""
+    following = Following(tmp_path)
+    connection = SilentConnection()
+
+    async def connect(_broker_id: int) -> Any:
+        return connection
+
+    following.leader.connect = connect  # type: ignore[method-assign]
+    sent = connection.sent
+    following.follow(0)
+    await until(lambda: len(sent) == 1)
+    sent[0][1](ReplicaFetchResponse(0, 0, 5))
+    following.follow(1)
+    await until(lambda: len(sent) == 2)
+    following.follow(2)
+    await until(lambda: len(sent) == 3)
+    # The leader has restarted: it knows the session of neither.
+    lost = ReplicaFetchResponse(0, ErrorCode.FETCH_SESSION_ID_NOT_FOUND, 0)
+    sent[1][1](lost)
+    assert asked(sent[3][0]) == [(0, 0), (1, 0), (2, 0)]
+    following.follow(3)
+    sent[2][1](lost)
+    sent[3][1](ReplicaFetchResponse(0, 0, 6))
+    await until(lambda: len(sent) == 5)
+    request = sent[4][0]
+    assert (request.session_id, request.session_epoch, asked(request)) == (6, 1, [(3, 0)])
+    following.fetcher.close()

@@ -20,6 +20,7 @@ from odradek.metadata.image import Broker, ClusterImage, PartitionState, Topic
 from odradek.ports.clock import SystemClock
 from odradek.ports.disk import SystemDisk
 from odradek.records.builder import encode_batch
+from odradek.replication.follower import FollowedLog
 from odradek.replication.in_sync import ReplicaRules
 from odradek.replication.partition import Partition
 from odradek.wire.errors import ErrorCode, KafkaError
@@ -96,7 +97,7 @@ class World:
             self,
             SystemClock(),
             lambda: self.image,
-            self.advance_starts,
+            self.write_starts,
         )
         self.publish(self.image)
 
@@ -115,9 +116,9 @@ class World:
             answers.append(IsrChanged(change.topic_id, change.partition, self.error, None if self.error else state))
         return answers
 
-    async def advance_starts(self, starts: Mapping[tuple[str, int], int], advance: Callable[[], None]) -> None:
+    async def write_starts(self, starts: Mapping[tuple[str, int], int], written: Callable[[], None]) -> None:
         await self.starts_written.wait()
-        advance()
+        written()
 
     def publish(self, image: ClusterImage) -> None:
         old, self.image = self.image, image
@@ -186,7 +187,7 @@ async def test_logs_in_a_failed_directory_are_not_followed(tmp_path: Path) -> No
 
 
 @in_a_loop
-async def test_a_follower_forgets_what_its_leader_forgot_once_that_is_on_the_disk(tmp_path: Path) -> None:
+async def test_a_follower_tells_of_what_it_forgot_once_that_is_on_the_disk(tmp_path: Path) -> None:
     world = World(tmp_path)
     world.place(PartitionState(2, 0, (1, 2), (1, 2)))
     partition = world.partitions.held["t", 0]
@@ -195,9 +196,10 @@ async def test_a_follower_forgets_what_its_leader_forgot_once_that_is_on_the_dis
     for _ in range(2):
         partition.leader_told(3, 2)
         await asyncio.sleep(0)
-    assert partition.log.log_start_offset == 0
+    followed = FollowedLog(partition)
+    assert (partition.log.log_start_offset, followed.row(1)[4]) == (2, 0)
     world.starts_written.set()
-    await until(lambda: partition.log.log_start_offset == 2)
+    await until(lambda: followed.row(1)[4] == 2)
     world.runtime.close()
 
 
