@@ -212,10 +212,10 @@ class Sequences:
                 # An earlier batch of ours failed in a retriable way: this one is merely early.
                 return True
             if not self.transactional:
-                # A restarted Apache Kafka knows only the last batch of a producer, so one that was sent before may
-                # be in the log in spite of this answer: renumbered, it would be written again. It is tried until it
-                # expires, as in Java. What was sent for the first time, however, was surely refused.
-                if state.unresolved is not None or all(each.attempts <= 1 for each in state.in_flight):
+                # What was sent before may be written in spite of this answer, and renumbered it would be so again: a
+                # restarted Apache Kafka knows only the last batch of a producer, and bytes that stalled on an earlier
+                # connection come later than this. It is tried until it expires. What was sent once was surely refused.
+                if all(each.attempts <= 1 for each in state.in_flight):
                     self._to_renumber.add(batch.key)
                 return True
         return False

@@ -196,6 +196,22 @@ def test_what_may_be_in_the_log_is_not_renumbered() -> None:
     assert sequences.bump_wanted
 
 
+def test_what_may_still_come_over_an_earlier_connection_is_not_renumbered() -> None:
+    """Found by the simulator (all-320009): the batch before had expired, and came late, and so did the first copy."""
+    sequences = Sequences()
+    sequences.adopt(ProducerIdentity(9, 0))
+    expired, repeated = batch_of(3), batch_of(2)
+    for each in (expired, repeated):
+        sequences.assign(each)
+        each.attempts = 1
+    sequences.failed(expired, outcome_known=False)
+    repeated.attempts = 2
+    assert sequences.can_retry(repeated, 45, -1)
+    assert not sequences.bump_wanted
+    sequences.failed(repeated, outcome_known=False)
+    assert sequences.bump_wanted
+
+
 def test_numbers_are_patched_into_encoded_batches() -> None:
     sequences = Sequences()
     sequences.adopt(ProducerIdentity(9, 0))
