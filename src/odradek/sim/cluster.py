@@ -88,7 +88,7 @@ class ClusterWatch:
         self._world = world
         self._stored = stored
         self._leaders: dict[tuple[bytes, int, int], tuple[int, float]] = {}
-        self._marks: dict[tuple[str, _Key], tuple[Partition, int]] = {}
+        self._marks: dict[tuple[str, _Key], tuple[Partition, int, int]] = {}
         self._seen: dict[tuple[str, _Key], tuple[int, int, int, int, int]] = {}
         self._leaderless: dict[_Key, float] = {}
         self._half_done: dict[str, float] = {}
@@ -183,10 +183,11 @@ class ClusterWatch:
             raise Violation("ISR within the replicas", f"{key} at {host.host}: {partition.isr}, {partition.replicas}")
         mark, epoch = partition.high_watermark, partition.leader_epoch
         before = self._marks.get(where)
-        self._marks[where] = partition, mark
-        # A replica that was moved away and came back is another one: it begins with what its leader told it.
-        if before is not None and before[0] is partition and mark < before[1]:
-            raise Violation("high watermark goes back", f"{key} at {name}, epoch {epoch}: {mark} after {before[1]}")
+        self._marks[where] = partition, epoch, mark
+        # A replica that was moved away and came back is another one: it begins with what its leader told it. So does
+        # one that followed another leader, were it only between two looks.
+        if before is not None and before[0] is partition and epoch <= before[1] + 1 and mark < before[2]:
+            raise Violation("high watermark goes back", f"{key} at {name}, epoch {epoch}: {mark} after {before[2]}")
         if mark > partition.log.end_offset:
             raise Violation("high watermark within the log", f"{key} at {name}: {mark} > {partition.log.end_offset}")
 

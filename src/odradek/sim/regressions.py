@@ -54,6 +54,10 @@ ONCE_FAILED: Final = {
     "unclean-310007": "two fetches of a follower lost their session, each began another, and partitions followed in "
     "between were in the one that was dropped",
     "cluster5-310003": "a follower that led before its leader's log start was on its disk began earlier than that",
+    "all-320009": "a batch that stalled on an earlier connection was refused on the next one for the lack of one that "
+    "had expired, renumbered, and written twice",
+    "cluster5-320019": "the checker's mistake: a leader that followed another one between two looks began with what "
+    "that had told it",
     "network-300002": "the checker's mistake: a member that does not hear that it is to give up a partition loses it "
     "by its rebalance timeout, before its session ends",
     "power-201056": "a partition that had lost all it knew of a producer with the power took the batch behind one that "
