@@ -57,8 +57,8 @@ class KafkaPython:
         )
 
     def poll(self) -> list[bytes]:
-        # An assignment that comes after the end of the poll that asked for it is lost on this client: it has joined, takes
-        # nothing, and sends no heartbeat until its session is over.
+        # An assignment that comes after the end of the poll that asked for it is lost on this client: it has joined,
+        # takes nothing, and sends no heartbeat until its session is over.
         return [record.value for records in self.consumer.poll(5_000).values() for record in records]
 
     def partitions(self) -> int:
