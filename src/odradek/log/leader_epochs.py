@@ -68,6 +68,18 @@ class LeaderEpochs:
         self.latest = entries[-1][0] if entries else UNDEFINED_EPOCH
         return len(entries) != before
 
+    def believe(self, epoch: int, offset: int) -> bool:
+        """A batch of the epoch lies at the offset: forget later epochs that are said to begin there or below.
+
+        Whether there were any.
+        """
+        above = bisect_right(self._entries, epoch, key=lambda entry: entry[0])
+        if above == len(self._entries) or self._entries[above][1] > offset:
+            return False
+        del self._entries[above:]
+        self.latest = self._entries[-1][0] if self._entries else UNDEFINED_EPOCH
+        return True
+
     def truncate_from_start(self, start_offset: int) -> bool:
         """Let the epoch that holds the offset begin there and forget earlier ones; whether that changed anything."""
         above = bisect_right(self._entries, start_offset, key=lambda entry: entry[1])

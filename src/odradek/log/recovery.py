@@ -282,6 +282,9 @@ class _Loader:
                 problem = error
                 break
             segment.note_batch(position, header.last_offset, header.max_timestamp, header.size)
+            # A power loss may keep a newer file of epochs and an older end of the log.
+            if header.partition_leader_epoch >= 0:
+                self.epochs_changed |= self.epochs.believe(header.partition_leader_epoch, header.base_offset)
             if header.partition_leader_epoch > self.epochs.latest:
                 self.epochs.assign(header.partition_leader_epoch, header.base_offset)
                 self.epochs_changed = True

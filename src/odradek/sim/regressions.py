@@ -60,6 +60,8 @@ ONCE_FAILED: Final = {
     "that had told it",
     "network-300002": "the checker's mistake: a member that does not hear that it is to give up a partition loses it "
     "by its rebalance timeout, before its session ends",
+    "blackout-330030": "a power loss kept a newer file of leader epochs and an older end of the log: followers cut off "
+    "what they copied, for ever",
     "power-201056": "a partition that had lost all it knew of a producer with the power took the batch behind one that "
     "was too large: the parts of that were out of order from then on",
     "crash-201112": "the first batches of a producer came while the partition was checked after a crash, the next one "

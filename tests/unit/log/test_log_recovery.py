@@ -275,6 +275,26 @@ def test_lost_leader_epochs_are_those_of_all_batches_not_only_of_the_checked_one
         again.release()
 
 
+def test_leader_epochs_that_the_batches_contradict_are_forgotten(tmp_path: Path) -> None:
+    """Found by the simulator (blackout-330030): the end of a log was from before it had been cut and written anew."""
+    log = open_log(tmp_path)
+    for epoch in (0, 0, 0, 1, 1):
+        put(log, batch(), epoch=epoch)
+    assert log.leader_epochs.entries() == [(0, 0), (1, 3)]
+    log.close()
+    checkpoint = Path(log.directory) / "leader-epoch-checkpoint"
+    for content, entries in (
+        (b"0\n2\n0 0\n2 2\n", [(0, 0), (1, 3)]),
+        (b"0\n1\n4 0\n", [(0, 0), (1, 3)]),
+        # Who leads without having written says so where its first batch will be.
+        (b"0\n3\n0 0\n1 3\n2 5\n", [(0, 0), (1, 3)]),
+    ):
+        checkpoint.write_bytes(content)
+        again = reopen(tmp_path, clean=False, recovery_point=1)
+        assert again.leader_epochs.entries() == entries
+        again.release()
+
+
 def fill_with_producers(log: PartitionLog) -> None:
     for sequence in range(6):
         put(log, produced(7, sequence))
