@@ -7,6 +7,7 @@ import random
 from typing import Final
 
 from odradek.broker.cluster_view import ClusterView
+from odradek.log.partition_log import PartitionLog
 from odradek.metadata.image import PartitionState
 from odradek.metadata.nodes import CONTROLLER, BrokerNode, ControllerNode
 from odradek.replication.partition import Partition
@@ -232,15 +233,21 @@ class ClusterWatch:
             if mark <= start:
                 continue
             ours, theirs = leader.log.leader_epochs.epoch_for(mark - 1), member.log.leader_epochs.epoch_for(mark - 1)
-            if member.log.config.compact and -1 in (ours, theirs):
-                # Whose file of epochs was lost reads them anew from batches, and knows none of what compaction removed.
+            if ours == theirs:
                 continue
-            if ours != theirs:
+            # What compaction has removed before it was copied, or before a lost file of epochs was read anew from the
+            # batches, is of no epoch that a replica could know.
+            if not member.log.config.compact or all(_holds(each.log, mark - 1) for each in (leader, member)):
                 raise Violation(
                     "committed records are in all in-sync replicas",
                     f"{where}, offset {mark - 1} of epoch {ours}; at {host.host}, in the ISR {state.isr}, it is of "
                     f"epoch {theirs}",
                 )
+
+
+def _holds(log: PartitionLog, offset: int) -> bool:
+    headers = (header for segment in log.segments for _, header in segment.scan(0))
+    return any(header.base_offset <= offset <= header.last_offset for header in headers)
 
 
 def _is_awake(world: World, host: BrokerHost) -> bool:
