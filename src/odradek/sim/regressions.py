@@ -60,7 +60,7 @@ ONCE_FAILED: Final = {
     "that had told it",
     "network-300002": "the checker's mistake: a member that does not hear that it is to give up a partition loses it "
     "by its rebalance timeout, before its session ends",
-    "succession-1795290841": "the checker's mistake: what compaction removed before a replica copied it has no epoch there",
+    "succession-1795290841": "the checker's mistake: what compaction removed before it was copied has no epoch there",
     "blackout-330015": "the same, where a file of leader epochs was read anew from the batches",
     "blackout-330030": "a power loss kept a newer file of leader epochs and an older end of the log: followers cut off "
     "what they copied, for ever",
