@@ -137,7 +137,7 @@ class ReplicaRules:
         """Whether a broker, by the epoch that its fetches carry, may join an ISR: alive and not restarted since."""
         self.propose: Callable[[Partition], None] = _nothing
         """A partition wants its ISR changed: see its `proposal`."""
-        self.begins_later: Callable[[Partition, int], object] = _at_once
+        self.begins_later: Callable[[Partition, int], None] = _at_once
         """The log of a follower begins at this offset: see to it that it is written, then `Partition.start_written`."""
         self.tell_followers = False
         """Whether followers are answered as soon as the high watermark moves: where consumers read from them."""
