@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping
 from odradek.client.cluster import Cluster, error_of
 from odradek.client.errors import UnsupportedByBroker
 from odradek.client.model import TopicPartition
-from odradek.client.offsets import by_topic
 from odradek.client.positions import PartitionState
 from odradek.wire.errors import ErrorCode
 from odradek.wire.messages.offset_for_leader_epoch import (
@@ -22,18 +21,34 @@ from odradek.wire.messages.offset_for_leader_epoch import (
 _CONSUMER = -1
 
 
+class _Asked:
+    """A position as it was when a leader was asked about it, and the epoch of that leader."""
+
+    __slots__ = ("leader_epoch", "position", "position_epoch")
+
+    def __init__(self, state: PartitionState, leader_epoch: int) -> None:
+        self.position = state.position
+        self.position_epoch = state.position_epoch
+        self.leader_epoch = leader_epoch
+
+    def still_of(self, state: PartitionState) -> bool:
+        """Whether it has neither read on nor been set elsewhere: where the old epoch ends says nothing of that."""
+        return state.has_position and (state.position, state.position_epoch) == (self.position, self.position_epoch)
+
+
 async def find_truncated(
     cluster: Cluster, states: Mapping[TopicPartition, PartitionState]
 ) -> dict[TopicPartition, int]:
     """Partitions whose log ends, for the epoch of the last record read, before the position; and where it ends.
 
-    Marks what it checked as valid for the leader epoch. Raises KafkaError, CallTimedOut.
+    Marks what it found to be there as valid for the leader epoch; what was cut off stays unchecked, so that nothing is
+    fetched before the caller has placed it. Raises KafkaError, CallTimedOut.
     """
     metadata = cluster.metadata
-    truncated: dict[TopicPartition, int] = {}
+    truncated: dict[TopicPartition, tuple[int, _Asked]] = {}
     suspects = _suspects(cluster, states)
     if not suspects:
-        return truncated
+        return {}
 
     async def attempt() -> None:
         leaders: dict[int, list[TopicPartition]] = defaultdict(list)
@@ -41,31 +56,38 @@ async def find_truncated(
             if key in states and metadata.leader_epoch(*key) > states[key].validated_epoch:
                 leaders[(await cluster.leader(*key)).leader].append(key)
         for node_id, keys in leaders.items():
-            asked = {key: (states[key].position, states[key].position_epoch) for key in keys}
-            request = OffsetForLeaderEpochRequest(_CONSUMER, _topics(cluster, keys, states))
+            # What was given up or placed elsewhere while others were asked about is no matter any more.
+            states_asked = [states[key] for key in keys if key in states and states[key].has_position]
+            asked = {each.key: _Asked(each, metadata.leader_epoch(*each.key)) for each in states_asked}
+            if not asked:
+                continue
+            request = OffsetForLeaderEpochRequest(_CONSUMER, _topics(asked))
             try:
                 response = await cluster.request(node_id, request, OffsetForLeaderEpochResponse)
             except UnsupportedByBroker:
-                for key in keys:
-                    states[key].validated_epoch = metadata.leader_epoch(*key)
+                for each in states_asked:
+                    each.validated_epoch = asked[each.key].leader_epoch
                 continue
-            for key, each in _answers(response):
-                if each.error_code:
-                    if each.error_code in (ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.NOT_LEADER_OR_FOLLOWER):
+            for key, answer in _answers(response):
+                if answer.error_code:
+                    if answer.error_code in (ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.NOT_LEADER_OR_FOLLOWER):
                         await cluster.refresh_metadata()
-                    raise error_of(each.error_code, f"{key}")
+                    raise error_of(answer.error_code, f"{key}")
                 state = states.get(key)
-                if state is None or not state.has_position:
+                if state is None or key not in asked or not asked[key].still_of(state):
                     continue
-                if asked.get(key) != (state.position, state.position_epoch):
-                    # It has read on, or was set elsewhere, since: where the old epoch ends says nothing of that.
-                    continue
-                state.validated_epoch = metadata.leader_epoch(*key)
-                if 0 <= each.end_offset < state.position:
-                    truncated[key] = each.end_offset
+                if 0 <= answer.end_offset < state.position:
+                    truncated[key] = answer.end_offset, asked[key]
+                else:
+                    state.validated_epoch = asked[key].leader_epoch
+                    truncated.pop(key, None)
 
     await cluster.retrying(attempt, "OffsetForLeaderEpoch")
-    return truncated
+    return {
+        key: end_offset
+        for key, (end_offset, asked) in truncated.items()
+        if key in states and asked.still_of(states[key])
+    }
 
 
 def _suspects(cluster: Cluster, states: Mapping[TopicPartition, PartitionState]) -> list[TopicPartition]:
@@ -90,18 +112,10 @@ def _answers(
             yield TopicPartition(topic.topic, each.partition), each
 
 
-def _topics(
-    cluster: Cluster, keys: list[TopicPartition], states: Mapping[TopicPartition, PartitionState]
-) -> list[OffsetForLeaderEpochRequestTopic]:
-    return [
-        OffsetForLeaderEpochRequestTopic(
-            topic,
-            [
-                OffsetForLeaderEpochRequestPartition(
-                    each, cluster.metadata.leader_epoch(topic, each), states[TopicPartition(topic, each)].position_epoch
-                )
-                for each in partitions
-            ],
+def _topics(asked: Mapping[TopicPartition, _Asked]) -> list[OffsetForLeaderEpochRequestTopic]:
+    topics: dict[str, list[OffsetForLeaderEpochRequestPartition]] = defaultdict(list)
+    for key, each in asked.items():
+        topics[key.topic].append(
+            OffsetForLeaderEpochRequestPartition(key.partition, each.leader_epoch, each.position_epoch)
         )
-        for topic, partitions in by_topic(keys).items()
-    ]
+    return [OffsetForLeaderEpochRequestTopic(topic, partitions) for topic, partitions in topics.items()]

@@ -14,6 +14,7 @@ from odradek.client.model import TopicPartition
 from odradek.client.positions import PartitionState
 from odradek.client.validation import find_truncated
 from odradek.wire.messages.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
     OffsetForLeaderEpochResponseEpochEndOffset,
     OffsetForLeaderEpochResponseTopic,
@@ -53,3 +54,88 @@ def test_a_position_that_moves_while_it_is_asked_about_is_not_judged(read_on: bo
 
     cluster = cast("Cluster", OneLeader(read))
     assert asyncio.run(find_truncated(cluster, {KEY: state})) == expected
+
+
+class TwoLeaders:
+    """A cluster whose partitions have a leader each, all in the epoch that the test says."""
+
+    def __init__(self, meanwhile: Callable[[], None]) -> None:
+        self.epoch = 2
+        self.metadata = SimpleNamespace(leader_epoch=lambda *_: self.epoch)
+        self.asked: list[tuple[int, OffsetForLeaderEpochRequest]] = []
+        self._meanwhile = meanwhile
+
+    async def leader(self, _: str, partition: int) -> Any:
+        return SimpleNamespace(leader=partition)
+
+    async def request(
+        self, node_id: int, request: OffsetForLeaderEpochRequest, _: object
+    ) -> OffsetForLeaderEpochResponse:
+        self.asked.append((node_id, request))
+        self._meanwhile()
+        found = [
+            OffsetForLeaderEpochResponseTopic(
+                topic.topic,
+                [OffsetForLeaderEpochResponseEpochEndOffset(0, each.partition, 1, 75) for each in topic.partitions],
+            )
+            for topic in request.topics
+        ]
+        return OffsetForLeaderEpochResponse(topics=found)
+
+    async def retrying(self, attempt: Callable[[], Awaitable[None]], _: str) -> None:
+        await attempt()
+
+
+def _read_to(offset: int, *keys: TopicPartition) -> dict[TopicPartition, PartitionState]:
+    states = {key: PartitionState(key) for key in keys}
+    for state in states.values():
+        state.seek(offset, 1)
+    return states
+
+
+def test_a_partition_given_up_while_another_is_asked_about_is_not_asked_about() -> None:
+    """Found by the simulator (blackout-500034): a KeyError out of poll."""
+    other = TopicPartition("t", 1)
+    states = _read_to(80, KEY, other)
+
+    def revoked() -> None:
+        states.pop(other, None)
+
+    cluster = TwoLeaders(revoked)
+    assert asyncio.run(find_truncated(cast("Cluster", cluster), states)) == {KEY: 75}
+    assert [node_id for node_id, _ in cluster.asked] == [0]
+
+
+def test_a_leader_speaks_for_its_own_epoch_only() -> None:
+    """When another has taken over by the time of the answer, the position is checked again, against that one."""
+    states = _read_to(70, KEY)
+
+    def elected() -> None:
+        cluster.epoch = 3
+
+    cluster = TwoLeaders(elected)
+    assert asyncio.run(find_truncated(cast("Cluster", cluster), states)) == {}
+    assert states[KEY].validated_epoch == 2
+    assert states[KEY].needs_validation(3)
+
+
+def test_what_was_cut_off_is_not_fetched_while_another_leader_is_asked() -> None:
+    """Fetched at the old position, it would go on behind records of the new leader that it has not read."""
+    other = TopicPartition("t", 1)
+    states = _read_to(80, KEY, other)
+    to_be_checked: list[bool] = []
+    cluster = TwoLeaders(lambda: to_be_checked.append(states[KEY].needs_validation(2)))
+    assert asyncio.run(find_truncated(cast("Cluster", cluster), states)) == {KEY: 75, other: 75}
+    assert to_be_checked == [True, True]
+
+
+def test_a_position_set_elsewhere_while_another_leader_is_asked_is_not_judged() -> None:
+    other = TopicPartition("t", 1)
+    states = _read_to(80, KEY, other)
+
+    def sought() -> None:
+        if len(cluster.asked) == 2:
+            states[KEY].seek(100)
+
+    cluster = TwoLeaders(sought)
+    assert asyncio.run(find_truncated(cast("Cluster", cluster), states)) == {other: 75}
