@@ -227,9 +227,10 @@ class _Commit:
         if not self._unwritten:
             self._arm()
         for index, (_, partition, offset, _, _) in enumerate(self._waiting):
-            if offset < partition.log.end_offset:
-                partition.when_committed(offset, partial(self._released, index))
-            else:
+            unwritten = offset >= partition.log.end_offset
+            # At once, also for what is not written yet: whoever loses the partition meanwhile has to be told so here.
+            partition.when_committed(offset, partial(self._released, index))
+            if unwritten:
                 partition.log.when_written(offset, partial(self._written, index))
 
     def _arm(self) -> None:
@@ -239,18 +240,17 @@ class _Commit:
 
     def _written(self, index: int) -> None:
         self._unwritten -= 1
+        if self._answered:
+            return
         if not self._unwritten:
             self._arm()
-        _, partition, offset, _, _ = self._waiting[index]
-        if partition.log.is_offline:
+        if self._waiting[index][1].log.is_offline:
             self._released(index)
-        else:
-            partition.when_committed(offset, partial(self._released, index))
 
     def _released(self, index: int) -> None:
         # Called when an append is committed, and when its partition left this broker before it could be. Which of both
         # it was must be seen now: a follower's high watermark passes the offset, too, with other records below it.
-        if self._answered:
+        if self._answered or index in self._settled:
             return
         self._settle(index, ErrorCode.NOT_LEADER_OR_FOLLOWER)
         self._settled.add(index)

@@ -477,8 +477,8 @@ class Partition:
         return ErrorCode.NONE if len(self.isr) >= self.min_isr else ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
 
     def when_committed(self, last_offset: int, callback: Callable[[], None]) -> None:
-        """Call back once the high watermark is past the offset; at once when it is."""
-        if last_offset < self.high_watermark:
+        """Call back once the high watermark is past the offset, or this broker leads no more; at once when it is so."""
+        if last_offset < self.high_watermark or not self.is_leader:
             callback()
         else:
             self._commit_order += 1

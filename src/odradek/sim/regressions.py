@@ -64,8 +64,11 @@ ONCE_FAILED: Final = {
     "blackout-330015": "the same, where a file of leader epochs was read anew from the batches",
     "blackout-330030": "a power loss kept a newer file of leader epochs and an older end of the log: followers cut off "
     "what they copied, for ever",
-    "blackout-500034": "a consumer was put out of a group while it asked leader after leader whether they still had what "
-    "it had read: a KeyError came out of poll",
+    "blackout-500034": "a consumer was put out of a group while it asked leader after leader whether they still had "
+    "what it had read: a KeyError came out of poll",
+    "cluster5-500056": "a leader deposed while an append waited for its slow disk acknowledged it once its successor's "
+    "high watermark was there",
+    "handover-500053": "the same",
     "power-201056": "a partition that had lost all it knew of a producer with the power took the batch behind one that "
     "was too large: the parts of that were out of order from then on",
     "crash-201112": "the first batches of a producer came while the partition was checked after a crash, the next one "

@@ -12,6 +12,7 @@ from odradek.api.api_00_produce import handle
 from odradek.log.config import LogConfig
 from odradek.log.environment import LogEnvironment
 from odradek.log.partition_log import PartitionLog
+from odradek.log.write_queue import DirectWrites, QueuedWrite
 from odradek.metadata.image import PartitionState
 from odradek.ports.clock import SystemClock
 from odradek.ports.disk import SystemDisk
@@ -36,9 +37,29 @@ class Connection:
         self.answered.append(parts)
 
 
-def led(home: Path, index: int) -> Partition:
+class SlowDisk(DirectWrites):
+    """Writes when somebody waits for it, as a disk's thread that does not keep up."""
+
+    def __init__(self, disk: SystemDisk) -> None:
+        super().__init__(disk)
+        self.slow = True
+        self._held: list[QueuedWrite] = []
+
+    def put(self, write: QueuedWrite) -> None:
+        self._held.append(write)
+
+    def finish(self) -> None:
+        held, self._held = self._held, []
+        for write in held:
+            super().put(write)
+
+
+def led(home: Path, index: int, *, slow: bool = False) -> Partition:
     (home / f"t-{index}").mkdir()
     environment = LogEnvironment(SystemDisk(), SystemClock())
+    if slow:
+        writes = SlowDisk(SystemDisk())
+        environment.writer_of = lambda _: writes
     log = PartitionLog.open("t", index, str(home / f"t-{index}"), LogConfig(), environment, clean=True)
     rules = ReplicaRules()
     rules.is_eligible = lambda _id, _epoch: False
@@ -65,8 +86,8 @@ def context_of(partitions: dict[int, Partition]) -> Any:
     )
 
 
-async def answers_when(tmp_path: Path, monkeypatch: Any, *steps: str) -> list[ErrorCode]:
-    partitions = {index: led(tmp_path, index) for index in (0, 1)}
+async def answers_when(tmp_path: Path, monkeypatch: Any, *steps: str, slow: bool = False) -> list[ErrorCode]:
+    partitions = {index: led(tmp_path, index, slow=slow) for index in (0, 1)}
     context = context_of(partitions)
     rows: list[Any] = []
     monkeypatch.setattr("odradek.api.api_00_produce.current_leader", lambda *_: None)
@@ -79,9 +100,11 @@ async def answers_when(tmp_path: Path, monkeypatch: Any, *steps: str) -> list[Er
             # Of its new leader it gets other records for the same offsets, which are committed.
             partitions[0].truncate_to(0)
             partitions[0].append_as_follower(batch(b"other"), 1, NOW_MS)
+            partitions[0].log.settle()
             partitions[0].leader_told(1, 0)
             assert partitions[0].high_watermark == 1
         else:
+            partitions[int(step)].log.settle()
             partitions[int(step)].follower_fetched(2, 1, 1, 0, 0)
     ((_, answered),) = rows
     return [ErrorCode(row.error_code) for row in answered]
@@ -96,3 +119,13 @@ def test_each_partition_is_judged_when_it_is_known(tmp_path: Path, monkeypatch: 
 def test_what_is_committed_stays_so_when_its_partition_moves(tmp_path: Path, monkeypatch: Any) -> None:
     found = asyncio.run(answers_when(tmp_path, monkeypatch, "0", "first moves", "1"))
     assert found == [ErrorCode.NONE, ErrorCode.NONE]
+
+
+def test_what_was_not_written_yet_when_its_partition_moved_is_not_acknowledged(
+    tmp_path: Path, monkeypatch: Any
+) -> None:
+    """Found by the simulator (cluster5-500056): the wait for the high watermark began on what was a follower by then,
+    and the new leader's record at that offset was taken for the one that had been cut off.
+    """
+    found = asyncio.run(answers_when(tmp_path, monkeypatch, "first moves", "1", slow=True))
+    assert found == [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NONE]
