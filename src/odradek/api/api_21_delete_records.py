@@ -88,7 +88,8 @@ class _Deletion:
             return
         partition.when_deleted(self.offset, self._done.set)
         try:
-            await asyncio.wait_for(self._done.wait(), max(0.0, seconds))
+            async with asyncio.timeout(max(0.0, seconds)):
+                await self._done.wait()
         except TimeoutError:
             self._fail(ErrorCode.REQUEST_TIMED_OUT)
         else:

@@ -168,7 +168,8 @@ class BackgroundJobs:
                 log.exception("flushing or removing files failed")
             wait = None if due_ms is None else max(0.0, (due_ms - self._clock.now_ms()) / 1000)
             try:
-                await asyncio.wait_for(self._work_wanted.wait(), wait)
+                async with asyncio.timeout(wait):
+                    await self._work_wanted.wait()
             except TimeoutError:
                 continue
 

@@ -55,7 +55,8 @@ class CompactionJob:
     async def _back_off(self) -> None:
         self._changed.clear()
         try:
-            await asyncio.wait_for(self._changed.wait(), self._config.number("log.cleaner.backoff.ms") / 1000)
+            async with asyncio.timeout(self._config.number("log.cleaner.backoff.ms") / 1000):
+                await self._changed.wait()
         except TimeoutError:
             return
 

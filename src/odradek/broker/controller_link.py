@@ -177,7 +177,8 @@ class ControllerLink:
 
         unsubscribe = self._view.subscribe(look)
         try:
-            await asyncio.wait_for(known.wait(), _KNOWN_WITHIN_SECONDS)
+            async with asyncio.timeout(_KNOWN_WITHIN_SECONDS):
+                await known.wait()
         except TimeoutError:
             return  # the client is told that there is no such topic yet, and asks again
         finally:

@@ -401,7 +401,8 @@ class Broker:
 
         unsubscribe = view.subscribe(look)
         try:
-            await asyncio.wait_for(elected.wait(), at_most)
+            async with asyncio.timeout(at_most):
+                await elected.wait()
         except TimeoutError:
             log.info("no other controller is known after %g s", at_most)
         finally:

@@ -212,7 +212,8 @@ class Supervisor:
             backoff = next_backoff(backoff, loop.time() - begun)
             self._say(child, f"ended; it is started again in {backoff:.1f} s")
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._stop.wait(), backoff)
+                async with asyncio.timeout(backoff):
+                    await self._stop.wait()
 
     async def _run_once(self, child: _Child) -> int:
         settings = broker_settings(

@@ -150,7 +150,8 @@ class ZooKeeperStore:
 
     async def _wait_for_connection(self) -> None:
         try:
-            await asyncio.wait_for(self._connected.wait(), self._connection_timeout)
+            async with asyncio.timeout(self._connection_timeout):
+                await self._connected.wait()
         except TimeoutError:
             raise StoreUnavailable(f"ZooKeeper at {self._hosts} cannot be reached") from None
         if self._closed:
@@ -250,7 +251,8 @@ class ZooKeeperStore:
 
     async def _answer(self, future: asyncio.Future[Any], take_back: Callable[[], None]) -> Any:
         try:
-            return await asyncio.wait_for(future, self._connection_timeout)
+            async with asyncio.timeout(self._connection_timeout):
+                return await future
         except TimeoutError:
             take_back()
             raise ConnectionLost("ZooKeeper does not answer") from None
