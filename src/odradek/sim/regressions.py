@@ -69,8 +69,8 @@ ONCE_FAILED: Final = {
     "cluster5-500056": "a leader deposed while an append waited for its slow disk acknowledged it once its successor's "
     "high watermark was there",
     "handover-500053": "the same",
-    "txn-500073": "a broker that was told to stop in the moment in which its logs had work lost the cancellation of that "
-    "job in asyncio.wait_for, and ran for ever",
+    "txn-500073": "a broker that was told to stop in the moment in which its logs had work lost the cancellation of "
+    "that job in asyncio.wait_for, and ran for ever",
     "power-201056": "a partition that had lost all it knew of a producer with the power took the batch behind one that "
     "was too large: the parts of that were out of order from then on",
     "crash-201112": "the first batches of a producer came while the partition was checked after a crash, the next one "
