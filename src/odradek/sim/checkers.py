@@ -98,13 +98,14 @@ def check_agreement(history: History, promises: Promises) -> None:
 
 def check_lost(history: History, promises: Promises) -> None:
     """What was acknowledged is in the log, unless retention took it."""
+    acked = history.acked()
     for key, log in history.final.items():
         if key[0] in promises.compacted or key[0] in promises.corrupted or key[0] in promises.unclean:
             continue
         present = {seen.value for seen in log.everything}
         missing = [
             send
-            for send in history.acked()
+            for send in acked
             if send.partition == key and send.value not in present and send.offset >= log.start
         ]
         if missing and promises.is_durable(key[0]):
@@ -137,8 +138,9 @@ def _check_prefix(key: TopicPartition, history: History, present: set[bytes], mi
 def check_retention(history: History, promises: Promises) -> None:
     """Retention takes only what is old enough."""
     looks = [look for look in history.looks if look.what == "earliest" and look.partition[0] in promises.retention_s]
+    acked = history.acked() if looks else []
     for look in looks:
-        for send in history.acked():
+        for send in acked:
             age = look.done_at - send.sent_at
             seconds = promises.retention_s[look.partition[0]]
             gone = send.partition == look.partition and 0 <= send.offset < look.offset
