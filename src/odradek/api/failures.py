@@ -13,12 +13,16 @@ from odradek.wire.apis import response_class
 from odradek.wire.primitives import EncodeError
 
 _LISTED: Final = {
-    "DeleteTopicsRequest": ("topics", "topic_names"),
-    "AlterUserScramCredentialsRequest": ("deletions", "upsertions"),
+    ("DeleteTopicsRequest", "responses"): ("topics", "topic_names"),
+    ("AlterUserScramCredentialsRequest", "results"): ("deletions", "upsertions"),
+    ("AddPartitionsToTxnRequest", "results_by_topic_v3_and_below"): ("v3_and_below_topics",),
+    ("AddPartitionsToTxnRequest", "results_by_transaction"): ("transactions",),
 }
-"""Requests whose entries lie in several lists, which their response repeats in a single one of another name."""
+"""What a response's list repeats where the request has several lists, none of which has its name."""
 _CALLED: Final = {"user": "name"}
 """What an entry of a response calls that which the request calls otherwise."""
+_CODES: Final = ("error_code", "partition_error_code")
+"""What error codes are called, of the whole and of entries."""
 
 
 def failure_response(key: int, request: Any, version: int, code: int, message: str | None = None) -> Any:
@@ -26,14 +30,21 @@ def failure_response(key: int, request: Any, version: int, code: int, message: s
 
     Versions differ in where they have room for errors: in the whole, in every entry, or in both.
     """
-    response = response_class(key)()
-    _fill(response, request, code, message)
-    if not _fits(response, version):
-        whole = response_class(key)()
-        _coded(whole, code, message)
-        if _fits(whole, version):
-            return whole
-        _coded(response, 0, None)
+    kind = response_class(key)
+    # An older version may have no room for the words, but where it has room for the code, that has to be there: an
+    # answer with neither code nor entries reads as success.
+    wordings: tuple[str | None, ...] = (None,) if message is None else (message, None)
+    response = kind()
+    for in_whole, in_entries in ((True, True), (True, False), (False, True)):
+        if not in_entries and not hasattr(kind, "error_code"):
+            continue
+        for words in wordings:
+            response = kind()
+            if in_entries:
+                _fill(response, request, code, words)
+            _coded(response, code if in_whole else 0, words if in_whole else None)
+            if _fits(response, version):
+                return response
     return response
 
 
@@ -46,13 +57,10 @@ def _fits(response: Any, version: int) -> bool:
 
 
 def _fill(target: Any, source: Any, code: int, message: str | None) -> None:
+    _coded(target, code, message)
     hints = typing.get_type_hints(type(target).__init__)
     for name in target.__slots__:
-        if name == "error_code":
-            target.error_code = int(code)
-        elif name == "error_message":
-            target.error_message = message
-        else:
+        if name not in _CODES and name != "error_message":
             struct = _struct_of_list(hints[name])
             if struct is not None:
                 entries = _entries_like(source, name)
@@ -70,7 +78,7 @@ def _struct_of_list(hint: Any) -> type[Any] | None:
 
 
 def _carries_error(struct: type[Any]) -> bool:
-    if "error_code" in struct.__slots__:
+    if any(name in struct.__slots__ for name in _CODES):
         return True
     hints = typing.get_type_hints(struct.__init__)
     return any(_struct_of_list(hints[name]) is not None for name in struct.__slots__)
@@ -82,7 +90,7 @@ def _entries_like(source: Any, name: str) -> list[Any]:
     lists = {slot: value for slot, value in lists.items() if isinstance(value, list)}
     if name in lists:
         return list(lists[name])
-    if listed := _LISTED.get(type(source).__name__):
+    if listed := _LISTED.get((type(source).__name__, name)):
         return [entry for slot in listed for entry in lists[slot]]
     return list(next(iter(lists.values()))) if len(lists) == 1 else []
 
@@ -92,7 +100,7 @@ def _mirror(struct: type[Any], entry: Any, code: int, message: str | None) -> An
     if isinstance(entry, str | int | bytes):
         # A request that lists plain names or indexes: the first field of that type in the response is what they become.
         for name in made.__slots__:
-            if name != "error_code" and type(getattr(made, name)) is type(entry):
+            if name not in _CODES and type(getattr(made, name)) is type(entry):
                 setattr(made, name, entry)
                 break
         return _coded(made, code, message)
@@ -105,8 +113,9 @@ def _mirror(struct: type[Any], entry: Any, code: int, message: str | None) -> An
 
 
 def _coded(made: Any, code: int, message: str | None) -> Any:
-    if "error_code" in made.__slots__:
-        made.error_code = int(code)
+    for name in _CODES:
+        if name in made.__slots__:
+            setattr(made, name, int(code))
     if "error_message" in made.__slots__:
         made.error_message = message
     return made

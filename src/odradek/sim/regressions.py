@@ -71,6 +71,8 @@ ONCE_FAILED: Final = {
     "handover-500053": "the same",
     "txn-500073": "a broker that was told to stop in the moment in which its logs had work lost the cancellation of "
     "that job in asyncio.wait_for, and ran for ever",
+    "cluster5-500016": "a broker that was no coordinator any more answered AddPartitionsToTxn without a partition and "
+    "without an error: records came into the transaction before, which was being committed",
     "power-201056": "a partition that had lost all it knew of a producer with the power took the batch behind one that "
     "was too large: the parts of that were out of order from then on",
     "crash-201112": "the first batches of a producer came while the partition was checked after a crash, the next one "

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import typing
+from typing import Any
+
 import pytest
 
 from odradek.api.failures import failure_response
 from odradek.api.registry import served_keys
-from odradek.wire.apis import APIS, ApiKey, request_class
+from odradek.wire.apis import APIS, ApiKey, request_class, response_class
 from odradek.wire.errors import ErrorCode
+from odradek.wire.messages import add_partitions_to_txn as add_partitions
 from odradek.wire.messages import (
     alter_user_scram_credentials as scram,
 )
 from odradek.wire.messages import delete_topics, describe_groups, find_coordinator, list_offsets, offset_commit
+from odradek.wire.primitives import EncodeError
 
 FAILED = ErrorCode.UNKNOWN_SERVER_ERROR
 
@@ -23,6 +28,86 @@ def test_every_served_api_can_say_that_it_failed_in_every_version(key: int) -> N
         out = bytearray()
         response.encode(out, version)
         assert type(response).decode(memoryview(out), 0, version)[1] == len(out)
+
+
+def _asking(kind: type[Any], version: int) -> Any:
+    """A message that names one of everything that this version has room for."""
+    made = kind()
+    hints = typing.get_type_hints(kind.__init__)
+    for name in made.__slots__:
+        before = getattr(made, name)
+        setattr(made, name, _one(hints[name], version, before))
+        try:
+            made.encode(bytearray(), version)
+        except EncodeError:
+            setattr(made, name, before)
+    return made
+
+
+def _one(hint: Any, version: int, otherwise: Any) -> Any:
+    for option in (hint, *typing.get_args(hint)):
+        if typing.get_origin(option) is list:
+            return [_one(typing.get_args(option)[0], version, None)]
+        if hasattr(option, "encode") and hasattr(option, "__slots__"):
+            return _asking(option, version)
+        if option in (str, bytes, int):
+            return {str: "a", bytes: b"i" * 16, int: 1}[option]
+    return otherwise
+
+
+def _codes(message: Any) -> list[int]:
+    if isinstance(message, list):
+        return [code for each in message for code in _codes(each)]
+    found: list[int] = []
+    for name in getattr(message, "__slots__", ()):
+        value = getattr(message, name)
+        found += [value] if name.endswith("error_code") else _codes(value)
+    return found
+
+
+@pytest.mark.parametrize("words", ["why", None])
+@pytest.mark.parametrize("key", sorted(set(served_keys()) - {ApiKey.FETCH}))
+def test_the_client_sees_the_code_in_every_version(key: int, words: str | None) -> None:
+    # Fetch has an answer of its own (`Endpoint.failed`).
+    for version in range(APIS[key].min_version, APIS[key].max_version + 1):
+        response = failure_response(key, _asking(request_class(key), version), version, ErrorCode.NOT_CONTROLLER, words)
+        out = bytearray()
+        response.encode(out, version)
+        seen, _ = response_class(key).decode(memoryview(out), 0, version)
+        assert ErrorCode.NOT_CONTROLLER in _codes(seen), f"version {version}: {seen}"
+
+
+@pytest.mark.parametrize("version", [0, 3])
+def test_a_producer_hears_that_none_of_its_partitions_was_added(version: int) -> None:
+    # Without an entry, and old versions have no code of the whole, it takes them for added and writes to them.
+    topics = [
+        add_partitions.AddPartitionsToTxnRequestTopic("a", [0, 2]),
+        add_partitions.AddPartitionsToTxnRequestTopic("b", [1]),
+    ]
+    request = add_partitions.AddPartitionsToTxnRequest(
+        v3_and_below_transactional_id="t",
+        v3_and_below_producer_id=1000,
+        v3_and_below_topics=topics,
+    )
+    out = bytearray()
+    failure_response(ApiKey.ADD_PARTITIONS_TO_TXN, request, version, ErrorCode.NOT_COORDINATOR).encode(out, version)
+    answer, _ = add_partitions.AddPartitionsToTxnResponse.decode(memoryview(out), 0, version)
+    assert [
+        (topic.name, [(each.partition_index, each.partition_error_code) for each in topic.results_by_partition])
+        for topic in answer.results_by_topic_v3_and_below
+    ] == [
+        ("a", [(0, ErrorCode.NOT_COORDINATOR), (2, ErrorCode.NOT_COORDINATOR)]),
+        ("b", [(1, ErrorCode.NOT_COORDINATOR)]),
+    ]
+
+
+def test_a_version_without_room_for_words_has_the_code() -> None:
+    request = describe_groups.DescribeGroupsRequest(["g"])
+    assert [
+        (group.group_id, group.error_code, group.error_message)
+        for version in (5, 6)
+        for group in failure_response(ApiKey.DESCRIBE_GROUPS, request, version, FAILED, "why").groups
+    ] == [("g", FAILED, None), ("g", FAILED, "why")]
 
 
 def test_partitions_of_the_request_are_repeated_with_the_error() -> None:
