@@ -12,7 +12,7 @@ from odradek.ports.disk import DiskError, FileRange
 from odradek.ports.network import WOULD_BLOCK, Stream
 from odradek.sim.checkers import Promises, check
 from odradek.sim.disk import SECTOR, SimulatedDisk, Volume
-from odradek.sim.history import FinalLog, History, Reader, Seen, Send, Transaction, Violation
+from odradek.sim.history import Deletion, FinalLog, History, Looked, Reader, Seen, Send, Transaction, Violation
 from odradek.sim.loop import Process, SimulatedLoop, SimulationDeadlock
 from odradek.sim.network import SimulatedNetwork
 from odradek.sim.world import SimulatedClock
@@ -337,3 +337,33 @@ def test_aborted_early_and_skipping_reads() -> None:
     hanging = history()
     hanging.final[KEY].last_stable = 2
     assert found(hanging) == "hanging transaction"
+
+
+def test_a_next_leader_may_begin_before_what_only_the_last_one_had_deleted() -> None:
+    cluster = ALL_KEPT._replace(is_cluster=True)
+
+    def looks(*told: tuple[int, int], deleted_in: int | None = None, final_start: int = 2) -> History:
+        """(offset, leader's epoch) of each look. Records below 2 are deleted, which somebody hears after the first."""
+        made = history()
+        made.looks += [Looked(at, at + 0.5, "earliest", KEY, *look) for at, look in enumerate(told, 10)]
+        heard = None if deleted_in is None else 10.7
+        made.deletions.append(Deletion(KEY, 2, 9.0, heard, -1 if deleted_in is None else deleted_in))
+        made.final[KEY].start = final_start
+        return made
+
+    for sound in (
+        looks((2, 2), (0, 3), (2, 4), final_start=0),
+        looks((2, 2), (0, 1), (2, 2), deleted_in=2),
+        looks((0, 2), (2, 2), (2, 3), (0, -1), deleted_in=2),
+    ):
+        check(sound, cluster)
+    for unsound in (
+        looks((2, 2), (0, 3), (0, 2), final_start=0),
+        looks((0, 2), (0, 2), deleted_in=2),
+        looks((2, 2), (0, 3), deleted_in=2),
+        looks((2, 2), deleted_in=2, final_start=0),
+    ):
+        with pytest.raises(Violation, match="earliest offset goes back"):
+            check(unsound, cluster)
+    with pytest.raises(Violation, match=r"earliest of t-0: 0 at 11\.500, 2 before 11\.000"):
+        check(looks((2, 2), (0, 3), final_start=0), ALL_KEPT)

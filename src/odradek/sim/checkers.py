@@ -361,14 +361,14 @@ def _latest_before(steps: list[tuple[float, int]], at: float) -> int:
 
 
 def check_offsets_move_forward(history: History, promises: Promises) -> None:
-    """Log start, last stable offset and high watermark never go back, and reach what was acknowledged."""
+    """Log start, last stable offset and high watermark never go back, and reach what was acknowledged.
+
+    In a cluster each leader shows at once that it has deleted records, and the next one may have them: whoever did not
+    hear that they are deleted cannot count on it. So does Kafka's `Partition.deleteRecordsOnLeader`.
+    """
     if promises.loses_power:
         return
-    acked: dict[tuple[str, TopicPartition], list[Looked]] = defaultdict(list)
-    for send in history.acked():
-        if send.acked_at is not None and send.offset >= 0:
-            look = Looked(send.acked_at, send.acked_at, "latest", send.partition, send.offset + 1)
-            acked["latest", send.partition].append(look)
+    acked = _acknowledged(history)
     looks: dict[tuple[str, TopicPartition], list[Looked]] = defaultdict(list)
     for look in history.looks:
         if look.what.startswith("committed:"):
@@ -383,9 +383,36 @@ def check_offsets_move_forward(history: History, promises: Promises) -> None:
         if not promises.is_cluster:
             _check_forward(found, acked[key])
             continue
-        # A leader that does not know yet that it is none tells what it knew: later epochs only have to be ahead.
-        for epoch in {look.epoch for look in found}:
-            _check_forward([look for look in found if look.epoch <= epoch], epoch=epoch)
+        _check_leaders(key[0], found, acked[key])
+    for partition, log in history.final.items():
+        deleted = max((look.offset for look in acked["earliest", partition]), default=0)
+        if log.start < deleted and partition[0] not in promises.unclean:
+            raise Violation("earliest offset goes back", f"{_at(partition)} begins at {log.start}, not at {deleted}")
+
+
+def _acknowledged(history: History) -> dict[tuple[str, TopicPartition], list[Looked]]:
+    """What a look at the end, or the start, of a partition has to reach, as if somebody had looked."""
+    acked: dict[tuple[str, TopicPartition], list[Looked]] = defaultdict(list)
+    for send in history.acked():
+        if send.acked_at is not None and send.offset >= 0:
+            look = Looked(send.acked_at, send.acked_at, "latest", send.partition, send.offset + 1)
+            acked["latest", send.partition].append(look)
+    for deletion in history.deletions:
+        at = deletion.kept_since
+        if at is not None:
+            look = Looked(at, at, "earliest", deletion.partition, deletion.offset, deletion.epoch)
+            acked["earliest", deletion.partition].append(look)
+    return acked
+
+
+def _check_leaders(what: str, looks: list[Looked], acked: list[Looked]) -> None:
+    """A leader that does not know yet that it is none tells what it knew: later epochs only have to be ahead."""
+    for epoch in {look.epoch for look in looks}:
+        if what != "earliest":
+            _check_forward([look for look in looks if look.epoch <= epoch], epoch=epoch)
+        elif epoch >= 0:
+            known = [look for look in acked if look.epoch <= epoch]
+            _check_forward([look for look in looks if look.epoch == epoch], known, epoch)
 
 
 def _check_forward(looks: list[Looked], known: Iterable[Looked] = (), epoch: int | None = None) -> None:
@@ -398,8 +425,8 @@ def _check_forward(looks: list[Looked], known: Iterable[Looked] = (), epoch: int
         if look.offset < floor and epoch in (None, look.epoch):
             raise Violation(
                 f"{look.what} offset goes back",
-                f"{_at(look.partition)}: {look.offset} at {look.done_at:.3f}, {floor} before {look.asked_at:.3f}"
-                + (f" (epoch {epoch})" if epoch is not None else ""),
+                f"{look.what} of {_at(look.partition)}: {look.offset} at {look.done_at:.3f}, {floor} before "
+                f"{look.asked_at:.3f}" + (f" (epoch {epoch})" if epoch is not None else ""),
             )
 
 

@@ -10,8 +10,9 @@ from typing import Any, Final
 from odradek.client.admin import Admin, NewTopic
 from odradek.client.consumer import Consumer
 from odradek.client.metadata import TopicInfo
-from odradek.client.model import EARLIEST, LATEST, TopicPartition
+from odradek.client.model import TopicPartition
 from odradek.client.producer import Producer
+from odradek.sim.deletions import delete_records
 from odradek.sim.history import Violation
 from odradek.sim.workloads import CONSUMER_OPTIONS, FAILURES, PRODUCER_OPTIONS, app_random, note_failure
 from odradek.sim.world import BrokerHost, ClientHost
@@ -74,7 +75,8 @@ async def reassign(host: ClientHost) -> None:
                     if what < 0.2:
                         await _elect(host, admin, rng)
                     elif what < 0.3:
-                        await _delete_records(host, admin, rng)
+                        key = TopicPartition("plain", rng.randrange(_MOVED["plain"]))
+                        await delete_records(host, admin, key, rng.random() * 0.3)
                     else:
                         await _move(host, admin, rng)
         except FAILURES as error:
@@ -114,18 +116,6 @@ async def _elect(host: ClientHost, admin: Admin, rng: random.Random) -> None:
     for topic in answer.replica_election_results:
         for row in topic.partition_result:
             host.world.mark(f"preferred election: {ErrorCode(row.error_code).name}")
-
-
-async def _delete_records(host: ClientHost, admin: Admin, rng: random.Random) -> None:
-    """A part of what is there; replicas that were away hear of it when they are back."""
-    key = TopicPartition("plain", rng.randrange(_MOVED["plain"]))
-    start = (await admin.list_offsets({key: EARLIEST}))[key].offset
-    end = (await admin.list_offsets({key: LATEST}))[key].offset
-    answer = (await admin.delete_records({key: start + int((end - start) * rng.random() * 0.3)}))[key]
-    if isinstance(answer, KafkaError):
-        note_failure(host, "delete records", answer)
-    else:
-        host.world.mark("records deleted")
 
 
 async def _is_moving(host: ClientHost) -> bool:

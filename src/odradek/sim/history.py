@@ -113,7 +113,20 @@ class Looked(NamedTuple):
     partition: TopicPartition
     offset: int
     epoch: int = -1
-    """Of the leader that told it."""
+    """Of the leader that told it; -1 if it is not known."""
+
+
+@dataclass(slots=True, eq=False)
+class Deletion:
+    """A client wants the records below the offset to be deleted."""
+
+    partition: TopicPartition
+    offset: int
+    asked_at: float
+    kept_since: float | None = None
+    """When it was acknowledged, so that no later leader has them; None if nobody may count on that."""
+    epoch: int = -1
+    """Of the latest leader when it was acknowledged."""
 
 
 class Owned(NamedTuple):
@@ -168,8 +181,8 @@ class History:
     """Filled by the workloads, read by the checkers."""
 
     __slots__ = (
-        "clock_error_s", "commits", "final", "group_offsets", "held", "looks", "owned", "power_losses", "readers",
-        "sends", "transactions",
+        "clock_error_s", "commits", "deletions", "final", "group_offsets", "held", "looks", "owned", "power_losses",
+        "readers", "sends", "transactions",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -177,6 +190,7 @@ class History:
         self.transactions: list[Transaction] = []
         self.readers: list[Reader] = []
         self.commits: list[Committed] = []
+        self.deletions: list[Deletion] = []
         self.looks: list[Looked] = []
         self.owned: list[Owned] = []
         self.held: list[Held] = []

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 
 from odradek.client.admin import Admin
-from odradek.client.model import EARLIEST, LATEST, TopicPartition
+from odradek.client.model import TopicPartition
 from odradek.groups.placement import partition_for_group
+from odradek.sim.deletions import delete_records
 from odradek.sim.history import Held
 from odradek.sim.workloads import FAILURES, app_random, note_failure
 from odradek.sim.world import ClientHost
-from odradek.wire.errors import ErrorCode, KafkaError
+from odradek.wire.errors import ErrorCode
 from odradek.wire.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirsRequest,
     AlterReplicaLogDirsRequestDir,
@@ -45,7 +46,7 @@ async def move_replicas(host: ClientHost, topics: dict[str, int]) -> None:
                     topic = rng.choice(sorted(topics))
                     index = rng.randrange(topics[topic])
                     if rng.random() < 0.25 and topic != "short":
-                        await _delete_records(host, admin, TopicPartition(topic, index), rng.random())
+                        await delete_records(host, admin, TopicPartition(topic, index), rng.random() * 0.3)
                         continue
                     wanted = AlterReplicaLogDirsRequestTopic(topic, [index])
                     request = AlterReplicaLogDirsRequest([AlterReplicaLogDirsRequestDir(rng.choice(paths), [wanted])])
@@ -56,18 +57,6 @@ async def move_replicas(host: ClientHost, topics: dict[str, int]) -> None:
         except FAILURES as error:
             note_failure(host, "move replicas", error)
             await asyncio.sleep(0.3)
-
-
-async def _delete_records(host: ClientHost, admin: Admin, key: TopicPartition, share: float) -> None:
-    """Delete a share of what is there; the log start never goes back afterwards (the observer looks)."""
-    start = (await admin.list_offsets({key: EARLIEST}))[key].offset
-    end = (await admin.list_offsets({key: LATEST}))[key].offset
-    wanted = start + int((end - start) * share * 0.3)
-    answer = (await admin.delete_records({key: wanted}))[key]
-    if isinstance(answer, KafkaError):
-        note_failure(host, "delete records", answer)
-    else:
-        host.world.mark("records deleted")
 
 
 class Member:

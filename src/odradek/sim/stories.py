@@ -158,6 +158,12 @@ def _looked(history: History, nouns: Nouns) -> Iterator[Event]:
             told.setdefault((look.what, look.partition, look.offset), []).append((look.done_at, text))
     for events in told.values():
         yield from (events[0], events[-1])
+    for deletion in history.deletions:
+        if deletion.partition in nouns.partitions and "earliest" in nouns.words and deletion.offset in nouns.offsets:
+            text = f"records of {_at(deletion.partition)} below {deletion.offset}"
+            yield deletion.asked_at, f"{text} are to be deleted"
+            if deletion.kept_since is not None:
+                yield deletion.kept_since, f"{text} are deleted"
     for commit in history.commits:
         if commit.group in nouns.groups and commit.partition in nouns.partitions and commit.offset in nouns.offsets:
             text = f"{commit.group}: {commit.member} commits {commit.offset} of {_at(commit.partition)}: {commit.state}"

@@ -606,11 +606,16 @@ async def observe(host: ClientHost, topics: dict[str, int], group: str | None) -
                         ("earliest", EARLIEST, READ_UNCOMMITTED),
                     ):
                         asked = world.now()
+                        epochs = {key: admin.cluster.metadata.leader_epoch(*key) for key in keys}
                         found = await admin.list_offsets(dict.fromkeys(keys, at), isolation_level=isolation)
                         for key, answer in found.items():
+                            epoch = answer.leader_epoch
+                            if what == "earliest":
+                                # That was the first record's epoch. The leader is of the epoch that was asked for.
+                                is_same = epochs[key] == admin.cluster.metadata.leader_epoch(*key)
+                                epoch = epochs[key] if is_same else -1
                             where = (key.topic, key.partition)
-                            look = Looked(asked, world.now(), what, where, answer.offset, answer.leader_epoch)
-                            world.history.looks.append(look)
+                            world.history.looks.append(Looked(asked, world.now(), what, where, answer.offset, epoch))
                     if group is not None:
                         await look_committed(host, consumer, group, keys)
                     await asyncio.sleep(rng.expovariate(0.5))
