@@ -104,9 +104,7 @@ def check_lost(history: History, promises: Promises) -> None:
             continue
         present = {seen.value for seen in log.everything}
         missing = [
-            send
-            for send in acked
-            if send.partition == key and send.value not in present and send.offset >= log.start
+            send for send in acked if send.partition == key and send.value not in present and send.offset >= log.start
         ]
         if missing and promises.is_durable(key[0]):
             missing.sort(key=lambda send: send.offset)
