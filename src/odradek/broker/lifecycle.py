@@ -175,6 +175,7 @@ class Broker:
             cluster_id=self._cluster_id,
             node_id=config.node_id,
             producer_id_expiration_ms=config.number("producer.id.expiration.ms"),
+            topic_id_of=lambda name: None if (topic := image.topics.get(name)) is None else topic.id,
         )
         self._directories.set_aside_strays(
             lambda topic, index: (

@@ -60,6 +60,7 @@ class LogDirectories:
         "_preferred",
         "_random",
         "_recovering",
+        "_topic_id_of",
         "_unsettled",
         "_where",
         "adopts",
@@ -95,6 +96,7 @@ class LogDirectories:
         self._recovering: set[TopicPartition] = set()
         self._unsettled: set[TopicPartition] = set()
         """Made by this process; that they are which topic's is not synced yet."""
+        self._topic_id_of: Callable[[str], bytes | None] | None = None
         self.adopts = False
         """Whether a partition's directory that names another topic id is taken over instead of deleted."""
         self.records_may_be_lost = False
@@ -153,10 +155,18 @@ class LogDirectories:
             reasons = "; ".join(directory.offline or "" for directory in self._directories)
             raise LogDirectoryError(f"no log directory can be used: {reasons}")
 
-    def load(self, *, cluster_id: str, node_id: int, producer_id_expiration_ms: int | None = None) -> None:
+    def load(
+        self,
+        *,
+        cluster_id: str,
+        node_id: int,
+        producer_id_expiration_ms: int | None = None,
+        topic_id_of: Callable[[str], bytes | None] | None = None,
+    ) -> None:
         """Take the directories into use, locked if they are not yet. LogDirectoryError if one is another node's or all
-        fail.
+        fail. `topic_id_of` tells a deleted topic, whose removal was lost with the power, from the next of its name.
         """
+        self._topic_id_of = topic_id_of
         if all(directory.lock is None for directory in self._directories):
             self.lock()
         if producer_id_expiration_ms is not None:
@@ -188,26 +198,46 @@ class LogDirectories:
         for path in found.doomed:
             self._pending.delete_later((path,), 0)
         for key, path in found.futures:
-            self.moves.found(key, directory, path)
+            if self._is_of_earlier_topic(path, key[0]):
+                self._places.doom(path, key, 0)
+            else:
+                self.moves.found(key, directory, path)
         for key in found.partitions:
+            directory.known += 1
             if key in self._where and not self._resolve(key, directory, f"{key[0]}-{key[1]}"):
                 continue
             self._where[key] = directory
-            directory.known += 1
             if not found.clean:
                 directory.unrecovered.add(key)
         directory.was_read = True
 
     def _resolve(self, key: TopicPartition, directory: LogDirectory, name: str) -> bool:
-        """Two directories hold the partition, as an exchange cut short leaves it: whether the new one takes over."""
+        """Two directories hold the partition, as an exchange cut short leaves it, or a deletion whose renaming was lost
+        with the power: whether the new one takes over.
+        """
         other = self._where[key]
-        for stays, goes in ((directory, other), (other, directory)):
-            if self._disk.exists(f"{stays.path}/{name}/{TAKES_OVER}"):
-                self._places.doom(f"{goes.path}/{name}", key, 0)
-                if goes is other:
-                    other.forget(key)
-                return stays is directory
+        pairs = (directory, other), (other, directory)
+        stale = (pair for pair in pairs if self._is_of_earlier_topic(f"{pair[1].path}/{name}", key[0]))
+        exchanged = (pair for pair in pairs if self._disk.exists(f"{pair[0].path}/{name}/{TAKES_OVER}"))
+        for stays, goes in (*stale, *exchanged):
+            self._places.doom(f"{goes.path}/{name}", key, 0)
+            goes.forget(key)
+            return stays is directory
+        if self._topic_id_of is not None and self._topic_id_of(key[0]) is None and not self.adopts:
+            other.forget(key)
+            self._set_aside(key, other)
+            return True
         raise LogDirectoryError(f"{name} is in two log directories, {other.path} and {directory.path}: remove one")
+
+    def _is_of_earlier_topic(self, path: str, topic: str) -> bool:
+        """Whether the directory says that it is of another topic than the one that has the name now."""
+        topic_id = None if self._topic_id_of is None or self.adopts else self._topic_id_of(topic)
+        if topic_id is None:
+            return False
+        try:
+            return parse_partition_metadata(self._disk.read_file(f"{path}/{PARTITION_METADATA}")) != topic_id
+        except (FileNotFoundError, CorruptCheckpoint):
+            return False
 
     def expect(self, counted_on: Iterable[TopicPartition]) -> None:
         """These the cluster takes for complete here: one without a directory went with its disk.
@@ -241,12 +271,14 @@ class LogDirectories:
             directory = self._where.pop(key)
             directory.forget(key)
             try:
-                stray = self._places.rename_away(f"{directory.path}/{key[0]}-{key[1]}", key, STRAY_DIRECTORY)
+                self._set_aside(key, directory)
             except OSError as error:
                 self._places.failed(directory.path, error)
-                continue
-            self.report(f"{key[0]}-{key[1]} is no partition of this broker; its directory is {stray} now")
         return len(strays)
+
+    def _set_aside(self, key: TopicPartition, directory: LogDirectory) -> None:
+        stray = self._places.rename_away(f"{directory.path}/{key[0]}-{key[1]}", key, STRAY_DIRECTORY)
+        self.report(f"{key[0]}-{key[1]} is no partition of this broker; its directory is {stray} now")
 
     # --- what there is ---
 

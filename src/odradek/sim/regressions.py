@@ -75,6 +75,8 @@ ONCE_FAILED: Final = {
     "that job in asyncio.wait_for, and ran for ever",
     "cluster5-500016": "a broker that was no coordinator any more answered AddPartitionsToTxn without a partition and "
     "without an error: records came into the transaction before, which was being committed",
+    "blackout-600004": "a power loss undid the renaming of a deleted topic's directory, the next topic of its name had "
+    "one elsewhere: the broker refused to start",
     "power-201056": "a partition that had lost all it knew of a producer with the power took the batch behind one that "
     "was too large: the parts of that were out of order from then on",
     "crash-201112": "the first batches of a producer came while the partition was checked after a crash, the next one "

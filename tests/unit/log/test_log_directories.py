@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 
 from odradek.log import directories as log_directories
 from odradek.log.append import Origin
-from odradek.log.checkpoints import MetaProperties, parse_offsets
+from odradek.log.checkpoints import MetaProperties, format_partition_metadata, parse_offsets
 from odradek.log.config import LogConfig
 from odradek.log.directories import LogDirectories
 from odradek.log.directory_scan import stored_identity
@@ -43,12 +44,18 @@ class FailingDisk(SystemDisk):
         return super().open(path, create=create)
 
 
-def start(*paths: Path, disk: SystemDisk | None = None, node: int = 1, cluster: str = "c") -> LogDirectories:
+def start(
+    *paths: Path,
+    disk: SystemDisk | None = None,
+    node: int = 1,
+    cluster: str = "c",
+    topic_id_of: Callable[[str], bytes | None] | None = None,
+) -> LogDirectories:
     made = LogDirectories(
         disk or SystemDisk(), StandingClock(), SeededRandom(str(paths)), [str(path) for path in paths]
     )
     made.report = lambda text: None
-    made.load(cluster_id=cluster, node_id=node)
+    made.load(cluster_id=cluster, node_id=node, topic_id_of=topic_id_of)
     return made
 
 
@@ -297,6 +304,48 @@ def test_the_same_partition_twice_is_refused(tmp_path: Path) -> None:
         (tmp_path / name / "t-0").mkdir(parents=True)
     with pytest.raises(LogDirectoryError, match="t-0 is in two log directories"):
         start(tmp_path / "a", tmp_path / "b")
+
+
+@pytest.mark.parametrize("now", "ab")
+def test_a_deleted_topic_that_a_power_loss_brought_back_makes_room_for_the_next_of_its_name(
+    tmp_path: Path, now: str
+) -> None:
+    """Found by the simulator (blackout-600004): the broker refused to start."""
+    for name, topic_id in (("a", TOPIC), ("b", OTHER)):
+        (tmp_path / name / "t-0").mkdir(parents=True)
+        (tmp_path / name / "t-0" / "partition.metadata").write_bytes(format_partition_metadata(topic_id))
+    wanted = {"a": TOPIC, "b": OTHER}[now]
+    directories = start(tmp_path / "a", tmp_path / "b", topic_id_of=lambda _: wanted)
+    place = directories.directory_of("t", 0)
+    assert place is not None
+    assert place.path == str(tmp_path / now)
+    assert [each.name for each in tmp_path.glob("*/t-0")] == ["t-0"]
+    stop(directories)
+
+
+def test_a_topic_deleted_twice_that_a_power_loss_brought_back_is_set_aside(tmp_path: Path) -> None:
+    for name in "ab":
+        (tmp_path / name / "t-0").mkdir(parents=True)
+    directories = start(tmp_path / "a", tmp_path / "b", topic_id_of=lambda _: None)
+    assert directories.set_aside_strays(lambda *_: False) == 1
+    assert len(list(tmp_path.glob("*/*-stray"))) == 2
+    stop(directories)
+
+
+def test_a_move_of_a_deleted_topic_that_a_power_loss_brought_back_is_none_of_the_next_of_its_name(
+    tmp_path: Path,
+) -> None:
+    """It would be copied on to from where the old records end."""
+    first = start(tmp_path / "a", tmp_path / "b")
+    log = topic(first)
+    put(log, batch(3))
+    goal = next(each for each in first.directories if each is not first.directory_of("a-topic", 0))
+    first.moves.begin(log, goal, TOPIC)
+    stop(first)
+    for present, moves in ((TOPIC, 1), (OTHER, 0)):
+        again = start(tmp_path / "a", tmp_path / "b", topic_id_of=lambda _, present=present: present)
+        assert len(again.moves.under_way) == moves
+        stop(again)
 
 
 def test_broken_checkpoints_cost_only_time(tmp_path: Path) -> None:
