@@ -220,6 +220,10 @@ class TransactionalProducer:
         sender.drop_queued(TransactionAborted("the transaction was aborted"))
         while sender.requests_in_flight:
             await sender.progress()
+        if self._adding is not None:
+            # Its answer would come into the next transaction, and count there for what this one had.
+            await asyncio.wait((self._adding,))
+            self._expect(State.ENDING)
         await self._end(committed=False)
 
     # --- what the sender asks ---

@@ -12,7 +12,7 @@ from odradek.client.model import TopicPartition
 from odradek.client.sequences import ProducerIdentity
 from odradek.client.transactions import State, TransactionalProducer
 from odradek.wire.apis import ApiKey
-from odradek.wire.errors import KafkaError
+from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.add_offsets_to_txn import AddOffsetsToTxnResponse
 from odradek.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnResponse,
@@ -124,6 +124,36 @@ def test_a_lost_record_aborts_and_the_next_transaction_has_a_new_epoch() -> None
     run(cluster, body)
     assert cluster.ended == [(0, False), (1, True)]
     assert cluster.values() == [b"good"]
+
+
+def test_an_abort_waits_for_partitions_that_are_being_added() -> None:
+    """Else the answer would come into the next transaction, which would write to them without adding them."""
+    cluster = Coordinator()
+    asked = asyncio.Event()
+
+    def not_yet(broker: FakeBroker, request: Any, version: int, proper: Callable[[], Any]) -> Any:
+        asked.set()
+        partitions = [AddPartitionsToTxnResponsePartition(1, ErrorCode.CONCURRENT_TRANSACTIONS)]
+        return AddPartitionsToTxnResponse(
+            results_by_topic_v3_and_below=[AddPartitionsToTxnResponseTopic("t", partitions)]
+        )
+
+    async def body(producer: TransactionalProducer) -> None:
+        producer.begin()
+        await producer.send("t", b"a", partition=0)
+        await producer.producer.flush()
+        cluster.script(ApiKey.ADD_PARTITIONS_TO_TXN, not_yet, not_yet, not_yet)
+        await producer.send("t", b"b", partition=1)
+        await asked.wait()
+        await producer.abort()
+        assert cluster.asked()[-1] == "END_TXN"
+        async with producer.transaction():
+            await producer.send("t", b"c", partition=1)
+
+    run(cluster, body)
+    asked_last = cluster.asked()
+    assert asked_last[asked_last.index("END_TXN") + 1 :] == ["ADD_PARTITIONS_TO_TXN", "PRODUCE", "END_TXN"]
+    assert cluster.ended == [(0, False), (0, True)]
 
 
 def test_a_lost_answer_to_a_commit_is_asked_again() -> None:
