@@ -35,6 +35,7 @@ class Partitions:
     __slots__ = (
         "_begun",
         "_directories",
+        "_doomed",
         "_image",
         "_local_id",
         "_new",
@@ -53,6 +54,8 @@ class Partitions:
         self._image = ClusterImage()
         self._open: dict[tuple[str, int], Partition] = {}
         self._work: deque[Callable[[], None]] = deque()
+        self._doomed: dict[tuple[str, int], int] = {}
+        """Whose directory, with the log that may be open in it, is to go; after how many ms its files do."""
         self._begun = False
         self._stopped: dict[tuple[bytes, int], tuple[int, int]] = {}
         """Epochs of replicas whose data went by StopReplica, which comes before the image says so."""
@@ -107,6 +110,8 @@ class Partitions:
         if self._stopped.get((topic.id, index), _NOTHING) >= (state.leader_epoch, state.partition_epoch):
             # Opened anew it would be empty, and the leader that this image names: followers would cut their logs.
             return None
+        # Nor may it be what is open there: of the topic that had the name before.
+        self._delete_directory((name, index))
         is_new = (name, index) in self._new
         opened = self._directories.open(name, index, topic.id, self._settings(topic), is_new=is_new)
         self._new.discard((name, index))
@@ -204,9 +209,7 @@ class Partitions:
                         self._stopped[topic.id, place[1]] = state.leader_epoch, state.partition_epoch
                 self._open.pop(place, None)
                 self._new.discard(place)
-                self._work.append(
-                    partial(self._delete_directory, topic, place[1], self._settings(topic).file_delete_delay_ms)
-                )
+                self._doom(place, self._settings(topic).file_delete_delay_ms)
 
     def _delete(self, topic: Topic) -> None:
         delay_ms = self._settings(topic).file_delete_delay_ms
@@ -217,12 +220,17 @@ class Partitions:
             self._new.discard((topic.name, index))
             self._refused.pop((topic.name, index), None)
             self._stopped.pop((topic.id, index), None)
-            self._work.append(partial(self._delete_directory, topic, index, delay_ms))
+            self._doom((topic.name, index), delay_ms)
 
-    def _delete_directory(self, topic: Topic, index: int, delay_ms: int) -> None:
-        # A new topic of that name that was asked for already has deleted what it found.
-        if (topic.name, index) not in self._open:
-            self._directories.delete(topic.name, index, delay_ms)
+    def _doom(self, place: tuple[str, int], delay_ms: int) -> None:
+        self._doomed[place] = delay_ms
+        self._work.append(partial(self._delete_directory, place))
+
+    def _delete_directory(self, place: tuple[str, int]) -> None:
+        # Unless a new topic of that name was asked for already, and what it is in now is its own.
+        delay_ms = self._doomed.pop(place, None)
+        if delay_ms is not None:
+            self._directories.delete(*place, delay_ms)
 
     async def settle(self) -> None:
         """Create and delete directories as the last images say, some in each turn of the loop.

@@ -86,6 +86,28 @@ def test_a_topic_recreated_before_the_old_one_is_gone_from_the_disk(tmp_path: Pa
     asyncio.run(scenario())
 
 
+def test_a_recreated_topic_does_not_begin_with_the_open_log_of_the_old_one(tmp_path: Path) -> None:
+    """Produced to while the directories of the old one, many of them, are still on their way out."""
+
+    async def scenario() -> None:
+        directories, partitions = start(tmp_path)
+        partitions.apply(image_with(a_topic("t", b"1" * 16, 1)))
+        await partitions.settle()
+        old = partitions.require("t", 0)
+        old.append(memoryview(encode_batch([(1, None, b"old", ())], BatchFields())), now_ms=1)
+        partitions.apply(image_with(a_topic("t", b"2" * 16, 1)))
+        new = partitions.require("t", 0)
+        assert (new.topic_id, new.log.end_offset) == (b"2" * 16, 0)
+        new.append(memoryview(encode_batch([(1, None, b"new", ())], BatchFields())), now_ms=1)
+        await partitions.settle()
+        assert old.log.is_offline
+        assert new.log is directories.log("t", 0)
+        assert (new.log.is_offline, new.log.end_offset) == (False, 1)
+        await directories.close()
+
+    asyncio.run(scenario())
+
+
 def test_a_replica_that_was_stopped_is_not_opened_anew_by_the_image_of_before(tmp_path: Path) -> None:
     """It would lead with an empty log, and followers that have not heard of their new leader would cut theirs."""
 
