@@ -265,6 +265,8 @@ class Sender:
         if self.sequences is not None:
             self.sequences.failed(batch, outcome_known=outcome_known)
         self._finish(batch, error)
+        if self.transaction is not None:
+            self.transaction.failed(error)
 
     def _due_by_node(self, now: float) -> dict[int, list[Queue]]:
         """Queues by the leader they go to, of the leaders that have at least one due batch.

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from odradek.client.consumer import Consumer
-from odradek.client.errors import ConfigError, IllegalState, ProducerFenced
+from odradek.client.errors import ConfigError, DeliveryTimedOut, IllegalState, ProducerFenced
 from odradek.client.model import TopicPartition
 from odradek.client.sequences import ProducerIdentity
 from odradek.client.transactions import State, TransactionalProducer
@@ -26,7 +26,7 @@ from odradek.wire.messages.txn_offset_commit import (
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
-from tests.unit.client.fake_cluster import OPTIONS, FakeBroker, FakeCluster, fail_produce, lose_answer
+from tests.unit.client.fake_cluster import OPTIONS, FakeBroker, FakeCluster, fail_produce, lose_answer, silent
 
 
 class Coordinator(FakeCluster):
@@ -74,10 +74,12 @@ class Coordinator(FakeCluster):
 Body = Callable[[TransactionalProducer], Coroutine[Any, Any, None]]
 
 
-def run(cluster: Coordinator, body: Body) -> None:
+def run(cluster: Coordinator, body: Body, **options: Any) -> None:
+    options = {"transactional_id": "x", "linger_ms": 0, **OPTIONS, **options}
+
     async def main() -> None:
         async with asyncio.timeout(20):
-            async with TransactionalProducer(network=cluster, transactional_id="x", linger_ms=0, **OPTIONS) as producer:
+            async with TransactionalProducer(network=cluster, **options) as producer:
                 await body(producer)
 
     asyncio.run(main())
@@ -122,6 +124,30 @@ def test_a_lost_record_aborts_and_the_next_transaction_has_a_new_epoch() -> None
             await producer.send("t", b"good", partition=0)
 
     run(cluster, body)
+    assert cluster.ended == [(0, False), (1, True)]
+    assert cluster.values() == [b"good"]
+
+
+@pytest.mark.parametrize("is_seen", [False, True])
+def test_records_that_expire_abort_and_the_next_transaction_has_a_new_epoch(is_seen: bool) -> None:
+    """Found by the simulator (all-600044): it went on behind the numbers of what had expired, refused for ever."""
+    cluster = Coordinator()
+
+    async def body(producer: TransactionalProducer) -> None:
+        cluster.script(ApiKey.PRODUCE, *[silent] * 100)
+        producer.begin()
+        delivery = await producer.send("t", b"late", partition=0)
+        if is_seen:
+            with pytest.raises(DeliveryTimedOut):
+                await delivery
+        with pytest.raises(DeliveryTimedOut):
+            await producer.commit()
+        await producer.abort()
+        cluster.scripts[ApiKey.PRODUCE].clear()
+        async with producer.transaction():
+            await producer.send("t", b"good", partition=0)
+
+    run(cluster, body, delivery_timeout_ms=60, request_timeout_ms=40)
     assert cluster.ended == [(0, False), (1, True)]
     assert cluster.values() == [b"good"]
 
