@@ -77,8 +77,8 @@ ONCE_FAILED: Final = {
     "without an error: records came into the transaction before, which was being committed",
     "blackout-600004": "a power loss undid the renaming of a deleted topic's directory, the next topic of its name had "
     "one elsewhere: the broker refused to start",
-    "all-600044": "records of a transaction that expired left gaps in the producer's sequences: what it sent from then on "
-    "was refused, for ever",
+    "all-600044": "records of a transaction that expired left gaps in the producer's sequences: what it sent from then "
+    "on was refused, for ever",
     "power-201056": "a partition that had lost all it knew of a producer with the power took the batch behind one that "
     "was too large: the parts of that were out of order from then on",
     "crash-201112": "the first batches of a producer came while the partition was checked after a crash, the next one "
