@@ -18,7 +18,7 @@ from odradek.controller.brokers import ReplicaRef
 from odradek.metadata.changes import load_configs, load_image
 from odradek.metadata.controller_messages import broker_of, metadata_partition, replica_partition
 from odradek.metadata.image import DEFAULT_BROKER, NO_BROKER, NO_LEADER, ClusterImage, PartitionState, Topic
-from odradek.metadata.nodes import CONTROLLER_EPOCH, FEATURES, ConfigNode, ControllerEpochNode
+from odradek.metadata.nodes import CONTROLLER_EPOCH, FEATURES, ConfigNode, ControllerEpochNode, TopicNode
 from odradek.ports.store import MetadataStore, StoreError
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrRequestPartitionState
@@ -148,6 +148,8 @@ class ClusterView:
             taken: list[Topic] = []
             for told in request.topic_states:
                 topic = await self._topic(told.topic_name, told.topic_id)
+                if not topic.partitions:
+                    topic = topic._replace(partitions=await self._untold(topic))
                 taken.append(_led(topic, told.partition_states))
             await self._publish(image.with_topics(taken))
             return {
@@ -262,6 +264,21 @@ class ClusterView:
         except StoreError as error:
             raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{path}: {error}") from error
         return Topic(name, topic_id, (), {} if node is None else ConfigNode.decode(path, node.data))
+
+    async def _untold(self, topic: Topic) -> tuple[PartitionState, ...]:
+        """All partitions of a new topic, of which LeaderAndIsr names only those that are here.
+
+        Which coordinator a group has, and where a producer writes a key, goes by their number.
+        """
+        path = TopicNode.path(topic.name)
+        try:
+            node = await self._store.get(path)
+        except StoreError as error:
+            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{path}: {error}") from error
+        if node is None:
+            return ()
+        content = TopicNode.decode(path, node.data)
+        return (_UNTOLD,) * len(content.replicas) if content.id == topic.id else ()
 
     # --- configurations ---
 

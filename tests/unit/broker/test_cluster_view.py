@@ -17,7 +17,7 @@ from odradek.broker.controller_channel import (
 from odradek.controller.notices import difference, everything, notice
 from odradek.metadata.image import NO_LEADER, Broker, ClusterImage, Endpoint, PartitionState, Topic
 from odradek.metadata.memory_store import MemoryStore
-from odradek.metadata.nodes import CONTROLLER_EPOCH, ConfigNode, ControllerEpochNode
+from odradek.metadata.nodes import CONTROLLER_EPOCH, ConfigNode, ControllerEpochNode, TopicNode
 from odradek.ports.store import Create, MetadataStore, Put, StoreError
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.leader_and_isr import LeaderAndIsrRequest
@@ -79,6 +79,23 @@ async def test_what_the_controller_tells_is_what_the_broker_knows() -> None:
     second = first.with_topics([topic("a", state(2, 1, partition_epoch=1), state(3, 0, (3, 1)))]).without_topics(["b"])
     await tell(view, first, second)
     assert view.image.topics == second.topics
+
+
+@running
+async def test_a_new_topic_has_all_its_partitions_before_more_is_told_than_those_that_are_here() -> None:
+    """Or a group would be coordinated, for as long as UpdateMetadata is on its way, by the shard of another number."""
+    store = MemoryStore()
+    view = await new_view(store)
+    await tell(view, None, CLUSTER)
+    elsewhere = state(1, 0, (1, 3))
+    made = topic("a", state(2, 0), elsewhere, elsewhere, elsewhere)
+    await store.apply([Create(TopicNode.path("a"), TopicNode.encode(made.id, made.partitions))])
+    new = CLUSTER.with_topic(made)
+    await view.leader_and_isr(leader_and_isr_request(notice(difference(CLUSTER, new), SELF), new, broker(SELF)))
+    known = view.image.topics["a"].partitions
+    assert [(found.leader, found.replicas) for found in known] == [(2, (1, 2, 3)), *[(NO_LEADER, ())] * 3]
+    await view.update_metadata(update_metadata_request(notice(difference(CLUSTER, new), SELF), new, broker(SELF)))
+    assert view.image.topics == new.topics
 
 
 @running
