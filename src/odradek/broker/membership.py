@@ -355,8 +355,8 @@ class Membership:
                 if node is None:
                     continue
             if node.session == self._store.session:
-                if not self._controller.is_active:
-                    await self._reign()
+                if not self._controller.is_active and not await self._reign():
+                    continue
             elif self._controller.is_active:
                 self._controller.resign()
             self._controlled_by(ControllerNode.decode(node.data))
@@ -380,12 +380,17 @@ class Membership:
             return False
         return True
 
-    async def _reign(self) -> None:
-        """The epoch is the newest there is: it was written together with our node."""
+    async def _reign(self) -> bool:
+        """Whether this broker is still the elected one: the epoch is that which was written together with our node."""
         node = await self._store.get(CONTROLLER_EPOCH)
+        elected = await self._store.get(CONTROLLER)
+        if elected is None or elected.session != self._store.session:
+            # Taken for dead and replaced since: the epoch may be the other one's, whose writes it would pass for.
+            return False
         if node is None:
             raise StoreError(f"{CONTROLLER_EPOCH} is missing")
         await self._controller.reign(ControllerEpochNode.decode(node.data), node.version)
+        return True
 
     def _controlled_by(self, controller_id: int) -> None:
         if controller_id != self.controller_id:

@@ -23,14 +23,21 @@ from odradek.controller.topics import MorePartitions, NewTopic, TopicReference
 from odradek.metadata.changes import load_image
 from odradek.metadata.image import NO_LEADER, Broker, ClusterImage, Endpoint, PartitionState
 from odradek.metadata.memory_store import MemoryStore, MemoryTree
-from odradek.metadata.nodes import BROKER_IDS, BROKER_SEQUENCE, CONTROLLER_EPOCH, ControllerEpochNode
+from odradek.metadata.nodes import (
+    BROKER_IDS,
+    BROKER_SEQUENCE,
+    CONTROLLER,
+    CONTROLLER_EPOCH,
+    ControllerEpochNode,
+    ControllerNode,
+)
 from odradek.ports.clock import SystemClock
 from odradek.ports.randomness import SeededRandom
-from odradek.ports.store import BadVersion, Check, Node, Operation, Put, StoreError, StoreUnavailable
+from odradek.ports.store import BadVersion, Check, Create, Delete, Node, Operation, Put, StoreError, StoreUnavailable
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.leader_and_isr import LeaderAndIsrRequest
 from odradek.wire.messages.update_metadata import UpdateMetadataRequest
-from tests.unit.broker.cluster_members import Cluster, DyingStore, run
+from tests.unit.broker.cluster_members import Cluster, DyingStore, Member, run
 
 
 def state(cluster: Cluster, topic: str = "t", index: int = 0) -> PartitionState:
@@ -713,5 +720,42 @@ def test_after_a_write_of_unknown_outcome_the_store_is_believed(after: bool) -> 
         await cluster.until(cluster.agrees)
         await first.controller.create_topics([NewTopic("u", 1, 1)])
         assert (await load_image(store)).topics == first.controller.image.topics
+
+    run(test)
+
+
+def test_nobody_reigns_in_the_epoch_of_another_controller() -> None:
+    """Who was taken for dead, and replaced, between the look at the election and the look at its epoch."""
+
+    async def test(cluster: Cluster) -> None:
+        store = DyingStore(MemoryStore(cluster.tree))
+        rival = MemoryStore(cluster.tree)
+        read, elected = store.get, asyncio.Event()
+
+        async def get(path: str) -> Node | None:
+            if path == CONTROLLER_EPOCH and not elected.is_set() and await read(CONTROLLER) is not None:
+                elected.set()
+                found = await read(CONTROLLER_EPOCH)
+                assert found is not None
+                await rival.apply(
+                    [
+                        Delete(CONTROLLER),
+                        Create(CONTROLLER, ControllerNode.encode(2, 0), ephemeral=True),
+                        Put(CONTROLLER_EPOCH, ControllerEpochNode.encode(2), found.version),
+                    ]
+                )
+            return await read(path)
+
+        store.get = get  # type: ignore[assignment]
+        member = Member(cluster, 1, {}, store)
+        cluster.members[1] = member
+        reigns: list[tuple[int, int]] = []
+        member.view.subscribe(lambda _old, new: reigns.append((new.controller_id, new.controller_epoch)))
+        await member.start()
+        assert elected.is_set()
+        assert reigns == []
+        assert not member.controller.is_active
+        assert member.membership.controller_id == 2
+        await rival.close()
 
     run(test)
