@@ -361,13 +361,13 @@ class LogDirectories:
         directory = self._choose(key)
         path = f"{directory.path}/{topic}-{partition}"
         try:
+            self.checkpoints.clear(directory, key)
             self._disk.make_directories(path)
             data = format_partition_metadata(topic_id)
             self._disk.write_atomic(f"{path}/{PARTITION_METADATA}", data, sync=False)
         except OSError as error:
             raise self._places.storage_error(path, error) from error
         self._unsettled.add(key)
-        directory.log_starts.pop(key, None)
         directory.known += 1
         self._where[key] = directory
 

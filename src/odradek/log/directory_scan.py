@@ -54,9 +54,10 @@ def scan(
         # A power loss that brought it back would have the next start believe what was written since.
         disk.sync_directory(path)
     for name in OFFSET_CHECKPOINTS:
-        directory.checkpoints[name] = CheckpointFile(disk, path, f"{path}/{name}")
+        offsets = directory.offsets(name)
         if name in names:
-            directory.offsets(name).update(_read_offsets(disk, f"{path}/{name}", report))
+            offsets.update(_read_offsets(disk, f"{path}/{name}", report))
+        directory.checkpoints[name] = CheckpointFile(disk, path, f"{path}/{name}", offsets)
     found = Found(clean, [], [], [])
     for name in names:
         if name.endswith(TEMPORARY) and name.startswith(OFFSET_CHECKPOINTS):

@@ -9,10 +9,9 @@ from odradek.log.checkpoints import (
     LOG_START_OFFSETS,
     RECOVERY_POINTS,
     TopicPartition,
-    format_offsets,
 )
 from odradek.log.environment import TRANSIENT
-from odradek.log.log_directory import LogDirectory
+from odradek.log.log_directory import OFFSET_CHECKPOINTS, LogDirectory
 from odradek.log.partition_log import PartitionLog
 from odradek.wire.errors import ErrorCode, KafkaError
 
@@ -65,7 +64,7 @@ class OffsetCheckpoints:
         for directory in self._directories:
             if directory.offline is None:
                 try:
-                    await directory.checkpoints[name].write(format_offsets(directory.offsets(name)))
+                    await directory.checkpoints[name].write(directory.offsets(name))
                 except OSError as error:
                     self._failed(directory.path, error)
                     if error.errno in TRANSIENT:
@@ -78,9 +77,21 @@ class OffsetCheckpoints:
         for directory in self._directories:
             if directory.offline is None:
                 try:
-                    directory.checkpoints[name].write_now(format_offsets(directory.offsets(name)))
+                    directory.checkpoints[name].write_now(directory.offsets(name))
                 except OSError as error:
                     self._failed(directory.path, error)
+
+    def clear(self, directory: LogDirectory, key: TopicPartition) -> None:
+        """See to it that no start finds anything of an earlier partition of that name. Raises OSError.
+
+        It would be believed of the new one: that it begins where that one's records were deleted, for one.
+        """
+        for name in OFFSET_CHECKPOINTS:
+            offsets = directory.offsets(name)
+            offsets.pop(key, None)
+            file = directory.checkpoints[name]
+            if key in file.named:
+                file.write_now(offsets)
 
     def note_watermarks(self, watermarks: Mapping[TopicPartition, int]) -> None:
         """Partitions that are not named keep their last value."""

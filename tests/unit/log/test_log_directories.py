@@ -606,6 +606,32 @@ def test_what_checkpoints_know_of_a_deleted_topic_is_not_for_the_next_one(tmp_pa
     stop(again)
 
 
+@pytest.mark.parametrize("restarted", [False, True])
+def test_what_checkpoints_know_of_a_deleted_topic_is_not_for_the_next_one_that_has_records(
+    tmp_path: Path, restarted: bool
+) -> None:
+    """The process is killed before the checkpoints are written again: all that was acknowledged was below the log start
+    of the old topic."""
+    directories = start(tmp_path)
+    log = topic(directories)
+    put(log, batch(4))
+    log.advance_log_start(3)
+    asyncio.run(directories.flush())
+    asyncio.run(directories.checkpoint({("a-topic", 0): 4}))
+    asyncio.run(directories.note_cleaned("a-topic", 0, 3))
+    directories.delete("a-topic", 0, 0)
+    if restarted:
+        stop(directories, clean=False)
+        directories = start(tmp_path)
+    put(topic(directories, topic_id=OTHER), batch(2))
+    stop(directories, clean=False)
+    again = start(tmp_path)
+    log = topic(again, topic_id=OTHER)
+    assert (log.log_start_offset, log.end_offset, log.recovery_point) == (0, 2, 0)
+    assert (again.high_watermark("a-topic", 0), again.cleaned_to("a-topic", 0)) == (None, None)
+    stop(again)
+
+
 def test_deleted_records_do_not_return_with_segments_whose_removal_is_not_synced(tmp_path: Path) -> None:
     directories = start(tmp_path)
     log = topic(directories)
