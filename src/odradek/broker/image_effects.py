@@ -10,7 +10,7 @@ from odradek.broker.group_runtime import GroupRuntime
 from odradek.broker.partitions import Partitions
 from odradek.broker.transaction_runtime import TransactionRuntime
 from odradek.log.environment import TRANSIENT
-from odradek.metadata.image import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, ClusterImage, PartitionState, Topic
+from odradek.metadata.image import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, ClusterImage, Topic
 from odradek.quotas.client_quotas import ClientQuotas
 from odradek.wire.errors import KafkaError
 
@@ -43,7 +43,7 @@ class ImageEffects:
         self._groups = groups
         self._transactions = transactions
         self._quotas = quotas
-        self._led: dict[str, dict[int, int]] = {}
+        self._led: dict[str, dict[int, tuple[bytes, int]]] = {}
         self._again: asyncio.TimerHandle | None = None
         self._stopped = False
 
@@ -101,16 +101,18 @@ class ImageEffects:
     def _lead_topic(self, image: ClusterImage, name: str, coordinator: GroupRuntime | TransactionRuntime) -> bool:
         """False if the log of a partition could not be opened, for which there may have been no descriptor."""
         topic = image.topics.get(name)
-        states: tuple[PartitionState, ...] = () if topic is None else topic.partitions
-        led = {i: state.leader_epoch for i, state in enumerate(states) if state.leader == self._node_id}
+        led: dict[int, tuple[bytes, int]] = {}
+        if topic is not None:
+            led = {i: (topic.id, s.leader_epoch) for i, s in enumerate(topic.partitions) if s.leader == self._node_id}
         before = self._led.get(name, {})
         complete = True
-        for index, epoch in before.items():
-            if led.get(index) != epoch:
-                # Under a new epoch of this same broker, too: somebody else may have led in between.
+        for index, reign in before.items():
+            if led.get(index) != reign:
+                # Under a new epoch of this same broker, too: somebody else may have led in between. And a topic made
+                # anew has the epochs of the old one, whose end may not have been told apart from its beginning.
                 coordinator.resigned(index)
-        for index, epoch in list(led.items()):
-            if before.get(index) == epoch:
+        for index, reign in list(led.items()):
+            if before.get(index) == reign:
                 continue
             try:
                 partition = self._partitions.find(name, index)

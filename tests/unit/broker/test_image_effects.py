@@ -36,8 +36,13 @@ class Coordinator:
     def __init__(self) -> None:
         self.led: list[int] = []
 
+        self.over: list[int] = []
+
     def elected(self, partition: int) -> None:
         self.led.append(partition)
+
+    def resigned(self, index: int) -> None:
+        self.over.append(index)
 
 
 def test_a_coordinator_whose_log_cannot_be_opened_for_now_comes_later(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,3 +80,17 @@ def test_nobody_coordinates_after_the_stop(monkeypatch: pytest.MonkeyPatch) -> N
         assert groups.led == []
 
     asyncio.run(scenario())
+
+
+def test_coordinators_begin_anew_with_a_topic_made_anew() -> None:
+    """Told in one difference, led by the same broker, and in the same epoch: nobody coordinates on a deleted log."""
+    partitions: Any = Partitions()
+    partitions.cause = None
+    groups: Any = Coordinator()
+    nothing: Any = SimpleNamespace()
+    effects = ImageEffects(1, partitions, groups, nothing, nothing)
+    effects.lead(IMAGE)
+    effects.lead(IMAGE)
+    assert (groups.led, groups.over) == ([0, 1], [])
+    effects.lead(IMAGE.with_topic(Topic(GROUP_METADATA_TOPIC, b"h" * 16, (STATE, STATE))))
+    assert (groups.led, groups.over) == ([0, 1, 0, 1], [0, 1])
