@@ -86,9 +86,10 @@ class ClusterView:
         return self.image
 
     def follow_configs(self) -> None:
-        """Read configurations and features again whenever they change."""
+        """Read configurations and features again whenever they change, and now: they may have since `load`."""
         for path in (CONFIG, FEATURES):
             self._unwatch.append(self._store.watch(path, self._config_changed))
+        self._config_changed()
 
     def close(self) -> None:
         for unwatch in self._unwatch:

@@ -262,3 +262,16 @@ async def test_configurations_that_could_not_be_read_are_read_again() -> None:
             await changed.wait()
     assert not failures
     view.close()
+
+
+@running
+async def test_what_is_configured_while_a_broker_starts_is_known_to_it() -> None:
+    """Between its look at the cluster and its watch: logs are recovered meanwhile."""
+    store = MemoryStore()
+    await store.apply([Create(ConfigNode.broker_path("2"), ConfigNode.encode({"log.cleaner.threads": "1"}))])
+    view = await new_view(store)
+    await store.apply([Put(ConfigNode.broker_path("2"), ConfigNode.encode({"log.cleaner.threads": "3"}))])
+    view.follow_configs()
+    async with asyncio.timeout(10):
+        while view.image.broker_configs["2"] != {"log.cleaner.threads": "3"}:
+            await asyncio.sleep(0)

@@ -746,7 +746,7 @@ def test_nobody_reigns_in_the_epoch_of_another_controller() -> None:
                 )
             return await read(path)
 
-        store.get = get  # type: ignore[assignment]
+        store.get = get
         member = Member(cluster, 1, {}, store)
         cluster.members[1] = member
         reigns: list[tuple[int, int]] = []
