@@ -14,7 +14,7 @@ from odradek.api.produced_records import is_transactional
 from odradek.transactions.records import TopicPartition
 from odradek.transactions.service import Refusals, Verification
 from odradek.wire.errors import ErrorCode, KafkaError
-from odradek.wire.produce import ProduceRequest
+from odradek.wire.produce import ProduceRequest, TopicKey
 
 _producer_at = Struct(">qh").unpack_from
 _PRODUCER: Final = 43
@@ -31,6 +31,7 @@ def refusals(request: ProduceRequest, context: RequestContext) -> Refusals | Awa
     find = context.services.partitions.require
     producer: tuple[int, int] | None = None
     unknown: list[TopicPartition] = []
+    opened: list[tuple[TopicKey, int]] = []
     for topic, partitions in request.topics:
         for index, records in partitions:
             if records is None or not is_transactional(records):
@@ -43,12 +44,44 @@ def refusals(request: ProduceRequest, context: RequestContext) -> Refusals | Awa
                 partition = find(topic, index)
             except KafkaError:
                 continue  # the append finds the same and says so
-            if not partition.log.producers.has_open_transaction(*found):
+            if partition.log.producers.has_open_transaction(*found):
+                opened.append((topic, index))
+            else:
                 unknown.append((partition.topic, index))
     if not unknown or producer is None:
         return {}
     wanted = Verification(transactional_id, *producer, unknown)
-    return context.services.transactions.verify_or_add(wanted, context.version)
+    answer = context.services.transactions.verify_or_add(wanted, context.version)
+    return answer if isinstance(answer, dict) or not opened else _while_open(answer, wanted, opened, context)
+
+
+async def _while_open(
+    answer: Refusals | Awaitable[Refusals],
+    wanted: Verification,
+    opened: list[tuple[TopicKey, int]],
+    context: RequestContext,
+) -> Refusals:
+    """The answer; asked for once more with those partitions in which the transaction was open and has ended since."""
+    find = context.services.partitions.require
+    while not isinstance(answer, dict):
+        refused = await answer
+        still: list[tuple[TopicKey, int]] = []
+        ended: list[TopicPartition] = []
+        for place in opened:
+            try:
+                partition = find(*place)
+            except KafkaError:
+                continue  # the append finds the same and says so
+            if partition.log.producers.has_open_transaction(wanted.producer_id, wanted.producer_epoch):
+                still.append(place)
+            else:
+                ended.append((partition.topic, partition.index))
+        if not ended:
+            return refused
+        opened = still
+        wanted = wanted._replace(partitions=[*wanted.partitions, *ended])
+        answer = context.services.transactions.verify_or_add(wanted, context.version)
+    return answer
 
 
 def keep(request: ProduceRequest) -> ProduceRequest:

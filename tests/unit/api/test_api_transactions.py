@@ -298,6 +298,28 @@ def test_a_write_that_waits_keeps_its_bytes() -> None:
     assert ErrorCode.INVALID_TXN_STATE.to_bytes(2, "big") in frame
 
 
+def test_a_transaction_that_ends_while_another_partition_is_asked_for_is_not_written_to() -> None:
+    """Before transaction.version 2 its marker has the same epoch: the batch would begin one that nobody ends."""
+    logs = {"t": Log("t", (5, 0)), "u": Log("u")}
+    asked: list[Any] = []
+    refused = {("t", 0): ErrorCode.INVALID_TXN_STATE, ("u", 0): ErrorCode.INVALID_TXN_STATE}
+
+    async def verify_or_add(wanted: Any, _: int) -> Any:
+        asked.append(list(wanted.partitions))
+        logs["t"].opened.clear()
+        return {place: refused[place] for place in wanted.partitions}
+
+    async def play() -> Any:
+        context = produce_context(logs["t"], verify_or_add)
+        context.services.partitions.require = lambda topic, _: logs[topic]
+        batches = [(topic, [(0, memoryview(batch_of()))]) for topic in logs]
+        return await api_00_produce.handle(ProduceRequest("tx", -1, 1000, batches), context)  # type: ignore[misc]
+
+    asyncio.run(play())
+    assert [log.appended for log in logs.values()] == [[], []]
+    assert asked == [[("u", 0)], [("u", 0), ("t", 0)]]
+
+
 def test_keep_copies() -> None:
     buffer = batch_of()
     kept = keep(ProduceRequest("tx", 1, 2, [("t", [(0, memoryview(buffer)), (1, None)])]))
