@@ -70,10 +70,9 @@ class Neighbours:
         current = set(sessions)
         for gone in self._peers.keys() - current:
             self.forget(gone)
-        for session in current - self._peers.keys():
-            if session != self._session:
-                self._find(session)
-        if self._peers:
+        for session in current - self._peers.keys() - {self._session}:
+            self._find(session)
+        if current - {self._session}:
             if self._timer is None:
                 self._tick_at(self._loop.time())
         elif self._timer is not None:
@@ -115,6 +114,10 @@ class Neighbours:
             peer = Peer(lease_path(self._path, session), self._loop.time())
         except ProcessLookupError:
             self._died(session)
+            return None
+        except OSError as error:
+            # Out of descriptors: the next tick tries again. The news of others, and other sessions, do not wait for it.
+            logger.warning("metadata store: session %d cannot be watched: %s", session, error.strerror)
             return None
         self._peers[session] = peer
         peer.watch(self._loop, lambda: self._died(session))

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from odradek.metadata import sqlite_neighbours
 from odradek.metadata.sqlite_neighbours import Neighbours
 from odradek.metadata.sqlite_store import SqliteStore
 from odradek.metadata.sqlite_tree import NEWS_KEPT, SqliteTree, lease_path
@@ -156,6 +157,35 @@ def test_a_change_is_told_even_if_nobody_waits_for_it(tmp_path: Path) -> None:
         await eventually(lambda: seen == ["/a"])
         await first.close()
         await second.close()
+
+    run(tmp_path, test)
+
+
+def test_news_of_a_session_that_there_is_no_descriptor_left_for_are_not_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def test(path: str, disk: SystemDisk) -> None:
+        first = await SqliteStore.open(path, disk, session_timeout_ms=300)
+        seen: list[str] = []
+        first.watch("/ids", seen.append)
+
+        def refuse(_path: str, _now: float) -> Peer:
+            raise OSError(errno.EMFILE, "Too many open files")
+
+        with monkeypatch.context() as patch:
+            second = await SqliteStore.open(path, disk)
+            tree = SqliteTree.open(path)
+            tree.write(second.session, [Create("/ids/2", b"", ephemeral=True)])
+            patch.setattr(sqlite_neighbours, "Peer", refuse)
+            first._news()
+            assert set(seen) == {"/ids", "/ids/2"}
+            await first.apply([Put("/ids", b"")])
+            await eventually(lambda: "/ids" in seen[2:])
+        # Nobody wakes it, yet it looks after the other one as soon as it can.
+        await eventually(lambda: second.session in first._neighbours._peers)
+        tree.close()
+        await second.close()
+        await first.close()
 
     run(tmp_path, test)
 
