@@ -51,7 +51,11 @@ class FollowedStarts:
     async def _run(self) -> None:
         while self._wanted:
             self._writing, self._wanted = self._wanted, {}
-            starts = {(partition.topic, partition.index): offset for partition, offset in self._writing.items()}
+            starts = {
+                (partition.topic, partition.index): offset
+                for partition, offset in self._writing.items()
+                if not partition.log.is_offline  # deleted meanwhile: another topic may have its name
+            }
             try:
                 await self._write(starts, self._done)
             except KafkaError as error:

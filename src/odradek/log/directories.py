@@ -534,6 +534,7 @@ class LogDirectories:
         if directory is None:
             return
         directory.forget(key)
+        self.checkpoints.deleted(key)
         self._unsettled.discard(key)
         self.moves.cancel(topic, partition)
         path = f"{directory.path}/{topic}-{partition}"

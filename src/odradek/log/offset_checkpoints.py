@@ -32,7 +32,7 @@ class OffsetCheckpoints:
         self._where = where
         self._logs = logs
         self._failed = failed
-        self._coming: list[Mapping[TopicPartition, int]] = []
+        self._coming: list[dict[TopicPartition, int]] = []
         """Log starts that nobody sees before they are on the disk."""
 
     async def advance_starts(self, starts: Mapping[TopicPartition, int], advance: Callable[[], None]) -> None:
@@ -41,7 +41,8 @@ class OffsetCheckpoints:
         So whoever sees such a start finds no lower one after a crash or a loss of power. KafkaError if a file cannot
         be written for want of descriptors.
         """
-        self._coming.append(starts)
+        coming = dict(starts)
+        self._coming.append(coming)
         try:
             written_to = None
             # A replica that moves to another directory meanwhile has its start in that one's file.
@@ -52,7 +53,12 @@ class OffsetCheckpoints:
                     raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(failure)) from failure
             advance()
         finally:
-            self._coming.remove(starts)
+            self._coming = [each for each in self._coming if each is not coming]
+
+    def deleted(self, key: TopicPartition) -> None:
+        """A log start that is being written is not that of the next partition of its name."""
+        for starts in self._coming:
+            starts.pop(key, None)
 
     async def persist(self, name: str) -> OSError | None:
         """Write one checkpoint of every directory behind the Disk port.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from types import SimpleNamespace
 from typing import cast
 
 import pytest
@@ -22,6 +23,7 @@ class Follower:
     def __init__(self, index: int) -> None:
         self.index = index
         self.written = 0
+        self.log = SimpleNamespace(is_offline=False)
 
     def start_written(self, offset: int) -> None:
         self.written = offset
@@ -86,6 +88,25 @@ def test_what_cannot_be_written_is_written_later(monkeypatch: pytest.MonkeyPatch
         world.may_write.release()
         await world.written()
         assert follower.written == 5
+        world.starts.close()
+
+    asyncio.run(test())
+
+
+def test_what_is_deleted_before_it_is_written_is_none_of_the_next_of_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(followed_starts, "_RETRY_SECONDS", 0.0)
+
+    async def test() -> None:
+        world = World()
+        deleted, other = Follower(0), Follower(1)
+        world.failures.append(KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "no descriptor is left"))
+        world.begins_later(deleted, 5)
+        world.begins_later(other, 3)
+        await asyncio.sleep(0)
+        deleted.log.is_offline = True
+        world.may_write.release()
+        await world.written()
+        assert world.writes == [{("t", 1): 3}]
         world.starts.close()
 
     asyncio.run(test())

@@ -592,6 +592,23 @@ def test_a_log_start_follows_a_replica_that_moves_meanwhile(tmp_path: Path) -> N
     assert topic(start(here, there)).log_start_offset == 3
 
 
+def test_a_log_start_that_is_being_written_is_not_that_of_the_next_topic_of_its_name(tmp_path: Path) -> None:
+    directories = start(tmp_path)
+    put(topic(directories), batch(4))
+
+    async def run() -> None:
+        coming = directories.checkpoints.advance_starts({("a-topic", 0): 3}, lambda: None)
+        deletion = asyncio.create_task(coming)
+        await asyncio.sleep(0)
+        directories.delete("a-topic", 0)
+        put(topic(directories, topic_id=OTHER), batch(4))
+        await asyncio.gather(deletion, directories.persist("log-start-offset-checkpoint"))
+
+    asyncio.run(run())
+    stop(directories, clean=False)
+    assert topic(start(tmp_path), topic_id=OTHER).log_start_offset == 0
+
+
 def test_what_checkpoints_know_of_a_deleted_topic_is_not_for_the_next_one(tmp_path: Path) -> None:
     directories = start(tmp_path)
     log = topic(directories)
