@@ -206,7 +206,9 @@ class GroupCoordinator:
             result = JoinResult(append_failure(error), "")
             group.answer_join(member, result, self._rebalances.replies)
         self._rebalances.forget(group)
-        if group.group_id in self.offsets.group_ids():
+        # The group that it was to take the place of, an empty one of the other kind, is still there.
+        is_other = group.group_id in self.consumer_groups
+        if group.group_id in self.offsets.group_ids() and not is_other:
             self.groups[group.group_id] = _simple_group(group.group_id)
         else:
             del self.groups[group.group_id]

@@ -294,3 +294,19 @@ def test_a_failed_append_leaves_the_group_as_it_is(shard: VirtualShard) -> None:
     shard.refuse = None
     assert (shard.state(), old.heartbeat()) == ("Stable", ErrorCode.NONE)
     assert shard.coordinator.consumer_groups == {}
+
+
+def test_an_empty_consumer_group_that_cannot_become_a_classic_one_stays_what_it_is(shard: VirtualShard) -> None:
+    """It was both: members joined the one, and the other did not know them when they wanted their assignment."""
+    new = ConsumerMember(shard, "k", "a").join()
+    shard.commit("g", "k", new.epoch, ("a", 0, 5))
+    new.leave()
+    shard.refuse = ErrorCode.NOT_ENOUGH_REPLICAS
+    member = ClassicMember(shard)
+    assert member.join().error is not ErrorCode.NONE
+    shard.refuse = None
+    assert shard.coordinator.groups == {}
+    member.member_id = ""
+    assert member.join().leader == member.member_id
+    assert member.sync({member.member_id: write_assignment({"a": range(6)}, 1)}).error is ErrorCode.NONE
+    assert shard.committed("g", "a") == 5
