@@ -218,15 +218,15 @@ class Controller:
     async def alter_configs(
         self, resources: Sequence[ResourceChanges], *, validate_only: bool = False
     ) -> Sequence[AlteredResource]:
-        before = self.image
-        replies = await self.change(
-            lambda image: with_effects(
-                image, alter_configs(image, resources, self._config, validate_only=validate_only), self._config
-            )
-        )
-        if topics_with_changed(UNCLEAN_ELECTION, before, self.image):
-            await self.change(lambda image: leaders_sought(image, self._config))
-        return replies
+        async def event() -> Sequence[AlteredResource]:
+            before = self.image
+            altered = alter_configs(before, resources, self._config, validate_only=validate_only)
+            replies = await self._carry_out(with_effects(before, altered, self._config))
+            if topics_with_changed(UNCLEAN_ELECTION, before, self.image):
+                await self._carry_out(leaders_sought(self.image, self._config))
+            return replies
+
+        return await self._in_turn(event)
 
     async def auto_create(self, names: Sequence[str]) -> dict[str, ErrorCode]:
         """Create those that are missing, internal ones with their settings; the names that could not be created."""

@@ -354,7 +354,10 @@ def test_eligible_replicas_end_with_the_minimum_they_stood_for() -> None:
     run_cluster(test)
 
 
-def test_unclean_elections_take_place_once_they_are_allowed() -> None:
+@pytest.mark.parametrize("loading", [False, True])
+def test_unclean_elections_take_place_once_they_are_allowed(loading: bool) -> None:
+    """Though the controller has just been elected, and has not loaded the cluster yet."""
+
     async def test(cluster: Cluster) -> None:
         members = {m.id: m for m in await cluster.of(1, 2, 3)}
         assignment = [(0, (2, 3))]
@@ -366,9 +369,16 @@ def test_unclean_elections_take_place_once_they_are_allowed() -> None:
         await cluster.until(cluster.agrees)
         assert cluster.reigning.image.topics["t"].partitions[0].leader == -1
         change = ConfigChange("unclean.leader.election.enable", 0, "true")
+        controller = cluster.reigning
+        if loading:
+            reign = asyncio.create_task(controller.reign(controller.epoch, controller._epoch_version))
+            while controller.image.topics:
+                await asyncio.sleep(0)
         await cluster.reigning.alter_configs([ResourceChanges(ResourceType.TOPIC, "t", [change])])
         after = cluster.reigning.image.topics["t"].partitions[0]
         assert (after.leader, after.isr) == (3, (3,))
+        if loading:
+            await reign
 
     run_cluster(test)
 
