@@ -240,18 +240,16 @@ class Rebalances:
         member = None if group is None else group.members.get(then.member_id)
         if group is None or member is None:
             return
-        token = member.join_token
+        if group.state is not _STABLE or member.join_token is None:
+            return  # a rebalance began meanwhile, in which it takes part under its new id, and answers or has done so
         if error is None:
-            if group.state is not _STABLE:
-                return  # a rebalance began meanwhile and will answer
             skip = then.can_skip_assignment and group.leader == then.member_id
             # Before KIP-814 a leader was kept from assigning by being told of the leader that it was before.
             old = None if then.can_skip_assignment else then.old_leader
             group.answer_join(member, group.join_result(then.member_id, skip_assignment=skip, leader=old), self.replies)
             return
-        if token is not None:
-            result = group.join_result(UNKNOWN_MEMBER, leader=then.old_leader)._replace(error=append_failure(error))
-            group.answer_join(member, result, self.replies)
+        result = group.join_result(UNKNOWN_MEMBER, leader=then.old_leader)._replace(error=append_failure(error))
+        group.answer_join(member, result, self.replies)
         group.set_protocols(
             member,
             then.old_protocols,

@@ -595,3 +595,26 @@ def test_states_change_as_the_table_says(source: GroupState, target: GroupState)
     else:
         with pytest.raises(ValueError, match="cannot go"):
             group.transition(target, 5)
+
+
+@pytest.mark.parametrize("joins_again", [False, True])
+def test_a_static_member_that_a_rebalance_took_along_keeps_its_new_id(joins_again: bool) -> None:
+    """Its record takes too long to be committed: the answer to that must not fence who is in the next generation."""
+    shard = VirtualShard()
+    shard.join(instance="one")
+    shard.run_until("CompletingRebalance")
+    shard.settle("g", list(shard.coordinator.groups["g"].members))
+    shard.held = []
+    back = shard.join(instance="one")
+    pending = shard.answers[shard.join()].member_id
+    if joins_again:
+        shard.join("g", pending)
+    else:
+        shard.join(member_id_required=False, session_timeout_ms=6_000)
+    shard.release_held(E.REQUEST_TIMED_OUT)
+    if not joins_again:
+        assert back not in shard.answers
+        shard.leave("g", pending)
+    answer = shard.answers[back]
+    assert (answer.error, answer.generation_id) == (E.NONE, 2)
+    assert shard.heartbeat("g", answer.member_id, 2, "one") is E.NONE
