@@ -51,6 +51,9 @@ class Heartbeats:
         changed = members.subscribe(now_ms, draft, before, _subscription(before, request))
         after = members.settle(now_ms, draft, member_id, request.owned, changed=changed)
         members.touch(now_ms, request.group_id, member_id)
+        if joins:
+            # Not before nothing can be refused any more: then the classic group goes on as it was.
+            self._migrations.send_back(request.group_id)
         says_all = (
             request.rebalance_timeout_ms != -1
             and (request.topics is not None or request.regex is not None)

@@ -96,7 +96,7 @@ class Migrations:
             )
 
     def _upgraded(self, classic: ClassicGroup) -> Draft:
-        """Everybody keeps what the last generation gave; who waits for the next one is told to join again."""
+        """Everybody keeps what the last generation gave; who waits for the next one: see `send_back`."""
         group_id, epoch = classic.group_id, classic.generation_id
         image = self._members.image()
         name = classic.protocol_name or classic.select_protocol()
@@ -112,11 +112,17 @@ class Migrations:
         draft.emit(TargetEpochRecord(group_id, TargetEpoch(epoch, 0)))
         for member in converted:
             draft.emit(CurrentAssignmentRecord(group_id, member.member_id, member.current))
+        return draft
+
+    def send_back(self, group_id: str) -> None:
+        """Who waits in a classic group that is being upgraded is told to join again."""
+        classic = self._rebalances.groups.get(group_id)
+        if classic is None:
+            return
         for waiting in classic.members.values():
             refused = JoinResult(ErrorCode.REBALANCE_IN_PROGRESS, waiting.member_id)
             classic.answer_join(waiting, refused, self._rebalances.replies)
             classic.answer_sync(waiting, SyncResult(ErrorCode.REBALANCE_IN_PROGRESS), self._rebalances.replies)
-        return draft
 
     def start_sessions(self, now_ms: int, draft: Draft) -> None:
         """The classic members of a group that has just been upgraded have their own session timeouts."""

@@ -310,3 +310,15 @@ def test_an_empty_consumer_group_that_cannot_become_a_classic_one_stays_what_it_
     assert member.join().leader == member.member_id
     assert member.sync({member.member_id: write_assignment({"a": range(6)}, 1)}).error is ErrorCode.NONE
     assert shard.committed("g", "a") == 5
+
+
+def test_who_waits_in_a_classic_group_is_answered_only_by_what_changes_it(shard: VirtualShard) -> None:
+    """Of a refused heartbeat the members' answers stayed behind, and they were no longer waited for."""
+    old = classic_group(shard)
+    shard.join("g", protocols=(("range", metadata("a")),))
+    waiting = shard.join("g", old.member_id, protocols=(("range", metadata("a", "b")),))
+    assert ConsumerMember(shard, "k", "a", regex="(").join().error is ErrorCode.INVALID_REGULAR_EXPRESSION
+    assert waiting not in shard.answers
+    assert shard.coordinator.groups["g"].joining == 1
+    ConsumerMember(shard, "k", "a").join()
+    assert shard.answers[waiting].error is ErrorCode.REBALANCE_IN_PROGRESS
