@@ -137,7 +137,10 @@ class ControllerLink:
     async def auto_create(self, names: Sequence[str]) -> dict[str, ErrorCode]:
         """See ControllerService."""
         if self._controller.is_active:
-            return await self._controller.auto_create(names)
+            try:
+                return await self._controller.auto_create(names)
+            except KafkaError as error:
+                return dict.fromkeys(names, _while_no_controller(error.code))
         live = len(self._view.image.live_brokers())
         wanted = [creatable(name, self._config, live) for name in dict.fromkeys(names)]
         request = CreateTopicsRequest(

@@ -22,9 +22,18 @@ from odradek.metadata.sqlite_store import SqliteStore
 from odradek.ports.clock import SystemClock
 from odradek.ports.disk import SystemDisk
 from odradek.ports.randomness import SeededRandom
-from odradek.ports.store import Create, Delete, MetadataStore, Put, StoreError
+from odradek.ports.store import (
+    Create,
+    Delete,
+    MetadataStore,
+    Put,
+    SessionExpired,
+    StoreError,
+    StoreUnavailable,
+)
 from odradek.wire.errors import ErrorCode, KafkaError
-from tests.unit.broker.cluster_members import Cluster
+from tests.unit.api.lone_controller import lone_controller
+from tests.unit.broker.cluster_members import Cluster, DyingStore
 from tests.unit.broker.cluster_members import run as run_cluster
 
 ENDPOINTS = {"PLAINTEXT": Endpoint("localhost", 9092, "PLAINTEXT")}
@@ -246,6 +255,26 @@ def test_automatic_creation() -> None:
         assert offsets.is_internal
         assert offsets.configs["cleanup.policy"] == "compact"
         assert await lone.controller.auto_create(["a"]) == {}
+
+    run(test)
+
+
+@pytest.mark.parametrize(
+    ("failure", "code"),
+    [
+        (SessionExpired("over"), ErrorCode.LEADER_NOT_AVAILABLE),
+        (StoreUnavailable("away"), ErrorCode.REQUEST_TIMED_OUT),
+    ],
+)
+def test_a_controller_that_cannot_create_says_so_of_each_topic(failure: StoreError, code: ErrorCode) -> None:
+    """Who asked for metadata, or for a coordinator, is not to be answered by the next controller instead."""
+
+    async def test() -> None:
+        link, _ = await lone_controller(BrokerConfig({}), ENDPOINTS)
+        store = DyingStore(link._controller._store)  # type: ignore[arg-type]
+        store.failure, store.after = failure, False
+        link._controller._store = store
+        assert await link.auto_create(["a", "b"]) == {"a": code, "b": code}
 
     run(test)
 
