@@ -46,12 +46,12 @@ class Cleaner:
         self._directories = directories
         self._disk = disk
         self._busy: set[TopicPartition] = set()
-        self._uncleanable: dict[TopicPartition, str] = {}
+        self._uncleanable: dict[PartitionLog, str] = {}
 
     @property
     def uncleanable(self) -> dict[TopicPartition, str]:
         """Partitions that are not compacted any more because of damage, and what is wrong with them."""
-        return self._uncleanable
+        return {(log.topic, log.partition): text for log, text in self._uncleanable.items() if not log.is_offline}
 
     def dirtiest(
         self, candidates: Iterable[tuple[PartitionLog, int]], now_ms: int
@@ -60,7 +60,7 @@ class Cleaner:
         best: tuple[PartitionLog, Cleanable] | None = None
         for log, stable_offset in candidates:
             key = (log.topic, log.partition)
-            if not log.config.compact or log.is_offline or key in self._busy or key in self._uncleanable:
+            if not log.config.compact or log.is_offline or key in self._busy or log in self._uncleanable:
                 continue
             if len(log.segments) < 2 or log.has_queued:
                 continue
@@ -89,10 +89,16 @@ class Cleaner:
         """
         key = (log.topic, log.partition)
         self._busy.add(key)
+        truncations = log.truncations
         try:
             outcome = await self._clean(log, plan(log, found, now_ms, map_bytes), throttle, f"{LANE} {lane}")
         except DamagedSegment as error:
-            self._uncleanable[key] = str(error)
+            if log.is_offline or log.truncations != truncations:
+                # What was read there may be of the next topic of that name, or have been cut off.
+                return None
+            # Of a log that was deleted since, it says nothing of the next one of its name.
+            self._uncleanable = {each: text for each, text in self._uncleanable.items() if not each.is_offline}
+            self._uncleanable[log] = str(error)
             self._directories.report(f"not compacted any more: {error}")
             return None
         except OSError as error:
@@ -113,10 +119,10 @@ class Cleaner:
         truncations = log.truncations
         while True:
             done = await self._disk.run(lane, compaction.step)
-            if isinstance(done, Outcome):
-                return done
             if log.is_offline:
                 return None
+            if isinstance(done, Outcome):
+                return done if log.truncations == truncations else None
             if isinstance(done, CleanedSegment):
                 if log.truncations != truncations or not log.replace_segments(done):
                     # Retention or a truncation took the sources meanwhile; what is left is looked at anew.

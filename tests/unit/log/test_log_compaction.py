@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from odradek.log.checkpoints import parse_offsets
 from odradek.log.cleaner import Cleaned, Cleaner
+from odradek.log.cleaning import Outcome
 from odradek.log.compaction import SegmentFacts, cleanable, group
 from odradek.log.config import LogConfig
 from odradek.log.directories import LogDirectories
@@ -379,6 +380,45 @@ def test_damage_is_named_and_left_alone(tmp_path: Path, position: int) -> None:
     assert problem in world.reports[-1]
     assert world.cleaner.dirtiest([(world.log, world.log.end_offset)], NOW) is None
     assert path.read_bytes() == bytes(data)
+    world.close()
+
+
+def test_damage_of_a_deleted_topic_does_not_keep_the_next_one_from_being_compacted(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    fill(world)
+    path = Path(world.log.segments[1].path)
+    path.write_bytes(b"damaged" * 100)
+    assert world.compact() is None
+    assert world.cleaner.uncleanable
+    world.directories.delete("a-topic", 0)
+    assert not world.cleaner.uncleanable
+    world.log = world.directories.open("a-topic", 0, b"o" * 16, CONFIG)
+    fill(world)
+    world.log.flush(world.log.active_base_offset)
+    assert world.cleaner.dirtiest([(world.log, world.log.end_offset)], NOW) is not None
+    assert world.compact() is not None
+    world.close()
+
+
+def test_a_topic_that_is_deleted_at_the_end_of_its_compaction_leaves_nothing_to_the_next_of_its_name(
+    tmp_path: Path,
+) -> None:
+    class MeddlingDisk(SystemDisk):
+        world: World
+
+        async def run(self, lane: str, function: Any, *args: Any, **kwargs: Any) -> Any:
+            result = await super().run(lane, function, *args, **kwargs)
+            if isinstance(result, Outcome):
+                self.world.directories.delete("a-topic", 0)
+                self.world.directories.open("a-topic", 0, b"o" * 16, CONFIG)
+            return result
+
+    disk = MeddlingDisk()
+    world = disk.world = World(tmp_path, disk=disk)
+    fill(world)
+    assert world.compact() is None
+    assert world.log.is_offline
+    assert world.directories.cleaned_to("a-topic", 0) is None
     world.close()
 
 
