@@ -100,6 +100,9 @@ class ReplicaMoves:
     async def copy(self, source: PartitionLog) -> int:
         """Copy the next chunk of a log that moves; the number of bytes. KafkaError if a disk fails."""
         move = self.under_way[source.topic, source.partition]
+        if source.is_offline:
+            # It can say that nothing is left, and never give way: other moves would wait for this one for ever.
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{source.directory} cannot be copied any more")
         if move.directory.offline is not None:
             self.cancel(source.topic, source.partition)
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{move.path} is given up: {move.directory.offline}")

@@ -406,6 +406,19 @@ def test_a_source_that_cannot_be_read_fails_its_directory_and_not_the_mover(tmp_
     close(directories, clean=False)
 
 
+def test_a_source_that_has_failed_when_all_is_copied_does_not_hold_up_the_mover(tmp_path: Path) -> None:
+    directories = start(tmp_path)
+    log = open_partition(directories)
+    fill(log)
+    copy_all(directories, log)
+    log.fail("its device is broken")
+    assert asyncio.run(directories.moves.exchange(log)) is None
+    with pytest.raises(KafkaError) as caught:
+        asyncio.run(directories.moves.copy(log))
+    assert caught.value.code == ErrorCode.KAFKA_STORAGE_ERROR
+    close(directories, clean=False)
+
+
 def test_a_replica_does_not_move_to_a_directory_that_has_failed(tmp_path: Path) -> None:
     directories = start(tmp_path)
     log = open_partition(directories)
