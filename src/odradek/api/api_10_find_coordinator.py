@@ -55,7 +55,11 @@ async def _leader(topic: str, key: str, context: RequestContext) -> FindCoordina
         if topic in failed:
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
     image = services.image()
-    partitions = image.topics[topic].partitions
+    found = image.topics.get(topic)
+    if found is None:
+        # It is made, but this broker has not heard of it within a while.
+        raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    partitions = found.partitions
     broker = image.brokers.get(partitions[partition_for_group(key, len(partitions))].leader)
     endpoint = None if broker is None else broker.endpoints.get(context.connection.listener_name)
     if broker is None or endpoint is None:

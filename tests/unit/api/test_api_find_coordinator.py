@@ -1,0 +1,25 @@
+"""FindCoordinator where the coordinators' topic is only being made."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+from odradek.api import api_10_find_coordinator as api
+from odradek.metadata.image import ClusterImage
+from odradek.wire.errors import ErrorCode
+
+
+def test_a_topic_that_was_made_and_is_not_known_here_yet_has_no_coordinator() -> None:
+    """The controller may take its time to tell, or the topic be gone again."""
+
+    class Controller:
+        async def auto_create(self, _names: Sequence[str]) -> dict[str, ErrorCode]:
+            return {}
+
+    services: Any = SimpleNamespace(controller=Controller(), image=ClusterImage)
+    context: Any = SimpleNamespace(services=services)
+    found = asyncio.run(api._find(0, "group", context))
+    assert found.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
