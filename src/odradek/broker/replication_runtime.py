@@ -144,6 +144,7 @@ class ReplicationRuntime:
         self._fetchers.clear()
         self._followed.clear()
         self._to_follow.clear()
+        self._unopened.clear()
         self._proposed.clear()
         self._starts.close()
         if self._altering is not None:

@@ -215,6 +215,18 @@ async def test_a_broker_that_stops_follows_nobody_whatever_the_controller_says(t
 
 
 @in_a_loop
+async def test_a_broker_that_stops_while_it_begins_to_follow_does_not_go_on_with_it(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.partitions.refuse = 1
+    world.place(*[PartitionState(2, 0, (1, 2), (1, 2))] * 70)
+    assert world.runtime._working
+    world.runtime.close()
+    await asyncio.sleep(0)
+    assert world.runtime._reopening is None
+    assert not world.runtime._fetchers
+
+
+@in_a_loop
 async def test_proposals_of_one_turn_go_together_and_are_repeated_until_answered(tmp_path: Path) -> None:
     world = World(tmp_path)
     world.failures = [Disconnected("no controller"), KafkaError(ErrorCode.NOT_CONTROLLER)]
