@@ -35,6 +35,7 @@ from odradek.controller.elections import ElectionType, elect_leaders
 from odradek.controller.in_sync import IsrChange, IsrChanged, alter_partitions
 from odradek.controller.internal_topics import creatable
 from odradek.controller.leader_balance import imbalanced_partitions, is_balanced
+from odradek.controller.notices import ToldPartition
 from odradek.controller.outcome import Decision
 from odradek.controller.topics import (
     MAX_PARTITIONS_DELETED_AT_ONCE,
@@ -427,17 +428,25 @@ class Controller:
     def deposed(self) -> None:
         self._soon(self._ensure_elected)
 
-    def replicas_answered(self, broker: Broker, offline: list[ReplicaRef], online: list[ReplicaRef]) -> None:
+    def replicas_answered(self, broker: Broker, offline: list[ToldPartition], online: list[ToldPartition]) -> None:
         async def event() -> None:
             known = self.image.brokers.get(broker.id)
             if known is None or known.epoch != broker.epoch:
                 return
-            if offline:
-                await self._carry_out(replicas_offline(self.image, broker.id, offline, self._config))
-            if online:
-                await self._carry_out(replicas_online(self.image, broker.id, online, self._config))
+            for told, decide in ((offline, replicas_offline), (online, replicas_online)):
+                if replicas := self._still_there(told):
+                    await self._carry_out(decide(self.image, broker.id, replicas, self._config))
 
         self._soon(event)
+
+    def _still_there(self, told: Iterable[ToldPartition]) -> list[ReplicaRef]:
+        """Not of a topic that was made anew since: its logs are others, in other directories perhaps."""
+        topics = self.image.topics
+        return [
+            ReplicaRef(topic.name, index)
+            for topic, index, *_ in told
+            if topic.name in topics and topics[topic.name].id == topic.id
+        ]
 
     # --- events ---
 

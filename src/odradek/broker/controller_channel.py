@@ -16,7 +16,6 @@ from typing import Final, Protocol
 from odradek.broker.task_failures import logs_failure
 from odradek.client.connection import Connection, open_connection
 from odradek.client.errors import ClientError, Disconnected
-from odradek.controller.brokers import ReplicaRef
 from odradek.controller.notices import Difference, Notice, ToldPartition, difference, everything, notice
 from odradek.metadata.controller_messages import broker_message, metadata_message, replica_message
 from odradek.metadata.image import Broker, ClusterImage
@@ -77,7 +76,7 @@ class ChannelEvents(Protocol):
         """The broker knows of a newer controller."""
         ...
 
-    def replicas_answered(self, broker: Broker, offline: list[ReplicaRef], online: list[ReplicaRef], /) -> None:
+    def replicas_answered(self, broker: Broker, offline: list[ToldPartition], online: list[ToldPartition], /) -> None:
         """Directories that have failed, and replicas held for offline that are not."""
         ...
 
@@ -290,19 +289,18 @@ class ControllerChannel:
         offline, online = [], []
         for each in told.lead:
             code = codes.get((each.topic.id, each.partition), 0)
-            replica = ReplicaRef(each.topic.name, each.partition)
             if code == ErrorCode.KAFKA_STORAGE_ERROR:
-                offline.append(replica)
+                offline.append(each)
             elif code:
                 logger.warning(
                     "broker %d answers %s for %s-%d",
                     self.broker.id,
                     ErrorCode(code).name,
-                    replica.topic,
+                    each.topic.name,
                     each.partition,
                 )
             elif self.broker.id in each.state.offline_replicas:
-                online.append(replica)
+                online.append(each)
         if offline or online:
             self._events.replicas_answered(self.broker, offline, online)
 

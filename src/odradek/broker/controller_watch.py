@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 
 from odradek.broker.controller_channel import Connect, ControllerChannel, Differences
 from odradek.broker.task_failures import logs_failure
-from odradek.controller.brokers import ReplicaRef
+from odradek.controller.notices import ToldPartition
 from odradek.metadata.image import Broker, ClusterImage
 from odradek.ports.store import StoreError
 
@@ -74,5 +74,5 @@ class ControllerWatch:
     def deposed(self) -> None:
         return
 
-    def replicas_answered(self, _broker: Broker, _offline: list[ReplicaRef], _online: list[ReplicaRef]) -> None:
+    def replicas_answered(self, _broker: Broker, _offline: list[ToldPartition], _online: list[ToldPartition]) -> None:
         return

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from odradek.api.controller_service import NotTheController
+from odradek.broker import controller as controller_module
 from odradek.broker import membership
 from odradek.broker.config import BrokerConfig
 from odradek.broker.controller import Controller
@@ -44,6 +45,11 @@ def state(cluster: Cluster, topic: str = "t", index: int = 0) -> PartitionState:
     found = cluster.reigning.image.partition(topic, index)
     assert found is not None
     return found
+
+
+def partitions_of(image: ClusterImage, topic: str) -> Sequence[PartitionState]:
+    found = image.topics.get(topic)
+    return () if found is None else found.partitions
 
 
 def test_everybody_knows_a_new_topic_before_its_creation_is_answered() -> None:
@@ -433,6 +439,33 @@ def test_replicas_in_a_failed_directory_do_not_lead() -> None:
                 and all(s.offline_replicas == () for s in cluster.reigning.image.topics["t"].partitions)
             )
         )
+
+    run(test)
+
+
+def test_a_failed_directory_of_a_topic_is_not_that_of_the_next_one_of_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Answered for the first one when there is the second one already."""
+    monkeypatch.setattr(controller_module, "TELL_SECONDS", 0.0)
+
+    async def test(cluster: Cluster) -> None:
+        first, second = await cluster.of(1, 2)
+        offline: list[tuple[int, ...]] = []
+        first.view.subscribe(lambda _, new: offline.extend(s.offline_replicas for s in partitions_of(new, "t")))
+        controller = first.controller
+        wanted = NewTopic("t", assignments=[(0, (1, 2))])
+        second.silent = True
+        await controller.create_topics([wanted])
+        old = controller.image.topics["t"].id
+        second.view.is_offline = lambda topic, _: second.image.topics[topic].id == old
+        await controller.delete_topics([TopicReference("t")])
+        await controller.create_topics([wanted])
+        assert controller.image.topics["t"].id != old
+        second.silent = False
+        await cluster.until(cluster.agrees)
+        await controller.settled()
+        assert second.image.topics["t"].id != old
+        assert set(offline) == {()}
+        assert state(cluster).isr == (1, 2)
 
     run(test)
 

@@ -12,7 +12,7 @@ import pytest
 from odradek.broker.controller_channel import Connect, ControllerChannel, Differences, control_connections
 from odradek.client.connection import Connection
 from odradek.client.errors import ClientError, Disconnected, RequestTimedOut
-from odradek.controller.brokers import ReplicaRef
+from odradek.controller.notices import ToldPartition
 from odradek.metadata.image import Broker, ClusterImage, Endpoint, PartitionState, Topic
 from odradek.ports.network import TcpNetwork
 from odradek.wire.errors import ErrorCode
@@ -80,7 +80,7 @@ class Peer:
     def deposed(self) -> None:
         self.events.append("deposed")
 
-    def replicas_answered(self, broker: Broker, offline: list[ReplicaRef], online: list[ReplicaRef]) -> None:
+    def replicas_answered(self, broker: Broker, offline: list[ToldPartition], online: list[ToldPartition]) -> None:
         self.events.append((offline, online))
 
     def channel(self, connect: Connect | None = None) -> ControllerChannel:
