@@ -251,7 +251,7 @@ class Supervisor:
             fresh.replace(self._home / PROCESSES)
         except OSError as error:
             # As on a full disk: the broker runs, and what it writes has to be read.
-            print(f"{fresh}: {error.strerror}", file=sys.stderr, flush=True)
+            _report(f"{fresh}: {error.strerror}")
 
     async def _follow_output(self, child: _Child, lines: asyncio.StreamReader) -> None:
         async for text in lines_of(lines):
@@ -267,4 +267,10 @@ class Supervisor:
 
     def _say(self, child: _Child, text: str) -> None:
         prefix = f"[broker {child.broker_id}] " if self._prefixed else ""
-        print(f"{prefix}{text}", file=sys.stderr, flush=True)
+        _report(f"{prefix}{text}")
+
+
+def _report(text: str) -> None:
+    # Whoever does not take it, a full disk or a closed terminal, does not stop the brokers: they are read on.
+    with contextlib.suppress(OSError):
+        print(text, file=sys.stderr, flush=True)

@@ -121,6 +121,29 @@ def test_a_broker_is_looked_after_although_its_process_cannot_be_noted(
     assert "No such file" in capsys.readouterr().err
 
 
+def test_a_broker_is_looked_after_although_nobody_takes_what_it_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when standard error is a file on a full disk: a pipe that nobody reads would bring its broker to a halt."""
+
+    class Full(io.StringIO):
+        def write(self, _: str) -> int:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    async def body() -> bool:
+        cluster = supervisor_of(tmp_path)
+        lines = asyncio.StreamReader()
+        lines.feed_data(b"one\ntwo\n")
+        lines.feed_eof()
+        monkeypatch.setattr(sys, "stderr", Full())
+        await cluster._follow_log(cluster._children[0], lines)
+        cluster._home = tmp_path / "nowhere"
+        cluster._note_processes()
+        return lines.at_eof()
+
+    assert asyncio.run(body())
+
+
 def test_lines_of_any_length_are_passed_on() -> None:
     async def body() -> list[str]:
         stream = asyncio.StreamReader(limit=1000)
