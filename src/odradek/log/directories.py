@@ -358,6 +358,11 @@ class LogDirectories:
             return
         if not is_new and self.has_unread:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "its log may be in a log directory that cannot be read")
+        if key in self._recovering:
+            # That of an earlier topic of the name is, and would leave its traces in the directory of this one.
+            raise KafkaError(
+                ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{topic}-{partition} is deleted while it is checked; try again"
+            )
         directory = self._choose(key)
         path = f"{directory.path}/{topic}-{partition}"
         try:
@@ -501,12 +506,22 @@ class LogDirectories:
             return False
         finally:
             self._recovering.discard(key)
+            if key not in self._where:
+                self._remove_traces(path, key)
         if self._where.get(key) is directory and key in directory.unrecovered:
             for text in recovered.repairs:
                 self.report(text)
             directory.unrecovered.discard(key)
             directory.recovery_points[key] = recovered.end_offset
         return True
+
+    def _remove_traces(self, path: str, key: TopicPartition) -> None:
+        """Of a log that was deleted before its recovery began, which then made another, empty one."""
+        try:
+            if self._disk.exists(path):
+                self._places.doom(path, key, 0)
+        except OSError as error:
+            self._places.failed(path, error)
 
     def _is_of_topic(self, path: str, topic_id: bytes) -> bool:
         """Whether the directory holds that topic's partition; one that does not say is taken over."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import threading
 from collections.abc import Callable
@@ -770,7 +771,6 @@ def test_a_topic_made_anew_during_the_recovery_of_the_old_one_takes_nothing_of_i
         recovery = asyncio.create_task(directories.recover("a-topic", 0, LARGE))
         await asyncio.sleep(0)
         directories.delete("a-topic", 0)
-        directories.create("a-topic", 0, OTHER)
         with pytest.raises(KafkaError) as caught:
             directories.open("a-topic", 0, OTHER, LARGE)
         assert caught.value.code == ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -780,6 +780,45 @@ def test_a_topic_made_anew_during_the_recovery_of_the_old_one_takes_nothing_of_i
     log = directories.open("a-topic", 0, OTHER, LARGE)
     assert (log.end_offset, log.recovery_point) == (0, 0)
     assert ("a-topic", 0) not in directories.directories[0].recovery_points
+    stop(directories)
+
+
+class BusyDisk(SystemDisk):
+    """Has its threads recover nothing before it is let."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.may_recover = asyncio.Event()
+
+    async def run(self, lane: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        if lane.startswith("recovery"):
+            await self.may_recover.wait()
+        return await super().run(lane, function, *args, **kwargs)
+
+
+def test_a_topic_made_anew_before_the_recovery_of_the_old_one_begins_takes_nothing_of_it(tmp_path: Path) -> None:
+    """The recovery finds an empty directory, and would begin a log in it where the old one began."""
+    directories = start(tmp_path)
+    log = directories.open("a-topic", 0, TOPIC, LARGE)
+    for _ in range(4):
+        put(log, batch(value=b"x" * 500_000))
+    log.advance_log_start(2)
+    asyncio.run(directories.checkpoint({}))
+    stop(directories, clean=False)
+    directories = start(tmp_path, disk=(disk := BusyDisk()))
+
+    async def run() -> None:
+        recovery = asyncio.create_task(directories.recover("a-topic", 0, LARGE))
+        await asyncio.sleep(0)
+        directories.delete("a-topic", 0)
+        with contextlib.suppress(KafkaError):
+            directories.create("a-topic", 0, OTHER)
+        disk.may_recover.set()
+        await recovery
+
+    asyncio.run(run())
+    log = directories.open("a-topic", 0, OTHER, LARGE)
+    assert (log.log_start_offset, log.end_offset) == (0, 0)
     stop(directories)
 
 
