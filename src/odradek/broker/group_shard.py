@@ -200,12 +200,7 @@ class GroupShard:
         coordinator = self.check()
         self.flush()
         future: asyncio.Future[Any] = self._loop.create_future()
-        answer = question(coordinator)
-        if self._partition.is_committed(self._last_offset):
-            future.set_result(answer)
-        else:
-            operation = _Operation(Outcome(replies=[(future, answer)]), [], 0)
-            self._settle_later(_Unsettled([operation]), self._last_offset)
+        self._reply([(future, question(coordinator))])
         return future
 
     # --- the way of a decision ---
@@ -230,11 +225,19 @@ class GroupShard:
     def _obey(self, outcome: Outcome, fields: BatchFields | None = None) -> None:
         self._release(outcome.now)
         if not outcome.records:
-            self._release(outcome.replies)
+            if outcome.replies:
+                self._reply(outcome.replies)
             return
         operation = self._encode(outcome)
         if operation is not None:
             self._append([operation], fields)
+
+    def _reply(self, replies: Sequence[tuple[asyncio.Future[Any], Any]]) -> None:
+        """Answer from the state as soon as all of it is committed: what somebody finds done must not be undone."""
+        if self._partition.is_committed(self._last_offset):
+            self._release(replies)
+        else:
+            self._settle_later(_Unsettled([_Operation(Outcome(replies=replies), [], 0)]), self._last_offset)
 
     def _encode(self, outcome: Outcome) -> _Operation | None:
         encoded: Encoded = []

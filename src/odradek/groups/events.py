@@ -259,8 +259,8 @@ class Outcome(NamedTuple):
     """What the shell has to do.
 
     1. Append `records` as one batch; then `replay` each of them.
-    2. Release `now` whatever happens, `replies` once the records are committed (at once without records). When they
-       cannot be stored, a token of `replies` gets the error that `append_failure` makes of the append's.
+    2. Release `now` whatever happens, `replies` once the records, or without any those before them, are committed.
+       When they cannot be stored, a token of `replies` gets the error that `append_failure` makes of the append's.
     3. With `then`, call `GroupCoordinator.stored` once they are committed or refused, and obey its outcome too.
     """
 

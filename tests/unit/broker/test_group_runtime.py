@@ -15,6 +15,7 @@ from odradek.groups.settings import GroupSettings
 from odradek.log.append import Origin
 from odradek.log.config import LogConfig
 from odradek.log.partition_log import PartitionLog
+from odradek.metadata.image import PartitionState
 from odradek.records.batch import parse_header
 from odradek.records.builder import encode_batch
 from odradek.records.control import encode_end_transaction
@@ -181,6 +182,26 @@ async def test_answers_wait_for_the_followers(tmp_path: Path) -> None:
     broker.commit_all(partition)
     assert await commit == [E.NONE]
     assert await fetch == 1
+    broker.stop()
+
+
+@running
+async def test_what_is_done_already_is_said_when_it_cannot_be_undone_any_more(tmp_path: Path) -> None:
+    """Who asks once more, as after an answer that did not come, finds nothing left to do."""
+    broker = GroupBroker(tmp_path).start()
+    (partition,) = broker.partitions
+    assert await broker.commit(commit_request(("t", 0, 5), ("t", 1, 6))) == [E.NONE] * 2
+    broker.set_followers(partition, 2)
+    first, again = (broker.runtime.delete_offsets("g", [("t", 0)]) for _ in range(2))
+    await asyncio.sleep(0)
+    assert not first.done()
+    assert not again.done()
+    broker.commit_all(partition)
+    assert (await first, await again) == ([E.NONE], [E.NONE])
+    broker.set_followers(partition, 2)
+    first, again = (broker.runtime.delete_offsets("g", [("t", 1)]) for _ in range(2))
+    partition.apply_state(PartitionState(2, 1, (1, 2), (1, 2)))
+    assert [await code_of(first), await code_of(again)] == [E.NOT_COORDINATOR] * 2
     broker.stop()
 
 
