@@ -18,6 +18,8 @@ from odradek.ports.clock import process_age
 
 IDENTITY: Final = "meta.properties"
 """Lies where a broker keeps logs."""
+_START_SECONDS: Final = 10.0
+"""A start that is to stop may come to its end first, so that the logs are closed; it may as well wait for others."""
 LEVELS = ("debug", "info", "warning", "error")
 
 
@@ -104,8 +106,11 @@ async def _serve(config: BrokerConfig, *, until_input_ends: bool) -> int:
         loop.add_signal_handler(number, stop.set)
     if until_input_ends:
         loop.add_reader(sys.stdin.fileno(), _look_for_end, stop)
+    starting = loop.create_task(broker.start())
+    if not await _started(starting, stop):
+        return 0
     try:
-        await broker.start()
+        starting.result()
     except StartError as error:
         print(f"odradek serve: {error}", file=sys.stderr)
         return 2 if error.misconfigured else 1
@@ -116,6 +121,19 @@ async def _serve(config: BrokerConfig, *, until_input_ends: bool) -> int:
     loading.cancel()
     await broker.stop()
     return 0
+
+
+async def _started(starting: asyncio.Task[None], stop: asyncio.Event) -> bool:
+    """Whether the start came to its end, a good one or not. Who is to stop meanwhile does not wait for ever."""
+    stopping = asyncio.get_running_loop().create_task(stop.wait())
+    await asyncio.wait((starting, stopping), return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
+    if not starting.done():
+        await asyncio.wait((starting,), timeout=_START_SECONDS)
+    if not starting.done():
+        starting.cancel()
+        await asyncio.wait((starting,))
+    return not starting.cancelled()
 
 
 def _look_for_end(stop: asyncio.Event) -> None:

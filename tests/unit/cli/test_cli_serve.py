@@ -1,0 +1,40 @@
+"""`odradek serve`: from a signal to the end."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+
+import pytest
+
+from odradek.broker.config import BrokerConfig
+from odradek.cli import serve
+
+
+class Waiting:
+    """A broker that no controller ever reaches, as where it advertises an address that is not its own."""
+
+    cancelled = False
+
+    def __init__(self, _config: BrokerConfig) -> None:
+        return
+
+    async def start(self) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            Waiting.cancelled = True
+
+
+def test_a_signal_ends_a_start_that_does_not_come_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serve, "Broker", Waiting)
+    monkeypatch.setattr(serve, "_START_SECONDS", 0.0)
+
+    async def body() -> int:
+        async with asyncio.timeout(10):
+            return await serve._serve(BrokerConfig({}), until_input_ends=False)
+
+    assert asyncio.run(body()) == 0
+    assert Waiting.cancelled
