@@ -243,6 +243,20 @@ def control_record(batches: memoryview, position: int, header: BatchHeader) -> C
         refused(error)
 
 
+def up_to_epoch(
+    data: memoryview, batches: list[tuple[int, BatchHeader]], leader_epoch: int
+) -> tuple[memoryview, list[tuple[int, BatchHeader]]]:
+    """Without the first batch of a later epoch and all behind it.
+
+    Whoever led may have cut off what it was sending, and have got from its successor what lies there now: that does not
+    follow what the receiver has, though its offsets do (KAFKA-18723).
+    """
+    for index, (position, header) in enumerate(batches):
+        if header.partition_leader_epoch > leader_epoch:
+            return data[:position], batches[:index]
+    return data, batches
+
+
 def check_replicated(
     batches: list[tuple[int, BatchHeader]], expected: int, directory: str
 ) -> list[tuple[int, BatchHeader]]:

@@ -18,6 +18,7 @@ from odradek.log.append import (
     place,
     prepare,
     refused,
+    up_to_epoch,
 )
 from odradek.log.checkpoints import format_leader_epochs
 from odradek.log.config import LogConfig
@@ -247,7 +248,8 @@ class PartitionLog:
     ) -> AppendResult:
         """Check, give offsets to, and write batches, or queue a copy of them: then `end_offset` follows later.
 
-        `batches` is patched in place. Raises KafkaError before anything is written.
+        `batches` is patched in place; with REPLICATION they have offsets and epochs, and none above `leader_epoch` is
+        written unless that is -1. Raises KafkaError before anything is written.
         """
         if self._failed is not None:
             self._check_online()
@@ -426,6 +428,12 @@ class PartitionLog:
             # A follower tells its leader what it has by its next fetch, so it may not have less. And what the leader
             # has taken is taken here, too, though segment.bytes may be lower now.
             self.settle()
+            if leader_epoch >= 0:
+                data, batches = up_to_epoch(data, batches, leader_epoch)
+                if not batches:
+                    return AppendResult(
+                        self.next_offset, self.next_offset - 1, NO_TIMESTAMP, self.log_start_offset, False
+                    )
             placed = check_replicated(batches, self.end_offset, self.directory)
         else:
             self._check_fits_segment(len(data))

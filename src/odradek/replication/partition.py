@@ -581,13 +581,14 @@ class Partition:
     # --- as a follower ---
 
     def append_as_follower(self, batches: memoryview, leader_epoch: int, now_ms: int) -> bool:
-        """Append what the leader of that epoch sent; False when this broker does not follow it any more.
+        """Append what the leader of that epoch sent, up to what is of a later one; False when this broker does not
+        follow it any more.
 
         Raises KafkaError INVALID_RECORD, CORRUPT_MESSAGE or KAFKA_STORAGE_ERROR, and then nothing was appended.
         """
         if leader_epoch != self.leader_epoch or self.is_leader:
             return False
-        self.log.append(batches, leader_epoch=NO_EPOCH, now_ms=now_ms, origin=Origin.REPLICATION)
+        self.log.append(batches, leader_epoch=leader_epoch, now_ms=now_ms, origin=Origin.REPLICATION)
         return True
 
     def leader_told(self, high_watermark: int, log_start_offset: int) -> None:

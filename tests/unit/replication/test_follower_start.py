@@ -1,4 +1,4 @@
-"""Where a follower begins when its leader's log begins in the middle of a batch."""
+"""Where a follower begins when its leader's log begins in the middle of a batch, and where it ends when it changes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from odradek.log.environment import LogEnvironment
 from odradek.log.partition_log import PartitionLog
 from odradek.metadata.image import PartitionState
 from odradek.ports.disk import SystemDisk
-from odradek.records.builder import encode_batch
+from odradek.records.builder import BatchFields, encode_batch
 from odradek.replication.follower import FollowedLog, Next
 from odradek.replication.partition import Partition
 from tests.unit.log.support import NOW, StandingClock
@@ -42,3 +42,25 @@ def test_a_leader_whose_log_begins_in_a_batch_is_followed_from_that_batch_on(tmp
     assert (follower.log.log_start_offset, follower.log.end_offset, follower.high_watermark) == (3, 5, 5)
     assert followed.received(answer, NOW) is Next.FETCH  # type: ignore[arg-type] # once more, late
     assert (follower.log.log_start_offset, follower.log.end_offset) == (3, 5)
+
+
+def test_what_a_deposed_leader_got_from_its_successor_does_not_pass_for_its_own(tmp_path: Path) -> None:
+    """It was sending when it was deposed: the place in its file holds other records by the time it is read."""
+    leader, follower = _replica(1, tmp_path / "leader"), _replica(2, tmp_path / "follower")
+
+    def batches(value: bytes, epoch: int, *offsets: int) -> memoryview:
+        fields = [BatchFields(base_offset=offset, partition_leader_epoch=epoch) for offset in offsets]
+        return memoryview(bytearray().join(encode_batch([(NOW, None, value, ())], each) for each in fields))
+
+    for _ in range(3):
+        leader.append(memoryview(encode_batch([(NOW, None, b"old", ())])), now_ms=NOW)
+    followed = FollowedLog(follower)
+    first = batches(b"old", 0, 0, 1)
+    assert followed.received((TOPIC_ID, 0, 0, 0, 0, first, None, None), NOW) is Next.FETCH  # type: ignore[arg-type]
+    (on_its_way,) = leader.read_uncommitted(2, 1 << 20, min_one_batch=True).ranges
+    leader.apply_state(STATE._replace(leader=3, leader_epoch=1, isr=(3,), replicas=(1, 2, 3), partition_epoch=1))
+    leader.truncate_to(1)
+    assert leader.append_as_follower(batches(b"new", 1, 1, 2), 1, NOW)
+    records = memoryview(bytearray(on_its_way.file.read(on_its_way.position, on_its_way.size)))
+    assert followed.received((TOPIC_ID, 0, 0, 0, 0, records, None, None), NOW) is Next.FETCH  # type: ignore[arg-type]
+    assert (follower.log.end_offset, follower.log.leader_epochs.entries()) == (2, [(0, 0)])
