@@ -55,6 +55,7 @@ class ClusterView:
         "_subscribers",
         "_told",
         "_unwatch",
+        "_whole",
         "broker_epoch",
         "image",
         "is_offline",
@@ -70,6 +71,7 @@ class ClusterView:
         self._unwatch: list[Callable[[], None]] = []
         self._again: asyncio.TimerHandle | None = None
         self._told: asyncio.Event = asyncio.Event()
+        self._whole = True
         self.image = ClusterImage()
         self.broker_epoch = -1
         """Of this broker's newest registration."""
@@ -108,6 +110,11 @@ class ClusterView:
         """Whether a controller has told this broker everything: until then no broker is known, this one neither."""
         return self._told.is_set()
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether what is not in the image does not exist: LeaderAndIsr names what is here, UpdateMetadata the rest."""
+        return self._whole
+
     async def when_told(self) -> None:
         """Wait until a controller has told this broker everything."""
         await self._told.wait()
@@ -121,6 +128,7 @@ class ClusterView:
             if image.controller_epoch < self.image.controller_epoch:
                 # Another controller has been elected and has told this broker of it sooner than its own one noticed.
                 return
+            self._whole = True
             await self._publish(image)
             self._told.set()
 
@@ -152,6 +160,7 @@ class ClusterView:
                 if not topic.partitions:
                     topic = topic._replace(partitions=await self._untold(topic))
                 taken.append(_led(topic, told.partition_states))
+            self._whole = False
             await self._publish(image.with_topics(taken))
             return {
                 (told.topic_id, p.partition_index): (
@@ -187,6 +196,7 @@ class ClusterView:
                 gone = set(image.topics) - {topic.name for topic in taken}
             if gone:
                 image = image.without_topics(gone)
+            self._whole = True
             await self._publish(image.with_topics(taken))
             if request.type == FULL:
                 self._told.set()

@@ -93,6 +93,7 @@ class TransactionRuntime:
         "_settings",
         "_shards",
         "_writer",
+        "knows_all",
     )
 
     def __init__(
@@ -105,6 +106,8 @@ class TransactionRuntime:
         groups: TransactionListener,
         peers: Peers,
     ) -> None:
+        self.knows_all: Callable[[], bool] = lambda: True
+        """Whether a topic that is not in the image does not exist; else it may just not have been told of yet."""
         self._config = config
         loop = asyncio.get_running_loop()
         self._node_id = peers.node_id
@@ -128,7 +131,8 @@ class TransactionRuntime:
     def _leader_of(self, topic: str, index: int) -> int | None:
         state = self._image().partition(topic, index)
         if state is None:
-            return None
+            # A coordinator that was elected just now may load a transaction with a topic that is told of right after.
+            return None if self.knows_all() else NO_LEADER
         return LEADER_HERE if state.leader == self._node_id else state.leader
 
     # --- what the broker says ---

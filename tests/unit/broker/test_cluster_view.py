@@ -92,9 +92,11 @@ async def test_a_new_topic_has_all_its_partitions_before_more_is_told_than_those
     await store.apply([Create(TopicNode.path("a"), TopicNode.encode(made.id, made.partitions))])
     new = CLUSTER.with_topic(made)
     await view.leader_and_isr(leader_and_isr_request(notice(difference(CLUSTER, new), SELF), new, broker(SELF)))
+    assert not view.is_whole
     known = view.image.topics["a"].partitions
     assert [(found.leader, found.replicas) for found in known] == [(2, (1, 2, 3)), *[(NO_LEADER, ())] * 3]
     await view.update_metadata(update_metadata_request(notice(difference(CLUSTER, new), SELF), new, broker(SELF)))
+    assert view.is_whole
     assert view.image.topics == new.topics
 
 

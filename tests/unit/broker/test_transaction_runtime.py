@@ -162,6 +162,24 @@ async def test_a_marker_that_is_refused_is_tried_again(tmp_path: Path) -> None:
 
 
 @running
+async def test_a_topic_that_is_not_told_of_yet_gets_its_marker(tmp_path: Path) -> None:
+    """Who was elected just now hears of the topics that others lead only after that."""
+    broker = TransactionBroker(tmp_path).start()
+    producer = await broker.producer()
+    assert broker.add(producer, (TOPIC, 0)).result() is E.NONE
+    whole, image = False, broker.image
+    broker.runtime.knows_all = lambda: whole
+    broker.image = image.without_topics([TOPIC])
+    assert broker.end(producer).result() == ProducerResult(E.NONE)
+    await turn()
+    assert broker.shown() == "PrepareCommit"
+    whole, broker.image = True, image
+    await until(lambda: broker.shown() == "CompleteCommit")
+    assert markers_in(broker.partitions[TOPIC, 0]) == [(*producer, True)]
+    broker.stop()
+
+
+@running
 async def test_a_deleted_topic_needs_no_marker(tmp_path: Path) -> None:
     broker = TransactionBroker(tmp_path).start()
     producer = await broker.producer()
