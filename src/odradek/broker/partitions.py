@@ -140,6 +140,11 @@ class Partitions:
             before = old.topics.get(name)
             if before is None or before.id != topic.id:
                 self._create(topic, 0)
+        if image.broker_configs != old.broker_configs:
+            # Defaults of topics may be others now.
+            settings = {name: self._settings(image.topics[name]) for name in {name for name, _ in self._open}}
+            for (name, _), partition in self._open.items():
+                partition.log.set_config(settings[name])
         self._begun = True
 
     def is_offline(self, topic: str, index: int) -> bool:

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from odradek.broker.config import BrokerConfig
 from odradek.broker.partitions import Partitions
 from odradek.log.config import LogConfig
 from odradek.log.directories import LogDirectories
-from odradek.metadata.image import ClusterImage, PartitionState, Topic
+from odradek.metadata.image import DEFAULT_BROKER, ClusterImage, PartitionState, Topic
 from odradek.ports.clock import SystemClock
 from odradek.ports.disk import SystemDisk
 from odradek.ports.randomness import SeededRandom
@@ -81,6 +82,31 @@ def test_a_topic_recreated_before_the_old_one_is_gone_from_the_disk(tmp_path: Pa
         for index in (0, 1):
             assert partitions.find("t", index) is not None
             assert (tmp_path / f"t-{index}" / "partition.metadata").exists()
+        await directories.close()
+
+    asyncio.run(scenario())
+
+
+def test_open_logs_obey_a_default_that_is_set_while_the_broker_runs(tmp_path: Path) -> None:
+    """Acknowledged below the new `min.insync.replicas` otherwise, and kept as long as before."""
+
+    async def scenario() -> None:
+        directories, _ = start(tmp_path)
+        config = BrokerConfig({})
+        partitions = Partitions(1, directories, lambda topic: LogConfig.build(config.topic_settings(topic.configs)))
+        own = a_topic("own", b"o" * 16, 1)._replace(configs={"retention.ms": "7"})
+        image = image_with(a_topic("t", b"1" * 16, 1), own)
+        partitions.apply(image)
+        await partitions.settle()
+        log, other = partitions.require("t", 0).log, partitions.require("own", 0).log
+        defaults = {"min.insync.replicas": "2", "log.retention.ms": "5"}
+        config.apply_dynamic(defaults, {})
+        partitions.apply(image.with_broker_configs(DEFAULT_BROKER, defaults))
+        assert (log.config.min_insync_replicas, log.config.retention_ms) == (2, 5)
+        assert (other.config.min_insync_replicas, other.config.retention_ms) == (2, 7)
+        config.apply_dynamic({}, {})
+        partitions.apply(image)
+        assert log.config.min_insync_replicas == 1
         await directories.close()
 
     asyncio.run(scenario())
