@@ -158,6 +158,8 @@ class ReplicationRuntime:
     def serve(self, sessions: ReplicaSessions) -> None:
         """Look after the sessions of this broker's followers: throttle them if that is set, end those nobody uses."""
         self._sessions = sessions
+        # Images that come tell only of what is another then.
+        self._throttles.apply(ClusterImage(), self._image())
         self._throttles.attach(sessions)
 
     def following(self) -> dict[tuple[str, int], tuple[int, str]]:

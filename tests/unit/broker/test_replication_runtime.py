@@ -19,10 +19,12 @@ from odradek.log.partition_log import PartitionLog
 from odradek.metadata.image import Broker, ClusterImage, PartitionState, Topic
 from odradek.ports.clock import SystemClock
 from odradek.ports.disk import SystemDisk
+from odradek.ports.randomness import SeededRandom
 from odradek.records.builder import encode_batch
 from odradek.replication.follower import FollowedLog
 from odradek.replication.in_sync import ReplicaRules
 from odradek.replication.partition import Partition
+from odradek.replication.replica_sessions import ReplicaSessions
 from odradek.wire.errors import ErrorCode, KafkaError
 
 TOPIC_ID = b"topic under test"
@@ -315,4 +317,25 @@ async def test_a_follower_that_was_not_eligible_is_proposed_again_though_it_fetc
     await until(lambda: len(world.asked) == 1 and partition.proposal is None)
     world.error = ErrorCode.NONE
     await until(lambda: partition.isr == (1, 2))
+    world.runtime.close()
+
+
+@in_a_loop
+async def test_what_was_throttled_before_a_broker_started_is_throttled(tmp_path: Path) -> None:
+    """A restart during a throttled move: what the store says of the topic stays as it is when its leader is told."""
+    world = World(tmp_path)
+    state = PartitionState(-1, 0, (1, 2), (1,))
+    stored = world.image.with_topic(Topic("t", TOPIC_ID, (state,), {"leader.replication.throttled.replicas": "*"}))
+    world.image = stored
+    config = BrokerConfig({"node.id": "1", "leader.replication.throttled.rate": "1000"})
+    partitions = cast(Partitions, world.partitions)
+    runtime = ReplicationRuntime(
+        config, partitions, world, world, SystemClock(), lambda: world.image, world.write_starts
+    )
+    sessions = ReplicaSessions(SeededRandom("s"), world.partitions.rules)
+    runtime.serve(sessions)
+    world.publish(stored.with_partition("t", 0, state._replace(leader=1)))
+    runtime.apply(stored, world.image)
+    assert sessions.throttle is not None
+    runtime.close()
     world.runtime.close()
