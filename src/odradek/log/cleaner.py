@@ -6,11 +6,12 @@ between two requests.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Final, NamedTuple
 
 from odradek.log.checkpoints import RECOVERY_POINTS, TopicPartition
-from odradek.log.cleaning import CleanedSegment, Compaction, DamagedSegment, Outcome, Plan
+from odradek.log.cleaning import CleanedSegment, Compaction, DamagedSegment, Outcome, Plan, Progress
 from odradek.log.compaction import Cleanable, SegmentFacts, cleanable
 from odradek.log.config import LONG_MAX, LogConfig
 from odradek.log.directories import LogDirectories
@@ -118,7 +119,7 @@ class Cleaner:
         compaction = Compaction(planned, self._disk)
         truncations = log.truncations
         while True:
-            done = await self._disk.run(lane, compaction.step)
+            done = await self._step(compaction, lane)
             if log.is_offline:
                 return None
             if isinstance(done, Outcome):
@@ -132,6 +133,15 @@ class Cleaner:
                 await self._disk.run(lane, self._disk.sync_directory, log.directory)
             else:
                 await throttle(done.transferred)
+
+    async def _step(self, compaction: Compaction, lane: str) -> Progress:
+        step = asyncio.ensure_future(self._disk.run(lane, compaction.step))
+        try:
+            return await asyncio.shield(step)
+        except asyncio.CancelledError:
+            # There are fewer threads now, or none. What this one writes nobody else may write until it is done.
+            await asyncio.wait({step})
+            raise
 
 
 def facts(log: PartitionLog) -> list[SegmentFacts]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -419,6 +420,43 @@ def test_a_topic_that_is_deleted_at_the_end_of_its_compaction_leaves_nothing_to_
     assert world.compact() is None
     assert world.log.is_offline
     assert world.directories.cleaned_to("a-topic", 0) is None
+    world.close()
+
+
+def test_a_log_is_left_to_the_thread_that_writes_it_when_its_worker_is_dismissed(tmp_path: Path) -> None:
+    class SlowDisk(SystemDisk):
+        gate = threading.Event()
+        started = threading.Event()
+
+        async def run(self, lane: str, function: Any, *args: Any, **kwargs: Any) -> Any:
+            def slowly() -> Any:
+                if lane.startswith("cleaner"):
+                    self.started.set()
+                    assert self.gate.wait(30)
+                return function(*args, **kwargs)
+
+            return await super().run(lane, slowly)
+
+    disk = SlowDisk()
+    world = World(tmp_path, disk=disk)
+    fill(world)
+    world.log.flush(world.log.active_base_offset)
+    candidates = [(world.log, world.log.end_offset)]
+
+    async def run() -> None:
+        (_, found) = world.cleaner.dirtiest(candidates, NOW) or pytest.fail("nothing to compact")
+        cleaning = asyncio.create_task(world.cleaner.clean(world.log, found, NOW, 1 << 20, asyncio.sleep))
+        await asyncio.to_thread(disk.started.wait, 30)
+        cleaning.cancel()
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert world.cleaner.dirtiest(candidates, NOW) is None
+        disk.gate.set()
+        with pytest.raises(asyncio.CancelledError):
+            await cleaning
+        assert world.cleaner.dirtiest(candidates, NOW) is not None
+
+    asyncio.run(run())
     world.close()
 
 
