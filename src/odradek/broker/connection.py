@@ -74,6 +74,7 @@ class Connection:
         "_order",
         "_out",
         "_reading",
+        "_serving",
         "_starved",
         "_stream",
         "_writing",
@@ -110,6 +111,7 @@ class Connection:
         self._flushing = False
         self._writing = False
         self._reading = True
+        self._serving = False
         self.closed = False
         self.identifier = identifier
         self.listener_name = listener_name
@@ -220,10 +222,16 @@ class Connection:
         self._adjust_reading()
 
     def _serve_backlog(self) -> None:
-        while self._backlog and self._may_serve():
-            frame = self._backlog.popleft()
-            self._frames.buffers.release(len(frame))
-            self._serve(memoryview(frame))
+        if self._serving:
+            return  # what is being served answered an earlier request: its own answer has to come before the next one's
+        self._serving = True
+        try:
+            while self._backlog and self._may_serve():
+                frame = self._backlog.popleft()
+                self._frames.buffers.release(len(frame))
+                self._serve(memoryview(frame))
+        finally:
+            self._serving = False
 
     def _release(self) -> None:
         order = self._order

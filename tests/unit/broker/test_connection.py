@@ -156,6 +156,30 @@ def test_reading_stops_at_the_limit_of_open_requests() -> None:
     asyncio.run(answered())
 
 
+def test_a_request_that_answers_an_earlier_one_is_answered_before_the_next_one() -> None:
+    """As a Produce does that moves the high watermark, while others of its connection are held back."""
+
+    async def scenario() -> None:
+        server = Server(max_in_flight=2)
+        frames = (b"wait1", b"wait2", b"commits", b"next")
+        server.stream.incoming.append(b"".join(len(frame).to_bytes(4, "big") + frame for frame in frames))
+        server.stream.deliver()
+        serve = server.dispatch
+
+        def dispatch(frame: memoryview, connection: Connection) -> list[Part] | Pending | None:
+            if bytes(frame) == b"commits":
+                server.waiting[b"wait2"].answer([b"2"])
+            return serve(frame, connection)
+
+        server.connection._dispatch = dispatch
+        server.waiting[b"wait1"].answer([b"1"])
+        await asyncio.sleep(0)
+        assert server.stream.sent == b"12commitsnext"
+        assert server.served == [b"wait1", b"wait2", b"commits", b"next"]
+
+    asyncio.run(scenario())
+
+
 def test_answers_of_one_turn_of_the_loop_go_out_together() -> None:
     async def answered() -> None:
         server = Server()
