@@ -36,6 +36,7 @@ class Neighbours:
         "_silent",
         "_timeout",
         "_timer",
+        "_unwoken",
         "_woken",
     )
 
@@ -55,6 +56,8 @@ class Neighbours:
         self._silent = silent
         self._loop = asyncio.get_running_loop()
         self._peers: dict[int, Peer] = {}
+        self._unwoken: set[int] = set()
+        """For whom there was no descriptor when there was something new for them."""
         self._lease: Lease | None = None
         self._session = 0
         self._timer: asyncio.TimerHandle | None = None
@@ -70,8 +73,12 @@ class Neighbours:
         current = set(sessions)
         for gone in self._peers.keys() - current:
             self.forget(gone)
+        self._unwoken &= current
         for session in current - self._peers.keys() - {self._session}:
-            self._find(session)
+            peer = self._find(session)
+            if peer is not None and session in self._unwoken:
+                peer.wake()
+                self._unwoken.discard(session)
         if current - {self._session}:
             if self._timer is None:
                 self._tick_at(self._loop.time())
@@ -93,6 +100,8 @@ class Neighbours:
             peer = self._peers.get(session) or self._find(session)
             if peer is not None:
                 peer.wake()
+            else:
+                self._unwoken.add(session)
 
     def end(self, *, dead: bool = False) -> None:
         """Give up the lease; `dead`: leave it as a process does that is killed."""
@@ -102,6 +111,7 @@ class Neighbours:
         for peer in self._peers.values():
             peer.close()
         self._peers.clear()
+        self._unwoken.clear()
         if self._lease is not None:
             if dead:
                 self._lease.abandon()

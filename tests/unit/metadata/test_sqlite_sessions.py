@@ -190,6 +190,28 @@ def test_news_of_a_session_that_there_is_no_descriptor_left_for_are_not_lost(
     run(tmp_path, test)
 
 
+def test_who_had_no_descriptor_to_wake_another_one_with_does_so_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def test(path: str, disk: SystemDisk) -> None:
+        first = await SqliteStore.open(path, disk)
+        seen: list[str] = []
+        first.watch("/ids", seen.append)
+
+        def refuse(_path: str, _now: float) -> Peer:
+            raise OSError(errno.EMFILE, "Too many open files")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(sqlite_neighbours, "Peer", refuse)
+            second = await SqliteStore.open(path, disk, session_timeout_ms=300)
+            await second.apply([Create("/ids/2", b"", ephemeral=True)])
+        await eventually(lambda: "/ids/2" in seen)
+        await second.close()
+        await first.close()
+
+    run(tmp_path, test)
+
+
 def test_processes_that_create_the_file_at_once(tmp_path: Path) -> None:
     code = (
         "import asyncio, sys; from odradek.metadata.sqlite_store import SqliteStore;"
