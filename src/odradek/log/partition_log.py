@@ -65,6 +65,7 @@ class PartitionLog:
 
     __slots__ = (
         "_environment",
+        "_epochs_written",
         "_failed",
         "_flush_after",
         "_jitter_ms",
@@ -120,6 +121,7 @@ class PartitionLog:
         self._environment = environment
         self._failed: str | None = None
         self._jitter_ms = 0
+        self._epochs_written = True
         self._largest_batch = 0
         self._truncations = 0
         self._seen_end_offset = -1
@@ -213,11 +215,13 @@ class PartitionLog:
     def _write_epochs(self) -> None:
         # Not synced before the next flush: recovery finds the epochs past the recovery point in the batches themselves.
         path = f"{self.directory}/{LEADER_EPOCHS}"
+        self._epochs_written = False
         try:
             data = format_leader_epochs(self.leader_epochs.entries())
             self._environment.disk.write_atomic(path, data, sync=False)
         except OSError as error:
             raise self._fail(error) from error
+        self._epochs_written = True
 
     def fail(self, reason: str) -> None:
         """The log directory went offline: every later call raises KAFKA_STORAGE_ERROR with this reason."""
@@ -579,6 +583,9 @@ class PartitionLog:
         target = self.end_offset if offset is None else min(offset, self.end_offset)
         if target <= self.recovery_point:
             return None
+        if not self._epochs_written:
+            # There was no descriptor for it then.
+            self._write_epochs()
         try:
             files = self._local.write_out_indexes(self.recovery_point, target)
             if target == self.next_offset and snapshot:

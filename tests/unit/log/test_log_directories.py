@@ -508,6 +508,31 @@ def test_running_out_of_descriptors_fails_the_call_and_not_the_directory(tmp_pat
     stop(directories)
 
 
+def test_an_epoch_that_could_not_be_written_for_want_of_descriptors_is_not_forgotten(tmp_path: Path) -> None:
+    class FullDisk(SystemDisk):
+        full = False
+
+        def write_atomic(self, path: str, data: Any, *, sync: bool = True) -> None:
+            if self.full:
+                raise OSError(errno.EMFILE, "too many open files", path)
+            super().write_atomic(path, data, sync=sync)
+
+    directories = start(tmp_path, disk=(disk := FullDisk()))
+    indexed = LogConfig(index_interval_bytes=0)
+    log = directories.open("a-topic", 0, TOPIC, indexed)
+    put(log, batch(), epoch=1)
+    disk.full = True
+    with pytest.raises(KafkaError):
+        put(log, batch(), epoch=2)
+    disk.full = False
+    for _ in range(3):
+        put(log, batch(), epoch=2)
+    asyncio.run(directories.flush())
+    asyncio.run(directories.checkpoint({}))
+    stop(directories, clean=False)
+    assert start(tmp_path).open("a-topic", 0, TOPIC, indexed).leader_epochs.entries() == [(1, 0), (2, 1)]
+
+
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])
 def test_no_offset_is_given_twice_when_only_an_index_cannot_be_opened(tmp_path: Path, suffix: str) -> None:
     disk = FailingDisk()
