@@ -405,7 +405,13 @@ class Consumer:
         for index in range(len(states)):
             state = states[(index + self._turn) % len(states)]
             while len(taken) < limit and not state.pause and state.has_position and state.has_records:
-                records = state.take(limit - len(taken), self._reader)
+                try:
+                    records = state.take(limit - len(taken), self._reader)
+                except Exception:
+                    # Positions have moved behind what is taken already; what failed is met again.
+                    if not taken:
+                        raise
+                    return taken
                 if not records:
                     break
                 taken = taken + records if taken else list(records)

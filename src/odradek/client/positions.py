@@ -178,7 +178,12 @@ class PartitionState:
                 continue
             position, header, wanted = found
             if wanted and header.next_offset > self.position:
-                records = reader.read(self.key, chunk.view, position, header, self.position)
+                try:
+                    records = reader.read(self.key, chunk.view, position, header, self.position)
+                except BaseException:
+                    # It is fetched again, with what is behind it: else the next call would go on behind it.
+                    self.seek(self.position, self.position_epoch)
+                    raise
                 if not chunk:
                     chunks.popleft()
                 if records:

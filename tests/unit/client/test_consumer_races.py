@@ -1,0 +1,109 @@
+"""What changes between an answer and what the consumer makes of it; what fails after it was taken."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from odradek.client.consumer import Consumer
+from odradek.client.model import TopicPartition
+from odradek.records.builder import encode_batch
+from odradek.wire.apis import ApiKey
+from tests.unit.client.fake_cluster import OPTIONS, FakeCluster
+
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+def filled(**topics: int) -> FakeCluster:
+    cluster = FakeCluster(topics=topics or {"t": 1})
+    for topic, partition in list(cluster.leaders):
+        for batch in range(3):
+            records = [(1000, None, b"%d-%d" % (partition, batch * 4 + n), ()) for n in range(4)]
+            cluster.append(cluster.brokers[1], topic, partition, bytes(encode_batch(records)))
+    return cluster
+
+
+def run(body: Any, network: FakeCluster, *topics: str, **options: Any) -> None:
+    async def main() -> None:
+        async with asyncio.timeout(10):
+            given = {**OPTIONS, "auto_offset_reset": "earliest", "fetch_max_wait_ms": 5, **options}
+            async with Consumer(*topics, network=network, **given) as consumer:  # type: ignore[arg-type]
+                await body(consumer)
+
+    asyncio.run(main())
+
+
+async def until(condition: Any) -> None:
+    while not condition():
+        await asyncio.sleep(0.001)
+
+
+async def read(consumer: Consumer, count: int) -> list[Any]:
+    records: list[Any] = []
+    while len(records) < count:
+        records += await consumer.poll(1000, count - len(records))
+    return records
+
+
+class FailsOnce:
+    def __init__(self, value: bytes) -> None:
+        self.value: bytes | None = value
+
+    def __call__(self, topic: str, value: bytes | None) -> bytes | None:
+        if value == self.value:
+            self.value = None
+            raise ZeroDivisionError
+        return value
+
+
+@pytest.mark.parametrize("failing", [b"0-0", b"0-6", b"0-11"])
+def test_records_that_a_deserializer_failed_on_are_handed_out_the_next_time(failing: bytes) -> None:
+    seen: list[object] = []
+
+    async def body(consumer: Consumer) -> None:
+        consumer.assign([T0])
+        failed = 0
+        while len(seen) < 12:
+            try:
+                seen.extend(each.value for each in await consumer.poll(1000))
+            except ZeroDivisionError:
+                failed += 1
+        assert failed == 1
+
+    run(body, filled(), value_deserializer=FailsOnce(failing))
+    assert seen == [b"0-%d" % n for n in range(12)]
+
+
+def test_a_damaged_batch_is_never_passed_over() -> None:
+    cluster = filled()
+    base, last, data = cluster.batches["t", 0][0]
+    cluster.batches["t", 0][0] = (base, last, data[:-1] + bytes([data[-1] ^ 1]))
+
+    async def body(consumer: Consumer) -> None:
+        consumer.assign([T0])
+        for _ in range(3):
+            with pytest.raises(ValueError, match="CRC"):
+                await consumer.poll(1000)
+        assert await consumer.position(T0) == 0
+
+    run(body, cluster)
+
+
+def test_what_was_taken_of_one_partition_is_handed_out_although_another_one_fails() -> None:
+    seen: list[object] = []
+
+    async def body(consumer: Consumer) -> None:
+        consumer.assign([T0, T1])
+        # Both have records waiting when the poll takes them.
+        await consumer.poll(0)
+        states = consumer._fetcher.states  # type: ignore[union-attr]
+        await until(lambda: all(each.has_records for each in states.values()))
+        while len(seen) < 24:
+            try:
+                seen.extend(each.value for each in await consumer.poll(1000))
+            except ZeroDivisionError:
+                continue
+
+    run(body, filled(t=2), value_deserializer=FailsOnce(b"0-0"))
+    assert set(seen) == {b"%d-%d" % (p, n) for p in range(2) for n in range(12)}
+    assert len(seen) == 24
