@@ -430,16 +430,16 @@ class Consumer:
             wait_s = min(wait_s, await self._group.drive(deadline))
         elif self._group is None and (self._topics or self._pattern is not None):
             await self._assign_all()
-        for key in fetcher.take_out_of_range():
-            self._out_of_range(key)
+        for key, offset in fetcher.take_out_of_range().items():
+            self._out_of_range(key, offset)
         if self._needs_locating():
             await self._locate(deadline)
         return wait_s
 
-    def _out_of_range(self, key: TopicPartition) -> None:
+    def _out_of_range(self, key: TopicPartition, offset: int) -> None:
         assert self._fetcher is not None
         state = self._fetcher.states.get(key)
-        if state is None or not state.has_position or state.has_records:
+        if state is None or not state.has_position or state.has_records or state.fetch_offset != offset:
             return
         reset = self._config["auto_offset_reset"]
         if reset == "none":
@@ -517,9 +517,11 @@ class Consumer:
                 state = fetcher.states.get(key)
                 if state is not None and state.reset_to == resets[key]:
                     state.seek(at.offset)
-        for key, offset in (await find_truncated(cluster, fetcher.states)).items():
+        states = fetcher.states
+        for key, offset in (await find_truncated(cluster, states)).items():
             state = fetcher.states.get(key)
-            if state is not None:
+            # Assigned anew meanwhile, it stands somewhere else.
+            if state is not None and state is states.get(key):
                 if reset == "none":
                     raise OffsetOutOfRange(f"{key} was truncated to {offset}, before position {state.position}")
                 state.seek(offset)

@@ -65,7 +65,7 @@ class Fetcher:
         self._retry: asyncio.TimerHandle | None = None
         self._retry_due = 0.0
         self._closed = False
-        self._out_of_range: set[TopicPartition] = set()
+        self._out_of_range: dict[TopicPartition, int] = {}
         self.states: dict[TopicPartition, PartitionState] = {}
         self.failure: Exception | None = None
         """What the next poll must raise."""
@@ -74,9 +74,9 @@ class Fetcher:
     def isolation_level(self) -> int:
         return self._isolation
 
-    def take_out_of_range(self) -> set[TopicPartition]:
-        """Partitions whose position was refused since the last call."""
-        taken, self._out_of_range = self._out_of_range, set()
+    def take_out_of_range(self) -> dict[TopicPartition, int]:
+        """Offsets that were refused since the last call; the partitions may stand elsewhere by now."""
+        taken, self._out_of_range = self._out_of_range, {}
         return taken
 
     async def wait(self, timeout_s: float) -> None:
@@ -342,7 +342,7 @@ class Fetcher:
         state.preferred_replica = -1
         if code == ErrorCode.OFFSET_OUT_OF_RANGE:
             if node_id == self._cluster.metadata.leader(*state.key):
-                self._out_of_range.add(state.key)
+                self._out_of_range[state.key] = state.fetch_offset
             # A follower may simply not have it yet; the leader is asked next.
         elif is_stale_metadata(code):
             leader = answer.current_leader

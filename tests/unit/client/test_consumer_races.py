@@ -107,3 +107,43 @@ def test_what_was_taken_of_one_partition_is_handed_out_although_another_one_fail
     run(body, filled(t=2), value_deserializer=FailsOnce(b"0-0"))
     assert set(seen) == {b"%d-%d" % (p, n) for p in range(2) for n in range(12)}
     assert len(seen) == 24
+
+
+def test_a_position_out_of_range_does_not_move_the_one_that_was_sought_since() -> None:
+    async def body(consumer: Consumer) -> None:
+        consumer.assign([T0])
+        consumer.seek(T0, 1000)
+        await consumer.poll(0)
+        await until(lambda: consumer._fetcher._out_of_range)  # type: ignore[union-attr]
+        consumer.seek(T0, 5)
+        assert (await read(consumer, 1))[0].offset == 5
+
+    run(body, filled())
+
+
+def test_where_a_log_was_cut_is_no_matter_to_a_partition_assigned_anew() -> None:
+    cluster = filled()
+    asked = asyncio.Event()
+
+    async def body(consumer: Consumer) -> None:
+        consumer.assign([T0])
+        await read(consumer, 12)
+        consumer.pause([T0])
+        await until(lambda: not any(each.fetching for each in consumer._fetcher._nodes.values()))  # type: ignore[union-attr]
+        cluster.move_leader("t", 0, 1)
+        del cluster.logs["t", 0][4:], cluster.batches["t", 0][1:]
+        await consumer.cluster.refresh_metadata()
+
+        def assigned_anew(broker: Any, request: Any, version: int, proper: Any) -> Any:
+            consumer.assign([])
+            consumer.assign([T0])
+            consumer.seek(T0, 2)
+            asked.set()
+            return proper()
+
+        cluster.script(ApiKey.OFFSET_FOR_LEADER_EPOCH, assigned_anew)
+        records = await consumer.poll(1000, 1)
+        assert asked.is_set()
+        assert [each.offset for each in records] == [2]
+
+    run(body, cluster)
