@@ -256,9 +256,10 @@ class Membership:
             await asyncio.sleep(wait_s)
             if self._loop.time() - self._last_poll > config["max_poll_interval_ms"] / 1000:
                 self._heartbeat = None
-                await self.leave("max_poll_interval_ms passed between two polls")
+                # Before it is told: the owner may be back, and join anew, while the answer is on its way.
                 self.lost = True
                 self._on_change()
+                await self.leave("max_poll_interval_ms passed between two polls")
                 return
             try:
                 response = await self._cluster.request_coordinator(

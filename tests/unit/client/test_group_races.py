@@ -1,0 +1,85 @@
+"""What changes while a group's member joins, or between two polls."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from odradek.client.consumer import Consumer
+from odradek.client.model import TopicPartition
+from odradek.records.builder import encode_batch
+from odradek.wire.apis import ApiKey
+from odradek.wire.messages.heartbeat import HeartbeatResponse
+from tests.unit.client.fake_cluster import OPTIONS, FakeCluster, silent
+
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+IN_GROUP: dict[str, Any] = {"group_id": "g", "heartbeat_interval_ms": 5, "enable_auto_commit": False}
+
+
+def filled(**topics: int) -> FakeCluster:
+    cluster = FakeCluster(topics=topics or {"t": 1})
+    for topic, partition in list(cluster.leaders):
+        for batch in range(3):
+            records = [(1000, None, b"%d-%d" % (partition, batch * 4 + n), ()) for n in range(4)]
+            cluster.append(cluster.brokers[1], topic, partition, bytes(encode_batch(records)))
+    return cluster
+
+
+def run(body: Any, network: FakeCluster, *topics: str, **options: Any) -> None:
+    async def main() -> None:
+        async with asyncio.timeout(10):
+            given = {**OPTIONS, "auto_offset_reset": "earliest", "fetch_max_wait_ms": 5, **options}
+            async with Consumer(*topics, network=network, **given) as consumer:  # type: ignore[arg-type]
+                await body(consumer)
+
+    asyncio.run(main())
+
+
+async def until(condition: Any) -> None:
+    while not condition():
+        await asyncio.sleep(0.001)
+
+
+async def read(consumer: Consumer, count: int) -> list[Any]:
+    records: list[Any] = []
+    while len(records) < count:
+        records += await consumer.poll(1000, count - len(records))
+    return records
+
+
+class Listener:
+    def __init__(self) -> None:
+        self.heard: list[tuple[str, set[int]]] = []
+
+    def on_partitions_assigned(self, partitions: set[TopicPartition]) -> None:
+        self.heard.append(("assigned", {each.partition for each in partitions}))
+
+    def on_partitions_revoked(self, partitions: set[TopicPartition]) -> None:
+        self.heard.append(("revoked", {each.partition for each in partitions}))
+
+    def on_partitions_lost(self, partitions: set[TopicPartition]) -> None:
+        self.heard.append(("lost", {each.partition for each in partitions}))
+
+
+def membership(consumer: Consumer) -> Any:
+    return consumer._group._membership  # type: ignore[union-attr]
+
+
+def heartbeat(code: int) -> Any:
+    return lambda *_: HeartbeatResponse(0, code)
+
+
+@pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
+def test_who_polled_too_late_has_lost_his_partitions_before_he_has_left(strategy: str) -> None:
+    cluster = filled()
+    listener = Listener()
+
+    async def body(consumer: Consumer) -> None:
+        consumer.subscribe(["t"], listener=listener)
+        await read(consumer, 4)
+        cluster.script(ApiKey.LEAVE_GROUP, silent)
+        await until(lambda: cluster.count(ApiKey.LEAVE_GROUP))
+        await read(consumer, 4)
+        assert listener.heard == [("assigned", {0}), ("lost", {0}), ("assigned", {0})]
+
+    run(body, cluster, max_poll_interval_ms=50, partition_assignment_strategy=strategy, **IN_GROUP)
