@@ -48,7 +48,7 @@ class GroupDriver:
     """A consumer's life in its group."""
 
     __slots__ = (
-        "_assignors", "_cluster", "_commit_task", "_config", "_cooperative", "_counts", "_fetcher", "_group_id",
+        "_again", "_assignors", "_cluster", "_commit_task", "_config", "_cooperative", "_counts", "_fetcher", "_group_id",
         "_join", "_listener", "_loop", "_membership", "_next_commit", "_pattern", "_seen_version", "_subscribed",
         "active",
     )  # fmt: skip
@@ -64,6 +64,8 @@ class GroupDriver:
         self._membership = Membership(cluster, config, self._assign, fetcher.tell)
         self._loop = asyncio.get_running_loop()
         self._join: asyncio.Task[Joined] | None = None
+        # Whether a reason to join has come up since the last join left with what it says.
+        self._again = False
         self._commit_task: asyncio.Task[None] | None = None
         self._next_commit = self._loop.time() + config["auto_commit_interval_ms"] / 1000
         self._subscribed: set[str] = set()
@@ -87,6 +89,10 @@ class GroupDriver:
             # Partitions that were assigned by hand are not the group's.
             self._fetcher.states = {}
         self.active = True
+        self._request_rejoin()
+
+    def _request_rejoin(self) -> None:
+        self._again = True
         self._membership.request_rejoin()
 
     def unsubscribe(self) -> None:
@@ -133,6 +139,9 @@ class GroupDriver:
             await self._cluster.refresh_metadata()
         if not self._cooperative and self._fetcher.states:
             await self._give_up(set(self._fetcher.states))
+        if self._pattern is not None:
+            self._subscribed = self._topics()
+        self._again = False
         self._join = self._loop.create_task(self._membership.join(self._protocols()))
 
     def _protocols(self) -> dict[str, bytes]:
@@ -165,7 +174,7 @@ class GroupDriver:
             try:
                 await self._take_up(fresh, joined)
             finally:
-                if gone and needs_rejoin(assignor):
+                if self._again or (gone and needs_rejoin(assignor)):
                     self._membership.request_rejoin()
                 self._fetcher.poke()
 
@@ -248,13 +257,13 @@ class GroupDriver:
             topics = self._topics()
             if topics != self._subscribed:
                 self._subscribed = topics
-                self._membership.request_rejoin()
+                self._request_rejoin()
         if any(
             len(metadata.topics[name].partitions) != count if name in metadata.topics else count
             for name, count in self._counts.items()
         ):
             self._counts = {}
-            self._membership.request_rejoin()
+            self._request_rejoin()
 
     async def _assign(self, protocol: str, members: list[GroupMember]) -> Mapping[str, bytes]:
         """This member leads: share out the partitions of all topics that anybody subscribes to."""

@@ -9,7 +9,9 @@ from odradek.client.consumer import Consumer
 from odradek.client.model import TopicPartition
 from odradek.records.builder import encode_batch
 from odradek.wire.apis import ApiKey
+from odradek.wire.errors import ErrorCode
 from odradek.wire.messages.heartbeat import HeartbeatResponse
+from odradek.wire.messages.sync_group import SyncGroupResponse
 from tests.unit.client.fake_cluster import OPTIONS, FakeCluster, silent
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -67,6 +69,53 @@ def membership(consumer: Consumer) -> Any:
 
 def heartbeat(code: int) -> Any:
     return lambda *_: HeartbeatResponse(0, code)
+
+
+def test_a_subscription_changed_during_a_rebalance_is_joined_with() -> None:
+    cluster = filled(t=1, u=1)
+
+    async def body(consumer: Consumer) -> None:
+        def changed(broker: Any, request: Any, version: int, proper: Any) -> Any:
+            consumer.subscribe(["t", "u"])
+            return proper()
+
+        cluster.script(ApiKey.SYNC_GROUP, changed)
+        assert {each.topic for each in await read(consumer, 24)} == {"t", "u"}
+
+    run(body, cluster, "t", **IN_GROUP)
+
+
+def test_a_topic_that_turns_up_during_a_rebalance_is_joined_with() -> None:
+    cluster = filled(t=1)
+
+    async def body(consumer: Consumer) -> None:
+        consumer.subscribe(pattern="[tu]")
+        asked, seen = asyncio.Event(), asyncio.Event()
+
+        def not_before_it_was_seen(broker: Any, request: Any, version: int, proper: Any) -> Any:
+            asked.set()
+            if seen.is_set():
+                return proper()
+            cluster.script(ApiKey.SYNC_GROUP, not_before_it_was_seen)
+            return SyncGroupResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+
+        await read(consumer, 12)
+        while membership(consumer).rejoin:
+            await consumer.poll(5)
+        cluster.script(ApiKey.HEARTBEAT, heartbeat(27))
+        await until(lambda: membership(consumer).rejoin)
+        cluster.script(ApiKey.SYNC_GROUP, not_before_it_was_seen)
+        while not asked.is_set():
+            await consumer.poll(5)
+        cluster.topics["u"] = 1
+        cluster.leaders["u", 0] = 1
+        await consumer.cluster.refresh_metadata()
+        await consumer.poll(0)
+        seen.set()
+        while TopicPartition("u", 0) not in consumer.assignment():
+            await consumer.poll(20)
+
+    run(body, cluster, **IN_GROUP)
 
 
 @pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
