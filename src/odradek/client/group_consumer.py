@@ -49,7 +49,7 @@ class GroupDriver:
 
     __slots__ = (
         "_again", "_assignors", "_cluster", "_commit_task", "_config", "_cooperative", "_counts", "_fetcher", "_group_id",
-        "_join", "_listener", "_loop", "_membership", "_next_commit", "_pattern", "_seen_version", "_subscribed",
+        "_join", "_listener", "_loop", "_member", "_membership", "_next_commit", "_pattern", "_seen_version", "_subscribed",
         "active",
     )  # fmt: skip
 
@@ -62,6 +62,7 @@ class GroupDriver:
         # The mode that all offered strategies can do: cooperative only if every one of them is.
         self._cooperative = all(each.cooperative for each in self._assignors.values())
         self._membership = Membership(cluster, config, self._assign, fetcher.tell)
+        self._member = self._membership.member
         self._loop = asyncio.get_running_loop()
         self._join: asyncio.Task[Joined] | None = None
         # Whether a reason to join has come up since the last join left with what it says.
@@ -78,8 +79,11 @@ class GroupDriver:
 
     @property
     def member(self) -> Member:
-        """How this member signs what it commits now."""
-        return self._membership.member
+        """Who was given the partitions that are read now: who signs what is committed of them.
+
+        Not who the membership is by now: put out, that is nobody in particular, who may commit where members may not.
+        """
+        return self._member if self.active else self._membership.member
 
     def subscribe(self, topics: set[str], pattern: re.Pattern[str] | None, listener: RebalanceListener | None) -> None:
         self._subscribed = topics
@@ -130,7 +134,9 @@ class GroupDriver:
                 # The group has put this member out since: what it was given is others' by now.
                 continue
             # Put out while it joined: what it had is lost, what it is given now is not.
+            member = membership.member
             await self._drop_lost()
+            self._member = member
             await self._joined(joined)
         return max(0.05, min(1.0, self._next_commit - self._loop.time()))
 
@@ -297,7 +303,7 @@ class GroupDriver:
         """Commit. Raises CommitFailed when the group has moved on, KafkaError, CallTimedOut."""
         if self._commit_task is not None:
             await asyncio.gather(self._commit_task, return_exceptions=True)
-        member = self._membership.member
+        member = self.member
         try:
             await commit_offsets(
                 self._cluster, self._group_id, self._positions() if offsets is None else offsets, member
@@ -329,11 +335,11 @@ class GroupDriver:
             return
         self._next_commit = self._loop.time() + self._config["auto_commit_interval_ms"] / 1000
         if self._commit_task is None and self._membership.generation >= 0 and self._fetcher.states:
-            self._commit_task = self._loop.create_task(self._commit_now(self._positions()))
+            self._commit_task = self._loop.create_task(self._commit_now(self._positions(), self.member))
 
-    async def _commit_now(self, positions: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+    async def _commit_now(self, positions: Mapping[TopicPartition, OffsetAndMetadata], member: Member) -> None:
         try:
-            await commit_offsets(self._cluster, self._group_id, positions, self._membership.member)
+            await commit_offsets(self._cluster, self._group_id, positions, member)
         except (KafkaError, ClientError):
             # The next interval tries again with newer positions.
             return

@@ -6,11 +6,17 @@ from typing import Any
 import pytest
 
 from odradek.client.consumer import Consumer
+from odradek.client.errors import CommitFailed
 from odradek.client.model import TopicPartition
 from odradek.records.builder import encode_batch
 from odradek.wire.apis import ApiKey
 from odradek.wire.errors import ErrorCode
 from odradek.wire.messages.heartbeat import HeartbeatResponse
+from odradek.wire.messages.offset_commit import (
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
 from odradek.wire.messages.sync_group import SyncGroupResponse
 from tests.unit.client.fake_cluster import OPTIONS, FakeCluster, silent
 
@@ -116,6 +122,32 @@ def test_a_topic_that_turns_up_during_a_rebalance_is_joined_with() -> None:
             await consumer.poll(20)
 
     run(body, cluster, **IN_GROUP)
+
+
+def test_who_was_put_out_signs_as_the_one_he_was() -> None:
+    """Nobody in particular may commit offsets of an empty group, and in a transaction always."""
+    cluster = filled()
+
+    async def body(consumer: Consumer) -> None:
+        await read(consumer, 4)
+        member = consumer.group_metadata()
+        assert member.generation >= 0
+        cluster.script(ApiKey.HEARTBEAT, heartbeat(25))
+        await until(lambda: membership(consumer).generation < 0)
+        assert consumer.group_metadata() == member
+
+        def unknown(broker: Any, request: Any, version: int, proper: Any) -> Any:
+            code = 25 if request.generation_id_or_member_epoch >= 0 else 0
+            answers = [OffsetCommitResponsePartition(0, code)]
+            return OffsetCommitResponse(topics=[OffsetCommitResponseTopic("t", partitions=answers)])
+
+        cluster.script(ApiKey.OFFSET_COMMIT, unknown)
+        with pytest.raises(CommitFailed):
+            await consumer.commit()
+        await read(consumer, 4)
+        assert consumer.group_metadata() != member
+
+    run(body, cluster, "t", **IN_GROUP)
 
 
 @pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
