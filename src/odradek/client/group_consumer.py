@@ -48,9 +48,9 @@ class GroupDriver:
     """A consumer's life in its group."""
 
     __slots__ = (
-        "_again", "_assignors", "_cluster", "_commit_task", "_config", "_cooperative", "_counts", "_fetcher", "_group_id",
-        "_join", "_listener", "_loop", "_member", "_membership", "_next_commit", "_pattern", "_seen_version", "_subscribed",
-        "active",
+        "_again", "_assignors", "_claimed", "_cluster", "_commit_task", "_config", "_cooperative", "_counts",
+        "_fetcher", "_group_id", "_join", "_listener", "_loop", "_member", "_membership", "_next_commit", "_pattern",
+        "_seen_version", "_subscribed", "active",
     )  # fmt: skip
 
     def __init__(self, cluster: Cluster, config: ConsumerOptions, fetcher: Fetcher) -> None:
@@ -67,6 +67,7 @@ class GroupDriver:
         self._join: asyncio.Task[Joined] | None = None
         # Whether a reason to join has come up since the last join left with what it says.
         self._again = False
+        self._claimed: set[TopicPartition] = set()
         self._commit_task: asyncio.Task[None] | None = None
         self._next_commit = self._loop.time() + config["auto_commit_interval_ms"] / 1000
         self._subscribed: set[str] = set()
@@ -148,6 +149,7 @@ class GroupDriver:
         if self._pattern is not None:
             self._subscribed = self._topics()
         self._again = False
+        self._claimed = set(self._fetcher.states)
         self._join = self._loop.create_task(self._membership.join(self._protocols()))
 
     def _protocols(self) -> dict[str, bytes]:
@@ -180,7 +182,8 @@ class GroupDriver:
             try:
                 await self._take_up(fresh, joined)
             finally:
-                if self._again or (gone and needs_rejoin(assignor)):
+                # What was claimed and is others' is given to nobody before this, even if it is lost already.
+                if self._again or (self._claimed - assigned and needs_rejoin(assignor)):
                     self._membership.request_rejoin()
                 self._fetcher.poke()
 

@@ -8,10 +8,12 @@ import pytest
 from odradek.client.consumer import Consumer
 from odradek.client.errors import CommitFailed
 from odradek.client.model import TopicPartition
+from odradek.client.subscriptions import encode_assignment
 from odradek.records.builder import encode_batch
 from odradek.wire.apis import ApiKey
 from odradek.wire.errors import ErrorCode
 from odradek.wire.messages.heartbeat import HeartbeatResponse
+from odradek.wire.messages.join_group import JoinGroupResponse
 from odradek.wire.messages.offset_commit import (
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
@@ -164,3 +166,21 @@ def test_who_polled_too_late_has_lost_his_partitions_before_he_has_left(strategy
         assert listener.heard == [("assigned", {0}), ("lost", {0}), ("assigned", {0})]
 
     run(body, cluster, max_poll_interval_ms=50, partition_assignment_strategy=strategy, **IN_GROUP)
+
+
+def test_what_was_claimed_and_is_lost_meanwhile_is_given_to_others_too() -> None:
+    """Their leader leaves out what one member claims and another is to have, until the first has joined again."""
+    cluster = filled(t=2)
+    data = encode_assignment([T0])
+
+    async def body(consumer: Consumer) -> None:
+        await read(consumer, 4)
+        cluster.script(ApiKey.JOIN_GROUP, lambda *_: JoinGroupResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID))
+        cluster.script(ApiKey.SYNC_GROUP, lambda b, r, v, p: SyncGroupResponse(0, 0, "consumer", r.protocol_name, data))
+        cluster.script(ApiKey.HEARTBEAT, heartbeat(27))
+        while cluster.scripts[ApiKey.SYNC_GROUP]:
+            await consumer.poll(20)
+        while consumer.assignment() != {T0, T1}:
+            await consumer.poll(20)
+
+    run(body, cluster, "t", partition_assignment_strategy="cooperative-sticky", **IN_GROUP)
