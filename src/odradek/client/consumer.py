@@ -426,7 +426,7 @@ class Consumer:
             failure, fetcher.failure = fetcher.failure, None
             raise failure
         wait_s = _IDLE_S
-        if self._group is not None and (self._topics or self._pattern is not None or self._group.active):
+        if self._group is not None and (self._group.active or self._group.is_member):
             wait_s = min(wait_s, await self._group.drive(deadline))
         elif self._group is None and (self._topics or self._pattern is not None):
             await self._assign_all()

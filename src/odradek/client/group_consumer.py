@@ -100,6 +100,11 @@ class GroupDriver:
         self._again = True
         self._membership.request_rejoin()
 
+    @property
+    def is_member(self) -> bool:
+        """Whether the group knows this consumer, or is about to."""
+        return self._join is not None or bool(self._membership.member_id)
+
     def unsubscribe(self) -> None:
         self._subscribed = set()
         self._pattern = None
@@ -114,11 +119,13 @@ class GroupDriver:
         if membership.failure is not None:
             failure, membership.failure = membership.failure, None
             raise failure
-        await self._drop_lost()
-        self._auto_commit()
         if not self.active:
+            # What the group took away is not what was assigned by hand since.
+            membership.lost = False
             await self._quit()
             return 1.0
+        await self._drop_lost()
+        self._auto_commit()
         self._notice_metadata()
         while membership.rejoin or self._join is not None:
             if self._join is None:

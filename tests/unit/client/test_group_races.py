@@ -184,3 +184,32 @@ def test_what_was_claimed_and_is_lost_meanwhile_is_given_to_others_too() -> None
             await consumer.poll(20)
 
     run(body, cluster, "t", partition_assignment_strategy="cooperative-sticky", **IN_GROUP)
+
+
+def test_who_unsubscribes_leaves_with_the_next_poll() -> None:
+    cluster = filled()
+
+    async def body(consumer: Consumer) -> None:
+        await read(consumer, 4)
+        consumer.unsubscribe()
+        await consumer.poll(0)
+        assert cluster.count(ApiKey.LEAVE_GROUP) == 1
+        consumer.assign([T0])
+        assert len(await read(consumer, 12)) == 12
+
+    run(body, cluster, "t", **IN_GROUP)
+    assert cluster.count(ApiKey.LEAVE_GROUP) == 1
+
+
+def test_what_the_group_took_away_is_not_what_was_assigned_by_hand_since() -> None:
+    cluster = filled()
+
+    async def body(consumer: Consumer) -> None:
+        await read(consumer, 4)
+        cluster.script(ApiKey.HEARTBEAT, heartbeat(25))
+        await until(lambda: membership(consumer).lost)
+        consumer.assign([T0])
+        consumer.seek(T0, 0)
+        assert len(await read(consumer, 12)) == 12
+
+    run(body, cluster, "t", **IN_GROUP)
