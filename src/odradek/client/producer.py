@@ -233,6 +233,10 @@ class Producer:
         if lost is not None:
             raise lost
 
+    def forget_failure(self) -> None:
+        """What was lost so far is known: the next `flush` does not raise it."""
+        self._lost = None
+
     async def partitions_for(self, topic: str) -> list[PartitionInfo]:
         """The topic's partitions. Raises KafkaError, CallTimedOut."""
         return (await self._topic(topic)).partitions

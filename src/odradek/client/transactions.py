@@ -148,6 +148,7 @@ class TransactionalProducer:
         self._added.clear()
         self._groups.clear()
         self._failure = None
+        self.producer.forget_failure()
         self._started = True
         self.state = State.IN_TRANSACTION
 

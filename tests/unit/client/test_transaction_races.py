@@ -1,0 +1,115 @@
+"""What a transaction must not hand on to the next one: what came while it ended, or was left of it."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from odradek.client.model import TopicPartition
+from odradek.client.transactions import TransactionalProducer
+from odradek.wire.apis import ApiKey
+from odradek.wire.errors import ErrorCode
+from odradek.wire.messages.add_offsets_to_txn import AddOffsetsToTxnResponse
+from odradek.wire.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnResponsePartition,
+    AddPartitionsToTxnResponseTopic,
+)
+from odradek.wire.messages.end_txn import EndTxnResponse
+from odradek.wire.messages.init_producer_id import InitProducerIdResponse
+from odradek.wire.messages.txn_offset_commit import (
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
+from tests.unit.client.fake_cluster import OPTIONS, FakeBroker, FakeCluster, Handler, fail_produce
+
+T0 = TopicPartition("t", 0)
+
+
+class Coordinator(FakeCluster):
+    """Of the first version (TV1); notes the order of what it is asked."""
+
+    def __init__(self) -> None:
+        super().__init__(topics={"t": 2})
+        self.epoch = -1
+
+    def asked(self) -> list[str]:
+        quiet = {ApiKey.API_VERSIONS, ApiKey.METADATA, ApiKey.FIND_COORDINATOR}
+        return [key.name for _, key, _, _ in self.requests if key not in quiet]
+
+    def on_init_producer_id(self, broker: FakeBroker, request: Any, version: int) -> Any:
+        self.epoch += 1
+        return InitProducerIdResponse(0, 0, 7, self.epoch)
+
+    def on_add_partitions_to_txn(self, broker: FakeBroker, request: Any, version: int, code: int = 0) -> Any:
+        return AddPartitionsToTxnResponse(
+            results_by_topic_v3_and_below=[
+                AddPartitionsToTxnResponseTopic(
+                    t.name, [AddPartitionsToTxnResponsePartition(p, code) for p in t.partitions]
+                )
+                for t in request.v3_and_below_topics
+            ]
+        )
+
+    def on_add_offsets_to_txn(self, broker: FakeBroker, request: Any, version: int) -> Any:
+        return AddOffsetsToTxnResponse()
+
+    def on_txn_offset_commit(self, broker: FakeBroker, request: Any, version: int) -> Any:
+        return TxnOffsetCommitResponse(
+            topics=[
+                TxnOffsetCommitResponseTopic(
+                    t.name, [TxnOffsetCommitResponsePartition(p.partition_index) for p in t.partitions]
+                )
+                for t in request.topics
+            ]
+        )
+
+    def on_end_txn(self, broker: FakeBroker, request: Any, version: int) -> Any:
+        return EndTxnResponse()
+
+
+def run(cluster: Coordinator, body: Any, **options: Any) -> None:
+    async def main() -> None:
+        async with asyncio.timeout(10):
+            given: dict[str, Any] = {**OPTIONS, "linger_ms": 0, "transactional_id": "x", **options}
+            async with TransactionalProducer(network=cluster, **given) as producer:
+                await body(producer)
+
+    asyncio.run(main())
+
+
+def before(begin: Callable[[], asyncio.Task[Any]], tasks: list[asyncio.Task[Any]], handler: Handler) -> Handler:
+    """Begin something when the request is there: it goes its first steps before the answer has come."""
+
+    def handle(broker: FakeBroker, request: Any, version: int, proper: Callable[[], Any]) -> Any:
+        tasks.append(begin())
+        return handler(broker, request, version, proper)
+
+    return handle
+
+
+def not_yet(broker: FakeBroker, request: Any, version: int, proper: Callable[[], Any]) -> Any:
+    broker.cluster.script(ApiKey.ADD_PARTITIONS_TO_TXN, not_yet)
+    assert isinstance(broker.cluster, Coordinator)
+    return broker.cluster.on_add_partitions_to_txn(broker, request, version, ErrorCode.CONCURRENT_TRANSACTIONS)
+
+
+def test_a_record_that_was_lost_while_its_transaction_was_aborted_is_no_matter_to_the_next_one() -> None:
+    cluster = Coordinator()
+    aborting: list[asyncio.Task[Any]] = []
+
+    async def body(producer: TransactionalProducer) -> None:
+        def abort() -> asyncio.Task[Any]:
+            return asyncio.ensure_future(producer.abort())
+
+        cluster.script(ApiKey.PRODUCE, before(abort, aborting, fail_produce(ErrorCode.INVALID_RECORD)))
+        producer.begin()
+        await producer.send("t", b"aborted", partition=0)
+        while not aborting:
+            await asyncio.sleep(0.001)
+        await aborting[0]
+        async with producer.transaction():
+            await producer.send("t", b"committed", partition=0)
+
+    run(cluster, body)
+    assert cluster.values() == [b"committed"]
