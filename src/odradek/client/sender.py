@@ -470,7 +470,9 @@ class Sender:
 
     def _retry_or_fail(self, batch: Batch, error: Exception, answer: ProduceResponsePartition | None) -> None:
         code = error.code if isinstance(error, KafkaError) else None
-        if code == ErrorCode.MESSAGE_TOO_LARGE and self._split(batch):
+        # Parts of an aborted transaction would wait for the next one, and go with it.
+        is_open = self.transaction is None or self.transaction.is_open
+        if code == ErrorCode.MESSAGE_TOO_LARGE and is_open and self._split(batch):
             return
         if code is not None and is_stale_metadata(code):
             self._stale(batch, answer)

@@ -4,10 +4,12 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from odradek.client.model import TopicPartition
 from odradek.client.transactions import TransactionalProducer
 from odradek.wire.apis import ApiKey
-from odradek.wire.errors import ErrorCode
+from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.add_offsets_to_txn import AddOffsetsToTxnResponse
 from odradek.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnResponse,
@@ -112,4 +114,28 @@ def test_a_record_that_was_lost_while_its_transaction_was_aborted_is_no_matter_t
             await producer.send("t", b"committed", partition=0)
 
     run(cluster, body)
+    assert cluster.values() == [b"committed"]
+
+
+def test_a_batch_that_is_split_while_its_transaction_is_aborted_is_dropped() -> None:
+    cluster = Coordinator()
+    aborting: list[asyncio.Task[Any]] = []
+
+    async def body(producer: TransactionalProducer) -> None:
+        def abort() -> asyncio.Task[Any]:
+            return asyncio.ensure_future(producer.abort())
+
+        cluster.script(ApiKey.PRODUCE, before(abort, aborting, fail_produce(ErrorCode.MESSAGE_TOO_LARGE)))
+        producer.begin()
+        deliveries = [await producer.send("t", b"aborted", partition=0) for _ in range(2)]
+        while not aborting:
+            await asyncio.sleep(0.001)
+        await aborting[0]
+        for each in deliveries:
+            with pytest.raises(KafkaError, match="TOO_LARGE"):
+                await each
+        async with producer.transaction():
+            await producer.send("t", b"committed", partition=0)
+
+    run(cluster, body, linger_ms=5)
     assert cluster.values() == [b"committed"]
