@@ -297,6 +297,8 @@ class Producer:
     async def _append_slowly(
         self, topic: str, value: Any, key: Any, headers: Headers, partition: int | None, timestamp_ms: int | None
     ) -> Delivery:
+        transaction = self.sender.transaction
+        taking = 0 if transaction is None else transaction.taking
         info = await self._topic(topic)
         if partition is not None and partition >= len(info.partitions):
             await self.cluster.refresh_metadata()
@@ -305,7 +307,13 @@ class Producer:
             raise error_of(
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic} has {len(info.partitions)} partitions, not {partition}"
             )
-        return await self._memory_for(lambda: self._append(topic, value, key, headers, partition, timestamp_ms))
+
+        def attempt() -> Delivery | None:
+            if transaction is not None and transaction.taking != taking:
+                raise IllegalState("the transaction ended before there was room for the record")
+            return self._append(topic, value, key, headers, partition, timestamp_ms)
+
+        return await self._memory_for(attempt)
 
     async def _memory_for(self, attempt: Callable[[], T | None]) -> T:
         """Call until there is memory for what it adds, max_block_ms at most."""

@@ -53,6 +53,11 @@ class Transaction(Protocol):
         """Whether batches may still go, or go again: false as soon as the transaction is to be aborted."""
         ...
 
+    @property
+    def taking(self) -> int:
+        """The number of the transaction that takes records now, 0 if none does."""
+        ...
+
     def may_send(self, key: tuple[str, int]) -> bool:
         """Whether the partition is part of the transaction; if not, it is being added, and `wake` follows."""
         ...

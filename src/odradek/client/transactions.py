@@ -64,7 +64,7 @@ class TransactionalProducer:
     """One transaction at a time; many tasks may send within it."""
 
     __slots__ = (
-        "_added", "_adding", "_broken_sequences", "_failure", "_groups", "_started", "_waiting", "producer", "state",
+        "_added", "_adding", "_begun", "_broken_sequences", "_failure", "_groups", "_started", "_waiting", "producer", "state",
         "transactional_id",
     )  # fmt: skip
 
@@ -81,6 +81,7 @@ class TransactionalProducer:
         self._waiting: set[tuple[str, int]] = set()
         self._groups: set[str] = set()
         self._adding: asyncio.Task[None] | None = None
+        self._begun = 0
         self._failure: Exception | None = None
         self._broken_sequences = False
         self._started = False
@@ -150,6 +151,7 @@ class TransactionalProducer:
         self._failure = None
         self.producer.forget_failure()
         self._started = True
+        self._begun += 1
         self.state = State.IN_TRANSACTION
 
     @asynccontextmanager
@@ -232,6 +234,10 @@ class TransactionalProducer:
     @property
     def is_open(self) -> bool:
         return self.state is State.IN_TRANSACTION
+
+    @property
+    def taking(self) -> int:
+        return self._begun if self.state is State.IN_TRANSACTION else 0
 
     def may_send(self, key: tuple[str, int]) -> bool:
         if self.state is not State.IN_TRANSACTION:

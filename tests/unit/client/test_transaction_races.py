@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from odradek.client.errors import IllegalState
 from odradek.client.model import TopicPartition
-from odradek.client.transactions import TransactionalProducer
+from odradek.client.transactions import State, TransactionalProducer
 from odradek.wire.apis import ApiKey
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.add_offsets_to_txn import AddOffsetsToTxnResponse
@@ -139,3 +140,39 @@ def test_a_batch_that_is_split_while_its_transaction_is_aborted_is_dropped() -> 
 
     run(cluster, body, linger_ms=5)
     assert cluster.values() == [b"committed"]
+
+
+@pytest.mark.parametrize("next_has_begun", [False, True])
+def test_a_record_that_waited_for_memory_until_its_transaction_was_aborted_is_refused(next_has_begun: bool) -> None:
+    cluster = Coordinator()
+
+    async def body(producer: TransactionalProducer) -> None:
+        cluster.script(ApiKey.ADD_PARTITIONS_TO_TXN, not_yet)
+        producer.begin()
+        await producer.send("t", b"aborted", partition=0)
+        waiting = asyncio.ensure_future(producer.send("t", b"late", partition=1))
+        while not cluster.count(ApiKey.ADD_PARTITIONS_TO_TXN):
+            await asyncio.sleep(0)
+        aborting = asyncio.ensure_future(producer.abort())
+        accumulator = producer.producer._accumulator
+        assert accumulator is not None
+        if next_has_begun:
+            # No memory comes free before the next transaction has begun.
+            accumulator.free_bytes -= 20_000
+        while producer.state is not State.ENDING:
+            await asyncio.sleep(0)
+        cluster.scripts[ApiKey.ADD_PARTITIONS_TO_TXN].clear()
+        await aborting
+        producer.begin()
+        if next_has_begun:
+            accumulator.free_bytes += 20_000
+        await producer.send("t", b"committed", partition=0)
+        await producer.commit()
+        with pytest.raises(IllegalState):
+            await waiting
+        async with producer.transaction():
+            await producer.send("t", b"again", partition=0)
+
+    run(cluster, body, buffer_memory=20_000, max_request_size=10_000)
+    assert cluster.values() == [b"committed", b"again"]
+    assert cluster.values("t", 1) == []
