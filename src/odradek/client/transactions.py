@@ -64,7 +64,7 @@ class TransactionalProducer:
     """One transaction at a time; many tasks may send within it."""
 
     __slots__ = (
-        "_added", "_adding", "_begun", "_broken_sequences", "_failure", "_groups", "_started", "_waiting", "producer", "state",
+        "_added", "_adding", "_begun", "_broken_sequences", "_committing", "_failure", "_groups", "_started", "_waiting", "producer", "state",
         "transactional_id",
     )  # fmt: skip
 
@@ -82,6 +82,7 @@ class TransactionalProducer:
         self._groups: set[str] = set()
         self._adding: asyncio.Task[None] | None = None
         self._begun = 0
+        self._committing = False
         self._failure: Exception | None = None
         self._broken_sequences = False
         self._started = False
@@ -176,7 +177,7 @@ class TransactionalProducer:
         timestamp_ms: int | None = None,
     ) -> Delivery:
         """As Producer.send, within the transaction. Raises IllegalState outside of one."""
-        self._expect(State.IN_TRANSACTION)
+        self._expect_open()
         return await self.producer.send(topic, value, key, headers, partition, timestamp_ms)
 
     async def send_offsets(
@@ -186,7 +187,7 @@ class TransactionalProducer:
 
         Raises KafkaError (ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID: abort then), ProducerFenced, CallTimedOut.
         """
-        self._expect(State.IN_TRANSACTION)
+        self._expect_open()
         given = {k: OffsetAndMetadata(v) if isinstance(v, int) else v for k, v in offsets.items()}
         if not given:
             return
@@ -206,10 +207,17 @@ class TransactionalProducer:
         if self.state is State.ABORTABLE:
             raise self._failure or IllegalState("the transaction can only be aborted")
         self._expect(State.IN_TRANSACTION, State.ENDING)
+        before = self.state
+        # What came from now on would be left for the next transaction, or be under way when this one ends.
+        self._committing = True
         try:
             await self.producer.flush()
         except (KafkaError, ClientError) as error:
             raise self._abortable(error) from error
+        finally:
+            self._committing = False
+        if self.state is State.ENDING and before is not State.ENDING:
+            raise IllegalState("the transaction was aborted while it was to be committed")
         if self._failure is not None:
             raise self._failure
         self.state = State.ENDING
@@ -237,7 +245,7 @@ class TransactionalProducer:
 
     @property
     def taking(self) -> int:
-        return self._begun if self.state is State.IN_TRANSACTION else 0
+        return self._begun if self.state is State.IN_TRANSACTION and not self._committing else 0
 
     def may_send(self, key: tuple[str, int]) -> bool:
         if self.state is not State.IN_TRANSACTION:
@@ -282,6 +290,11 @@ class TransactionalProducer:
             self._failure = error
             self.producer.sender.drop_queued(error)
         return error
+
+    def _expect_open(self) -> None:
+        self._expect(State.IN_TRANSACTION)
+        if self._committing:
+            raise IllegalState("the transaction is being committed")
 
     async def _is_tv2(self) -> bool:
         """Whether the coordinator's cluster has finalized transaction.version 2."""

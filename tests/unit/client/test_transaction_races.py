@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from odradek.client.accumulator import Delivery
 from odradek.client.errors import IllegalState
 from odradek.client.model import TopicPartition
 from odradek.client.transactions import State, TransactionalProducer
@@ -24,7 +25,7 @@ from odradek.wire.messages.txn_offset_commit import (
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
-from tests.unit.client.fake_cluster import OPTIONS, FakeBroker, FakeCluster, Handler, fail_produce
+from tests.unit.client.fake_cluster import OPTIONS, FakeBroker, FakeCluster, Handler, fail_produce, pass_on
 
 T0 = TopicPartition("t", 0)
 
@@ -176,3 +177,44 @@ def test_a_record_that_waited_for_memory_until_its_transaction_was_aborted_is_re
     run(cluster, body, buffer_memory=20_000, max_request_size=10_000)
     assert cluster.values() == [b"committed", b"again"]
     assert cluster.values("t", 1) == []
+
+
+def test_a_record_that_comes_while_its_transaction_is_committed_is_refused() -> None:
+    cluster = Coordinator()
+    late: list[asyncio.Task[Delivery]] = []
+
+    async def body(producer: TransactionalProducer) -> None:
+        def send() -> asyncio.Task[Any]:
+            return asyncio.ensure_future(producer.send("t", b"late", partition=1))
+
+        producer.begin()
+        await producer.send("t", b"committed", partition=0)
+        cluster.script(ApiKey.PRODUCE, before(send, late, pass_on))
+        await producer.commit()
+        with pytest.raises(IllegalState):
+            await late[0]
+        async with producer.transaction():
+            await producer.send("t", b"again", partition=0)
+
+    run(cluster, body)
+    assert cluster.values() == [b"committed", b"again"]
+    assert cluster.values("t", 1) == []
+
+
+def test_what_is_aborted_while_it_is_to_be_committed_is_not_committed() -> None:
+    cluster = Coordinator()
+    aborting: list[asyncio.Task[Any]] = []
+
+    async def body(producer: TransactionalProducer) -> None:
+        def abort() -> asyncio.Task[Any]:
+            return asyncio.ensure_future(producer.abort())
+
+        producer.begin()
+        await producer.send("t", b"a", partition=0)
+        cluster.script(ApiKey.PRODUCE, before(abort, aborting, pass_on))
+        with pytest.raises(IllegalState):
+            await producer.commit()
+        await aborting[0]
+
+    run(cluster, body)
+    assert [each.committed for _, key, _, each in cluster.requests if key == ApiKey.END_TXN] == [False]
