@@ -64,8 +64,8 @@ class TransactionalProducer:
     """One transaction at a time; many tasks may send within it."""
 
     __slots__ = (
-        "_added", "_adding", "_begun", "_broken_sequences", "_committing", "_failure", "_groups", "_started", "_waiting", "producer", "state",
-        "transactional_id",
+        "_added", "_adding", "_begun", "_broken_sequences", "_committing", "_failure", "_groups", "_offsets",
+        "_started", "_waiting", "producer", "state", "transactional_id",
     )  # fmt: skip
 
     def __init__(self, **arguments: Any) -> None:
@@ -80,6 +80,8 @@ class TransactionalProducer:
         self._added: set[tuple[str, int]] = set()
         self._waiting: set[tuple[str, int]] = set()
         self._groups: set[str] = set()
+        # Held while offsets are under way: a transaction that ended meanwhile would leave them to the next one.
+        self._offsets = asyncio.Lock()
         self._adding: asyncio.Task[None] | None = None
         self._begun = 0
         self._committing = False
@@ -191,13 +193,18 @@ class TransactionalProducer:
         given = {k: OffsetAndMetadata(v) if isinstance(v, int) else v for k, v in offsets.items()}
         if not given:
             return
-        try:
-            if not await self._is_tv2() and group_id not in self._groups:
-                await self._add_offsets(group_id)
-            self._groups.add(group_id)
-            await self._commit_offsets(group_id, given, member or Member())
-        except (KafkaError, ClientError) as error:
-            raise self._abortable(error) from error
+        begun = self._begun
+        async with self._offsets:
+            self._expect(State.IN_TRANSACTION)
+            if begun != self._begun:
+                raise IllegalState("the transaction ended before the offsets were sent")
+            try:
+                if not await self._is_tv2() and group_id not in self._groups:
+                    await self._add_offsets(group_id)
+                self._groups.add(group_id)
+                await self._commit_offsets(group_id, given, member or Member())
+            except (KafkaError, ClientError) as error:
+                raise self._abortable(error) from error
 
     async def commit(self) -> None:
         """Send what is queued, then commit. On failure the transaction has to be aborted, except after CallTimedOut.
@@ -212,6 +219,8 @@ class TransactionalProducer:
         self._committing = True
         try:
             await self.producer.flush()
+            async with self._offsets:
+                pass
         except (KafkaError, ClientError) as error:
             raise self._abortable(error) from error
         finally:
@@ -234,6 +243,8 @@ class TransactionalProducer:
         if self._adding is not None:
             # Its answer would come into the next transaction, and count there for what this one had.
             await asyncio.wait((self._adding,))
+            self._expect(State.ENDING)
+        async with self._offsets:
             self._expect(State.ENDING)
         await self._end(committed=False)
 

@@ -218,3 +218,20 @@ def test_what_is_aborted_while_it_is_to_be_committed_is_not_committed() -> None:
 
     run(cluster, body)
     assert [each.committed for _, key, _, each in cluster.requests if key == ApiKey.END_TXN] == [False]
+
+
+@pytest.mark.parametrize("end", ["commit", "abort"])
+def test_a_transaction_does_not_end_before_offsets_that_are_under_way(end: str) -> None:
+    cluster = Coordinator()
+    ending: list[asyncio.Task[Any]] = []
+
+    async def body(producer: TransactionalProducer) -> None:
+        producer.begin()
+        cluster.script(
+            ApiKey.ADD_OFFSETS_TO_TXN, before(lambda: asyncio.ensure_future(getattr(producer, end)()), ending, pass_on)
+        )
+        await producer.send_offsets("g", {T0: 3})
+        await ending[0]
+
+    run(cluster, body)
+    assert cluster.asked() == ["INIT_PRODUCER_ID", "ADD_OFFSETS_TO_TXN", "TXN_OFFSET_COMMIT", "END_TXN"]
