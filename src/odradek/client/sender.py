@@ -182,6 +182,13 @@ class Sender:
         for batch in list(self._flying):
             self._finish(batch, error)
 
+    def drop_all(self, error: Exception) -> None:
+        """Give up what is under way, too: answers to it are no matter any more."""
+        for batch in list(self._flying):
+            batch.failure_seen = True
+            self._finish(batch, error)
+        self.drop_queued(error)
+
     def drop_queued(self, error: Exception) -> None:
         """Give up the batches that are not under way."""
         for batch in self._accumulator.take_all():

@@ -128,9 +128,20 @@ class TransactionalProducer:
 
         Raises KafkaError, CallTimedOut, ProducerFenced.
         """
+        if self.state not in (State.UNINITIALIZED, State.FATAL):
+            await self._abandon()
         await self._init_producer_id(NO_IDENTITY)
         self.state = State.READY
         return self.identity
+
+    async def _abandon(self) -> None:
+        """Leave nothing of the transaction before, which the coordinator aborts by itself, to those to come."""
+        self.state = State.UNINITIALIZED
+        if self._adding is not None:
+            self._adding.cancel()
+            await asyncio.gather(self._adding, return_exceptions=True)
+            self._waiting.clear()
+        self.producer.sender.drop_all(TransactionAborted("another producer id was asked for"))
 
     def adopt(self, identity: ProducerIdentity, *, continue_transaction: bool = True) -> None:
         """Act under an identity that another process got: in its open transaction, with sequences from 0.

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from odradek.client.accumulator import Delivery
-from odradek.client.errors import IllegalState
+from odradek.client.errors import IllegalState, TransactionAborted
 from odradek.client.model import TopicPartition
 from odradek.client.transactions import State, TransactionalProducer
 from odradek.wire.apis import ApiKey
@@ -235,3 +235,44 @@ def test_a_transaction_does_not_end_before_offsets_that_are_under_way(end: str) 
 
     run(cluster, body)
     assert cluster.asked() == ["INIT_PRODUCER_ID", "ADD_OFFSETS_TO_TXN", "TXN_OFFSET_COMMIT", "END_TXN"]
+
+
+def test_a_new_producer_id_leaves_nothing_of_what_was_begun_before() -> None:
+    cluster = Coordinator()
+
+    async def body(producer: TransactionalProducer) -> None:
+        cluster.script(ApiKey.ADD_PARTITIONS_TO_TXN, not_yet)
+        producer.begin()
+        left = await producer.send("t", b"left", partition=0)
+        while not cluster.count(ApiKey.ADD_PARTITIONS_TO_TXN):
+            await asyncio.sleep(0)
+        cluster.scripts[ApiKey.ADD_PARTITIONS_TO_TXN].clear()
+        await producer.initialize()
+        async with producer.transaction():
+            await producer.send("t", b"committed", partition=1)
+        with pytest.raises(TransactionAborted):
+            await left
+
+    run(cluster, body)
+    assert (cluster.values(), cluster.values("t", 1)) == ([], [b"committed"])
+
+
+def test_a_late_answer_to_an_earlier_producer_id_does_not_end_the_new_one() -> None:
+    cluster = Coordinator()
+    renewing: list[asyncio.Task[Any]] = []
+
+    async def body(producer: TransactionalProducer) -> None:
+        def renew() -> asyncio.Task[Any]:
+            return asyncio.ensure_future(producer.initialize())
+
+        cluster.script(ApiKey.PRODUCE, before(renew, renewing, fail_produce(ErrorCode.INVALID_PRODUCER_EPOCH)))
+        producer.begin()
+        await producer.send("t", b"fenced", partition=0)
+        while not renewing:
+            await asyncio.sleep(0)
+        await renewing[0]
+        async with producer.transaction():
+            await producer.send("t", b"committed", partition=0)
+
+    run(cluster, body)
+    assert cluster.values() == [b"committed"]
