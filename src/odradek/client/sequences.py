@@ -42,9 +42,11 @@ def precedes(left: int, right: int) -> bool:
 
 
 class _Partition:
-    """`in_flight` are the batches that have a sequence and no final outcome, in order of their sequences."""
+    """`in_flight` are the batches that have a sequence and no final outcome, in order of their sequences; `overtaken` is
+    how many at most have an outcome although an earlier one has none.
+    """
 
-    __slots__ = ("identity", "in_flight", "last_acked_offset", "last_acked_sequence", "next", "unresolved")
+    __slots__ = ("identity", "in_flight", "last_acked_offset", "last_acked_sequence", "next", "overtaken", "unresolved")
 
     def __init__(self, identity: ProducerIdentity) -> None:
         self.identity = identity
@@ -52,6 +54,7 @@ class _Partition:
         self.last_acked_sequence = NO_SEQUENCE
         self.last_acked_offset = -1
         self.in_flight: list[Batch] = []
+        self.overtaken = 0
         self.unresolved: int | None = None
 
 
@@ -110,6 +113,7 @@ class Sequences:
             state.next = 0
             state.last_acked_sequence = NO_SEQUENCE
             state.unresolved = None
+            state.overtaken = 0
             for batch in state.in_flight:
                 batch.set_sequence(self.identity, state.next, reset=True)
                 state.next = next_sequence(state.next, batch.count)
@@ -130,8 +134,9 @@ class Sequences:
                 return False
             if not state.in_flight:
                 return True
-            if len(state.in_flight) >= REMEMBERED_BATCHES:
-                # Some are with an earlier leader: what it had copied to the next one that could not tell from a gap.
+            if len(state.in_flight) + state.overtaken >= REMEMBERED_BATCHES:
+                # Some are with an earlier leader: what it had copied to the next one that could not tell from a gap,
+                # nor if so many had come to it since.
                 return False
             # A broker that knows nothing of a producer takes any first sequence. Were a second batch under way while
             # the first is refused (the partition is just being created), it would come before the first.
@@ -230,7 +235,10 @@ class Sequences:
 
     def _remove(self, state: _Partition, batch: Batch) -> None:
         if batch in state.in_flight:
+            state.overtaken += batch is not state.in_flight[0]
             state.in_flight.remove(batch)
+            if not state.in_flight:
+                state.overtaken = 0
 
     def _resolve(self, key: tuple[str, int], state: _Partition) -> None:
         if state.unresolved is None or state.in_flight:

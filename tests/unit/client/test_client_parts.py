@@ -212,6 +212,26 @@ def test_what_may_still_come_over_an_earlier_connection_is_not_renumbered() -> N
     assert sequences.bump_wanted
 
 
+def test_what_overtakes_a_batch_counts_while_that_has_no_outcome() -> None:
+    """Found by the simulator (handover-600111): five that came to the next leader while the first was with the one before
+    had that leader forget the first, which it had copied: repeated, it was out of order.
+    """
+    sequences = Sequences()
+    sequences.adopt(ProducerIdentity(9, 0))
+    sequences.resume(KEY, 1)
+    batches = [batch_of(1) for _ in range(7)]
+    for each in batches[:2]:
+        sequences.assign(each)
+    sequences.acknowledged(batches[0], 0)
+    for at in range(2, 6):
+        assert sequences.may_send(batches[at])
+        sequences.assign(batches[at])
+        sequences.acknowledged(batches[at], at)
+    assert not sequences.may_send(batches[6])
+    sequences.acknowledged(batches[1], 1)
+    assert sequences.may_send(batches[6])
+
+
 def test_numbers_are_patched_into_encoded_batches() -> None:
     sequences = Sequences()
     sequences.adopt(ProducerIdentity(9, 0))
