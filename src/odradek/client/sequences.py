@@ -42,8 +42,8 @@ def precedes(left: int, right: int) -> bool:
 
 
 class _Partition:
-    """`in_flight` are the batches that have a sequence and no final outcome, in order of their sequences; `overtaken` is
-    how many at most have an outcome although an earlier one has none.
+    """`in_flight` are the batches that have a sequence and no final outcome, in order of their sequences; at most
+    `overtaken` others have an outcome although an earlier one has none.
     """
 
     __slots__ = ("identity", "in_flight", "last_acked_offset", "last_acked_sequence", "next", "overtaken", "unresolved")

@@ -79,8 +79,8 @@ ONCE_FAILED: Final = {
     "one elsewhere: the broker refused to start",
     "all-600044": "records of a transaction that expired left gaps in the producer's sequences: what it sent from then "
     "on was refused, for ever",
-    "handover-600111": "five batches overtook one that was with a leader that had been cut off: the next leader, which had "
-    "it, did not know it again",
+    "handover-600111": "five batches overtook one that was with a leader that had been cut off: the next leader, which "
+    "had it, did not know it again",
     "power-201056": "a partition that had lost all it knew of a producer with the power took the batch behind one that "
     "was too large: the parts of that were out of order from then on",
     "crash-201112": "the first batches of a producer came while the partition was checked after a crash, the next one "
