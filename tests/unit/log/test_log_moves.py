@@ -406,6 +406,23 @@ def test_a_source_that_cannot_be_read_fails_its_directory_and_not_the_mover(tmp_
     close(directories, clean=False)
 
 
+def test_a_move_that_is_given_up_before_its_check_begins_leaves_nothing(tmp_path: Path) -> None:
+    class BusyDisk(SystemDisk):
+        async def run(self, lane: str, function: Any, *args: Any, **kwargs: Any) -> Any:
+            if lane.startswith("recovery"):
+                directories.moves.cancel("a-topic", 0)
+            return await super().run(lane, function, *args, **kwargs)
+
+    directories = start(tmp_path, BusyDisk())
+    log = open_partition(directories)
+    fill(log)
+    directories.moves.begin(log, other(directories), TOPIC)
+    with pytest.raises(KafkaError):
+        asyncio.run(directories.moves.copy(log))
+    assert not list(tmp_path.glob("*/*-future"))
+    close(directories)
+
+
 def test_a_source_that_has_failed_when_all_is_copied_does_not_hold_up_the_mover(tmp_path: Path) -> None:
     directories = start(tmp_path)
     log = open_partition(directories)
