@@ -142,7 +142,8 @@ class ReplicaMoves:
                 self._places.environment.producer_id_expiration_ms,
             )
         except KafkaError as error:
-            if isinstance(error.__cause__, OSError):
+            given_up = self.under_way.get((source.topic, source.partition)) is not move
+            if isinstance(error.__cause__, OSError) and not given_up:
                 self._places.failed(move.path, error.__cause__)
             raise
 

@@ -423,6 +423,25 @@ def test_a_move_that_is_given_up_before_its_check_begins_leaves_nothing(tmp_path
     close(directories)
 
 
+def test_a_move_that_is_given_up_during_its_check_takes_no_directory_out_of_use(tmp_path: Path) -> None:
+    class MeddlingDisk(SystemDisk):
+        def list(self, path: str) -> list[str]:
+            names = super().list(path)
+            if path.endswith("-future"):
+                directories.moves.cancel("a-topic", 0)
+            return names
+
+    directories = start(tmp_path, MeddlingDisk())
+    log = open_partition(directories)
+    fill(log)
+    target = other(directories)
+    directories.moves.begin(log, target, TOPIC)
+    with pytest.raises(KafkaError):
+        asyncio.run(directories.moves.copy(log))
+    assert target.offline is None
+    close(directories)
+
+
 def test_a_source_that_has_failed_when_all_is_copied_does_not_hold_up_the_mover(tmp_path: Path) -> None:
     directories = start(tmp_path)
     log = open_partition(directories)
