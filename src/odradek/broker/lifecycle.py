@@ -138,6 +138,8 @@ class Broker:
                 await self._start_storage(opened)
                 self._start_cluster()
                 self._start_services()
+                opened.callback(self._view.close)
+                opened.callback(self._watch.close)
                 opened.callback(self._server.close)
                 listeners = self._bind()
                 await self._join_cluster(listeners)

@@ -2,12 +2,19 @@
 
 import asyncio
 import socket
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
+from odradek.broker import cluster_view
 from odradek.broker.config import BrokerConfig
-from odradek.broker.lifecycle import Broker, StartError
+from odradek.broker.lifecycle import Broker, Ports, StartError
+from odradek.metadata.memory_store import MemoryStore, MemoryTree
+from odradek.ports.store import Node
+from tests.unit.broker.cluster_members import DyingStore
+
+_ANY_PORT = {"listeners": "PLAINTEXT://127.0.0.1:0", "node.id": "1"}
 
 
 def _broker(directory: Path, port: int, **settings: str) -> Broker:
@@ -65,5 +72,36 @@ def test_a_zookeeper_that_is_not_there_is_named(tmp_path: Path) -> None:
         broker = _broker(tmp_path, 0)
         await broker.start()
         await broker.stop()
+
+    asyncio.run(test())
+
+
+def test_a_broker_that_did_not_start_reads_no_configurations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though it was reading them when the start failed, and could not to the end."""
+    monkeypatch.setattr(cluster_view, "_AGAIN_SECONDS", 0.0)
+
+    async def test() -> None:
+        tree = MemoryTree()
+        first = Broker(BrokerConfig({"log.dirs": str(tmp_path / "a"), **_ANY_PORT}), Ports(store=MemoryStore(tree)))
+        await first.start()
+        store = DyingStore(MemoryStore(tree))
+        read, reads, failed = store.subtree, list[str](), asyncio.Event()
+
+        async def subtree(path: str) -> Mapping[str, Node]:
+            reads.append(path)
+            if reads.count(path) > 1:
+                await failed.wait()
+            return await read(path)
+
+        store.subtree = subtree  # type: ignore[assignment]
+        second = Broker(BrokerConfig({"log.dirs": str(tmp_path / "b"), **_ANY_PORT}), Ports(store=store))
+        with pytest.raises(StartError, match="registered by another"):
+            await second.start()
+        count = len(reads)
+        failed.set()
+        for _ in range(50):
+            await asyncio.sleep(0)
+        assert len(reads) == count
+        await first.stop()
 
     asyncio.run(test())
