@@ -36,11 +36,11 @@ def survey(disk: Disk, logs: Iterable[Survey], now_ms: int) -> list[tuple[str, i
     for log in logs:
         try:
             files = _segments(disk, log.path)
+            if files and (_is_deletable(disk, files, log.config, now_ms) or _is_dirty(files, log)):
+                found.append((log.topic, log.partition))
         except OSError:
             # Deleted or moved meanwhile; a broken disk is found out by who uses it.
             continue
-        if files and (_is_deletable(disk, files, log.config, now_ms) or _is_dirty(files, log)):
-            found.append((log.topic, log.partition))
     return found
 
 
