@@ -39,7 +39,9 @@ from odradek.metadata.paths import name_of
 from odradek.ports.store import Create, Delete, MetadataStore, Node, Operation
 from odradek.wire.primitives import ZERO_UUID
 
-_PARTS = ("/brokers", "/config", TOPIC_DELETIONS, CONTROLLER, CONTROLLER_EPOCH, "/cluster", FEATURES)
+# The epoch before the controller: read the other way round, a deposed one could pass for that of its successor's epoch,
+# and the successor be refused as another one.
+_PARTS = ("/brokers", "/config", TOPIC_DELETIONS, CONTROLLER_EPOCH, CONTROLLER, "/cluster", FEATURES)
 
 
 async def read_subtree(store: MetadataStore, path: str) -> Mapping[str, Node]:

@@ -1,6 +1,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from functools import wraps
+from typing import cast
 
 import pytest
 from hypothesis import given, settings
@@ -17,8 +18,15 @@ from odradek.broker.controller_channel import (
 from odradek.controller.notices import difference, everything, notice
 from odradek.metadata.image import NO_LEADER, Broker, ClusterImage, Endpoint, PartitionState, Topic
 from odradek.metadata.memory_store import MemoryStore
-from odradek.metadata.nodes import CONTROLLER_EPOCH, ConfigNode, ControllerEpochNode, TopicNode
-from odradek.ports.store import Create, MetadataStore, Put, StoreError
+from odradek.metadata.nodes import (
+    CONTROLLER,
+    CONTROLLER_EPOCH,
+    ConfigNode,
+    ControllerEpochNode,
+    ControllerNode,
+    TopicNode,
+)
+from odradek.ports.store import Create, Delete, MetadataStore, Node, Put, StoreError
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.leader_and_isr import LeaderAndIsrRequest
 from odradek.wire.messages.update_metadata import UpdateMetadataRequest
@@ -277,3 +285,36 @@ async def test_what_is_configured_while_a_broker_starts_is_known_to_it() -> None
     async with asyncio.timeout(10):
         while view.image.broker_configs["2"] != {"log.cleaner.threads": "3"}:
             await asyncio.sleep(0)
+
+
+@running
+async def test_a_controller_that_is_elected_while_a_broker_looks_at_the_cluster_is_listened_to() -> None:
+    store = MemoryStore()
+    await store.apply(
+        [
+            Create(CONTROLLER, ControllerNode.encode(3, 0)),
+            Create(CONTROLLER_EPOCH, ControllerEpochNode.encode(1)),
+        ]
+    )
+
+    class Between:
+        """Another controller is elected between the first and the second of the two reads."""
+
+        seen = 0
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(store, name)
+
+        async def subtree(self, path: str) -> dict[str, Node]:
+            found = await store.subtree(path)
+            if path in (CONTROLLER, CONTROLLER_EPOCH):
+                self.seen += 1
+                if self.seen == 1:
+                    data, epoch = ControllerNode.encode(1, 0), ControllerEpochNode.encode(2)
+                    await store.apply([Delete(CONTROLLER), Create(CONTROLLER, data), Put(CONTROLLER_EPOCH, epoch)])
+            return found
+
+    view = ClusterView(cast(MetadataStore, Between()), BrokerConfig({"node.id": str(SELF)}))
+    await view.load()
+    await tell(view, None, CLUSTER.with_controller(1, 2))
+    assert view.is_told
