@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections import deque
+from collections.abc import Callable
 from functools import partial
 
-from odradek.log.partition_log import PartitionLog
 from odradek.ports.clock import Clock
 from odradek.records.batch import BatchHeader, parse_header
 from odradek.records.errors import CorruptRecords
@@ -106,7 +106,7 @@ class LogReplay:
     `replay(header, records)` gets each batch, then `done(None)` is called, or `done(error)` if the log cannot be read.
     """
 
-    __slots__ = ("_cancelled", "_done", "_loop", "_replay")
+    __slots__ = ("_cancelled", "_done", "_end_offset", "_loop", "_offset", "_parts", "_replay")
 
     def __init__(
         self,
@@ -117,45 +117,54 @@ class LogReplay:
         self._replay = replay
         self._done = done
         self._loop = loop
+        self._offset = self._end_offset = 0
+        self._parts: deque[tuple[BatchHeader, list[Record]]] = deque()
+        """What is left of the batches up to `_offset`."""
         self._cancelled = False
 
     def start(self, partition: Partition) -> None:
         log = partition.log
         # What is on its way to the disk belongs to it.
-        log.when_written(log.next_offset - 1, partial(self._begin, log))
+        log.when_written(log.next_offset - 1, partial(self._begin, partition))
 
-    def _begin(self, log: PartitionLog) -> None:
-        self._some(_parts(log.read_batches(log.log_start_offset, log.end_offset)))
+    def _begin(self, partition: Partition) -> None:
+        log = partition.log
+        self._offset, self._end_offset = log.log_start_offset, log.end_offset
+        self._some(partition)
 
     def cancel(self) -> None:
         self._cancelled = True
 
-    def _some(self, parts: Iterator[tuple[BatchHeader, list[Record]]]) -> None:
+    def _some(self, partition: Partition) -> None:
         if self._cancelled:
             return
         budget = _LOAD_SLICE_RECORDS
+        parts = self._parts
+        # Anew in each turn: compaction may have put other segments in the place of those that were read last.
+        views = partition.log.read_batches(self._offset, self._end_offset)
         try:
             while budget > 0:
-                part = next(parts, None)
-                if part is None:
-                    self._done(None)
-                    return
-                header, records = part
+                while not parts:
+                    view = next(views, None)
+                    if view is None:
+                        self._done(None)
+                        return
+                    self._take(view)
+                header, records = parts.popleft()
                 self._replay(header, records)
                 budget -= len(records) + 1
         except (DecodeError, CorruptRecords, KafkaError) as error:
             self._done(error)
             return
-        self._loop.call_soon(self._some, parts)
+        self._loop.call_soon(self._some, partition)
 
-
-def _parts(views: Iterable[memoryview]) -> Iterator[tuple[BatchHeader, list[Record]]]:
-    """The records of each batch, of a large one in several parts."""
-    for view in views:
+    def _take(self, view: memoryview) -> None:
+        """The records of each batch, of a large one in several parts."""
         position = 0
         while position < len(view):
             header = parse_header(view, position)
             records = decode_records(view, header, position, copy=True)
             for start in range(0, max(len(records), 1), _LOAD_SLICE_RECORDS):
-                yield header, records[start : start + _LOAD_SLICE_RECORDS]
+                self._parts.append((header, records[start : start + _LOAD_SLICE_RECORDS]))
+            self._offset = header.last_offset + 1
             position += header.size

@@ -13,9 +13,14 @@ from odradek.broker import group_runtime
 from odradek.groups.events import ConsumerHeartbeat, JoinResult, LeavingMember, SyncResult
 from odradek.groups.settings import GroupSettings
 from odradek.log.append import Origin
+from odradek.log.cleaner import facts, plan
+from odradek.log.cleaning import CleanedSegment, Compaction, Outcome
+from odradek.log.compaction import cleanable
 from odradek.log.config import LogConfig
 from odradek.log.partition_log import PartitionLog
 from odradek.metadata.image import PartitionState
+from odradek.ports.clock import SystemClock
+from odradek.ports.disk import SystemDisk
 from odradek.records.batch import parse_header
 from odradek.records.builder import encode_batch
 from odradek.records.control import encode_end_transaction
@@ -360,6 +365,41 @@ async def test_loading_takes_several_turns_and_says_so(tmp_path: Path) -> None:
     await until(lambda: not shard.is_loading)
     assert len(broker.runtime.list_groups([], [])) == 40
     assert await committed(broker, "t" * 100, 199, "g39") == 39
+    broker.stop()
+
+
+def compact(log: PartitionLog) -> None:
+    """All but the active segment."""
+    log.flush(log.active_base_offset)
+    now_ms = SystemClock().now_ms()
+    upper_offset = log.recovery_point
+    found = cleanable(facts(log), log.config, now_ms, checkpoint=None, log_start_offset=0, upper_offset=upper_offset)
+    compaction = Compaction(plan(log, found, now_ms, 1 << 20), SystemDisk())
+    while not isinstance(done := compaction.step(), Outcome):
+        if isinstance(done, CleanedSegment):
+            assert log.replace_segments(done)
+
+
+@running
+async def test_a_log_is_loaded_though_it_is_compacted_meanwhile(tmp_path: Path) -> None:
+    broker = GroupBroker(tmp_path).start()
+    config = replace(broker.partitions[0].log.config, segment_bytes=8_000)
+    broker.partitions[0].log.set_config(config)
+    for i in range(40):
+        await broker.commit(commit_request(*[("t" * 100, p, i) for p in range(20)], group_id=f"g{i % 8}"))
+    broker.stop()
+    broker = GroupBroker(tmp_path)
+    log = broker.partitions[0].log
+    log.set_config(config)
+    broker.start()
+    shard = next(iter(broker.runtime._shards.values()))
+    assert shard.is_loading
+    size = sum(segment.size for segment in log.segments)
+    compact(log)
+    assert sum(segment.size for segment in log.segments) < size
+    await until(lambda: not shard.is_loading)
+    assert not log.is_offline
+    assert [await committed(broker, "t" * 100, 19, f"g{i}") for i in range(8)] == list(range(32, 40))
     broker.stop()
 
 
