@@ -247,6 +247,8 @@ class TransactionalProducer:
         """Drop what is queued, wait for what is under way, then abort. Raises as `commit`."""
         self._expect(State.IN_TRANSACTION, State.ABORTABLE, State.ENDING)
         self.state = State.ENDING
+        # If this fails, it can be tried again, but not committed: what is dropped here would be missing.
+        self._failure = self._failure or TransactionAborted("the transaction is being aborted")
         sender = self.producer.sender
         sender.drop_queued(TransactionAborted("the transaction was aborted"))
         while sender.requests_in_flight:

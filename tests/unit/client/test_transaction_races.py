@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from odradek.client.accumulator import Delivery
-from odradek.client.errors import IllegalState, TransactionAborted
+from odradek.client.errors import CallTimedOut, IllegalState, TransactionAborted
 from odradek.client.model import TopicPartition
 from odradek.client.transactions import State, TransactionalProducer
 from odradek.wire.apis import ApiKey
@@ -276,3 +276,30 @@ def test_a_late_answer_to_an_earlier_producer_id_does_not_end_the_new_one() -> N
 
     run(cluster, body)
     assert cluster.values() == [b"committed"]
+
+
+def test_what_was_not_aborted_in_time_is_not_committed_instead() -> None:
+    cluster = Coordinator()
+
+    def loading(broker: FakeBroker, request: Any, version: int, proper: Callable[[], Any]) -> Any:
+        cluster.script(ApiKey.END_TXN, loading)
+        return EndTxnResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+
+    async def body(producer: TransactionalProducer) -> None:
+        producer.begin()
+        await producer.send("t", b"a", partition=0)
+        await producer.producer.flush()
+        cluster.script(ApiKey.END_TXN, loading)
+        with pytest.raises(CallTimedOut):
+            await producer.abort()
+        cluster.scripts[ApiKey.END_TXN].clear()
+        with pytest.raises(TransactionAborted):
+            await producer.commit()
+        await producer.abort()
+        async with producer.transaction():
+            await producer.send("t", b"b", partition=0)
+
+    run(cluster, body, max_block_ms=50)
+    ended = [each.committed for _, key, _, each in cluster.requests if key == ApiKey.END_TXN]
+    assert ended.count(True) == 1
+    assert ended[-1]
