@@ -30,6 +30,8 @@ from collections import deque
 from typing import IO, Any, Final, NamedTuple
 
 _LINGER_S: Final = 900.0
+_LINE_BYTES: Final = 64 * 1024 * 1024
+"""A line names all partitions that a task has rows for, or that were written to."""
 _WATCH_S: Final = 1.0
 
 
@@ -133,7 +135,7 @@ class _Server:
         self._active_at = time.monotonic()
 
     async def serve(self, host: str) -> None:
-        server = await asyncio.start_server(self._converse, host, 0)
+        server = await asyncio.start_server(self._converse, host, 0, limit=_LINE_BYTES)
         print(server.sockets[0].getsockname()[1], flush=True)
         loop = asyncio.get_running_loop()
         reader = asyncio.StreamReader()
@@ -384,7 +386,7 @@ class LeaseClient:
 
 
 async def _connect(address: Address) -> LeaseClient:
-    return LeaseClient(*await asyncio.open_connection(address.host, address.port))
+    return LeaseClient(*await asyncio.open_connection(address.host, address.port, limit=_LINE_BYTES))
 
 
 if __name__ == "__main__":

@@ -205,3 +205,20 @@ def test_queries_do_not_disturb_each_other(server: LeaseServer) -> None:
             await LeaseClient.join(address, 2)
 
     asyncio.run(run())
+
+
+def test_a_batch_may_have_thousands_of_partitions(server: LeaseServer) -> None:
+    names = [f"{'a-long-name-of-a-topic' * 3}-{number}" for number in range(1500)]
+
+    async def body() -> dict[str, int]:
+        address = server.open_batch("query")
+        async with asyncio.timeout(20):
+            task = await LeaseClient.join(address, 1)
+            for each in names:
+                lease, _ = await task.acquire([each, *names] if each == names[0] else [each])
+                task.release(lease, 1)
+            await task.leave()
+            task.close()
+            return await settle(address)
+
+    assert asyncio.run(body()) == dict.fromkeys(names, 1)
