@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any, Final, Protocol
 
 from odradek.client.accumulator import Accumulator, Batch, Queue
@@ -419,9 +419,12 @@ class Sender:
             ],
         )
 
+        # Those of the request: by the time of the answer the topic may be forgotten, or another one.
+        names = {topic_id: topic for topic, topic_id in ids.items()}
+
         def answered(result: ProduceResponse | ClientError) -> None:
             self._in_flight[node_id] -= 1
-            self._answered(batches, result)
+            self._answered(batches, result, names)
             self._tell_waiters()
 
         try:
@@ -429,7 +432,7 @@ class Sender:
             expected = None if acks == 0 else ProduceResponse
             connection.send(request, expected, version, self._config["request_timeout_ms"], answered)
         except TransportError as error:
-            self._answered(batches, error)
+            self._answered(batches, error, names)
             return
         except ClientError as error:
             for batch in batches:
@@ -445,7 +448,9 @@ class Sender:
         self._flying.update(batches)
         self._in_flight[node_id] = self._in_flight.get(node_id, 0) + 1
 
-    def _answered(self, batches: Iterable[Batch], result: ProduceResponse | ClientError) -> None:
+    def _answered(
+        self, batches: Iterable[Batch], result: ProduceResponse | ClientError, names: Mapping[bytes, str]
+    ) -> None:
         if isinstance(result, ClientError):
             self._cluster.want_metadata()
             for batch in batches:
@@ -455,7 +460,6 @@ class Sender:
             self.wake()
             return
         by_key: dict[tuple[str, int], ProduceResponsePartition] = {}
-        names = self._cluster.metadata.names_by_id
         for topic in result.responses:
             name = topic.name or names.get(topic.topic_id, "")
             for each in topic.partition_responses:

@@ -324,3 +324,22 @@ def test_closed_and_not_started() -> None:
             await producer.send("t", b"x")
 
     asyncio.run(main())
+
+
+def test_an_answer_counts_although_the_topic_was_forgotten_meanwhile() -> None:
+    """A broker that has not heard of the topic yet made the client forget it."""
+    cluster = FakeCluster()
+
+    async def body(producer: Producer) -> None:
+        await producer.partitions_for("t")
+
+        def forgotten(broker: Any, request: Any, version: int, proper: Any) -> Any:
+            producer.cluster.metadata._forget("t")
+            return proper()
+
+        cluster.script(ApiKey.PRODUCE, forgotten)
+        delivery = await producer.send("t", b"once")
+        assert (await delivery).offset == 0
+
+    run(cluster, body, enable_idempotence=False)
+    assert cluster.values() == [b"once"]
