@@ -379,10 +379,14 @@ class Producer:
             if heard is None or batch.timestamps is None:
                 continue
             for index, stamp in enumerate(batch.timestamps):
-                if batch.error is None:
-                    heard(batch.metadata(index, stamp), None)
-                else:
-                    heard(None, batch.error)
+                try:
+                    if batch.error is None:
+                        heard(batch.metadata(index, stamp), None)
+                    else:
+                        heard(None, batch.error)
+                except Exception as error:  # noqa: BLE001 - the user's code; what is left to do is not to suffer from it
+                    loop = asyncio.get_running_loop()
+                    loop.call_exception_handler({"message": f"{each!r} failed", "exception": error})
 
     def _waiting(self, topic: str, partition: int) -> int:
         assert self._accumulator is not None

@@ -343,3 +343,25 @@ def test_an_answer_counts_although_the_topic_was_forgotten_meanwhile() -> None:
 
     run(cluster, body, enable_idempotence=False)
     assert cluster.values() == [b"once"]
+
+
+def test_an_interceptor_that_fails_costs_no_record_its_outcome() -> None:
+    cluster = FakeCluster(topics={"t": 3})
+    complaints: list[Any] = []
+
+    class Failing:
+        def on_acknowledgement(self, metadata: RecordMetadata | None, error: Exception | None) -> None:
+            raise ZeroDivisionError
+
+    async def body() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context["exception"]))
+        given: dict[str, Any] = {**OPTIONS, "linger_ms": 0, "delivery_timeout_ms": 60_000}
+        async with asyncio.timeout(10), Producer(network=cluster, interceptors=[Failing()], **given) as producer:
+            await producer.partitions_for("t")
+            deliveries = [await producer.send("t", b"%d" % n, partition=n) for n in range(3)]
+            for each in deliveries:
+                assert (await each).offset == 0
+            assert producer.sender.requests_in_flight == 0
+
+    asyncio.run(body())
+    assert [type(each) for each in complaints] == [ZeroDivisionError] * 3
