@@ -114,10 +114,10 @@ class Cleaner:
         return Cleaned(log, found.first_dirty_offset, outcome)
 
     async def _clean(self, log: PartitionLog, planned: Plan, throttle: Throttle, lane: str) -> Outcome | None:
+        truncations = log.truncations
         # What was compacted has gaps, and recovery must not take them for losses: it does not look below this.
         await self._directories.persist(RECOVERY_POINTS)
         compaction = Compaction(planned, self._disk)
-        truncations = log.truncations
         while True:
             done = await self._step(compaction, lane)
             if log.is_offline:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -420,6 +421,36 @@ def test_a_topic_that_is_deleted_at_the_end_of_its_compaction_leaves_nothing_to_
     assert world.compact() is None
     assert world.log.is_offline
     assert world.directories.cleaned_to("a-topic", 0) is None
+    world.close()
+
+
+def test_what_was_written_after_a_truncation_is_not_compacted_as_what_was_there_before(tmp_path: Path) -> None:
+    """It came while the recovery points were written: of a segment that had grown only what it had before was kept."""
+
+    class MeddlingDisk(SystemDisk):
+        world: World
+        meddled = False
+
+        async def run(self, lane: str, function: Any, *args: Any, **kwargs: Any) -> Any:
+            if not self.meddled:
+                self.meddled = True
+                log = self.world.log
+                last = log.segments[-2]
+                *_, found = last.scan(0)
+                again = memoryview(bytearray(last.read_batch(found)))
+                log.truncate_to(found.header.base_offset)
+                log.set_config(replace(CONFIG, segment_bytes=1 << 20))
+                put(log, again, origin=Origin.REPLICATION)
+                for position in range(4):
+                    put(log, keyed((b"new-%d" % position, b"value"), (b"key-0", b"last")))
+                log.roll()
+            return await super().run(lane, function, *args, **kwargs)
+
+    disk = MeddlingDisk()
+    world = disk.world = World(tmp_path, disk=disk)
+    fill(world)
+    world.compact()
+    assert {b"new-%d" % position for position in range(4)} <= world.last_values().keys()
     world.close()
 
 
