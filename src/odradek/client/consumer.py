@@ -180,7 +180,11 @@ class Consumer:
         self._topics, self._pattern = set(), None
         if self._group is not None:
             self._group.unsubscribe()
-        fetcher.states = {key: fetcher.states.get(key) or PartitionState(key) for key in wanted}
+        before = fetcher.states
+        fetcher.states = {key: before.get(key) or PartitionState(key) for key in wanted}
+        for key, state in before.items():
+            if key not in fetcher.states:
+                state.drop()  # an `async for` may stand in the middle of its records
         cluster.follow_topics({key.topic for key in wanted})
         fetcher.tell()
 

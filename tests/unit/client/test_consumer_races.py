@@ -147,3 +147,19 @@ def test_where_a_log_was_cut_is_no_matter_to_a_partition_assigned_anew() -> None
         assert [each.offset for each in records] == [2]
 
     run(body, cluster)
+
+
+def test_records_of_a_partition_that_is_not_assigned_any_more_are_not_handed_out() -> None:
+    seen: list[TopicPartition] = []
+
+    async def body(consumer: Consumer) -> None:
+        consumer.assign([T0])
+        async for record in consumer:
+            seen.append(record.topic_partition)
+            if len(seen) == 1:
+                consumer.assign([T1])
+            if len(seen) == 5:
+                break
+
+    run(body, filled(t=2))
+    assert seen == [T0, T1, T1, T1, T1]
