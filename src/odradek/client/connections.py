@@ -65,8 +65,10 @@ class Connections:
         self.brokers = dict(brokers)
 
     def add_broker(self, broker: BrokerAddress) -> None:
-        """A broker that an answer named before the metadata did (a coordinator, a new leader)."""
-        self.brokers.setdefault(broker.node_id, broker)
+        """A coordinator, which an answer names before the metadata does, or elsewhere since it was started again."""
+        known = self.brokers.get(broker.node_id)
+        if known is None or (known.host, known.port) != (broker.host, broker.port):
+            self.brokers[broker.node_id] = broker
 
     def opened(self, node_id: int, purpose: str = DATA) -> Connection | None:
         """The broker's connection if it is open now."""

@@ -20,6 +20,7 @@ from odradek.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnResponseTopic,
 )
 from odradek.wire.messages.end_txn import EndTxnResponse
+from odradek.wire.messages.find_coordinator import FindCoordinatorResponse, FindCoordinatorResponseCoordinator
 from odradek.wire.messages.init_producer_id import InitProducerIdResponse
 from odradek.wire.messages.txn_offset_commit import (
     TxnOffsetCommitResponse,
@@ -267,6 +268,31 @@ def test_a_coordinator_whose_broker_is_gone_is_looked_for_anew() -> None:
         assert cluster.values() == [b"1", b"2"]
 
     run(cluster, body)
+
+
+def test_a_coordinator_that_was_started_again_elsewhere_is_found_there() -> None:
+    cluster = Coordinator(brokers=2)
+    cluster.coordinator = 2
+    for partition in (0, 1):
+        cluster.move_leader("t", partition, 1)
+
+    def elsewhere(broker: FakeBroker, request: Any, version: int, proper: Callable[[], Any]) -> Any:
+        cluster.script(ApiKey.FIND_COORDINATOR, elsewhere)
+        found = [FindCoordinatorResponseCoordinator(key, 2, "fake", 1) for key in request.coordinator_keys]
+        return FindCoordinatorResponse(coordinators=found)
+
+    async def body(producer: TransactionalProducer) -> None:
+        async with producer.transaction():
+            await producer.send("t", b"1", partition=0)
+        cluster.stop(2)
+        cluster.script(ApiKey.FIND_COORDINATOR, elsewhere)
+        asked = cluster.count(ApiKey.METADATA)
+        async with producer.transaction():
+            await producer.send("t", b"2", partition=0)
+        assert cluster.count(ApiKey.METADATA) == asked
+
+    run(cluster, body)
+    assert cluster.values() == [b"1", b"2"]
 
 
 def test_committed_offsets_are_asked_of_another_coordinator_when_its_broker_is_gone() -> None:
