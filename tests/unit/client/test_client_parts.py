@@ -213,8 +213,8 @@ def test_what_may_still_come_over_an_earlier_connection_is_not_renumbered() -> N
 
 
 def test_what_overtakes_a_batch_counts_while_that_has_no_outcome() -> None:
-    """Found by the simulator (handover-600111): five that came to the next leader while the first was with the one before
-    had that leader forget the first, which it had copied: repeated, it was out of order.
+    """Found by the simulator (handover-600111): five that came to the next leader while the first was with the one
+    before had that leader forget the first, which it had copied: repeated, it was out of order.
     """
     sequences = Sequences()
     sequences.adopt(ProducerIdentity(9, 0))
