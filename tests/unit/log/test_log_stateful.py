@@ -82,7 +82,7 @@ class LogMachine(RuleBasedStateMachine):
             self.written.append(Written(offset, data, [NOW, NOW], self.epoch))
             parts.append(data)
             offset += 2
-        put(self.log, memoryview(bytearray().join(parts)), origin=Origin.REPLICATION)
+        put(self.log, memoryview(bytearray().join(parts)), epoch=self.epoch, origin=Origin.REPLICATION)
 
     @rule()
     def next_epoch(self) -> None:
