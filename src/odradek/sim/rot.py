@@ -26,6 +26,8 @@ from odradek.sim.world import ClientHost
 from odradek.wire.errors import ErrorCode, KafkaError
 
 TOPIC: Final = "rotten"
+_OPTIONS: Final = {**CONSUMER_OPTIONS, "fetch_max_wait_ms": 50}
+"""Every look behind a broken batch waits for the fetch that is under way at the end of the log."""
 _KEY: Final = TopicPartition(TOPIC, 0)
 
 
@@ -67,7 +69,7 @@ async def read(host: ClientHost) -> None:
     while True:
         last = world.is_stopping()
         try:
-            async with Consumer(**host.options(**CONSUMER_OPTIONS)) as consumer:
+            async with Consumer(**host.options(**_OPTIONS)) as consumer:
                 await _read_all(host, consumer)
         except FAILURES as error:
             note_failure(host, TOPIC, error)
