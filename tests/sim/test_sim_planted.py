@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
+
 import pytest
 
 from odradek.sim.planted import BUGS, SEED_LIMIT, locate, planted, search
@@ -23,6 +26,25 @@ def test_names_are_unique_and_targets_exist() -> None:
             for (owner, attribute), was in zip(places, right, strict=True):
                 assert owner.__dict__[attribute] is not was
         assert [owner.__dict__[attribute] for owner, attribute in places] == right
+
+
+def test_what_is_planted_is_called_as_what_was_right() -> None:
+    """Else it is found by the exception that the call raises, and not by a checker."""
+    for bug in BUGS:
+        for target in bug.targets:
+            owner, attribute = locate(target)
+            right = owner.__dict__[attribute]
+            wrong = bug.make(right)
+            if inspect.isfunction(right) and inspect.isfunction(wrong):
+                expected, given = (_kinds(each) for each in (right, wrong))
+                assert given == expected or _ANY & set(given), f"{bug.name}: {target}"
+
+
+_ANY = {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}
+
+
+def _kinds(function: Callable[..., object]) -> list[object]:
+    return [each.kind for each in inspect.signature(function).parameters.values()]
 
 
 @pytest.mark.parametrize("name", QUICK)

@@ -187,12 +187,12 @@ def _(right: Any) -> Any:
 
 
 @_bug("clean marker without sync", "a stop marks the logs as clean without syncing them", "power",
-      "odradek.log.log_flusher:LogFlusher.close")  # fmt: skip
+      "odradek.log.log_flusher:LogFlusher._close_each")  # fmt: skip
 def _(right: Any) -> Any:
-    async def close(self: Any, log: Any) -> None:
-        plan = log.prepare_close()
-        if plan is not None:
-            log.finish_flush(plan)
+    async def close(self: Any, logs: Any, lane: str) -> None:
+        for log in logs:
+            if not log.is_offline and (plan := log.prepare_close()) is not None:
+                log.finish_flush(plan)
 
     return close
 
