@@ -254,10 +254,7 @@ def test_compaction_in_a_running_broker(make_broker: MakeBroker) -> None:
     assert not produce(broker, "c", rows)
     directory = broker.data_dir / "c-0"
 
-    def size() -> int:
-        return _log_bytes(directory)
-
-    until(lambda: size() < 2_500_000, "the log is compacted")
+    until(lambda: _log_bytes(directory) < 2_500_000, "the log is compacted")
     checkpoint = broker.data_dir / "cleaner-offset-checkpoint"
     until(lambda: checkpoint.exists() and "c 0 " in checkpoint.read_text(), "the cleaner's progress is written down")
     found = read_all(broker, "c")
