@@ -176,6 +176,8 @@ class LogDirectories:
         except LogDirectoryError:
             self._unlock()
             raise
+        finally:
+            self._topic_id_of = None  # it has hold of all that the cluster was at the start
 
     def _load_directories(self, cluster_id: str, node_id: int) -> None:
         for directory in self._directories:
