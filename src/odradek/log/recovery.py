@@ -297,6 +297,9 @@ class _Loader:
                 f"{end - position} bytes are lost: {problem}"
             )
             file.truncate(position)
+            # The log may end at its recovery point now: a clean stop would have nothing to sync, and a power loss after
+            # it bring back, in a log that is marked as clean, what was cut off.
+            file.sync()
             segment.size = position
         segment.truncate_aborted(recovery_point)
         segment.finish_indexes()
@@ -335,6 +338,7 @@ class _Loader:
             for path in segment.file_paths():
                 self.environment.files.forget(path)
                 self.environment.disk.remove(path)
+        self.environment.disk.sync_directory(self.directory)
         del self.segments[index:]
 
     def end_offset(self, log_start_offset: int) -> int:

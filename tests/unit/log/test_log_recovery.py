@@ -10,7 +10,7 @@ import pytest
 
 from odradek.log.config import LogConfig
 from odradek.log.partition_log import Origin, PartitionLog
-from odradek.ports.disk import SystemFile
+from odradek.ports.disk import SystemDisk, SystemFile
 from odradek.wire.errors import ErrorCode, KafkaError
 from tests.unit.log.support import NOW, batch, environment, fetched, marker, open_log, produced, put
 
@@ -182,6 +182,41 @@ def test_what_a_power_loss_brings_back_behind_a_cut_is_cut_again(tmp_path: Path)
     log = reopen(tmp_path, recovery_point=kept)
     assert log.end_offset == end
     assert fetched(log, 0) == list(range(end))
+    log.release()
+
+
+def test_what_recovery_cuts_off_and_removes_is_durable_before_the_log_is_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Found by the simulator (flush-800093): a clean stop at the recovery point synced nothing, a power loss brought back
+    a segment behind a hole, and what was written to it and acknowledged went with it at the next recovery.
+    """
+    log = open_log(tmp_path, SMALL)
+    put(log, batch(value=b"kept"))
+    kept = log.end_offset
+    log.flush()
+    for _ in range(3):
+        put(log, batch(value=b"lost" * 200))
+    assert len(log.segments) > 2
+    log.release()
+    second = Path(log.segments[1].path)
+    second.write_bytes(second.read_bytes()[:-1])
+    synced: list[str] = []
+    sync, sync_directory = SystemFile.sync, SystemDisk.sync_directory
+
+    def note_file(self: SystemFile) -> None:
+        synced.append(self.path)
+        sync(self)
+
+    def note_directory(self: SystemDisk, path: str) -> None:
+        synced.append(path)
+        sync_directory(self, path)
+
+    monkeypatch.setattr(SystemFile, "sync", note_file)
+    monkeypatch.setattr(SystemDisk, "sync_directory", note_directory)
+    log = reopen(tmp_path, recovery_point=kept)
+    assert len(log.segments) == 2
+    assert synced == [str(second), str(second.parent)]
     log.release()
 
 
