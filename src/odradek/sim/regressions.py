@@ -83,8 +83,8 @@ ONCE_FAILED: Final = {
     "had it, did not know it again",
     "rot-700022": "the simulator's: a reader that tries its way over broken batches waited for the end of the log each "
     "time",
-    "flush-800093": "a power loss after a clean stop brought back a segment that recovery had removed: the log had a hole, "
-    "and what was acknowledged behind it was cut off later",
+    "flush-800093": "a power loss after a clean stop brought back a segment that recovery had removed: the log had a "
+    "hole, and what was acknowledged behind it was cut off later",
     "power-201056": "a partition that had lost all it knew of a producer with the power took the batch behind one that "
     "was too large: the parts of that were out of order from then on",
     "crash-201112": "the first batches of a producer came while the partition was checked after a crash, the next one "

@@ -188,8 +188,8 @@ def test_what_a_power_loss_brings_back_behind_a_cut_is_cut_again(tmp_path: Path)
 def test_what_recovery_cuts_off_and_removes_is_durable_before_the_log_is_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Found by the simulator (flush-800093): a clean stop at the recovery point synced nothing, a power loss brought back
-    a segment behind a hole, and what was written to it and acknowledged went with it at the next recovery.
+    """Found by the simulator (flush-800093): a clean stop at the recovery point synced nothing, a power loss brought
+    back a segment behind a hole, and what was written to it and acknowledged went with it at the next recovery.
     """
     log = open_log(tmp_path, SMALL)
     put(log, batch(value=b"kept"))
