@@ -83,6 +83,8 @@ ONCE_FAILED: Final = {
     "had it, did not know it again",
     "rot-700022": "the simulator's: a reader that tries its way over broken batches waited for the end of the log each "
     "time",
+    "rot-800115": "the simulator's: a reader went on looking for an end that recovery had cut off, and began anew each "
+    "time",
     "flush-800093": "a power loss after a clean stop brought back a segment that recovery had removed: the log had a "
     "hole, and what was acknowledged behind it was cut off later",
     "power-201056": "a partition that had lost all it knew of a producer with the power took the batch behind one that "

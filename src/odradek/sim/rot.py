@@ -95,6 +95,8 @@ async def _read_all(host: ClientHost, consumer: Consumer) -> None:
             records, idle = [], 3
         idle = 0 if records else idle + 1
         if idle >= 3:
+            # A crash may have cut off what was there: nobody reads behind the end from where the log ends now.
+            end = min(end, (await consumer.end_offsets([_KEY]))[_KEY])
             # A batch, or with its header all that lies behind it in the file.
             consumer.seek(_KEY, position + step)
             step, idle = step * 2, 0
