@@ -54,6 +54,15 @@ def test_whoever_a_leader_has_taken_into_the_isr_may_lead_when_that_leaves_in_th
     assert broken(stored(made(), [written(after)])) == verdict
 
 
+@pytest.mark.parametrize(("replicas", "verdict"), [((3, 5), ""), ((3, 1, 5), "leader elected among those in sync")])
+def test_whoever_a_leader_has_taken_into_the_isr_may_lead_when_that_one_is_moved_away_in_the_same_step(
+    replicas: tuple[int, ...], verdict: str
+) -> None:
+    after = PartitionState(5, 1, replicas, (5,), partition_epoch=1, controller_epoch=1, elr=(3,))
+    moved = Put(TopicNode.path("t"), TopicNode.encode(TOPIC_ID, [after]))
+    assert broken(stored(made(), [written(after), moved])) == verdict
+
+
 def test_it_is_known_which_topics_are_to_be_deleted() -> None:
     states = stored(made(), [Create(DeletionNode.path("t"), b"")])
     assert states.deletions == {"t"}

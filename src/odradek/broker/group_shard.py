@@ -122,7 +122,8 @@ class GroupShard:
         self._late_news: list[Decide] = []
         self._commits: list[_Operation] = []
         self._commits_size = 0
-        self._unsettled: set[_Unsettled] = set()
+        # In the order in which they came, which is that of their answers.
+        self._unsettled: dict[_Unsettled, None] = {}
         self._timer = ShardTimer(clock, loop, self._expire)
         self._replay = LogReplay(self._replay_batch, self._replayed, loop)
 
@@ -294,7 +295,7 @@ class GroupShard:
             self._settle_later(_Unsettled(operations), result.last_offset)
 
     def _settle_later(self, unsettled: _Unsettled, last_offset: int) -> None:
-        self._unsettled.add(unsettled)
+        self._unsettled[unsettled] = None
         timeout = self._settings.offset_commit_timeout_ms / 1000
         unsettled.timer = self._loop.call_later(timeout, self._settle, unsettled, ErrorCode.REQUEST_TIMED_OUT)
         self._partition.when_committed(last_offset, lambda: self._released(unsettled, last_offset))
@@ -307,7 +308,7 @@ class GroupShard:
     def _settle(self, unsettled: _Unsettled, error: ErrorCode | None) -> None:
         if unsettled not in self._unsettled:
             return  # it timed out, or the shard is gone
-        self._unsettled.discard(unsettled)
+        del self._unsettled[unsettled]
         if unsettled.timer is not None:
             unsettled.timer.cancel()
         # Whoever made the high watermark move is in the midst of something.

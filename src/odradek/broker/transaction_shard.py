@@ -81,7 +81,8 @@ class TransactionShard:
         self._failure: ErrorCode | None = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         self._refused = RefusedWrites(log, "transaction")
         self._last_offset = -1
-        self._waiting: set[Answer] = set()
+        # In the order in which they came.
+        self._waiting: dict[Answer, None] = {}
         self._completions: dict[str, list[asyncio.Future[None]]] = {}
         self._timer = ShardTimer(clock, loop, self._expire)
         self._load = LogReplay(self._replay_batch, self._loaded, loop)
@@ -140,7 +141,7 @@ class TransactionShard:
             code = append_failure(error.code) if isinstance(error, KafkaError) else ErrorCode.UNKNOWN_SERVER_ERROR
             pause_seconds = self._refused.refused(self._name, error)
             if answer is not None and pause_seconds and isinstance(error, KafkaError):
-                self._waiting.add(answer)
+                self._waiting[answer] = None
                 self._loop.call_later(pause_seconds, self._refuse, answer, error.code)
             elif answer is not None:
                 answer.set_exception(KafkaError(code))
@@ -181,7 +182,7 @@ class TransactionShard:
     def _settle_later(self, outcome: Outcome, answer: Answer | None) -> None:
         """A client that waits too long for the in-sync replicas is told so; the markers go all the same."""
         if answer is not None:
-            self._waiting.add(answer)
+            self._waiting[answer] = None
             timer = self._loop.call_later(self._settings.append_timeout_ms / 1000, self._refuse, answer)
             answer.add_done_callback(lambda _: timer.cancel())
         offset = self._last_offset
@@ -196,7 +197,7 @@ class TransactionShard:
         self._partition.when_committed(offset, settled)
 
     def _refuse(self, answer: Answer, error: ErrorCode = ErrorCode.REQUEST_TIMED_OUT) -> None:
-        self._waiting.discard(answer)
+        self._waiting.pop(answer, None)
         if not answer.done():
             answer.set_exception(KafkaError(append_failure(error)))
 
@@ -204,7 +205,7 @@ class TransactionShard:
         if self._failure is not None:
             return
         if answer is not None:
-            self._waiting.discard(answer)
+            self._waiting.pop(answer, None)
             if not answer.done():
                 answer.set_result(outcome.reply)
         for markers in outcome.markers:

@@ -113,7 +113,7 @@ class Sender:
         self._timeout_s = config["delivery_timeout_ms"] / 1000
         self._max_in_flight = config["max_in_flight_requests_per_connection"]
         self._in_flight: dict[int, int] = {}
-        self._flying: set[Batch] = set()
+        self._flying: dict[Batch, None] = {}
         self._connecting: dict[int, asyncio.Task[None]] = {}
         self._identifying: asyncio.Task[None] | None = None
         self._scheduled = False
@@ -265,7 +265,7 @@ class Sender:
         for batch in self._accumulator.expired(now, self._timeout_s):
             self._give_up(batch, outcome_known=batch.attempts == 0)
         for batch in [each for each in self._flying if now - each.created_at >= self._timeout_s]:
-            self._flying.discard(batch)
+            self._flying.pop(batch, None)
             self._give_up(batch, outcome_known=False)
 
     def _give_up(self, batch: Batch, *, outcome_known: bool) -> None:
@@ -445,7 +445,7 @@ class Sender:
                 batch.complete(-1, -1)
                 self._finish(batch, None)
             return
-        self._flying.update(batches)
+        self._flying.update(dict.fromkeys(batches))
         self._in_flight[node_id] = self._in_flight.get(node_id, 0) + 1
 
     def _answered(
@@ -481,7 +481,7 @@ class Sender:
         self.wake()
 
     def _landed(self, batch: Batch) -> None:
-        self._flying.discard(batch)
+        self._flying.pop(batch, None)
         self._accumulator.queues[batch.key].in_flight -= 1
 
     def _retry_or_fail(self, batch: Batch, error: Exception, answer: ProduceResponsePartition | None) -> None:
@@ -545,7 +545,7 @@ class Sender:
     def _finish(self, batch: Batch, error: Exception | None) -> None:
         if error is not None and not batch.done:
             batch.fail(error)
-        self._flying.discard(batch)
+        self._flying.pop(batch, None)
         self._accumulator.release(batch)
         self._unfinished -= 1
         self._acknowledged(batch)

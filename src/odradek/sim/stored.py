@@ -119,8 +119,9 @@ class StoredStates:
             # The last one that a move has waited for may lead as soon as it is in sync.
             arrived = set() if after.adding_replicas else set(before.adding_replicas)
             may_lead = {NO_LEADER, *before.isr, *before.elr, *arrived}
-            if before.leader in after.elr:
-                # The leader that is shutting down took it into the ISR, and left that in the same step.
+            if before.leader in after.elr or before.leader not in after.replicas:
+                # The leader that is shutting down, or whose replica is moved away, took it into the ISR, and left that
+                # in the same step.
                 may_lead.update(after.isr)
             if after.leader not in may_lead and key[0] not in self._unclean:
                 self._break("leader elected among those in sync", step)
