@@ -60,6 +60,7 @@ ONCE_FAILED: Final = {
     "that had told it",
     "cluster5-500030": "the checker's mistake: a leader that was cut off had deleted records, which nobody was told; "
     "the next one had them",
+    "cluster5-500081": "the same",
     "network-300002": "the checker's mistake: a member that does not hear that it is to give up a partition loses it "
     "by its rebalance timeout, before its session ends",
     "succession-1795290841": "the checker's mistake: what compaction removed before it was copied has no epoch there",
