@@ -88,8 +88,8 @@ ONCE_FAILED: Final = {
     "time",
     "cluster5-800075": "the checker's mistake: a leader whose replica was moved away took the next one into the ISR "
     "and left it in the same step",
-    "unclean-950060": "the checker's mistake: a leader that had been cut off told, right after the last fault, where its "
-    "own log ended",
+    "unclean-950060": "the checker's mistake: a leader that had been cut off told, right after the last fault, where "
+    "its own log ended",
     "flush-800093": "a power loss after a clean stop brought back a segment that recovery had removed: the log had a "
     "hole, and what was acknowledged behind it was cut off later",
     "power-201056": "a partition that had lost all it knew of a producer with the power took the batch behind one that "
