@@ -509,21 +509,13 @@ class LogDirectories:
         finally:
             self._recovering.discard(key)
             if key not in self._where:
-                self._remove_traces(path, key)
+                self._places.remove_traces(path, key)
         if self._where.get(key) is directory and key in directory.unrecovered:
             for text in recovered.repairs:
                 self.report(text)
             directory.unrecovered.discard(key)
             directory.recovery_points[key] = recovered.end_offset
         return True
-
-    def _remove_traces(self, path: str, key: TopicPartition) -> None:
-        """Of a log that was deleted before its recovery began, which then made another, empty one."""
-        try:
-            if self._disk.exists(path):
-                self._places.doom(path, key, 0)
-        except OSError as error:
-            self._places.failed(path, error)
 
     def _is_of_topic(self, path: str, topic_id: bytes) -> bool:
         """Whether the directory holds that topic's partition; one that does not say is taken over."""

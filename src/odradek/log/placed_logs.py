@@ -89,6 +89,14 @@ class PlacedLogs:
         """Rename a partition's directory so that nobody takes it for one, and remove it later. Raises OSError."""
         self.pending.delete_later((self.rename_away(path, key, DELETE_DIRECTORY),), delay_ms)
 
+    def remove_traces(self, path: str, key: TopicPartition) -> None:
+        """Of a log that was given up before its check began, which then made another, empty one."""
+        try:
+            if self.disk.exists(path):
+                self.doom(path, key, 0)
+        except OSError as error:
+            self.failed(path, error)
+
     def rename_away(self, path: str, key: TopicPartition, ending: str) -> str:
         """Give a partition's directory a name with that ending, by which it is none; the new path. Raises OSError."""
         self.environment.files.forget_directory(path)

@@ -109,7 +109,7 @@ class ReplicaMoves:
         if move.log is None:
             await self._check(move, source)
             if self.under_way.get((source.topic, source.partition)) is not move:
-                self._remove_traces(move, source)
+                self._places.remove_traces(move.path, (source.topic, source.partition))
                 raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{move.path} is given up")
             move.log = PartitionLog.open(
                 source.topic, source.partition, move.path, source.config, self._places.environment, clean=True
@@ -118,14 +118,6 @@ class ReplicaMoves:
             return await move.copy(source, self._places.disk, self._places.clock.now_ms())
         except OSError as error:
             raise self._places.storage_error(source.directory, error) from error
-
-    def _remove_traces(self, move: Move, source: PartitionLog) -> None:
-        """Of one that was given up before its check began, which then made another: a start would go on with that."""
-        try:
-            if self._places.disk.exists(move.path):
-                self._places.doom(move.path, (source.topic, source.partition), 0)
-        except OSError as error:
-            self._places.failed(move.path, error)
 
     async def _check(self, move: Move, source: PartitionLog) -> None:
         """Behind the Disk port: after a restart it may be much."""
