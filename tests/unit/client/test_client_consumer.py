@@ -1,14 +1,13 @@
 """The consumer against a scripted cluster: positions, resets, leader moves, groups of one."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
 
 from odradek.client.consumer import Consumer
 from odradek.client.errors import CommitFailed, IllegalState, NoOffsetForPartition, OffsetOutOfRange
-from odradek.client.model import ConsumerRecord, TopicPartition
+from odradek.client.model import TopicPartition
 from odradek.client.subscriptions import encode_assignment
 from odradek.records.builder import encode_batch
 from odradek.wire.apis import ApiKey
@@ -20,38 +19,10 @@ from odradek.wire.messages.offset_commit import (
     OffsetCommitResponseTopic,
 )
 from odradek.wire.messages.sync_group import SyncGroupResponse
-from tests.unit.client.fake_cluster import OPTIONS, FakeCluster, drop
+from tests.unit.client.consumers import filled, read, run
+from tests.unit.client.fake_cluster import FakeCluster, drop
 
 T0 = TopicPartition("t", 0)
-Body = Callable[[Consumer], Coroutine[Any, Any, None]]
-
-
-def filled(cluster: FakeCluster, batches: int = 5, per_batch: int = 4) -> FakeCluster:
-    for topic, partition in list(cluster.leaders):
-        for batch in range(batches):
-            records = [
-                (1000 + batch, b"k", b"%d-%d" % (partition, batch * per_batch + n), ()) for n in range(per_batch)
-            ]
-            leader = cluster.brokers[cluster.leaders[topic, partition]]
-            cluster.append(leader, topic, partition, bytes(encode_batch(records)))
-    return cluster
-
-
-def run(cluster: FakeCluster, body: Body, *topics: str, **options: Any) -> None:
-    async def main() -> None:
-        async with asyncio.timeout(20):
-            given = {**OPTIONS, "auto_offset_reset": "earliest", "fetch_max_wait_ms": 5, **options}
-            async with Consumer(*topics, network=cluster, **given) as consumer:  # type: ignore[arg-type]
-                await body(consumer)
-
-    asyncio.run(main())
-
-
-async def read(consumer: Consumer, count: int) -> list[ConsumerRecord]:
-    records: list[ConsumerRecord] = []
-    while len(records) < count:
-        records += await consumer.poll(1000, count - len(records))
-    return records
 
 
 def test_reads_assigned_partitions_in_order() -> None:

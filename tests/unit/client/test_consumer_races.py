@@ -7,42 +7,11 @@ import pytest
 
 from odradek.client.consumer import Consumer
 from odradek.client.model import TopicPartition
-from odradek.records.builder import encode_batch
 from odradek.wire.apis import ApiKey
-from tests.unit.client.fake_cluster import OPTIONS, FakeCluster
+from tests.unit.client.consumers import filled, read, run, until
+from tests.unit.client.fake_cluster import FakeCluster
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
-
-
-def filled(**topics: int) -> FakeCluster:
-    cluster = FakeCluster(topics=topics or {"t": 1})
-    for topic, partition in list(cluster.leaders):
-        for batch in range(3):
-            records = [(1000, None, b"%d-%d" % (partition, batch * 4 + n), ()) for n in range(4)]
-            cluster.append(cluster.brokers[1], topic, partition, bytes(encode_batch(records)))
-    return cluster
-
-
-def run(body: Any, network: FakeCluster, *topics: str, **options: Any) -> None:
-    async def main() -> None:
-        async with asyncio.timeout(10):
-            given = {**OPTIONS, "auto_offset_reset": "earliest", "fetch_max_wait_ms": 5, **options}
-            async with Consumer(*topics, network=network, **given) as consumer:  # type: ignore[arg-type]
-                await body(consumer)
-
-    asyncio.run(main())
-
-
-async def until(condition: Any) -> None:
-    while not condition():
-        await asyncio.sleep(0.001)
-
-
-async def read(consumer: Consumer, count: int) -> list[Any]:
-    records: list[Any] = []
-    while len(records) < count:
-        records += await consumer.poll(1000, count - len(records))
-    return records
 
 
 class FailsOnce:
@@ -70,12 +39,12 @@ def test_records_that_a_deserializer_failed_on_are_handed_out_the_next_time(fail
                 failed += 1
         assert failed == 1
 
-    run(body, filled(), value_deserializer=FailsOnce(failing))
+    run(filled(FakeCluster(topics={"t": 1}), 3), body, value_deserializer=FailsOnce(failing))
     assert seen == [b"0-%d" % n for n in range(12)]
 
 
 def test_a_damaged_batch_is_never_passed_over() -> None:
-    cluster = filled()
+    cluster = filled(FakeCluster(topics={"t": 1}), 3)
     base, last, data = cluster.batches["t", 0][0]
     cluster.batches["t", 0][0] = (base, last, data[:-1] + bytes([data[-1] ^ 1]))
 
@@ -86,7 +55,7 @@ def test_a_damaged_batch_is_never_passed_over() -> None:
                 await consumer.poll(1000)
         assert await consumer.position(T0) == 0
 
-    run(body, cluster)
+    run(cluster, body)
 
 
 def test_what_was_taken_of_one_partition_is_handed_out_although_another_one_fails() -> None:
@@ -104,7 +73,7 @@ def test_what_was_taken_of_one_partition_is_handed_out_although_another_one_fail
             except ZeroDivisionError:
                 continue
 
-    run(body, filled(t=2), value_deserializer=FailsOnce(b"0-0"))
+    run(filled(FakeCluster(topics={"t": 2}), 3), body, value_deserializer=FailsOnce(b"0-0"))
     assert set(seen) == {b"%d-%d" % (p, n) for p in range(2) for n in range(12)}
     assert len(seen) == 24
 
@@ -118,11 +87,11 @@ def test_a_position_out_of_range_does_not_move_the_one_that_was_sought_since() -
         consumer.seek(T0, 5)
         assert (await read(consumer, 1))[0].offset == 5
 
-    run(body, filled())
+    run(filled(FakeCluster(topics={"t": 1}), 3), body)
 
 
 def test_where_a_log_was_cut_is_no_matter_to_a_partition_assigned_anew() -> None:
-    cluster = filled()
+    cluster = filled(FakeCluster(topics={"t": 1}), 3)
     asked = asyncio.Event()
 
     async def body(consumer: Consumer) -> None:
@@ -146,7 +115,7 @@ def test_where_a_log_was_cut_is_no_matter_to_a_partition_assigned_anew() -> None
         assert asked.is_set()
         assert [each.offset for each in records] == [2]
 
-    run(body, cluster)
+    run(cluster, body)
 
 
 def test_records_of_a_partition_that_is_not_assigned_any_more_are_not_handed_out() -> None:
@@ -161,5 +130,5 @@ def test_records_of_a_partition_that_is_not_assigned_any_more_are_not_handed_out
             if len(seen) == 5:
                 break
 
-    run(body, filled(t=2))
+    run(filled(FakeCluster(topics={"t": 2}), 3), body)
     assert seen == [T0, T1, T1, T1, T1]

@@ -9,7 +9,6 @@ from odradek.client.consumer import Consumer
 from odradek.client.errors import CommitFailed
 from odradek.client.model import TopicPartition
 from odradek.client.subscriptions import encode_assignment
-from odradek.records.builder import encode_batch
 from odradek.wire.apis import ApiKey
 from odradek.wire.errors import ErrorCode
 from odradek.wire.messages.heartbeat import HeartbeatResponse
@@ -20,41 +19,11 @@ from odradek.wire.messages.offset_commit import (
     OffsetCommitResponseTopic,
 )
 from odradek.wire.messages.sync_group import SyncGroupResponse
-from tests.unit.client.fake_cluster import OPTIONS, FakeCluster, silent
+from tests.unit.client.consumers import filled, read, run, until
+from tests.unit.client.fake_cluster import FakeCluster, silent
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 IN_GROUP: dict[str, Any] = {"group_id": "g", "heartbeat_interval_ms": 5, "enable_auto_commit": False}
-
-
-def filled(**topics: int) -> FakeCluster:
-    cluster = FakeCluster(topics=topics or {"t": 1})
-    for topic, partition in list(cluster.leaders):
-        for batch in range(3):
-            records = [(1000, None, b"%d-%d" % (partition, batch * 4 + n), ()) for n in range(4)]
-            cluster.append(cluster.brokers[1], topic, partition, bytes(encode_batch(records)))
-    return cluster
-
-
-def run(body: Any, network: FakeCluster, *topics: str, **options: Any) -> None:
-    async def main() -> None:
-        async with asyncio.timeout(10):
-            given = {**OPTIONS, "auto_offset_reset": "earliest", "fetch_max_wait_ms": 5, **options}
-            async with Consumer(*topics, network=network, **given) as consumer:  # type: ignore[arg-type]
-                await body(consumer)
-
-    asyncio.run(main())
-
-
-async def until(condition: Any) -> None:
-    while not condition():
-        await asyncio.sleep(0.001)
-
-
-async def read(consumer: Consumer, count: int) -> list[Any]:
-    records: list[Any] = []
-    while len(records) < count:
-        records += await consumer.poll(1000, count - len(records))
-    return records
 
 
 class Listener:
@@ -80,7 +49,7 @@ def heartbeat(code: int) -> Any:
 
 
 def test_a_subscription_changed_during_a_rebalance_is_joined_with() -> None:
-    cluster = filled(t=1, u=1)
+    cluster = filled(FakeCluster(topics={"t": 1, "u": 1}), 3)
 
     async def body(consumer: Consumer) -> None:
         def changed(broker: Any, request: Any, version: int, proper: Any) -> Any:
@@ -90,11 +59,11 @@ def test_a_subscription_changed_during_a_rebalance_is_joined_with() -> None:
         cluster.script(ApiKey.SYNC_GROUP, changed)
         assert {each.topic for each in await read(consumer, 24)} == {"t", "u"}
 
-    run(body, cluster, "t", **IN_GROUP)
+    run(cluster, body, "t", **IN_GROUP)
 
 
 def test_a_topic_that_turns_up_during_a_rebalance_is_joined_with() -> None:
-    cluster = filled(t=1)
+    cluster = filled(FakeCluster(topics={"t": 1}), 3)
 
     async def body(consumer: Consumer) -> None:
         consumer.subscribe(pattern="[tu]")
@@ -123,12 +92,12 @@ def test_a_topic_that_turns_up_during_a_rebalance_is_joined_with() -> None:
         while TopicPartition("u", 0) not in consumer.assignment():
             await consumer.poll(20)
 
-    run(body, cluster, **IN_GROUP)
+    run(cluster, body, **IN_GROUP)
 
 
 def test_who_was_put_out_signs_as_the_one_he_was() -> None:
     """Nobody in particular may commit offsets of an empty group, and in a transaction always."""
-    cluster = filled()
+    cluster = filled(FakeCluster(topics={"t": 1}), 3)
 
     async def body(consumer: Consumer) -> None:
         await read(consumer, 4)
@@ -149,12 +118,12 @@ def test_who_was_put_out_signs_as_the_one_he_was() -> None:
         await read(consumer, 4)
         assert consumer.group_metadata() != member
 
-    run(body, cluster, "t", **IN_GROUP)
+    run(cluster, body, "t", **IN_GROUP)
 
 
 @pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
 def test_who_polled_too_late_has_lost_his_partitions_before_he_has_left(strategy: str) -> None:
-    cluster = filled()
+    cluster = filled(FakeCluster(topics={"t": 1}), 3)
     listener = Listener()
 
     async def body(consumer: Consumer) -> None:
@@ -165,12 +134,12 @@ def test_who_polled_too_late_has_lost_his_partitions_before_he_has_left(strategy
         await read(consumer, 4)
         assert listener.heard == [("assigned", {0}), ("lost", {0}), ("assigned", {0})]
 
-    run(body, cluster, max_poll_interval_ms=50, partition_assignment_strategy=strategy, **IN_GROUP)
+    run(cluster, body, max_poll_interval_ms=50, partition_assignment_strategy=strategy, **IN_GROUP)
 
 
 def test_what_was_claimed_and_is_lost_meanwhile_is_given_to_others_too() -> None:
     """Their leader leaves out what one member claims and another is to have, until the first has joined again."""
-    cluster = filled(t=2)
+    cluster = filled(FakeCluster(topics={"t": 2}), 3)
     data = encode_assignment([T0])
 
     async def body(consumer: Consumer) -> None:
@@ -183,11 +152,11 @@ def test_what_was_claimed_and_is_lost_meanwhile_is_given_to_others_too() -> None
         while consumer.assignment() != {T0, T1}:
             await consumer.poll(20)
 
-    run(body, cluster, "t", partition_assignment_strategy="cooperative-sticky", **IN_GROUP)
+    run(cluster, body, "t", partition_assignment_strategy="cooperative-sticky", **IN_GROUP)
 
 
 def test_who_unsubscribes_leaves_with_the_next_poll() -> None:
-    cluster = filled()
+    cluster = filled(FakeCluster(topics={"t": 1}), 3)
 
     async def body(consumer: Consumer) -> None:
         await read(consumer, 4)
@@ -197,12 +166,12 @@ def test_who_unsubscribes_leaves_with_the_next_poll() -> None:
         consumer.assign([T0])
         assert len(await read(consumer, 12)) == 12
 
-    run(body, cluster, "t", **IN_GROUP)
+    run(cluster, body, "t", **IN_GROUP)
     assert cluster.count(ApiKey.LEAVE_GROUP) == 1
 
 
 def test_what_the_group_took_away_is_not_what_was_assigned_by_hand_since() -> None:
-    cluster = filled()
+    cluster = filled(FakeCluster(topics={"t": 1}), 3)
 
     async def body(consumer: Consumer) -> None:
         await read(consumer, 4)
@@ -212,4 +181,4 @@ def test_what_the_group_took_away_is_not_what_was_assigned_by_hand_since() -> No
         consumer.seek(T0, 0)
         assert len(await read(consumer, 12)) == 12
 
-    run(body, cluster, "t", **IN_GROUP)
+    run(cluster, body, "t", **IN_GROUP)

@@ -12,74 +12,11 @@ from odradek.client.model import TopicPartition
 from odradek.client.transactions import State, TransactionalProducer
 from odradek.wire.apis import ApiKey
 from odradek.wire.errors import ErrorCode, KafkaError
-from odradek.wire.messages.add_offsets_to_txn import AddOffsetsToTxnResponse
-from odradek.wire.messages.add_partitions_to_txn import (
-    AddPartitionsToTxnResponse,
-    AddPartitionsToTxnResponsePartition,
-    AddPartitionsToTxnResponseTopic,
-)
 from odradek.wire.messages.end_txn import EndTxnResponse
-from odradek.wire.messages.init_producer_id import InitProducerIdResponse
-from odradek.wire.messages.txn_offset_commit import (
-    TxnOffsetCommitResponse,
-    TxnOffsetCommitResponsePartition,
-    TxnOffsetCommitResponseTopic,
-)
-from tests.unit.client.fake_cluster import OPTIONS, FakeBroker, FakeCluster, Handler, fail_produce, pass_on
+from tests.unit.client.fake_cluster import FakeBroker, Handler, fail_produce, pass_on
+from tests.unit.client.transaction_coordinator import Coordinator, run
 
 T0 = TopicPartition("t", 0)
-
-
-class Coordinator(FakeCluster):
-    """Of the first version (TV1); notes the order of what it is asked."""
-
-    def __init__(self) -> None:
-        super().__init__(topics={"t": 2})
-        self.epoch = -1
-
-    def asked(self) -> list[str]:
-        quiet = {ApiKey.API_VERSIONS, ApiKey.METADATA, ApiKey.FIND_COORDINATOR}
-        return [key.name for _, key, _, _ in self.requests if key not in quiet]
-
-    def on_init_producer_id(self, broker: FakeBroker, request: Any, version: int) -> Any:
-        self.epoch += 1
-        return InitProducerIdResponse(0, 0, 7, self.epoch)
-
-    def on_add_partitions_to_txn(self, broker: FakeBroker, request: Any, version: int, code: int = 0) -> Any:
-        return AddPartitionsToTxnResponse(
-            results_by_topic_v3_and_below=[
-                AddPartitionsToTxnResponseTopic(
-                    t.name, [AddPartitionsToTxnResponsePartition(p, code) for p in t.partitions]
-                )
-                for t in request.v3_and_below_topics
-            ]
-        )
-
-    def on_add_offsets_to_txn(self, broker: FakeBroker, request: Any, version: int) -> Any:
-        return AddOffsetsToTxnResponse()
-
-    def on_txn_offset_commit(self, broker: FakeBroker, request: Any, version: int) -> Any:
-        return TxnOffsetCommitResponse(
-            topics=[
-                TxnOffsetCommitResponseTopic(
-                    t.name, [TxnOffsetCommitResponsePartition(p.partition_index) for p in t.partitions]
-                )
-                for t in request.topics
-            ]
-        )
-
-    def on_end_txn(self, broker: FakeBroker, request: Any, version: int) -> Any:
-        return EndTxnResponse()
-
-
-def run(cluster: Coordinator, body: Any, **options: Any) -> None:
-    async def main() -> None:
-        async with asyncio.timeout(10):
-            given: dict[str, Any] = {**OPTIONS, "linger_ms": 0, "transactional_id": "x", **options}
-            async with TransactionalProducer(network=cluster, **given) as producer:
-                await body(producer)
-
-    asyncio.run(main())
 
 
 def before(begin: Callable[[], asyncio.Task[Any]], tasks: list[asyncio.Task[Any]], handler: Handler) -> Handler:
