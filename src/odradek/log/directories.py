@@ -7,6 +7,7 @@ nobody touches is an entry in a dict; it is opened, and after a crash recovered,
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain
 
 from odradek.log.background_recovery import INLINE_BYTES, recover, unchecked_bytes
 from odradek.log.background_recovery import LANE as RECOVERY_LANE
@@ -221,7 +222,9 @@ class LogDirectories:
         pairs = (directory, other), (other, directory)
         stale = (pair for pair in pairs if self._is_of_earlier_topic(f"{pair[1].path}/{name}", key[0]))
         exchanged = (pair for pair in pairs if self._disk.exists(f"{pair[0].path}/{name}/{TAKES_OVER}"))
-        for stays, goes in (*stale, *exchanged):
+        decided = next(chain(stale, exchanged), None)
+        if decided is not None:
+            stays, goes = decided
             self._places.doom(f"{goes.path}/{name}", key, 0)
             goes.forget(key)
             return stays is directory
