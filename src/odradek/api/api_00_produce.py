@@ -16,14 +16,13 @@ from odradek.api.new_leaders import MOVED, current_leader, endpoints
 from odradek.api.produced_records import FIRST_WITH_ZSTD, check_carried, is_transactional
 from odradek.api.registry import api
 from odradek.api.throttling import pause
-from odradek.api.transactional_produce import keep, refusals
+from odradek.api.transactional_produce import RefusedPlaces, keep, refusals
 from odradek.log.append import RejectedRecords
 from odradek.log.partition_log import AppendResult
 from odradek.metadata.image import INTERNAL_TOPICS
 from odradek.ports.network import Part
 from odradek.replication.partition import Partition
 from odradek.replication.refused_batches import SENT_AGAIN
-from odradek.transactions.service import Refusals
 from odradek.wire.apis import ApiKey
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.produce import ProducedPartition, ProduceRequest, TopicKey, decode_request, encode_response
@@ -66,13 +65,11 @@ def handle(
 
 
 async def _produce_later(
-    request: ProduceRequest, context: RequestContext, refused: Refusals | Awaitable[Refusals]
+    request: ProduceRequest, context: RequestContext, refused: Awaitable[RefusedPlaces]
 ) -> list[Part] | None:
     """Append once it is known that the partitions belong to the transaction."""
-    if not isinstance(refused, dict):
-        refused = await refused
     future = _Future()
-    answer = _produce(request, context, refused, future)
+    answer = _produce(request, context, await refused, future)
     return await future.future if answer is future else answer  # type: ignore[return-value]  # else it is a list
 
 
@@ -90,7 +87,7 @@ class _Future:
 
 
 def _produce(
-    request: ProduceRequest, context: RequestContext, refused: Refusals | None, late: LateAnswer | None = None
+    request: ProduceRequest, context: RequestContext, refused: RefusedPlaces | None, late: LateAnswer | None = None
 ) -> list[Part] | LateAnswer | None:
     """`refused` is None for a producer without transactions; `late` is where an answer goes that has to wait."""
     acks = request.acks
@@ -113,7 +110,7 @@ def _produce(
                 if refused is None:
                     if is_transactional(records):
                         raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-                elif refused and (code := refused.get((partition.topic, index))):
+                elif refused and (code := refused.get((topic, index))):
                     raise KafkaError(code)
                 result = partition.append(records, now_ms=now_ms, all_in_sync=acks == ALL)
             except KafkaError as error:

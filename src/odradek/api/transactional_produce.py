@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable
 from struct import Struct
-from typing import Final
+from typing import Final, TypeAlias
 
 from odradek.api.context import RequestContext
 from odradek.api.produced_records import is_transactional
@@ -16,11 +16,15 @@ from odradek.transactions.service import Refusals, Verification
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.produce import ProduceRequest, TopicKey
 
+Place: TypeAlias = tuple[TopicKey, int]
+"""A partition as the request names it."""
+RefusedPlaces: TypeAlias = dict[Place, ErrorCode]
+
 _producer_at = Struct(">qh").unpack_from
 _PRODUCER: Final = 43
 
 
-def refusals(request: ProduceRequest, context: RequestContext) -> Refusals | Awaitable[Refusals]:
+def refusals(request: ProduceRequest, context: RequestContext) -> RefusedPlaces | Awaitable[RefusedPlaces]:
     """The partitions that the transaction may not write to; no more than a look where it writes to them already.
 
     An awaitable's answer counts when it comes, and no later. Raises KafkaError INVALID_PRODUCER_ID_MAPPING if the
@@ -30,8 +34,9 @@ def refusals(request: ProduceRequest, context: RequestContext) -> Refusals | Awa
     assert transactional_id is not None
     find = context.services.partitions.require
     producer: tuple[int, int] | None = None
-    unknown: list[TopicPartition] = []
-    opened: list[tuple[TopicKey, int]] = []
+    unknown: dict[TopicPartition, Place] = {}
+    opened: list[Place] = []
+    absent: RefusedPlaces = {}
     for topic, partitions in request.topics:
         for index, records in partitions:
             if records is None or not is_transactional(records):
@@ -42,46 +47,57 @@ def refusals(request: ProduceRequest, context: RequestContext) -> Refusals | Awa
             producer = found
             try:
                 partition = find(topic, index)
-            except KafkaError:
-                continue  # the append finds the same and says so
+            except KafkaError as error:
+                absent[topic, index] = error.code
+                continue
             if partition.log.producers.has_open_transaction(*found):
                 opened.append((topic, index))
             else:
-                unknown.append((partition.topic, index))
+                unknown[partition.topic, index] = (topic, index)
     if not unknown or producer is None:
         return {}
-    wanted = Verification(transactional_id, *producer, unknown)
+    wanted = Verification(transactional_id, *producer, list(unknown))
     answer = context.services.transactions.verify_or_add(wanted, context.version)
-    return answer if isinstance(answer, dict) or not opened else _while_open(answer, wanted, opened, context)
+    if isinstance(answer, dict):
+        return {unknown[partition]: code for partition, code in answer.items()}
+    return _once_answered(answer, wanted, unknown, opened, absent, context)
 
 
-async def _while_open(
-    answer: Refusals | Awaitable[Refusals],
+async def _once_answered(
+    answer: Awaitable[Refusals],
     wanted: Verification,
-    opened: list[tuple[TopicKey, int]],
+    unknown: dict[TopicPartition, Place],
+    opened: list[Place],
+    absent: RefusedPlaces,
     context: RequestContext,
-) -> Refusals:
-    """The answer; asked for once more with those partitions in which the transaction was open and has ended since."""
+) -> RefusedPlaces:
+    """The answer; asked for once more with those partitions in which the transaction was open and has ended since.
+
+    What was not here when the coordinator was asked is refused, though it may be here now: nobody has asked for it, and
+    records that come in would be of no transaction that anybody ends.
+    """
     find = context.services.partitions.require
-    while not isinstance(answer, dict):
-        refused = await answer
-        still: list[tuple[TopicKey, int]] = []
-        ended: list[TopicPartition] = []
+    refused = await answer
+    while True:
+        still: list[Place] = []
+        ended: dict[TopicPartition, Place] = {}
         for place in opened:
             try:
                 partition = find(*place)
-            except KafkaError:
-                continue  # the append finds the same and says so
+            except KafkaError as error:
+                absent[place] = error.code
+                continue
             if partition.log.producers.has_open_transaction(wanted.producer_id, wanted.producer_epoch):
                 still.append(place)
             else:
-                ended.append((partition.topic, partition.index))
+                ended[partition.topic, partition.index] = place
         if not ended:
-            return refused
+            return absent | {unknown[partition]: code for partition, code in refused.items()}
         opened = still
-        wanted = wanted._replace(partitions=[*wanted.partitions, *ended])
-        answer = context.services.transactions.verify_or_add(wanted, context.version)
-    return answer
+        unknown = unknown | ended
+        wanted = wanted._replace(partitions=list(unknown))
+        again = context.services.transactions.verify_or_add(wanted, context.version)
+        refused = again if isinstance(again, dict) else await again
 
 
 def keep(request: ProduceRequest) -> ProduceRequest:

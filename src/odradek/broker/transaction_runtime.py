@@ -317,16 +317,24 @@ class TransactionRuntime:
             await asyncio.sleep(_CONCURRENT_RETRY_SECONDS)
 
     async def _guarded(self, request: AddPartitions, ask: Callable[[], Awaitable[Refusals]]) -> Refusals:
-        """Ask, and again if the transaction was ended in one of the partitions while the answer was on its way."""
+        """Ask, and again if the transaction was ended in one of the partitions while the answer was on its way.
+
+        Of a partition that came here meanwhile nobody knows whether it was: that is asked again, too.
+        """
         while True:
             guards = []
+            absent = []
             for place in request.partitions:
                 partition = self._local(*place)
-                if partition is not None:
+                if partition is None:
+                    absent.append(place)
+                else:
                     producers = partition.log.producers
                     guards.append((producers, producers.guard(request.producer_id)))
             refused = await ask()
-            if refused or all(producers.guard_holds(request.producer_id, guard) for producers, guard in guards):
+            came = any(self._local(*place) is not None for place in absent)
+            held = all(producers.guard_holds(request.producer_id, guard) for producers, guard in guards)
+            if refused or (held and not came):
                 return refused
 
     def _local(self, topic: str, index: int) -> Partition | None:

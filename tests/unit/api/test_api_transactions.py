@@ -320,6 +320,36 @@ def test_a_transaction_that_ends_while_another_partition_is_asked_for_is_not_wri
     assert asked == [[("u", 0)], [("u", 0), ("t", 0)]]
 
 
+def test_a_partition_that_comes_while_others_are_asked_for_is_not_written_to() -> None:
+    """It was not asked for: the coordinator would not end the transaction there, and what was committed be aborted."""
+    logs = {"t": Log("t"), "u": Log("u")}
+    here = {"u"}
+    asked: list[Any] = []
+
+    def require(topic: str, _: int) -> Log:
+        if topic not in here:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
+        return logs[topic]
+
+    async def verify_or_add(wanted: Any, _: int) -> Any:
+        asked.append(list(wanted.partitions))
+        here.add("t")
+        return {}
+
+    async def play() -> tuple[bytes, ...]:
+        context = produce_context(logs["t"], verify_or_add)
+        context.services.partitions.require = require
+        context.services.partitions.refused = lambda *_: None
+        batches = [(topic, [(0, memoryview(batch_of()))]) for topic in logs]
+        waiting: Any = api_00_produce.handle(ProduceRequest("tx", -1, 1000, batches), context)
+        return tuple(bytes(part) for part in await waiting)
+
+    (frame,) = asyncio.run(play())
+    assert [len(log.appended) for log in logs.values()] == [0, 1]
+    assert ErrorCode.KAFKA_STORAGE_ERROR.to_bytes(2, "big") in frame
+    assert asked == [[("u", 0)]]
+
+
 def test_keep_copies() -> None:
     buffer = batch_of()
     kept = keep(ProduceRequest("tx", 1, 2, [("t", [(0, memoryview(buffer)), (1, None)])]))

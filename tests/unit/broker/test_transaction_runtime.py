@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -354,6 +355,26 @@ async def test_offsets_are_verified_or_added(tmp_path: Path) -> None:
     assert broker.runtime.add_offsets("tx", producer, "g", 1).result() is E.NONE
     broker.runtime.resigned(0)
     assert broker.runtime.verify_or_add_offsets(wanted, "g", 5) is E.COORDINATOR_NOT_AVAILABLE
+    broker.stop()
+
+
+@running
+async def test_a_partition_that_comes_while_the_coordinator_is_asked_is_asked_for_again(tmp_path: Path) -> None:
+    """The transaction may have ended in it meanwhile: what the first answer said counts no more."""
+    broker = TransactionBroker(tmp_path).start()
+    producer = await broker.producer()
+    came = broker.partitions.pop((OFFSETS, 0))
+    broker.set_followers(broker.state, 2)
+    waiting: Any = broker.runtime.verify_or_add_offsets(Verification("tx", *producer, ()), "g", 5)
+    asking = asyncio.ensure_future(waiting)
+    await asyncio.sleep(0)
+    assert not asking.done()
+    broker.partitions[OFFSETS, 0] = came
+    ended: asyncio.Future[ProducerResult] = broker.end(producer)
+    broker.commit_all(broker.state)
+    assert (await ended).error is E.NONE
+    assert await asking is E.NONE
+    assert (broker.shown(), broker.runtime.describe("tx").partitions) == ("Ongoing", {(OFFSETS, 0)})
     broker.stop()
 
 
