@@ -420,8 +420,11 @@ def restore_producers(
         path = segment_path(directory, kept[-1], SNAPSHOT)
         try:
             producers.load(disk.read_file(path), environment.clock.now_ms())
-            start_offset = max(kept[-1], log_start_offset)
-            producers.complete_windows(_tail(segments, start_offset))
+            producers.complete_windows(_tail(segments, kept[-1]))
+            # Not from the log's start, if that is later: the markers below it may end what the snapshot has open.
+            start_offset = max(kept[-1], segments[0].base_offset)
+            if start_offset > kept[-1]:
+                producers.forget_open_transactions()
             break
         except CorruptSnapshot as error:
             environment.recovered(f"{path}: {error}; an older one and the log take its place")

@@ -379,6 +379,36 @@ def test_producers_survive(tmp_path: Path, snapshots: str, clean: bool, flushed:
         assert put(again, produced(7, 5)).duplicate
 
 
+@pytest.mark.parametrize("rolled", [False, True])
+@pytest.mark.parametrize("commit", [False, True])
+def test_a_transaction_whose_end_was_deleted_is_not_open(tmp_path: Path, *, commit: bool, rolled: bool) -> None:
+    """The snapshot has it open, and the marker lies below the log's start, or not even there any more."""
+    log = open_log(tmp_path, SMALL)
+    put(log, produced(7, 0, 2, transactional=True))
+    put(log, produced(8, 0, transactional=True))
+    log.flush()
+    put(log, marker(7, commit=commit), origin=Origin.COORDINATOR)
+    (snapshot,) = files(log, ".snapshot")
+    state = snapshot.read_bytes()
+    if rolled:
+        log.roll()
+    put(log, produced(8, 1, transactional=True))
+    log.release()
+    if rolled:
+        for path in files(log, ""):
+            if path.name.startswith(f"{0:020}."):
+                path.unlink()
+        snapshot.write_bytes(state)
+    log = open_log(tmp_path, SMALL, recovery_point=3, log_start_offset=4, clean=False)
+    assert (log.log_start_offset, log.end_offset) == (4, 5)
+    assert not log.producers.has_open_transaction(7, 0)
+    assert log.producers.has_open_transaction(8, 0)
+    assert log.last_stable_offset(5) == 4
+    put(log, marker(8, commit=True), origin=Origin.COORDINATOR)
+    assert log.last_stable_offset(6) == 6
+    log.release()
+
+
 def test_a_lost_transaction_index_past_the_recovery_point_is_written_again(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     fill_with_producers(log)
