@@ -436,15 +436,16 @@ class Broker:
         )
         try:
             await self._store.close()
-        except StoreError:
-            log.exception("the metadata store could not be closed")
+        except StoreError as error:
+            log.warning("the metadata store could not be closed: %s", error)
         log.info("stopped")
 
     async def _leave_cluster(self) -> None:
+        self._view.close()
+        self._watch.close()
         try:
-            self._view.close()
-            self._watch.close()
             await self._membership.leave()
-            await self._controller.settled()
-        except StoreError:
-            log.exception("the metadata store could not be told that this broker stops")
+        except StoreError as error:
+            # The others learn it when its session ends.
+            log.warning("the metadata store could not be told that this broker stops: %s", error)
+        await self._controller.settled()
