@@ -1,6 +1,7 @@
-"""A broker that cannot start leaves nothing behind that would be in the way of the next attempt."""
+"""A broker that cannot start, or not leave, does not stand in the way of the next attempt."""
 
 import asyncio
+import logging
 import socket
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,7 +12,7 @@ from odradek.broker import cluster_view
 from odradek.broker.config import BrokerConfig
 from odradek.broker.lifecycle import Broker, Ports, StartError
 from odradek.metadata.memory_store import MemoryStore, MemoryTree
-from odradek.ports.store import Node
+from odradek.ports.store import Node, StoreUnavailable
 from tests.unit.broker.cluster_members import DyingStore
 
 _ANY_PORT = {"listeners": "PLAINTEXT://127.0.0.1:0", "node.id": "1"}
@@ -105,3 +106,22 @@ def test_a_broker_that_did_not_start_reads_no_configurations(tmp_path: Path, mon
         await first.stop()
 
     asyncio.run(test())
+
+
+def test_a_store_that_does_not_answer_when_a_broker_leaves_is_one_line(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def test() -> None:
+        store = DyingStore(MemoryStore(MemoryTree()))
+        broker = Broker(BrokerConfig({"log.dirs": str(tmp_path), **_ANY_PORT}), Ports(store=store))
+        await broker.start()
+        store.failure = StoreUnavailable("nobody answers")
+        await broker.stop()
+        again = _broker(tmp_path, 0)
+        await again.start()
+        await again.stop()
+
+    asyncio.run(test())
+    told = [record for record in caplog.records if record.levelno >= logging.WARNING]
+    assert [record.getMessage().partition(" broker stops: ")[2] for record in told] == ["nobody answers"]
+    assert told[0].exc_info is None
