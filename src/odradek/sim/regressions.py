@@ -92,10 +92,10 @@ ONCE_FAILED: Final = {
     "its own log ended",
     "flush-800093": "a power loss after a clean stop brought back a segment that recovery had removed: the log had a "
     "hole, and what was acknowledged behind it was cut off later",
-    "flush-1000024": "a partition that was being opened was not asked for with the others of a transaction, and was there "
-    "when the answer came: the commit did not reach it",
-    "crash-1000049": "a transaction's marker lay below where DeleteRecords had put the log's start: after a kill it was "
-    "open for ever",
+    "flush-1000024": "a partition that was being opened was not asked for with the others of a transaction, and was "
+    "there when the answer came: the commit did not reach it",
+    "crash-1000049": "a transaction's marker lay below where DeleteRecords had put the log's start: after a kill it "
+    "was open for ever",
     "cluster5-1000087": "a broker that stopped while the metadata store did not answer told so with a traceback",
     "power-201056": "a partition that had lost all it knew of a producer with the power took the batch behind one that "
     "was too large: the parts of that were out of order from then on",
