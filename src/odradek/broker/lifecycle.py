@@ -46,7 +46,7 @@ from odradek.ports.clock import Clock, SystemClock
 from odradek.ports.disk import Disk, SystemDisk
 from odradek.ports.network import Network, TcpNetwork
 from odradek.ports.randomness import Random, SystemRandom
-from odradek.ports.store import MetadataStore, StoreError
+from odradek.ports.store import MetadataStore, SessionExpired, StoreError
 from odradek.quotas.client_quotas import ClientQuotas
 from odradek.replication.fetch_sessions import FetchSessions
 from odradek.replication.replica_sessions import ReplicaSessions
@@ -170,9 +170,8 @@ class Broker:
         identity = stored_identity(ports.disk, paths)
         self._store = ports.store or await open_store(config, ports.disk, f"{paths[0]}/{METADATA_FILE}")
         opened.push_async_callback(self._store.close)
-        self._cluster_id = await cluster_id(self._store, ports.random, identity.cluster_id)
         self._view = ClusterView(self._store, config)
-        image = await self._view.load()
+        image = await self._read_cluster(identity.cluster_id)
         self._directories.load(
             cluster_id=self._cluster_id,
             node_id=config.node_id,
@@ -191,6 +190,16 @@ class Broker:
             if config.node_id in state.isr or config.node_id in state.elr
         )
         self._partitions = Partitions(config.node_id, self._directories, self._log_config)
+
+    async def _read_cluster(self, expected_id: str | None) -> ClusterImage:
+        """What the store has, read in a new session if the first one is over already. Raises StoreError."""
+        while True:
+            try:
+                self._cluster_id = await cluster_id(self._store, self._ports.random, expected_id)
+                return await self._view.load()
+            except SessionExpired:
+                log.warning("the session with the metadata store is lost")
+                await self._store.reopen()
 
     def _log_config(self, topic: Topic) -> LogConfig:
         settings = self._config.topic_settings(topic.configs)

@@ -125,3 +125,26 @@ def test_a_store_that_does_not_answer_when_a_broker_leaves_is_one_line(
     told = [record for record in caplog.records if record.levelno >= logging.WARNING]
     assert [record.getMessage().partition(" broker stops: ")[2] for record in told] == ["nobody answers"]
     assert told[0].exc_info is None
+
+
+@pytest.mark.parametrize("reads", [0, 1, 2])
+def test_a_session_that_ends_before_the_broker_is_registered_begins_anew(tmp_path: Path, reads: int) -> None:
+    """A machine that is suspended, or a store that thinks so: the first registration does not need that session."""
+
+    async def test() -> None:
+        store = DyingStore(MemoryStore(MemoryTree()))
+        read, left = store.get, reads
+
+        async def get(path: str) -> Node | None:
+            nonlocal left
+            if not left:
+                store.inner.expire()
+            left -= 1
+            return await read(path)
+
+        store.get = get  # type: ignore[assignment]
+        broker = Broker(BrokerConfig({"log.dirs": str(tmp_path), **_ANY_PORT}), Ports(store=store))
+        await broker.start()
+        await broker.stop()
+
+    asyncio.run(test())
