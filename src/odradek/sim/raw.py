@@ -116,6 +116,11 @@ class Member:
             return 0
         self.member_id = answer.member_id or self.member_id
         self.epoch = answer.member_epoch
+        if self._host.world.now() - asked > HELD_SECONDS:
+            # It was stopped meanwhile: what it is told may be another's by now, and is asked for again.
+            self.lose()
+            self._failed = True
+            return 0
         if answer.assignment is not None:
             given = frozenset((t.topic_id, p) for t in answer.assignment.topic_partitions for p in t.partitions)
             self._take(given)
