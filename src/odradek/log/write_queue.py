@@ -240,10 +240,19 @@ class WriteQueue:
             write.log.written(write)
 
     def _fail(self, turn: _Turn, failure: OSError) -> None:
-        """Nothing of the turn counts, nor what is behind it: the log directory is out of use."""
+        """Nothing of the turn counts, nor what is behind it: the log directory is out of use.
+
+        Unless a log of the turn is gone by now: its directory has another name, which may be all that failed. Then the
+        others are written once more.
+        """
         failed = [*turn.writes, *self._pending]
         self.charge(-sum(len(write.data) for write in self._pending))
         self._pending.clear()
+        if any(write.log.is_offline for write in turn.writes):
+            again = [write for write in failed if not write.log.is_offline]
+            self._pending.extend(again)
+            self.charge(sum(len(write.data) for write in again))
+            failed = [write for write in failed if write.log.is_offline]
         for log in {id(write.log): write.log for write in failed}.values():
             log.write_failed(failure)
 

@@ -384,6 +384,25 @@ async def test_a_deleted_log_lets_go(tmp_path: Path) -> None:
 
 
 @running
+async def test_a_log_that_is_deleted_while_it_is_synced_costs_the_others_nothing(tmp_path: Path) -> None:
+    """The thread syncs the directory by its name, which is another one by then."""
+    world = World(tmp_path, LogConfig(flush_messages=1, file_delete_delay_ms=0))
+    charged: list[int] = []
+    world.directories.charge_queued(charged.append)
+    other = world.directories.open("topic", 1, TOPIC, world.config)
+    world.disk.gate.clear()
+    put(other, large())
+    put(other, large())
+    put(world.log, large())
+    world.directories.delete("topic", 0)
+    world.disk.gate.set()
+    world.log = other
+    await world.written()
+    assert (world.offline, other.end_offset, sum(charged)) == ([], 2, 0)
+    assert fetched(other, 0) == [0, 1]
+
+
+@running
 async def test_queued_bytes_are_accounted_for(tmp_path: Path) -> None:
     world = World(tmp_path)
     charged: list[int] = []
