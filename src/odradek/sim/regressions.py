@@ -99,8 +99,8 @@ ONCE_FAILED: Final = {
     "cluster5-1000087": "a broker that stopped while the metadata store did not answer told so with a traceback",
     "cluster5-1001125": "a broker whose session was given up while it started refused to start",
     "cluster5-1001163": "the simulator's: a member of a group that was stopped believed in an answer of before",
-    "all-1001339": "a topic was deleted while a thread synced its directory on a slow disk: the whole log directory went "
-    "offline",
+    "all-1001339": "a topic was deleted while a thread synced its directory on a slow disk: the whole log directory "
+    "went offline",
     "power-201056": "a partition that had lost all it knew of a producer with the power took the batch behind one that "
     "was too large: the parts of that were out of order from then on",
     "crash-201112": "the first batches of a producer came while the partition was checked after a crash, the next one "
