@@ -22,17 +22,26 @@ from odradek.wire.messages.txn_offset_commit import (
 
 @api(ApiKey.TXN_OFFSET_COMMIT)
 async def handle(request: TxnOffsetCommitRequest, context: RequestContext) -> TxnOffsetCommitResponse | None:
-    transactions = context.services.transactions
-    producer = (request.producer_id, request.producer_epoch)
-    if transactions.is_stale_commit(request.group_id, producer, context.connection.identifier):
-        context.connection.close(f"{request.transactional_id!r} has gone on with a newer connection")
+    if _is_stale(request, context):
         return None
     offsets, waiting, topics = _split(request, context)
     if offsets:
         codes = await _commit(request, context, offsets)
+        if codes is None:
+            return None
         for answer, code in zip(waiting, codes, strict=True):
             answer.error_code = code
     return TxnOffsetCommitResponse(topics=topics)
+
+
+def _is_stale(request: TxnOffsetCommitRequest, context: RequestContext) -> bool:
+    """Whether the producer has committed on a newer connection; the one of the request is closed then."""
+    connection = context.connection
+    producer = (request.producer_id, request.producer_epoch)
+    if not context.services.transactions.is_stale_commit(request.group_id, producer, connection.identifier):
+        return False
+    connection.close(f"{request.transactional_id!r} has gone on with a newer connection")
+    return True
 
 
 def _split(
@@ -68,7 +77,8 @@ def _split(
 
 async def _commit(
     request: TxnOffsetCommitRequest, context: RequestContext, offsets: list[OffsetToCommit]
-) -> list[ErrorCode]:
+) -> list[ErrorCode] | None:
+    """Each offset's code; None if nothing was done, since the producer has gone on with a newer connection."""
     services = context.services
     producer_id, producer_epoch = request.producer_id, request.producer_epoch
     commit = CommitRequest(
@@ -83,6 +93,10 @@ async def _commit(
         code = services.transactions.verify_or_add_offsets(wanted, request.group_id, context.version)
         if not isinstance(code, ErrorCode):
             code = await code
+            # Meanwhile the client may have lost patience, repeated this elsewhere and gone on: this would put back what
+            # it has committed since, maybe in the transaction after the one that was meant.
+            if _is_stale(request, context):
+                return None
         if code is not ErrorCode.NONE:
             return [code] * len(offsets)
         return await services.groups.commit_transactional_offsets(commit, producer_id, producer_epoch)

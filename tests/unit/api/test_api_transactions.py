@@ -23,7 +23,7 @@ from odradek.log.append import AppendResult
 from odradek.metadata.image import ClusterImage, PartitionState, Topic
 from odradek.quotas.client_quotas import ClientQuotas
 from odradek.records.builder import BatchFields, encode_batch
-from odradek.transactions.connections import StaleConnection
+from odradek.transactions.connections import NewestConnections, StaleConnection
 from odradek.transactions.events import ProducerResult
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
@@ -98,6 +98,43 @@ def test_a_stale_offset_commit_is_closed_without_an_answer() -> None:
     assert asyncio.run(api_28_txn_offset_commit.handle(request, context)) is None
     assert asked == [("g", (5, 0), 7)]
     assert context.connection.closed
+
+
+def test_an_offset_commit_that_is_repeated_elsewhere_while_it_is_verified_has_no_effect() -> None:
+    """The client went on: late, the offsets would take the place of those that it has committed since."""
+    newest = NewestConnections()
+    committed: list[Any] = []
+
+    def is_stale(group_id: str, producer: tuple[int, int], connection: int) -> bool:
+        stale = newest.is_stale(group_id, *producer, connection)
+        newest.used(group_id, *producer, connection)
+        return stale
+
+    async def commit(request: Any, *_: Any) -> list[ErrorCode]:
+        committed.append(request.offsets[0].offset)
+        return [ErrorCode.NONE]
+
+    async def play() -> None:
+        late: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
+        answers: list[Any] = [late, ErrorCode.NONE]
+        transactions = SimpleNamespace(is_stale_commit=is_stale, verify_or_add_offsets=lambda *_: answers.pop(0))
+        groups = SimpleNamespace(commit_transactional_offsets=commit)
+        contexts = [context_of(3, transactions=transactions, groups=groups) for _ in range(2)]
+        contexts[1].connection.identifier += 1
+        requests = []
+        for offset in (3, 4):
+            partitions = [TxnOffsetCommitRequestPartition(0, offset)]
+            topics = [TxnOffsetCommitRequestTopic("t", partitions)]
+            requests.append(TxnOffsetCommitRequest("tx", "g", 5, 0, topics=topics))
+        first = asyncio.ensure_future(api_28_txn_offset_commit.handle(requests[0], contexts[0]))
+        await asyncio.sleep(0)
+        assert await api_28_txn_offset_commit.handle(requests[1], contexts[1])
+        late.set_result(ErrorCode.NONE)
+        assert await first is None
+        assert [bool(context.connection.closed) for context in contexts] == [True, False]
+
+    asyncio.run(play())
+    assert committed == [4]
 
 
 @pytest.mark.parametrize(("module", "request_", "method"), REQUESTS)
