@@ -15,6 +15,7 @@ from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersRequestMarker,
+    WriteTxnMarkersRequestTopic,
     WriteTxnMarkersResponse,
     WriteTxnMarkersResponseMarker,
     WriteTxnMarkersResponsePartition,
@@ -29,16 +30,18 @@ async def handle(request: WriteTxnMarkersRequest, context: RequestContext) -> Wr
 
 
 async def _write(marker: WriteTxnMarkersRequestMarker, context: RequestContext) -> WriteTxnMarkersResponseMarker:
-    topics = [
-        WriteTxnMarkersResponseTopic(
-            topic.name,
-            await asyncio.gather(
-                *(_write_one(marker, topic.name, index, context) for index in topic.partition_indexes)
-            ),
-        )
-        for topic in marker.topics
-    ]
+    # All are appended now, as in Kafka, and only then waited for: one that is written later, when another one is
+    # committed or given up, may come after the coordinator has had it written otherwise, and end the next transaction.
+    topics = await asyncio.gather(*(_write_topic(marker, topic, context) for topic in marker.topics))
     return WriteTxnMarkersResponseMarker(marker.producer_id, topics)
+
+
+async def _write_topic(
+    marker: WriteTxnMarkersRequestMarker, topic: WriteTxnMarkersRequestTopic, context: RequestContext
+) -> WriteTxnMarkersResponseTopic:
+    indexes = topic.partition_indexes
+    codes = await asyncio.gather(*(_write_one(marker, topic.name, index, context) for index in indexes))
+    return WriteTxnMarkersResponseTopic(topic.name, codes)
 
 
 async def _write_one(

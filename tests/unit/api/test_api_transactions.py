@@ -14,6 +14,7 @@ from odradek.api import (
     api_24_add_partitions_to_txn,
     api_25_add_offsets_to_txn,
     api_26_end_txn,
+    api_27_write_txn_markers,
     api_28_txn_offset_commit,
 )
 from odradek.api.answers import when
@@ -34,6 +35,11 @@ from odradek.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
+)
+from odradek.wire.messages.write_txn_markers import (
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersRequestMarker,
+    WriteTxnMarkersRequestTopic,
 )
 from odradek.wire.produce import ProduceRequest
 
@@ -224,6 +230,32 @@ def test_offsets_wait_for_what_the_coordinator_says() -> None:
     assert play(later(ErrorCode.NONE)) == [ErrorCode.NONE, unknown]
     assert play(ErrorCode.INVALID_TXN_STATE) == [ErrorCode.INVALID_TXN_STATE, unknown]
     assert play(later(ErrorCode.CONCURRENT_TRANSACTIONS)) == [ErrorCode.CONCURRENT_TRANSACTIONS, unknown]
+
+
+def test_markers_of_all_topics_are_appended_before_one_is_waited_for() -> None:
+    """Appended late, one would end the transaction after the one that it was meant for."""
+    written: dict[tuple[str, int], asyncio.Future[None]] = {}
+
+    def write_marker(marker: Any) -> asyncio.Future[None]:
+        future = written[marker.topic, marker.partition] = asyncio.get_running_loop().create_future()
+        return future
+
+    async def play() -> Any:
+        topics = [WriteTxnMarkersRequestTopic("t", [0, 1]), WriteTxnMarkersRequestTopic("u", [0])]
+        request = WriteTxnMarkersRequest([WriteTxnMarkersRequestMarker(5, 0, True, topics)])
+        context = context_of(1, transactions=SimpleNamespace(write_marker=write_marker))
+        waiting = asyncio.ensure_future(api_27_write_txn_markers.handle(request, context))
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert set(written) == {("t", 0), ("t", 1), ("u", 0)}
+        written["t", 1].set_exception(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+        for place in ("t", 0), ("u", 0):
+            written[place].set_result(None)
+        return await waiting
+
+    (answer,) = asyncio.run(play()).markers
+    codes = [(topic.name, [partition.error_code for partition in topic.partitions]) for topic in answer.topics]
+    assert codes == [("t", [ErrorCode.NONE, ErrorCode.NOT_LEADER_OR_FOLLOWER]), ("u", [ErrorCode.NONE])]
 
 
 # --- Produce ---
