@@ -111,6 +111,8 @@ def _produce(
                     if is_transactional(records):
                         raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
                 elif refused and (code := refused.get((topic, index))):
+                    # Its producer may send it again, and the next one in flight may be let in: not before this one.
+                    partition.refuse(records, code, now_ms)
                     raise KafkaError(code)
                 result = partition.append(records, now_ms=now_ms, all_in_sync=acks == ALL)
             except KafkaError as error:

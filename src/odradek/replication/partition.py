@@ -411,13 +411,18 @@ class Partition:
                 self._refused.check(batches, log.producers, now_ms)
             result = log.append(batches, leader_epoch=self.leader_epoch, now_ms=now_ms, origin=origin)
         except KafkaError as error:
-            if origin is Origin.CLIENT and error.code in SENT_AGAIN:
-                self._refused = self._refused or RefusedBatches()
-                self._refused.note(batches, error.code, log.producers, now_ms)
+            if origin is Origin.CLIENT:
+                self.refuse(batches, error.code, now_ms)
             raise
         if result.last_offset < log.end_offset and not result.duplicate:
             self.appended(len(batches))
         return result
+
+    def refuse(self, batches: memoryview, code: ErrorCode, now_ms: int) -> None:
+        """A client's batch is not appended, for this reason: what was sent behind it waits if it is sent again."""
+        if code in SENT_AGAIN:
+            self._refused = self._refused or RefusedBatches()
+            self._refused.note(batches, code, self.log.producers, now_ms)
 
     def appended(self, size: int) -> None:
         """So many bytes more can be read: of an append at once, unless the log had to queue it."""

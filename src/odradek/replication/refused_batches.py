@@ -1,10 +1,11 @@
 """Batches of idempotent producers that were refused for now: what was in flight behind them is refused alike.
 
 A producer has up to five batches in flight. Is the first of them refused because the broker leads not yet, has too few
-replicas in sync or no file descriptor left, the next may find all well an instant later, and is out of order.
-librdkafka takes that for a gap of its own making: it gives all its partitions a new epoch, in which batches that are
-unanswered elsewhere are written twice. Told the same as the first it sends all of them again, in order. Apache Kafka
-does not care.
+replicas in sync or no file descriptor left, or because the transaction's coordinator cannot be asked, the next may find
+all well an instant later, and is out of order. librdkafka takes that for a gap of its own making: it gives all its
+partitions a new epoch, in which batches that are unanswered elsewhere are written twice. Told the same as the first it
+sends all of them again, in order. Apache Kafka does not care, but for batches of transactions that are not verified
+yet.
 
 A batch that is too large comes again in parts (KIP-126), and what is in flight behind it is out of order until then.
 That goes without saying while the partition knows the producer; one that has forgotten it takes any first sequence, and
@@ -26,6 +27,7 @@ SENT_AGAIN: Final = frozenset(
         ErrorCode.NOT_ENOUGH_REPLICAS,
         ErrorCode.KAFKA_STORAGE_ERROR,
         ErrorCode.MESSAGE_TOO_LARGE,
+        ErrorCode.CONCURRENT_TRANSACTIONS,
     )
 )
 """What a batch is refused with that its producer sends again, maybe in parts."""

@@ -13,7 +13,7 @@ from odradek.log.config import LogConfig
 from odradek.log.environment import LogEnvironment
 from odradek.log.partition_log import PartitionLog
 from odradek.log.write_queue import DirectWrites, QueuedWrite
-from odradek.metadata.image import PartitionState
+from odradek.metadata.image import ClusterImage, PartitionState
 from odradek.ports.clock import SystemClock
 from odradek.ports.disk import SystemDisk
 from odradek.records.builder import BatchFields, encode_batch
@@ -129,3 +129,37 @@ def test_what_was_not_written_yet_when_its_partition_moved_is_not_acknowledged(
     """
     found = asyncio.run(answers_when(tmp_path, monkeypatch, "first moves", "1", slow=True))
     assert found == [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NONE]
+
+
+def test_nothing_overtakes_a_batch_whose_transaction_could_not_be_verified(tmp_path: Path) -> None:
+    """The partition knows nothing of the producer, and takes any first sequence: the batch that was refused would be
+    out of order for ever.
+    """
+    partition = led(tmp_path, 0)
+    answers = [ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.NONE, ErrorCode.NONE, ErrorCode.NONE]
+
+    async def verify_or_add(*_: Any) -> Any:
+        code = answers.pop(0)
+        return {("t", 0): code} if code else {}
+
+    async def send(sequence: int) -> None:
+        context = context_of({0: partition})
+        context.services.partitions.refused = lambda *_: None
+        context.services.image = ClusterImage
+        context.connection.listener_name = "PLAINTEXT"
+        context.services.transactions = SimpleNamespace(verify_or_add=verify_or_add)
+        fields = BatchFields(producer_id=5, producer_epoch=0, base_sequence=sequence, is_transactional=True)
+        records = memoryview(bytearray(encode_batch([(NOW_MS, None, b"x", ())], fields)))
+        waiting: Any = handle(ProduceRequest("tx", 1, 30_000, [("t", [(0, records)])]), context)
+        if not isinstance(waiting, list):
+            await waiting
+
+    async def play() -> list[int]:
+        ends = []
+        for sequence in (0, 1, 0, 1):
+            await send(sequence)
+            partition.log.settle()
+            ends.append(partition.log.end_offset)
+        return ends
+
+    assert asyncio.run(play()) == [0, 0, 1, 2]

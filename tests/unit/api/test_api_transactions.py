@@ -280,6 +280,9 @@ class Log:
         self.appended.append(bytes(records))
         return AppendResult(0, 0, -1, 0, False)
 
+    def refuse(self, *_: Any) -> None:
+        """A partition keeps in mind what it has refused."""
+
 
 def batch_of(producer: tuple[int, int] = (5, 0), *, transactional: bool = True) -> bytearray:
     fields = BatchFields(
