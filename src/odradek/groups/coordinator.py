@@ -416,11 +416,18 @@ class GroupCoordinator:
         return Outcome(records, [(token, errors)])
 
     def topics_deleted(self, topics: Iterable[str]) -> Outcome:
-        """Offsets of deleted topics go too: a topic of the same name created later must not inherit them."""
-        found = self.offsets.of_topics(topics)
-        return Outcome(
-            records=[OffsetRecord(group_id, topic, partition, None) for group_id, (topic, partition) in found]
-        )
+        """Offsets of deleted topics go too: a topic of the same name created later must not inherit them.
+
+        Nor lose its own: that one topic has taken the place of another may be heard of in one piece, and acted upon
+        when a shard has loaded, or this broker its directories, while consumers of the new one commit already.
+        """
+        living = self._members.image().topics
+        records = []
+        for group_id, (topic, partition) in self.offsets.of_topics(topics):
+            found = living.get(topic)
+            if found is None or self.offsets.topic_ids(group_id, (topic, partition)) != {found.id}:
+                records.append(OffsetRecord(group_id, topic, partition, None))
+        return Outcome(records=records)
 
     # --- topics ---
 

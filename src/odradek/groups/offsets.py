@@ -112,6 +112,11 @@ class Offsets:
             keys.update(dict.fromkeys(self._pending[producer_id].get(group_id, ())))
         return list(keys)
 
+    def topic_ids(self, group_id: str, key: Key) -> set[bytes]:
+        """Of the topics that the committed and the pending offsets under the key are of."""
+        found = [self.of_group(group_id), *(self._pending[p].get(group_id, {}) for p in self._open.get(group_id, ()))]
+        return {offsets[key].value.topic_id for offsets in found if key in offsets}
+
     def of_topics(self, topics: Iterable[str]) -> Iterator[tuple[str, Key]]:
         """(group id, key) of every committed or pending offset of these topics."""
         wanted = frozenset(topics)

@@ -260,6 +260,18 @@ def test_offsets_of_deleted_topics_go_pending_ones_too() -> None:
     assert [shard.committed("a"), shard.committed("b"), shard.committed("a", "kept")] == [-1, -1, 1]
 
 
+def test_offsets_of_the_topic_that_took_the_name_of_a_deleted_one_stay() -> None:
+    """That the old one is gone may be heard of, or acted upon, after consumers of the new one have committed."""
+    shard = VirtualShard()
+    old_id = shard.topic("topic", 2)
+    shard.commit("g", "", -1, OffsetToCommit("topic", 0, 7, topic_id=old_id))
+    new = shard.image.topics["topic"]._replace(id=b"new".ljust(16, b"#"))
+    shard.image = shard.image.without_topics(["topic"]).with_topic(new)
+    shard.commit("g", "", -1, OffsetToCommit("topic", 1, 3, topic_id=new.id))
+    shard.obey(shard.coordinator.topics_deleted(["topic"]))
+    assert [shard.committed("g", partition=index) for index in (0, 1)] == [-1, 3]
+
+
 # --- describe and list ---
 
 
