@@ -14,6 +14,7 @@ from odradek.broker.remote_verification import ask_coordinator
 from odradek.broker.transaction_markers import LEADER_HERE, MarkerWriter, RoutedMarkers, TransactionListener
 from odradek.broker.transaction_shard import Decide, TransactionShard
 from odradek.groups.placement import partition_for_group
+from odradek.log.producer_state import ProducerStates
 from odradek.metadata.features import TRANSACTION_VERSION, level_in_force
 from odradek.metadata.image import GROUP_METADATA_TOPIC, NO_LEADER, TRANSACTION_STATE_TOPIC, ClusterImage
 from odradek.replication.partition import Partition
@@ -319,29 +320,25 @@ class TransactionRuntime:
     async def _guarded(self, request: AddPartitions, ask: Callable[[], Awaitable[Refusals]]) -> Refusals:
         """Ask, and again if the transaction was ended in one of the partitions while the answer was on its way.
 
-        Of a partition that came here meanwhile nobody knows whether it was: that is asked again, too.
+        Of a partition that came here meanwhile, or took the place of another, nobody knows whether it was, nor of one
+        whose replica has moved to another log directory: they are asked for again, too.
         """
         while True:
-            guards = []
-            absent = []
-            for place in request.partitions:
-                partition = self._local(*place)
-                if partition is None:
-                    absent.append(place)
-                else:
-                    producers = partition.log.producers
-                    guards.append((producers, producers.guard(request.producer_id)))
+            asked = [(place, self._producers(*place)) for place in request.partitions]
+            guards = [(known, known.guard(request.producer_id)) for _, known in asked if known is not None]
             refused = await ask()
-            came = any(self._local(*place) is not None for place in absent)
-            held = all(producers.guard_holds(request.producer_id, guard) for producers, guard in guards)
-            if refused or (held and not came):
+            same = all(self._producers(*place) is known for place, known in asked)
+            held = all(known.guard_holds(request.producer_id, guard) for known, guard in guards)
+            if refused or (same and held):
                 return refused
 
-    def _local(self, topic: str, index: int) -> Partition | None:
+    def _producers(self, topic: str, index: int) -> ProducerStates | None:
+        """What the partition's log knows of its producers; None where the partition is not here."""
         try:
-            return self._partitions.find(topic, index)
+            partition = self._partitions.find(topic, index)
         except KafkaError:
-            return None  # the append finds the same and says so
+            return None  # the append finds the same, or this is asked again
+        return None if partition is None else partition.log.producers
 
     async def _when_added(self, request: AddPartitions, answer: asyncio.Future[ErrorCode]) -> Refusals:
         """Until the transaction before it is complete the client would only have to try again."""

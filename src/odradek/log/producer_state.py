@@ -258,6 +258,7 @@ class ProducerStates:
 
     def clear(self) -> None:
         self.producers.clear()
+        self._guards.clear()
         self._ongoing.clear()
         self._unreplicated.clear()
 

@@ -378,6 +378,34 @@ async def test_a_partition_that_comes_while_the_coordinator_is_asked_is_asked_fo
     broker.stop()
 
 
+@pytest.mark.parametrize("moves", [False, True])
+def test_another_log_in_the_place_of_the_one_that_was_asked_for_is_asked_for_again(tmp_path: Path, moves: bool) -> None:
+    """The topic is deleted and made anew, or its replica moves to another log directory: the markers that come then
+    are seen by the new log only.
+    """
+
+    async def play() -> None:
+        broker = TransactionBroker(tmp_path / "old").start()
+        producer = await broker.producer()
+        broker.set_followers(broker.state, 2)
+        waiting = asyncio.ensure_future(broker.verify_or_add(producer, (TOPIC, 0)))
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        new = TransactionBroker(tmp_path / "new").partitions[TOPIC, 0]
+        if moves:
+            broker.partitions[TOPIC, 0].replace_log(new.log)
+        else:
+            broker.partitions[TOPIC, 0] = new
+        ended: asyncio.Future[ProducerResult] = broker.end(producer)
+        broker.commit_all(broker.state)
+        assert (await ended).error is E.NONE
+        assert await waiting == {}
+        assert (broker.shown(), broker.runtime.describe("tx").partitions) == ("Ongoing", {(TOPIC, 0)})
+        broker.stop()
+
+    asyncio.run(play())
+
+
 @running
 async def test_a_repeated_marker_of_the_second_protocol_is_written_once(tmp_path: Path) -> None:
     broker = TransactionBroker(tmp_path).start()
