@@ -27,8 +27,9 @@ _PRODUCER: Final = 43
 def refusals(request: ProduceRequest, context: RequestContext) -> RefusedPlaces | Awaitable[RefusedPlaces]:
     """The partitions that the transaction may not write to; no more than a look where it writes to them already.
 
-    An awaitable's answer counts when it comes, and no later. Raises KafkaError INVALID_PRODUCER_ID_MAPPING if the
-    request mixes producers.
+    An awaitable's answer counts when it comes, and no later. What could not be found is among them: the append may find
+    it, as when a descriptor has become free, and nobody has asked for it. Raises KafkaError INVALID_PRODUCER_ID_MAPPING
+    if the request mixes producers.
     """
     transactional_id = request.transactional_id
     assert transactional_id is not None
@@ -55,11 +56,11 @@ def refusals(request: ProduceRequest, context: RequestContext) -> RefusedPlaces 
             else:
                 unknown[partition.topic, index] = (topic, index)
     if not unknown or producer is None:
-        return {}
+        return absent
     wanted = Verification(transactional_id, *producer, list(unknown))
     answer = context.services.transactions.verify_or_add(wanted, context.version)
     if isinstance(answer, dict):
-        return {unknown[partition]: code for partition, code in answer.items()}
+        return absent | {unknown[partition]: code for partition, code in answer.items()}
     return _once_answered(answer, wanted, unknown, opened, absent, context)
 
 

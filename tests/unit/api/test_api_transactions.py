@@ -328,7 +328,8 @@ def test_only_new_partitions_are_asked_for() -> None:
     request = ProduceRequest(
         "tx", -1, 1000, [("t", [(0, memoryview(batch_of()))]), ("u", [(0, memoryview(batch_of()))])]
     )
-    assert refusals(request, produce_context(Log("t"), verify_or_add)) == {}
+    refused = {("u", 0): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+    assert refusals(request, produce_context(Log("t"), verify_or_add)) == refused
     assert asked == [(("tx", 5, 0, [("t", 0)]), 12)]
 
 
@@ -420,6 +421,26 @@ def test_a_partition_that_comes_while_others_are_asked_for_is_not_written_to() -
     assert [len(log.appended) for log in logs.values()] == [0, 1]
     assert ErrorCode.KAFKA_STORAGE_ERROR.to_bytes(2, "big") in frame
     assert asked == [[("u", 0)]]
+
+
+@pytest.mark.parametrize("topics", [["t"], ["t", "u"]])
+def test_a_partition_that_can_be_opened_only_after_others_were_asked_for_is_not_written_to(topics: list[str]) -> None:
+    """As when a descriptor is free again: nobody has asked whether it is part of the transaction."""
+    logs = {"t": Log("t"), "u": Log("u")}
+    failures = [ErrorCode.KAFKA_STORAGE_ERROR]
+
+    def require(topic: str, _: int) -> Log:
+        if topic == "t" and failures:
+            raise KafkaError(failures.pop())
+        return logs[topic]
+
+    context = produce_context(logs["t"], lambda *_: {})
+    context.services.partitions.require = require
+    context.services.partitions.refused = lambda *_: None
+    batches: Any = [(topic, [(0, memoryview(batch_of()))]) for topic in topics]
+    answer: Any = api_00_produce.handle(ProduceRequest("tx", -1, 1000, batches), context)
+    assert [len(log.appended) for log in logs.values()] == [0, len(topics) - 1]
+    assert ErrorCode.KAFKA_STORAGE_ERROR.to_bytes(2, "big") in bytes(answer[0])
 
 
 def test_keep_copies() -> None:
