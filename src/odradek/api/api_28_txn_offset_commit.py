@@ -6,6 +6,9 @@ understood; 5 adds the group's offsets to the transaction (KIP-890).
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
+from itertools import compress
+
 from odradek.api.context import RequestContext
 from odradek.api.registry import api
 from odradek.groups.events import CommitRequest, OffsetToCommit
@@ -26,11 +29,19 @@ async def handle(request: TxnOffsetCommitRequest, context: RequestContext) -> Tx
         return None
     offsets, waiting, topics = _split(request, context)
     if offsets:
-        codes = await _commit(request, context, offsets)
-        if codes is None:
-            return None
-        for answer, code in zip(waiting, codes, strict=True):
-            answer.error_code = code
+        code = _verified(request, context)
+        if not isinstance(code, ErrorCode):
+            code = await code
+            # Meanwhile the client may have lost patience, repeated this elsewhere and gone on: this would put back what
+            # it has committed since, maybe in the transaction after the one that was meant.
+            if _is_stale(request, context):
+                return None
+            # And a topic may have been deleted: the next one of its name would begin at the old one's offsets.
+            here = [_is_here(offset, context) for offset in offsets]
+            offsets, waiting = list(compress(offsets, here)), list(compress(waiting, here))
+        codes = await _commit(request, context, offsets) if code is ErrorCode.NONE else [code] * len(offsets)
+        for answer, each in zip(waiting, codes, strict=True):
+            answer.error_code = each
     return TxnOffsetCommitResponse(topics=topics)
 
 
@@ -75,12 +86,25 @@ def _split(
     return offsets, waiting, topics
 
 
+def _is_here(offset: OffsetToCommit, context: RequestContext) -> bool:
+    found = context.services.image().topics.get(offset.topic)
+    return found is not None and found.id == offset.topic_id
+
+
+def _verified(request: TxnOffsetCommitRequest, context: RequestContext) -> ErrorCode | Awaitable[ErrorCode]:
+    """NONE once the group's offsets are part of the transaction."""
+    wanted = Verification(request.transactional_id, request.producer_id, request.producer_epoch, ())
+    try:
+        return context.services.transactions.verify_or_add_offsets(wanted, request.group_id, context.version)
+    except KafkaError as error:
+        return error.code
+
+
 async def _commit(
     request: TxnOffsetCommitRequest, context: RequestContext, offsets: list[OffsetToCommit]
-) -> list[ErrorCode] | None:
-    """Each offset's code; None if nothing was done, since the producer has gone on with a newer connection."""
-    services = context.services
-    producer_id, producer_epoch = request.producer_id, request.producer_epoch
+) -> list[ErrorCode]:
+    if not offsets:
+        return []
     commit = CommitRequest(
         request.group_id,
         request.member_id,
@@ -88,17 +112,8 @@ async def _commit(
         request.generation_id,
         offsets,
     )
-    wanted = Verification(request.transactional_id, producer_id, producer_epoch, ())
+    groups = context.services.groups
     try:
-        code = services.transactions.verify_or_add_offsets(wanted, request.group_id, context.version)
-        if not isinstance(code, ErrorCode):
-            code = await code
-            # Meanwhile the client may have lost patience, repeated this elsewhere and gone on: this would put back what
-            # it has committed since, maybe in the transaction after the one that was meant.
-            if _is_stale(request, context):
-                return None
-        if code is not ErrorCode.NONE:
-            return [code] * len(offsets)
-        return await services.groups.commit_transactional_offsets(commit, producer_id, producer_epoch)
+        return await groups.commit_transactional_offsets(commit, request.producer_id, request.producer_epoch)
     except KafkaError as error:
         return [error.code] * len(offsets)

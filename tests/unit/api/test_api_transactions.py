@@ -43,6 +43,8 @@ from odradek.wire.messages.write_txn_markers import (
 )
 from odradek.wire.produce import ProduceRequest
 
+LED = PartitionState(1, 0, (1,), (1,))
+
 
 class Client:
     def __init__(self) -> None:
@@ -55,8 +57,7 @@ class Client:
 
 
 def context_of(version: int, **services: Any) -> Any:
-    led = PartitionState(1, 0, (1,), (1,))
-    image = ClusterImage().with_topic(Topic("t", b"t" * 16, (led, led)))
+    image = ClusterImage().with_topic(Topic("t", b"t" * 16, (LED, LED)))
     services = {"image": lambda: image, **services}
     return RequestContext(SimpleNamespace(**services), version, 1, "client", Client())  # type: ignore[arg-type]
 
@@ -230,6 +231,30 @@ def test_offsets_wait_for_what_the_coordinator_says() -> None:
     assert play(later(ErrorCode.NONE)) == [ErrorCode.NONE, unknown]
     assert play(ErrorCode.INVALID_TXN_STATE) == [ErrorCode.INVALID_TXN_STATE, unknown]
     assert play(later(ErrorCode.CONCURRENT_TRANSACTIONS)) == [ErrorCode.CONCURRENT_TRANSACTIONS, unknown]
+
+
+def test_offsets_of_a_topic_that_is_deleted_while_they_are_verified_are_not_committed() -> None:
+    """The next topic of its name would begin there."""
+    images = [ClusterImage().with_topics(Topic(name, name.encode() * 16, (LED,)) for name in ("t", "u"))]
+    committed: list[Any] = []
+
+    async def verified() -> ErrorCode:
+        images[0] = images[0].with_topic(Topic("t", b"n" * 16, (LED,)))
+        return ErrorCode.NONE
+
+    async def commit(request: Any, *_: Any) -> list[ErrorCode]:
+        committed.extend(offset.topic for offset in request.offsets)
+        return [ErrorCode.NONE] * len(request.offsets)
+
+    transactions = SimpleNamespace(is_stale_commit=lambda *_: False, verify_or_add_offsets=lambda *_: verified())
+    groups = SimpleNamespace(commit_transactional_offsets=commit)
+    context = context_of(3, transactions=transactions, groups=groups, image=lambda: images[0])
+    topics = [TxnOffsetCommitRequestTopic(name, [TxnOffsetCommitRequestPartition(0, 3)]) for name in ("t", "u")]
+    request = TxnOffsetCommitRequest("tx", "g", 5, 0, topics=topics)
+    answer: Any = asyncio.run(api_28_txn_offset_commit.handle(request, context))
+    codes = [topic.partitions[0].error_code for topic in answer.topics]
+    assert codes == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.NONE]
+    assert committed == ["u"]
 
 
 def test_markers_of_all_topics_are_appended_before_one_is_waited_for() -> None:
