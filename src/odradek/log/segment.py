@@ -16,7 +16,7 @@ from odradek.log.files import (
     segment_path,
 )
 from odradek.log.indexes import CorruptIndex, OffsetIndex, TimeIndex
-from odradek.log.transaction_index import AbortedTransaction, decode, encode
+from odradek.log.transaction_index import ENTRY_SIZE, AbortedTransaction, decode, encode, sound
 from odradek.ports.disk import File
 from odradek.records.batch import HEADER, HEADER_SIZE, LOG_OVERHEAD, MAGIC, BatchHeader, verify_crc
 from odradek.records.errors import CorruptRecords
@@ -371,24 +371,20 @@ class Segment:
         known.append(transaction)
 
     def truncate_aborted(self, offset: int) -> None:
-        """Forget transactions that end at the offset or later; a broken file is emptied."""
-        try:
-            known = self.aborted()
-        except KafkaError:
-            known = self._aborted = []
-        kept = [transaction for transaction in known if transaction.last_offset < offset]
+        """Forget transactions that end at the offset or later, and what is broken with all that is behind it."""
         path = self.file_path(TRANSACTION_INDEX)
         try:
             file = self._files.get(path)
         except FileNotFoundError:
+            self._aborted = []
             return
-        data = b"".join(map(encode, kept))
-        if file.read(0, len(data)) != data:
-            file.truncate(0)
-            file.append((data,))
-        elif file.size() != len(data):
+        # Not what `aborted` answers: of a file that is broken past the offset, what is before that may be all there is.
+        known = sound(file.read(0, file.size()), self.base_offset)
+        kept = [transaction for transaction in known if transaction.last_offset < offset]
+        size = len(kept) * ENTRY_SIZE
+        if file.size() != size:
             # What stays is not written anew: a power loss might leave it neither where it was nor where it is now.
-            file.truncate(len(data))
+            file.truncate(size)
         self._aborted = kept
 
     # --- changes ---

@@ -41,6 +41,24 @@ def decode(data: bytes, base_offset: int) -> list[AbortedTransaction]:
     return found
 
 
+def sound(data: bytes, base_offset: int) -> list[AbortedTransaction]:
+    """The entries up to the first that cannot be one.
+
+    What was not synced a power loss may leave as a hole of zeros, with later entries behind it.
+    """
+    found: list[AbortedTransaction] = []
+    least = base_offset
+    for position in range(0, len(data) - ENTRY_SIZE + 1, ENTRY_SIZE):
+        version, *fields = _ENTRY.unpack_from(data, position)
+        transaction = AbortedTransaction(*fields)
+        # A marker comes after what it aborts, and markers are noted in the order of the log.
+        if version > VERSION or not transaction.first_offset < transaction.last_offset >= least:
+            break
+        found.append(transaction)
+        least = transaction.last_offset + 1
+    return found
+
+
 def collect(
     transactions: Iterable[AbortedTransaction], fetch_offset: int, upper_offset: int, into: list[AbortedTransaction]
 ) -> bool:

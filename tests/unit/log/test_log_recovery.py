@@ -579,3 +579,26 @@ def test_where_a_log_is_damaged_the_epochs_of_its_checked_end_are_known(tmp_path
     again = reopen(tmp_path, clean=False, recovery_point=recovery_point)
     assert again.leader_epochs.entries()[0] == entries[0]
     assert again.leader_epochs.entries()[-1] == entries[-1]
+
+
+@pytest.mark.parametrize("rolled", [False, True])
+def test_a_hole_in_a_transaction_index_costs_nothing_of_what_is_before_it(tmp_path: Path, *, rolled: bool) -> None:
+    """A power loss may keep a later write of two that were not synced: zeros lie where the earlier one was."""
+    log = open_log(tmp_path)
+    put(log, batch())
+    if rolled:
+        log.roll()
+    for sequence in range(3):
+        put(log, produced(8, sequence, transactional=True))
+        put(log, marker(8, commit=False), origin=Origin.COORDINATOR)
+        if not sequence:
+            log.flush()
+    recovery_point = log.recovery_point
+    log.release()
+    (index,) = files(log, ".txnindex")
+    content = index.read_bytes()
+    index.write_bytes(content[:34] + bytes(34) + content[68:])
+    again = reopen(tmp_path, config=LogConfig(), recovery_point=recovery_point)
+    assert again.aborted_transactions(0, again.end_offset) == [(8, 1), (8, 3), (8, 5)]
+    again.release()
+    assert index.read_bytes() == content
