@@ -301,7 +301,9 @@ class _Loader:
             # it bring back, in a log that is marked as clean, what was cut off.
             file.sync()
             segment.size = position
-        segment.truncate_aborted(recovery_point)
+        if segment.truncate_aborted(recovery_point):
+            # Nor may that come back: it would stand in the way of what is aborted later at the same offsets.
+            self.environment.files.get(segment.file_path(TRANSACTION_INDEX)).sync()
         segment.finish_indexes()
         return next_offset, problem is not None
 

@@ -370,22 +370,27 @@ class Segment:
         self._files.get(self.file_path(TRANSACTION_INDEX), create=True).append((encode(transaction),))
         known.append(transaction)
 
-    def truncate_aborted(self, offset: int) -> None:
-        """Forget transactions that end at the offset or later, and what is broken with all that is behind it."""
+    def truncate_aborted(self, offset: int) -> bool:
+        """Forget transactions that end at the offset or later, and what is broken with all that is behind it.
+
+        Whether there was any of that.
+        """
         path = self.file_path(TRANSACTION_INDEX)
         try:
             file = self._files.get(path)
         except FileNotFoundError:
             self._aborted = []
-            return
+            return False
         # Not what `aborted` answers: of a file that is broken past the offset, what is before that may be all there is.
         known = sound(file.read(0, file.size()), self.base_offset)
         kept = [transaction for transaction in known if transaction.last_offset < offset]
         size = len(kept) * ENTRY_SIZE
-        if file.size() != size:
-            # What stays is not written anew: a power loss might leave it neither where it was nor where it is now.
-            file.truncate(size)
         self._aborted = kept
+        if file.size() == size:
+            return False
+        # What stays is not written anew: a power loss might leave it neither where it was nor where it is now.
+        file.truncate(size)
+        return True
 
     # --- changes ---
 

@@ -602,3 +602,30 @@ def test_a_hole_in_a_transaction_index_costs_nothing_of_what_is_before_it(tmp_pa
     assert again.aborted_transactions(0, again.end_offset) == [(8, 1), (8, 3), (8, 5)]
     again.release()
     assert index.read_bytes() == content
+
+
+def test_what_recovery_takes_out_of_a_transaction_index_does_not_come_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The log ends at its recovery point, so that nothing else would sync it."""
+    log = open_log(tmp_path)
+    put(log, produced(8, 0, transactional=True))
+    log.flush()
+    position = log.size_bytes
+    put(log, marker(8, commit=False), origin=Origin.COORDINATOR)
+    log.release()
+    with open(log.segments[0].path, "r+b") as file:
+        file.truncate(position)
+    synced: list[str] = []
+    sync = SystemFile.sync
+
+    def noted(self: SystemFile) -> None:
+        synced.append(self.path)
+        sync(self)
+
+    monkeypatch.setattr(SystemFile, "sync", noted)
+    again = reopen(tmp_path, config=LogConfig(), recovery_point=1)
+    assert again.first_unstable_offset == 0
+    (index,) = files(log, ".txnindex")
+    assert index.read_bytes() == b""
+    assert synced == [str(index)]
