@@ -272,10 +272,14 @@ class LocalLog:
         disk = self._environment.disk
         return [disk.open(path)] if disk.exists(path) else []
 
-    def other_files(self, recovery_point: int, target: int) -> list[File]:
-        """The leader epochs, the snapshots of offsets within the two and, at first, which topic the log is of."""
+    def other_files(self, recovery_point: int, target: int, *, inclusive: bool = False) -> list[File]:
+        """The leader epochs, the snapshots of offsets within the two and, at first, which topic the log is of.
+
+        `inclusive` is for a snapshot of the recovery point that may be newer than that.
+        """
         disk = self._environment.disk
-        new = [offset for offset in self.snapshots if recovery_point < offset <= target]
+        least = recovery_point if inclusive else recovery_point + 1
+        new = [offset for offset in self.snapshots if least <= offset <= target]
         snapshots = [segment_path(self.directory, offset, SNAPSHOT) for offset in new]
         paths = (f"{self.directory}/{LEADER_EPOCHS}", *snapshots)
         files = [disk.open(path) for path in paths if disk.exists(path)]

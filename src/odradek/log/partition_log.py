@@ -78,6 +78,7 @@ class PartitionLog:
         "_sync_asked",
         "_target_codec",
         "_truncations",
+        "_unsettled",
         "_waiters",
         "_writer",
         "after_crash",
@@ -124,6 +125,7 @@ class PartitionLog:
         self._epochs_written = True
         self._largest_batch = 0
         self._truncations = 0
+        self._unsettled = False
         self._seen_end_offset = -1
         self._released = False
         self._writer = environment.writer_of(directory)
@@ -581,7 +583,7 @@ class PartitionLog:
         """Write out what is in memory and name the files to sync; None if nothing is to be done."""
         self._check_online()
         target = self.end_offset if offset is None else min(offset, self.end_offset)
-        if target <= self.recovery_point:
+        if target <= self.recovery_point and not (self._unsettled and target == self.recovery_point):
             return None
         if not self._epochs_written:
             # There was no descriptor for it then.
@@ -590,7 +592,7 @@ class PartitionLog:
             files = self._local.write_out_indexes(self.recovery_point, target)
             if target == self.next_offset and snapshot:
                 self._take_snapshot()
-            files += self._local.other_files(self.recovery_point, target)
+            files += self._local.other_files(self.recovery_point, target, inclusive=self._unsettled)
         except OSError as error:
             raise self._fail(error) from error
         directories = [self.directory]
@@ -607,6 +609,7 @@ class PartitionLog:
         if plan.generation == self._truncations:
             self.recovery_point = max(self.recovery_point, plan.offset)
             self._sync_asked = max(self._sync_asked, plan.offset)
+            self._unsettled = False
 
     def truncate_to(self, offset: int) -> bool:
         """Remove everything from the offset on (a batch that holds it goes whole); whether anything went."""
@@ -653,6 +656,9 @@ class PartitionLog:
             raise self._fail(error) from error
 
     def _lower_recovery_point(self, offset: int) -> None:
+        # The log may end at its recovery point now. If a clean stop had nothing to sync, a power loss after it would
+        # bring back, in a log that is marked as clean, what was cut off.
+        self._unsettled = True
         self._sync_asked = min(self._sync_asked, offset)
         self._named = -1
         if self.recovery_point > offset:
@@ -773,7 +779,7 @@ class PartitionLog:
 
     @property
     def is_dirty(self) -> bool:
-        return self.recovery_point < self.end_offset
+        return self._unsettled or self.recovery_point < self.end_offset
 
 
 def _nothing(_: int) -> None:

@@ -629,3 +629,43 @@ def test_what_recovery_takes_out_of_a_transaction_index_does_not_come_back(
     (index,) = files(log, ".txnindex")
     assert index.read_bytes() == b""
     assert synced == [str(index)]
+
+
+@pytest.mark.parametrize("anew", [False, True])
+def test_what_a_truncation_took_away_does_not_come_back_after_a_clean_stop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, anew: bool
+) -> None:
+    """The log ends at its recovery point then: with nothing to sync, a power loss would bring back what was cut off in
+    a log that is marked as clean.
+    """
+    log = open_log(tmp_path)
+    for sequence in range(3):
+        put(log, produced(7, sequence))
+    log.flush()
+    if anew:
+        log.truncate_fully_and_start_at(0)
+    else:
+        log.truncate_to(2)
+    assert log.is_dirty
+    synced: set[str] = set()
+    sync, sync_directory = SystemFile.sync, SystemDisk.sync_directory
+
+    def note_file(self: SystemFile) -> None:
+        synced.add(Path(self.path).name)
+        sync(self)
+
+    def note_directory(self: SystemDisk, path: str) -> None:
+        synced.add(Path(path).name)
+        sync_directory(self, path)
+
+    monkeypatch.setattr(SystemFile, "sync", note_file)
+    monkeypatch.setattr(SystemDisk, "sync_directory", note_directory)
+    log.close()
+    assert not log.is_dirty
+    wanted = {"topic-0", "leader-epoch-checkpoint", f"{log.end_offset:020}.snapshot"}
+    if not anew:
+        wanted.add(f"{0:020}.log")
+    assert wanted <= synced
+    synced.clear()
+    log.close()
+    assert not synced
