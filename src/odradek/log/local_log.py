@@ -180,6 +180,12 @@ class LocalLog:
             disk.remove(segment_path(self.directory, snapshots.pop(), SNAPSHOT))
         snapshots.append(offset)
 
+    def remove_snapshots(self, offset: int) -> None:
+        """Remove the snapshots of the offset and later ones."""
+        snapshots = self.snapshots
+        while snapshots and snapshots[-1] >= offset:
+            self._environment.disk.remove(segment_path(self.directory, snapshots.pop(), SNAPSHOT))
+
     def truncate_to(self, offset: int) -> int:
         """Cut off everything from the offset on, which is above the first base offset; where the log ends then."""
         self.tail.clear()

@@ -725,6 +725,12 @@ class PartitionLog:
         self.producers = other.producers
         self.leader_epochs = other.leader_epochs
         self._write_epochs()
+        try:
+            # What a flush has written is what the copied batches say: some producers have none left.
+            self._local.remove_snapshots(self.end_offset)
+        except OSError as error:
+            raise self._fail(error) from error
+        self._unsettled = True
 
     def remove_expired_producers(self, now_ms: int) -> list[int]:
         return self.producers.remove_expired(now_ms)

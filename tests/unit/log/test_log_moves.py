@@ -555,3 +555,22 @@ def test_nobody_gets_to_run_between_the_end_of_the_source_and_the_log_that_takes
     assert moved is not None
     assert log.is_offline
     close(directories)
+
+
+def test_producers_come_along_whose_batches_are_deleted(tmp_path: Path) -> None:
+    """The copy has a snapshot of its own, of what it was given."""
+    directories = start(tmp_path)
+    log = open_partition(directories)
+    put(log, produced(7, 0, epoch=3))
+    log.roll()
+    put(log, batch())
+    log.advance_log_start(1)
+    assert log.delete_old_segments(NOW, log.end_offset) == 1
+    copy_all(directories, log)
+    moved = asyncio.run(move(directories, log))
+    assert moved.log_start_offset == 1
+    assert put(moved, produced(7, 0, epoch=3)).duplicate
+    with pytest.raises(KafkaError) as refused:
+        put(moved, produced(7, 0, epoch=2))
+    assert refused.value.code is ErrorCode.INVALID_PRODUCER_EPOCH
+    close(directories)
