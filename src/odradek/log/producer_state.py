@@ -276,12 +276,6 @@ class ProducerStates:
             self.producers[entry.producer_id] = entry
         self._ongoing = dict(sorted(opened))
 
-    def forget_open_transactions(self) -> None:
-        """What follows the snapshot was deleted, and may have ended them. Those that go on show it by later batches."""
-        self._ongoing.clear()
-        for entry in self.producers.values():
-            entry.transaction_first_offset = NO_OFFSET
-
     def complete_windows(self, headers: Iterable[BatchHeader]) -> None:
         """Remember the batches before each producer's last one again, from the log's tail in order of offsets.
 

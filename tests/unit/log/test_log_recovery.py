@@ -669,3 +669,18 @@ def test_what_a_truncation_took_away_does_not_come_back_after_a_clean_stop(
     synced.clear()
     log.close()
     assert not synced
+
+
+def test_a_producer_of_whose_last_batches_nothing_is_left_goes_on(tmp_path: Path) -> None:
+    """A power loss took the end of the log, all of which had been deleted: what the snapshot knows is too old."""
+    log = open_log(tmp_path)
+    put(log, produced(7, 0))
+    log.flush()
+    position = log.size_bytes
+    put(log, produced(7, 1))
+    log.release()
+    with open(log.segments[0].path, "r+b") as file:
+        file.truncate(position)
+    again = open_log(tmp_path, recovery_point=1, log_start_offset=2, clean=False)
+    assert (again.log_start_offset, again.end_offset) == (2, 2)
+    assert put(again, produced(7, 2)).first_offset == 2
