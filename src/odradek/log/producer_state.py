@@ -276,6 +276,14 @@ class ProducerStates:
             self.producers[entry.producer_id] = entry
         self._ongoing = dict(sorted(opened))
 
+    def open_transactions(self) -> list[tuple[int, int]]:
+        """(first offset, producer id) of each."""
+        return list(self._ongoing.items())
+
+    def forget_transaction(self, first_offset: int) -> None:
+        """It is not open any more, however it ended."""
+        self.producers[self._ongoing.pop(first_offset)].transaction_first_offset = NO_OFFSET
+
     def complete_windows(self, headers: Iterable[BatchHeader]) -> None:
         """Remember the batches before each producer's last one again, from the log's tail in order of offsets.
 

@@ -429,6 +429,7 @@ def restore_producers(
                 # What is gone between the two may have ended its transactions and gone on with its sequences: who is
                 # not known may begin with any, who is known by an old one is refused for ever.
                 producers.clear()
+            _forget_compacted(segments, producers)
             break
         except CorruptSnapshot as error:
             environment.recovered(f"{path}: {error}; an older one and the log take its place")
@@ -442,6 +443,24 @@ def restore_producers(
             disk.write_atomic(segment_path(directory, offset, SNAPSHOT), data, sync=False)
             kept.append(offset)
     return kept
+
+
+def _forget_compacted(segments: list[Segment], producers: ProducerStates) -> None:
+    """Forget open transactions of a snapshot whose first batches are gone, though the log begins before them.
+
+    Compaction takes nothing that is not decided, so they ended long ago, and it may have taken their markers, too.
+    """
+    for first_offset, producer_id in producers.open_transactions():
+        slot = bisect_right(segments, first_offset, key=lambda segment: segment.base_offset) - 1
+        if slot < 0:
+            # The log begins later: records were deleted, decided or not.
+            continue
+        try:
+            found = segments[slot].locate(first_offset)
+        except KafkaError:
+            continue
+        if found is None or found.header.base_offset > first_offset or found.header.producer_id != producer_id:
+            producers.forget_transaction(first_offset)
 
 
 def _tail(segments: list[Segment], end_offset: int) -> Iterator[BatchHeader]:

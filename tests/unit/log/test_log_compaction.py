@@ -622,3 +622,41 @@ def test_any_history(tmp_path_factory: pytest.TempPathFactory, actions: list[tup
             )
     assert world.log.end_offset >= max(written, default=-1) + 1
     world.close()
+
+
+def test_a_transaction_whose_end_was_compacted_away_is_not_open_after_a_crash(tmp_path: Path) -> None:
+    """The snapshot from before its end is the newest that recovery may use: a later one went with its segment."""
+    world = World(tmp_path)
+    put(world.log, keyed((b"a", b"tx"), producer_id=1, producer_epoch=0, base_sequence=0, is_transactional=True))
+    put(world.log, keyed((b"fills the segment", b"x" * 1020)))
+    world.log.roll()
+    second = world.log.active_base_offset
+    put(world.log, marker(1, commit=True), origin=Origin.COORDINATOR)
+    put(world.log, keyed((b"a", b"later")))
+    world.clock.now += 25 * HOUR
+    assert world.log.remove_expired_producers(world.clock.now) == [1]
+    roll_and_compact(world)
+    roll_and_compact(world)
+    assert second in {parse_header(view).base_offset for view in world.batches()}, "the marker has its horizon now"
+    world.clock.now += HOUR + 1
+    world.log.flush()
+    recovery_point = world.log.recovery_point
+    put(world.log, keyed((b"active", b"")))
+    # The process dies before the rolled segment is synced.
+    world.directories._environment.flush_later = lambda log: None
+    world.log.roll()
+    put(world.log, keyed((b"active", b"")))
+    found = world.cleaner._cleanable(world.log, world.log.end_offset, world.clock.now)
+
+    async def unthrottled(_: int) -> None:
+        return
+
+    assert asyncio.run(world.cleaner.clean(world.log, found, world.clock.now, 1 << 20, unthrottled)) is not None
+    assert world.log.recovery_point == recovery_point
+    assert second not in {parse_header(view).base_offset for view in world.batches()}
+    assert world.log.first_unstable_offset is None
+    assert [found.base_offset for found in world.log.segments][:2] == [0, second]
+    world.close()
+    again = World(tmp_path)
+    assert again.log.first_unstable_offset is None
+    again.close()
