@@ -63,6 +63,9 @@ def format_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
 
 def parse_leader_epochs(data: bytes) -> list[tuple[int, int]]:
     """(epoch, start offset) of each line."""
+    if not data.endswith(b"\n"):
+        # It is not synced at once: a power loss may leave all lines and not all digits of the last one.
+        raise CorruptCheckpoint("the last line is cut off")
     try:
         entries = [(int(epoch), int(offset)) for epoch, offset in _rows(data, 2)]
     except ValueError as error:

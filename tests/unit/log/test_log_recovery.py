@@ -684,3 +684,19 @@ def test_a_producer_of_whose_last_batches_nothing_is_left_goes_on(tmp_path: Path
     again = open_log(tmp_path, recovery_point=1, log_start_offset=2, clean=False)
     assert (again.log_start_offset, again.end_offset) == (2, 2)
     assert put(again, produced(7, 2)).first_offset == 2
+
+
+def test_leader_epochs_whose_last_line_is_cut_off_are_read_from_the_batches(tmp_path: Path) -> None:
+    """With all of its lines there, and digits of the last one missing, the file would say that all is of one epoch."""
+    log = open_log(tmp_path, SMALL)
+    while log.end_offset < 12:
+        put(log, batch(value=b"x" * 200), epoch=log.end_offset)
+    entries = log.leader_epochs.entries()
+    log.close()
+    checkpoint = Path(log.directory) / "leader-epoch-checkpoint"
+    content = checkpoint.read_bytes()
+    for size in range(len(content)):
+        checkpoint.write_bytes(content[:size])
+        again = reopen(tmp_path, recovery_point=11)
+        assert again.leader_epochs.entries() == entries
+        again.release()
