@@ -115,16 +115,18 @@ class OffsetCheckpoints:
     def _collect(self, name: str) -> None:
         """Note what the open logs say.
 
-        Of starts, those inside of the first segment, as Kafka does, and those that were: that the segments below one
-        are gone is not synced, and a power loss that brings them back may not bring back deleted records.
+        Of starts, those inside of the first segment, as Kafka does, those that were and those that somebody is about to
+        be told of: that the segments below one are gone is not synced, and a power loss that brings them back may not
+        bring back deleted records.
         """
         for key, log in self._logs.items():
             directory = self._where[key]
             if name == RECOVERY_POINTS:
                 directory.recovery_points[key] = log.recovery_point
             elif name == LOG_START_OFFSETS:
-                start = max(log.log_start_offset, min(self._coming_start(key), log.end_offset))
-                if key in directory.log_starts or start > log.segments[0].base_offset:
+                coming = self._coming_start(key)
+                start = max(log.log_start_offset, min(coming, log.end_offset))
+                if key in directory.log_starts or coming > 0 or start > log.segments[0].base_offset:
                     directory.log_starts[key] = start
 
     def _coming_start(self, key: TopicPartition) -> int:

@@ -884,3 +884,22 @@ def test_a_directory_that_fails_at_a_clean_stop_is_not_marked_whichever_thread_m
     stop(directories, threads=3)
     assert not (tmp_path / "a" / ".kafka_cleanshutdown").exists()
     assert (tmp_path / "b" / ".kafka_cleanshutdown").exists()
+
+
+def test_deleted_records_stay_deleted_though_a_power_loss_brings_their_segments_back(tmp_path: Path) -> None:
+    """Retention has removed them already, whose new names are not synced, when they are deleted on request."""
+    directories = start(tmp_path)
+    log = topic(directories)
+    put(log, batch(value=b"x" * 400))
+    put(log, batch(value=b"x" * 400))
+    first = Path(log.segments[0].path)
+    content = first.read_bytes()
+    put(log, batch())
+    begin = log.segments[1].base_offset
+    log.set_config(LogConfig(retention_bytes=500))
+    assert log.delete_old_segments(NOW, log.end_offset) == 1
+    assert log.log_start_offset == begin
+    asyncio.run(directories.checkpoints.advance_starts({("a-topic", 0): begin}, lambda: None))
+    stop(directories, clean=False)
+    first.write_bytes(content)
+    assert topic(start(tmp_path)).log_start_offset == begin
