@@ -154,13 +154,17 @@ class ClusterWatch:
             self._leaderless.clear()
             self._half_done.clear()
             return
-        for key, state in self._stored.states.items():
-            if state.leader in alive or alive.isdisjoint(state.isr):
-                self._leaderless.pop(key, None)
-            elif world.now() > self._leaderless.setdefault(key, world.now()) + LED_SECONDS:
+        states = self._stored.states
+        leaderless = [
+            key for key, state in states.items() if state.leader not in alive and not alive.isdisjoint(state.isr)
+        ]
+        # What is not there at all is not leaderless: the next topic of the name begins anew.
+        self._leaderless = {key: self._leaderless.get(key, world.now()) for key in leaderless}
+        for key, since in self._leaderless.items():
+            if world.now() > since + LED_SECONDS:
                 raise Violation(
                     "a partition is led if a replica in sync lives",
-                    f"{key} for {LED_SECONDS} s: {state}; {sorted(alive)} live and are registered",
+                    f"{key} for {LED_SECONDS} s: {states[key]}; {sorted(alive)} live and are registered",
                 )
         begun = {name: f"{name} is to be deleted" for name in self._stored.deletions}
         for name, content in self._stored.topics.items():

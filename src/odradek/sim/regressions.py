@@ -101,6 +101,7 @@ ONCE_FAILED: Final = {
     "cluster5-1001163": "the simulator's: a member of a group that was stopped believed in an answer of before",
     "all-1001339": "a topic was deleted while a thread synced its directory on a slow disk: the whole log directory "
     "went offline",
+    "blackout-1001613": "the checker's mistake: a topic that was made anew had been without a leader since before",
     "power-201056": "a partition that had lost all it knew of a producer with the power took the batch behind one that "
     "was too large: the parts of that were out of order from then on",
     "crash-201112": "the first batches of a producer came while the partition was checked after a crash, the next one "
