@@ -5,7 +5,7 @@ version int16 | producer id int64 | first offset int64 | last offset int64 | las
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from struct import Struct
 from typing import Final, NamedTuple
 
@@ -30,11 +30,9 @@ def encode(transaction: AbortedTransaction) -> bytes:
 def decode(data: bytes, base_offset: int) -> list[AbortedTransaction]:
     """All entries but an incomplete last one. ValueError for an unknown version, or an entry below the segment."""
     found = []
-    for position in range(0, len(data) - ENTRY_SIZE + 1, ENTRY_SIZE):
-        version, *fields = _ENTRY.unpack_from(data, position)
+    for position, version, transaction in _entries(data):
         if version > VERSION:
             raise ValueError(f"aborted transaction at byte {position} has version {version}")
-        transaction = AbortedTransaction(*fields)
         if transaction.last_offset < base_offset:
             raise ValueError(f"aborted transaction at byte {position} ends at offset {transaction.last_offset}")
         found.append(transaction)
@@ -48,15 +46,20 @@ def sound(data: bytes, base_offset: int) -> list[AbortedTransaction]:
     """
     found: list[AbortedTransaction] = []
     least = base_offset
-    for position in range(0, len(data) - ENTRY_SIZE + 1, ENTRY_SIZE):
-        version, *fields = _ENTRY.unpack_from(data, position)
-        transaction = AbortedTransaction(*fields)
+    for _, version, transaction in _entries(data):
         # A marker comes after what it aborts, and markers are noted in the order of the log.
         if version > VERSION or not transaction.first_offset < transaction.last_offset >= least:
             break
         found.append(transaction)
         least = transaction.last_offset + 1
     return found
+
+
+def _entries(data: bytes) -> Iterator[tuple[int, int, AbortedTransaction]]:
+    """(position, version, transaction) of each whole entry, whatever it says."""
+    for position in range(0, len(data) - ENTRY_SIZE + 1, ENTRY_SIZE):
+        version, *fields = _ENTRY.unpack_from(data, position)
+        yield position, version, AbortedTransaction(*fields)
 
 
 def collect(
