@@ -27,7 +27,7 @@ from odradek.log.checkpoints import (
 )
 from odradek.log.config import LogConfig
 from odradek.log.directory_scan import may_have_lost_records, note_boots, note_losses, scan
-from odradek.log.files import PARTITION_METADATA, STRAY_DIRECTORY
+from odradek.log.files import LOG, PARTITION_METADATA, STRAY_DIRECTORY, segment_path
 from odradek.log.log_directory import LogDirectory, LogDirectoryError
 from odradek.log.log_flusher import LogFlusher
 from odradek.log.moves import TAKES_OVER
@@ -216,23 +216,31 @@ class LogDirectories:
 
     def _resolve(self, key: TopicPartition, directory: LogDirectory, name: str) -> bool:
         """Two directories hold the partition, as an exchange cut short leaves it, or a deletion whose renaming was lost
-        with the power: whether the new one takes over.
+        with the power, or a disk that failed while it was made: whether the new one takes over.
         """
         other = self._where[key]
         pairs = (directory, other), (other, directory)
         stale = (pair for pair in pairs if self._is_of_earlier_topic(f"{pair[1].path}/{name}", key[0]))
         exchanged = (pair for pair in pairs if self._disk.exists(f"{pair[0].path}/{name}/{TAKES_OVER}"))
         decided = next(chain(stale, exchanged), None)
-        if decided is not None:
-            stays, goes = decided
-            self._places.doom(f"{goes.path}/{name}", key, 0)
-            goes.forget(key)
-            return stays is directory
-        if self._topic_id_of is not None and self._topic_id_of(key[0]) is None and not self.adopts:
-            other.forget(key)
-            self._set_aside(key, other)
-            return True
-        raise LogDirectoryError(f"{name} is in two log directories, {other.path} and {directory.path}: remove one")
+        if decided is None:
+            if self._topic_id_of is not None and self._topic_id_of(key[0]) is None and not self.adopts:
+                other.forget(key)
+                self._set_aside(key, other)
+                return True
+            decided = next((pair for pair in pairs if self._never_written(f"{pair[1].path}/{name}")), None)
+        if decided is None:
+            raise LogDirectoryError(f"{name} is in two log directories, {other.path} and {directory.path}: remove one")
+        stays, goes = decided
+        self._places.doom(f"{goes.path}/{name}", key, 0)
+        goes.forget(key)
+        return stays is directory
+
+    def _never_written(self, path: str) -> bool:
+        """Whether the partition's directory holds no record, nor did so since it was made."""
+        first = segment_path(path, 0, LOG)
+        segments = [f"{path}/{name}" for name in self._disk.list(path) if name.endswith(LOG)]
+        return not segments or (segments == [first] and self._disk.size(first) == 0)
 
     def _is_of_earlier_topic(self, path: str, topic: str) -> bool:
         """Whether the directory says that it is of another topic than the one that has the name now."""
@@ -376,7 +384,7 @@ class LogDirectories:
             data = format_partition_metadata(topic_id)
             self._disk.write_atomic(f"{path}/{PARTITION_METADATA}", data, sync=False)
         except OSError as error:
-            raise self._places.storage_error(path, error) from error
+            raise self._places.not_made(path, key, error) from error
         self._unsettled.add(key)
         directory.known += 1
         self._where[key] = directory

@@ -85,12 +85,20 @@ class PlacedLogs:
         self.failed(path, error)
         return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{path}: {error}")
 
+    def not_made(self, path: str, key: TopicPartition, error: OSError) -> KafkaError:
+        """`storage_error`, and take away what is there: the next start would take it for the partition, which may have
+        been made in another log directory since.
+        """
+        raised = self.storage_error(path, error)
+        self.remove_traces(path, key)
+        return raised
+
     def doom(self, path: str, key: TopicPartition, delay_ms: int) -> None:
         """Rename a partition's directory so that nobody takes it for one, and remove it later. Raises OSError."""
         self.pending.delete_later((self.rename_away(path, key, DELETE_DIRECTORY),), delay_ms)
 
     def remove_traces(self, path: str, key: TopicPartition) -> None:
-        """Of a log that was given up before its check began, which then made another, empty one."""
+        """Of a log that is not there: its directory was not made whole, or again by a check of what was given up."""
         try:
             if self.disk.exists(path):
                 self.doom(path, key, 0)

@@ -79,7 +79,7 @@ class ReplicaMoves:
             identity = format_partition_metadata(topic_id)
             self._places.disk.write_atomic(f"{path}/{PARTITION_METADATA}", identity, sync=False)
         except OSError as error:
-            raise self._places.storage_error(path, error) from error
+            raise self._places.not_made(path, key, error) from error
         self.under_way[key] = Move(directory, path)
         self._places.pending.on_work()
 

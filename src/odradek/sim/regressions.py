@@ -102,6 +102,8 @@ ONCE_FAILED: Final = {
     "all-1001339": "a topic was deleted while a thread synced its directory on a slow disk: the whole log directory "
     "went offline",
     "blackout-1001613": "the checker's mistake: a topic that was made anew had been without a leader since before",
+    "all-1100029": "a topic's partition could not be made in the first log directory, as the disk was full, and was in "
+    "the second: the next start found it in both and refused",
     "power-201056": "a partition that had lost all it knew of a producer with the power took the batch behind one that "
     "was too large: the parts of that were out of order from then on",
     "crash-201112": "the first batches of a producer came while the partition was checked after a crash, the next one "

@@ -20,7 +20,7 @@ from odradek.log.directories import LogDirectories
 from odradek.log.directory_scan import stored_identity
 from odradek.log.log_directory import LogDirectoryError
 from odradek.log.partition_log import PartitionLog
-from odradek.ports.disk import SystemDisk
+from odradek.ports.disk import Bytes, SystemDisk
 from odradek.ports.randomness import SeededRandom
 from odradek.wire.errors import ErrorCode, KafkaError
 from tests.unit.log.support import NOW, StandingClock, batch, fetched, marker, produced, put
@@ -43,6 +43,11 @@ class FailingDisk(SystemDisk):
         if self.broken and path.startswith(self.broken) and path.endswith(self.suffix):
             raise OSError(self.errno, "failed", path)
         return super().open(path, create=create)
+
+    def write_atomic(self, path: str, data: Bytes, *, sync: bool = True) -> None:
+        if self.broken and path.startswith(self.broken) and self.suffix and path.endswith(self.suffix):
+            raise OSError(self.errno, "failed", path)
+        super().write_atomic(path, data, sync=sync)
 
 
 def start(
@@ -303,8 +308,55 @@ def test_other_peoples_directories_are_refused(tmp_path: Path) -> None:
 def test_the_same_partition_twice_is_refused(tmp_path: Path) -> None:
     for name in "ab":
         (tmp_path / name / "t-0").mkdir(parents=True)
+        (tmp_path / name / "t-0" / f"{0:020d}.log").write_bytes(bytes(batch()))
     with pytest.raises(LogDirectoryError, match="t-0 is in two log directories"):
         start(tmp_path / "a", tmp_path / "b")
+
+
+@pytest.mark.parametrize("written", ["a", "b", ""])
+@pytest.mark.parametrize("opened", [False, True])
+def test_of_the_same_partition_twice_the_one_that_was_never_written_goes(
+    tmp_path: Path, written: str, opened: bool
+) -> None:
+    for name in "ab":
+        (tmp_path / name / "t-0").mkdir(parents=True)
+        if opened or name == written:
+            (tmp_path / name / "t-0" / f"{0:020d}.log").write_bytes(bytes(batch()) if name == written else b"")
+    directories = start(tmp_path / "a", tmp_path / "b", topic_id_of=lambda _: TOPIC)
+    place = directories.directory_of("t", 0)
+    assert place is not None
+    assert place.path == str(tmp_path / (written or "b"))
+    assert [str(each.parent) for each in tmp_path.glob("*/t-0")] == [place.path]
+    assert sum(each.known for each in directories.directories) == 1
+    stop(directories)
+
+
+def test_of_the_same_partition_twice_one_that_began_later_is_not_taken_for_an_unwritten_one(tmp_path: Path) -> None:
+    for name, begins, size in (("a", 0, 100), ("b", 7, 0)):
+        (tmp_path / name / "t-0").mkdir(parents=True)
+        (tmp_path / name / "t-0" / f"{begins:020d}.log").write_bytes(bytes(size))
+    with pytest.raises(LogDirectoryError, match="t-0 is in two log directories"):
+        start(tmp_path / "a", tmp_path / "b")
+
+
+@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EMFILE])
+def test_a_partition_that_could_not_be_made_in_one_log_directory_is_made_in_another(tmp_path: Path, error: int) -> None:
+    """Found by the simulator (all-1100029): the next start found it in both, and refused."""
+    disk = FailingDisk()
+    first = start(tmp_path / "a", tmp_path / "b", disk=disk)
+    disk.broken, disk.errno, disk.suffix = str(tmp_path), error, "partition.metadata"
+    for _ in "ab":
+        with pytest.raises(KafkaError) as refused:
+            topic(first)
+        assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    assert not list(tmp_path.glob("*/a-topic-0"))
+    disk.broken = None
+    if error == errno.EMFILE:
+        put(topic(first), produced(1, 0))
+    stop(first)
+    again = start(tmp_path / "a", tmp_path / "b", disk=SystemDisk())
+    assert topic(again).end_offset == (1 if error == errno.EMFILE else 0)
+    stop(again)
 
 
 @pytest.mark.parametrize("now", "ab")
