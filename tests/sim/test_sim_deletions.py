@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,35 +22,43 @@ PLAIN = TopicPartition("plain", 1)
 class OneLog:
     """An administrator of one partition that has the offsets from 10 to 30."""
 
-    def __init__(self, answer: int | KafkaError) -> None:
+    def __init__(self, answer: int | KafkaError, meanwhile: Callable[[], None]) -> None:
         self.answer = answer
+        self.meanwhile = meanwhile
 
     async def list_offsets(self, wanted: dict[TopicPartition, int]) -> dict[TopicPartition, OffsetAndTimestamp]:
         return {key: OffsetAndTimestamp(10 if at == EARLIEST else 30, -1, 0) for key, at in wanted.items()}
 
     async def delete_records(self, wanted: dict[TopicPartition, int]) -> dict[TopicPartition, int | KafkaError]:
         assert wanted == {PLAIN: 20}
+        self.meanwhile()
         return {PLAIN: self.answer}
 
 
 @pytest.mark.parametrize(
-    ("answer", "eligible", "kept"),
+    ("answer", "epochs", "eligible", "kept"),
     [
-        (20, (), (7.0, 4)),
+        (20, (4, 4), ((), ()), (7.0, 4)),
         # A replica that was away, and does not know of the deletion, may lead next.
-        (20, (3,), (None, -1)),
-        (KafkaError(ErrorCode.REQUEST_TIMED_OUT), (), (None, -1)),
+        (20, (4, 4), ((), (3,)), (None, -1)),
+        (20, (4, 4), ((3,), ()), (None, -1)),
+        # It may be one that was deposed and has not heard of it that answered.
+        (20, (3, 4), ((), ()), (None, -1)),
+        (KafkaError(ErrorCode.REQUEST_TIMED_OUT), (4, 4), ((), ()), (None, -1)),
     ],
 )
 def test_a_deletion_counts_if_whoever_may_lead_has_heard_of_it(
-    answer: int | KafkaError, eligible: tuple[int, ...], kept: tuple[float | None, int]
+    answer: int | KafkaError,
+    epochs: tuple[int, int],
+    eligible: tuple[tuple[int, ...], tuple[int, ...]],
+    kept: tuple[float | None, int],
 ) -> None:
     history = History()
-    state = PartitionState(1, 4, (1, 2, 3), (1, 2), elr=eligible)
-    stored = SimpleNamespace(states={("plain", 1): state})
+    before, after = (PartitionState(1, e, (1, 2, 3), (1, 2), elr=elr) for e, elr in zip(epochs, eligible, strict=True))
+    stored = SimpleNamespace(states={("plain", 1): before})
     world = SimpleNamespace(history=history, stored=stored, now=lambda: 7.0, mark=lambda _: None, note=lambda _: None)
     host: Any = SimpleNamespace(world=world, name="admin")
-    admin: Any = OneLog(answer)
+    admin: Any = OneLog(answer, lambda: stored.states.update({("plain", 1): after}))
     asyncio.run(delete_records(host, admin, PLAIN, 0.5))
     (deletion,) = history.deletions
     assert (deletion.partition, deletion.offset) == (("plain", 1), 20)

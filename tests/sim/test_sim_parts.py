@@ -10,7 +10,7 @@ import pytest
 
 from odradek.ports.disk import DiskError, FileRange
 from odradek.ports.network import WOULD_BLOCK, Stream
-from odradek.sim.checkers import Promises, check
+from odradek.sim.checkers import Promises, check, check_settled_in_order
 from odradek.sim.disk import SECTOR, SimulatedDisk, Volume
 from odradek.sim.history import Deletion, FinalLog, History, Looked, Reader, Seen, Send, Transaction, Violation
 from odradek.sim.loop import Process, SimulatedLoop, SimulationDeadlock
@@ -319,6 +319,23 @@ def test_lost_and_torn_and_duplicated() -> None:
     twice.final[KEY].everything.append(Seen(KEY, 3, b"v0"))
     twice.sends[b"v0"].offset = 3
     assert found(twice) in ("duplicate", "one offset, two records")
+
+
+def test_what_a_deposed_leader_was_sent_may_be_acknowledged_after_what_the_next_one_was() -> None:
+    def settled(*at: float, offsets: tuple[int, ...] = (0, 1, 2)) -> History:
+        made = history()
+        for send, when, offset in zip(made.sends.values(), at, offsets, strict=True):
+            send.transaction, send.settled_at, send.offset = None, when, offset
+        return made
+
+    cluster = ALL_KEPT._replace(is_cluster=True)
+    check_settled_in_order(settled(5.0, 2.0, 6.0), cluster)
+    for made, promises in (
+        (settled(5.0, 2.0, 6.0), ALL_KEPT),
+        (settled(5.0, 2.0, 6.0, offsets=(1, 0, 2)), cluster),
+    ):
+        with pytest.raises(Violation, match="acknowledged out of order"):
+            check_settled_in_order(made, promises)
 
 
 def test_aborted_early_and_skipping_reads() -> None:

@@ -91,7 +91,7 @@ class ClusterWatch:
         self._leaders: dict[tuple[bytes, int, int], tuple[int, float]] = {}
         self._marks: dict[tuple[str, _Key], tuple[Partition, int, int]] = {}
         self._seen: dict[tuple[str, _Key], tuple[int, int, int, int, int]] = {}
-        self._leaderless: dict[_Key, float] = {}
+        self._leaderless: dict[tuple[bytes, int], float] = {}
         self._half_done: dict[str, float] = {}
         self._obeyed: dict[str, int] = {}
         stored.on_changed = self._stored_anew
@@ -155,13 +155,16 @@ class ClusterWatch:
             self._half_done.clear()
             return
         states = self._stored.states
+        # A leader that stands still is gone for others once the store has given its session up.
+        registered = {host.node_id for host in world.brokers if _is_registered(world, host)}
         leaderless = [
-            key for key, state in states.items() if state.leader not in alive and not alive.isdisjoint(state.isr)
+            key for key, state in states.items() if state.leader not in registered and not alive.isdisjoint(state.isr)
         ]
         # What is not there at all is not leaderless: the next topic of the name begins anew.
-        self._leaderless = {key: self._leaderless.get(key, world.now()) for key in leaderless}
-        for key, since in self._leaderless.items():
-            if world.now() > since + LED_SECONDS:
+        lives = [(self._stored.topic_id(name), index) for name, index in leaderless]
+        self._leaderless = {life: self._leaderless.get(life, world.now()) for life in lives}
+        for key, life in zip(leaderless, lives, strict=True):
+            if world.now() > self._leaderless[life] + LED_SECONDS:
                 raise Violation(
                     "a partition is led if a replica in sync lives",
                     f"{key} for {LED_SECONDS} s: {states[key]}; {sorted(alive)} live and are registered",
@@ -256,8 +259,13 @@ def _holds(log: PartitionLog, offset: int) -> bool:
 
 def _is_awake(world: World, host: BrokerHost) -> bool:
     """Whether the broker lives, does not stand still, and is registered in its session."""
+    process = host.process
+    return process is not None and process.paused_until <= world.now() and _is_registered(world, host)
+
+
+def _is_registered(world: World, host: BrokerHost) -> bool:
     process, store = host.process, host.store
-    if process is None or store is None or not process.alive or process.paused_until > world.now():
+    if process is None or store is None or not process.alive:
         return False
     node = world.tree.find(BrokerNode.path(host.node_id))
     return node is not None and node.owner == store.session

@@ -17,6 +17,7 @@ async def delete_records(host: ClientHost, admin: Admin, key: TopicPartition, sh
     end = (await admin.list_offsets({key: LATEST}))[key].offset
     deletion = Deletion((key.topic, key.partition), start + int((end - start) * share), world.now())
     world.history.deletions.append(deletion)
+    before = world.stored.states.get(deletion.partition)
     answer = (await admin.delete_records({key: deletion.offset}))[key]
     if isinstance(answer, KafkaError):
         note_failure(host, "delete records", answer)
@@ -24,7 +25,10 @@ async def delete_records(host: ClientHost, admin: Admin, key: TopicPartition, sh
     world.mark("records deleted")
     state = world.stored.states.get(deletion.partition)
     # Live replicas were waited for. Below min.insync.replicas the next leader may be one that was away (KIP-966), and
-    # it may have all that is committed without what was deleted.
-    if state is None or not state.elr:
+    # it may have all that is committed without what was deleted. A leader that was deposed and has not heard of it
+    # waits for those that it believes in.
+    if state is None:
         deletion.kept_since = world.now()
-        deletion.epoch = -1 if state is None else state.leader_epoch
+    elif before is not None and before.leader_epoch == state.leader_epoch and not before.elr and not state.elr:
+        deletion.kept_since = world.now()
+        deletion.epoch = state.leader_epoch

@@ -231,10 +231,10 @@ class Foreign:
         world = self._host.world
         history = world.history
         ends = dict.fromkeys(self._positions, 0)
-        # What was acknowledged before a loss of power may be gone.
+        # What was sent before a loss of power may be gone; its acknowledgement may come after that.
         since = history.power_losses[-1].at if history.power_losses and not world.keeps_producers else 0.0
         for send in history.sends.values():
-            if send.producer == self._numbered.name and send.state == OK and (send.acked_at or 0.0) > since:
+            if send.producer == self._numbered.name and send.state == OK and send.sent_at > since:
                 ends[send.partition[1]] = max(ends[send.partition[1]], send.offset + 1)
         return all((self._positions[index] or 0) >= end for index, end in ends.items())
 

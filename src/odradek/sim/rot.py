@@ -87,7 +87,7 @@ async def _read_all(host: ClientHost, consumer: Consumer) -> None:
     step, idle = 1, 0
     while (position := await consumer.position(_KEY)) < end:
         try:
-            records = await consumer.poll(500)
+            records = await consumer.poll(100)
         except (CorruptRecords, KafkaError) as error:
             if isinstance(error, KafkaError) and error.code is not ErrorCode.CORRUPT_MESSAGE:
                 raise

@@ -447,6 +447,7 @@ async def _read_everything(client: ClientHost) -> None:
                         break
                     await asyncio.sleep(0.2)
                     stable = await consumer.end_offsets(keys)
+                found = stable
             else:
                 ends = found
                 starts = await consumer.beginning_offsets(keys)

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
 EPOCH_MS = 1_700_000_000_000
 PORT = 9092
-START_SECONDS = 30.0
+START_SECONDS = 60.0
+"""Within so long a broker starts or stops, pauses and cuts that others suffer at that time included."""
 
 
 class SimulatedClock:
