@@ -299,11 +299,14 @@ class Partition:
             self._release_deletions()
 
     def _expand_isr(self, follower: FollowerProgress) -> None:
-        """Propose the follower as in sync if it has all that is committed, and what the epoch began with."""
+        """Propose the follower as in sync if it has all that is committed, and what the epoch began with, and has
+        deleted what is deleted here: nobody waits for those out of sync when records are deleted.
+        """
         if (
             self.proposal is None
             and follower.end_offset >= self.high_watermark
             and follower.end_offset >= self.leader_epoch_start_offset
+            and follower.log_start_offset >= self.log.log_start_offset
             and self._is_eligible(follower.broker_id, follower.broker_epoch)
         ):
             self._propose((*self.isr, follower.broker_id))
@@ -348,6 +351,8 @@ class Partition:
     def _count(self) -> None:
         proposal = self.proposal
         self._counted = frozenset(self.isr if proposal is None else (*self.isr, *proposal.isr))
+        if self._deletion_waiters:
+            self._release_deletions()
 
     def isr_with_epochs(self, proposal: IsrProposal, broker_epoch: int) -> tuple[tuple[int, int], ...]:
         """The proposed members with the registration that each fetched under, -1 if unknown (KIP-903)."""
@@ -524,10 +529,15 @@ class Partition:
 
     @property
     def low_watermark(self) -> int:
-        """Below it no live replica has records any more."""
+        """Below it no replica that may lead next has records any more, nor one that lives and follows.
+
+        Who is in the ISR counts before it has fetched from this leader, too.
+        """
         lowest = self.log.log_start_offset
         for broker_id, follower in self._followers.items():
-            if follower.log_start_offset < lowest and self._is_eligible(broker_id, follower.broker_epoch):
+            if follower.log_start_offset < lowest and (
+                broker_id in self._counted or self._is_eligible(broker_id, follower.broker_epoch)
+            ):
                 lowest = follower.log_start_offset
         return lowest
 

@@ -194,6 +194,37 @@ def test_deleted_records_are_gone_when_all_live_replicas_have_deleted_them(clust
     assert (leader.low_watermark, done) == (2, [1])
 
 
+def test_deleted_records_are_gone_in_whoever_is_in_sync_before_it_fetches_from_a_new_leader(cluster: Cluster) -> None:
+    """Found by the simulator (cluster5-1100278): it was elected, and had what a client had been told was deleted."""
+    for _ in range(3):
+        cluster.produce(1)
+    cluster.settle(3)
+    cluster.elect(2)
+    for broker in (2, 1):
+        cluster.replicas[broker].hear()
+    cluster.fetch(1)
+    leader = cluster.replicas[2].partition
+    assert leader.is_leader
+    done: list[int] = []
+    leader.delete_records(2)
+    leader.when_deleted(2, lambda: done.append(1))
+    for _ in range(3):
+        cluster.fetch(1)
+    assert done == []
+    cluster.now_ms += 40_000
+    for _ in range(2):
+        cluster.fetch(1)
+    leader.shrink_isr()
+    cluster.alter(2)
+    assert set(leader.isr) == {1, 2}
+    assert done == [1], "out of sync it cannot be elected"
+    cluster.replicas[3].hear()
+    cluster.fetch(3)
+    assert cluster.replicas[2].proposals == [], "it has not deleted them yet"
+    cluster.fetch(3)
+    assert len(cluster.replicas[2].proposals) == 1
+
+
 def test_a_leader_that_lost_the_end_of_its_log_makes_followers_cut_theirs(cluster: Cluster) -> None:
     """As after an unclean election: the leader has less, of the same epoch."""
     for _ in range(3):
