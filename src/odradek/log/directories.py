@@ -377,6 +377,7 @@ class LogDirectories:
                 ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{topic}-{partition} is deleted while it is checked; try again"
             )
         directory = self._choose(key)
+        self._places.sync_ends(key, directory)
         path = f"{directory.path}/{topic}-{partition}"
         try:
             self.checkpoints.clear(directory, key)

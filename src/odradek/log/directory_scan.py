@@ -51,8 +51,9 @@ def scan(
     clean = CLEAN_SHUTDOWN in names
     if clean:
         disk.remove(f"{path}/{CLEAN_SHUTDOWN}")
-        # A power loss that brought it back would have the next start believe what was written since.
-        disk.sync_directory(path)
+    # A power loss that brought it back would have the next start believe what was written since; one that undid what
+    # the process before this one renamed would bring back a partition that may be in another log directory by then.
+    disk.sync_directory(path)
     for name in OFFSET_CHECKPOINTS:
         offsets = directory.offsets(name)
         if name in names:

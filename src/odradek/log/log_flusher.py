@@ -118,6 +118,10 @@ class LogFlusher:
                 continue  # deleted meanwhile
             except OSError as error:
                 self._places.failed(path, error)
+        removed = False
         while (paths := self._places.pending.due(now_ms)) is not None:
             await self._places.disk.run(self._places.lane(paths[0]), self._places.pending.remove, paths)
+            removed = True
+        if removed:
+            await self._places.settle_ends()
         return self._places.pending.next_ms

@@ -197,6 +197,8 @@ class ReplicaMoves:
         disk, places = self._places.disk, self._places
         try:
             if disk.exists(marker := f"{source.directory}/{TAKES_OVER}"):
+                # It decided against the directory that the source came from: that this one has another name was synced
+                # with the checkpoint of `exchange`.
                 disk.remove(marker)
                 disk.sync_directory(source.directory)
         except OSError as error:

@@ -23,7 +23,7 @@ from odradek.log.partition_log import PartitionLog
 from odradek.ports.disk import Bytes, SystemDisk
 from odradek.ports.randomness import SeededRandom
 from odradek.wire.errors import ErrorCode, KafkaError
-from tests.unit.log.support import NOW, StandingClock, batch, fetched, marker, produced, put
+from tests.unit.log.support import NOW, ForgetfulDisk, StandingClock, batch, fetched, marker, produced, put
 
 TOPIC = b"t" * 16
 OTHER = b"o" * 16
@@ -955,3 +955,59 @@ def test_deleted_records_stay_deleted_though_a_power_loss_brings_their_segments_
     stop(directories, clean=False)
     first.write_bytes(content)
     assert topic(start(tmp_path)).log_start_offset == begin
+
+
+@pytest.mark.parametrize("meanwhile", ["nothing", "removal", "restart"])
+def test_a_partition_that_comes_back_is_not_in_two_log_directories_after_a_power_loss(
+    tmp_path: Path, meanwhile: str
+) -> None:
+    """It was deleted since it moved to another broker: that its directory has another name was not synced."""
+    disk = ForgetfulDisk()
+    paths = tmp_path / "a", tmp_path / "b"
+    directories = start(*paths, disk=disk)
+    put(topic(directories), batch(4))
+    asyncio.run(directories.flush())
+    directories.delete("a-topic", 0, 0)
+    if meanwhile == "removal":
+        asyncio.run(directories.work(NOW))
+        assert disk.synced[-1] == str(paths[0])
+    elif meanwhile == "restart":
+        stop(directories, clean=False)
+        directories = start(*paths, disk=disk)
+    directories.prefer("a-topic", 0, directories.directories[1])
+    disk.synced.clear()
+    log = topic(directories)
+    assert disk.synced == ([str(paths[0])] if meanwhile == "nothing" else [])
+    put(log, batch())
+    asyncio.run(directories.flush())
+    stop(directories, clean=False)
+    disk.lose_power()
+    again = start(*paths)
+    assert topic(again).end_offset == 1
+    assert [str(each.parent) for each in tmp_path.glob("*/a-topic-0")] == [str(paths[1])]
+    stop(again)
+
+
+def test_a_partition_waits_while_the_end_of_its_last_directory_cannot_be_synced(tmp_path: Path) -> None:
+    class Failing(SystemDisk):
+        error = 0
+
+        def sync_directory(self, path: str) -> None:
+            if self.error and path.endswith("/a"):
+                raise OSError(self.error, "failed", path)
+            super().sync_directory(path)
+
+    disk = Failing()
+    directories = start(tmp_path / "a", tmp_path / "b", disk=disk)
+    topic(directories)
+    directories.delete("a-topic", 0, 0)
+    for disk.error in (errno.EMFILE, errno.EIO):
+        directories.prefer("a-topic", 0, directories.directories[1])
+        with pytest.raises(KafkaError) as refused:
+            topic(directories)
+        assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+        assert [each.offline is not None for each in directories.directories] == [disk.error == errno.EIO, False]
+        assert not (tmp_path / "b" / "a-topic-0").exists()
+    topic(directories)
+    assert (tmp_path / "b" / "a-topic-0").exists()
+    stop(directories, clean=False)

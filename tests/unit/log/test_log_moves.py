@@ -18,7 +18,7 @@ from odradek.log.partition_log import PartitionLog
 from odradek.ports.disk import SystemDisk
 from odradek.ports.randomness import SeededRandom
 from odradek.wire.errors import ErrorCode, KafkaError
-from tests.unit.log.support import NOW, StandingClock, batch, produced, put
+from tests.unit.log.support import NOW, ForgetfulDisk, StandingClock, batch, produced, put
 
 TOPIC = b"t" * 16
 CONFIG = LogConfig(segment_bytes=1500, file_delete_delay_ms=0)
@@ -55,9 +55,9 @@ class CrashingDisk(SystemDisk):
         super().remove(path)
 
 
-def start(root: Path, disk: SystemDisk | None = None) -> LogDirectories:
+def start(root: Path, disk: SystemDisk | None = None, names: str = "ab") -> LogDirectories:
     made = LogDirectories(
-        disk or SystemDisk(), StandingClock(), SeededRandom(str(root)), [str(root / "a"), str(root / "b")]
+        disk or SystemDisk(), StandingClock(), SeededRandom(str(root)), [str(root / name) for name in names]
     )
     made.load(cluster_id="c", node_id=1)
     return made
@@ -574,3 +574,26 @@ def test_producers_come_along_whose_batches_are_deleted(tmp_path: Path) -> None:
         put(moved, produced(7, 0, epoch=2))
     assert refused.value.code is ErrorCode.INVALID_PRODUCER_EPOCH
     close(directories)
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_power_loss_after_two_moves_leaves_one_that_is_in_charge(tmp_path: Path, restarts: bool) -> None:
+    """The second one takes away what tells that the first is over, once that is so on the disk."""
+    disk = ForgetfulDisk()
+    directories = start(tmp_path, disk, "abc")
+    log = open_partition(directories)
+    fill(log)
+    for number in (1, 2):
+        directories.moves.begin(log, directories.directories[number], TOPIC)
+        log = asyncio.run(move(directories, log))
+        if restarts and number == 1:
+            close(directories, clean=False)
+            directories = start(tmp_path, disk, "abc")
+            log = open_partition(directories)
+    expected = content(log)
+    close(directories, clean=False)
+    disk.lose_power()
+    again = start(tmp_path, names="abc")
+    assert again.directory_of("a-topic", 0) is again.directories[2]
+    assert content(open_partition(again)) == expected
+    close(again)
