@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+from typing import Final
+
 from odradek.log.background_recovery import LANE as RECOVERY_LANE
 from odradek.log.background_recovery import recover
 from odradek.log.checkpoints import LOG_START_OFFSETS, TopicPartition, format_partition_metadata
+from odradek.log.environment import TRANSIENT
 from odradek.log.files import PARTITION_METADATA
 from odradek.log.log_directory import LogDirectory
 from odradek.log.log_flusher import LogFlusher
@@ -13,6 +17,9 @@ from odradek.log.offset_checkpoints import OffsetCheckpoints
 from odradek.log.partition_log import PartitionLog
 from odradek.log.placed_logs import PlacedLogs
 from odradek.wire.errors import ErrorCode, KafkaError
+
+RETRY_SECONDS: Final = 1.0
+"""After want of descriptors."""
 
 
 class ReplicaMoves:
@@ -177,11 +184,30 @@ class ReplicaMoves:
         directory.forget(key)
         move.directory.known += 1
         self._places.where[key] = move.directory
-        moved = PartitionLog.open(
-            *key, path, source.config, self._places.environment, log_start_offset=log_start_offset, clean=True
-        )
-        self._places.logs[key] = moved
-        return moved
+        return await self._take_place(source, move.directory, path, log_start_offset)
+
+    async def _take_place(
+        self, source: PartitionLog, directory: LogDirectory, path: str, log_start_offset: int
+    ) -> PartitionLog | None:
+        """Open what is the partition's log now, as soon as there are descriptors: nobody else would. None if that is
+        over meanwhile. KafkaError if the disk fails.
+        """
+        places, key = self._places, (source.topic, source.partition)
+        # One that was deleted in between would be made anew.
+        while places.logs.get(key) is source and places.where.get(key) is directory and directory.offline is None:
+            try:
+                moved = PartitionLog.open(
+                    *key, path, source.config, places.environment, log_start_offset=log_start_offset, clean=True
+                )
+            except KafkaError as error:
+                if not (isinstance(error.__cause__, OSError) and error.__cause__.errno in TRANSIENT):
+                    raise
+                places.report(f"{path} is not opened yet: {error.message}")
+                await asyncio.sleep(RETRY_SECONDS)
+                continue
+            places.logs[key] = moved
+            return moved
+        return None
 
     def _finish(self, source: PartitionLog, move: Move) -> bool:
         try:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from odradek.log import replica_moves
 from odradek.log.checkpoints import LOG_START_OFFSETS
 from odradek.log.config import LogConfig
 from odradek.log.directories import LogDirectories
@@ -597,3 +598,71 @@ def test_a_power_loss_after_two_moves_leaves_one_that_is_in_charge(tmp_path: Pat
     assert again.directory_of("a-topic", 0) is again.directories[2]
     assert content(open_partition(again)) == expected
     close(again)
+
+
+class NoDescriptors(SystemDisk):
+    """Opens no file below a path, so many times."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.below = "nothing"
+        self.left = 0
+        self.error = errno.EMFILE
+
+    def open(self, path: str, *, create: bool = False) -> Any:
+        if self.left and path.startswith(self.below):
+            self.left -= 1
+            raise OSError(self.error, "failed", path)
+        return super().open(path, create=create)
+
+
+@pytest.mark.parametrize("error", [errno.EMFILE, errno.EIO])
+def test_a_replica_that_cannot_be_opened_where_it_is_now_for_want_of_descriptors_is_opened_later(
+    tmp_path: Path, error: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replica_moves, "RETRY_SECONDS", 0.0)
+    disk = NoDescriptors()
+    directories = start(tmp_path, disk)
+    log = open_partition(directories)
+    fill(log)
+    before = content(log)
+    copy_all(directories, log)
+    target = other(directories)
+    disk.below, disk.left, disk.error = f"{target.path}/a-topic-0/", 3, error
+    if error == errno.EIO:
+        with pytest.raises(KafkaError):
+            asyncio.run(directories.moves.exchange(log))
+        assert target.offline is not None
+    else:
+        moved = asyncio.run(directories.moves.exchange(log))
+        assert moved is not None
+        assert directories.log("a-topic", 0) is moved
+        assert content(moved) == before
+        assert put(moved, produced(7, 40)).first_offset == 40
+    close(directories, clean=False)
+
+
+def test_a_replica_that_is_deleted_before_it_can_be_opened_where_it_is_now_is_not_made_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replica_moves, "RETRY_SECONDS", 0.0)
+    disk = NoDescriptors()
+    directories = start(tmp_path, disk)
+    log = open_partition(directories)
+    fill(log)
+    copy_all(directories, log)
+    target = other(directories)
+    disk.below, disk.left = f"{target.path}/a-topic-0/", 1_000_000
+
+    async def scenario() -> PartitionLog | None:
+        exchange = asyncio.ensure_future(directories.moves.exchange(log))
+        while directories.directory_of("a-topic", 0) is not target:
+            await asyncio.sleep(0)
+        directories.delete("a-topic", 0, 0)
+        disk.left = 0
+        return await exchange
+
+    assert asyncio.run(scenario()) is None
+    asyncio.run(directories.work(NOW + 1))
+    assert not list(tmp_path.glob("*/a-topic*"))
+    close(directories)
