@@ -205,6 +205,7 @@ class ReplicaMoves:
                 places.report(f"{path} is not opened yet: {error.message}")
                 await asyncio.sleep(RETRY_SECONDS)
                 continue
+            moved.after_crash = source.after_crash
             places.logs[key] = moved
             return moved
         return None

@@ -666,3 +666,21 @@ def test_a_replica_that_is_deleted_before_it_can_be_opened_where_it_is_now_is_no
     asyncio.run(directories.work(NOW + 1))
     assert not list(tmp_path.glob("*/a-topic*"))
     close(directories)
+
+
+def test_that_a_log_may_have_lost_its_end_is_still_said_of_it_elsewhere(tmp_path: Path) -> None:
+    """Its coordinator asks when it has loaded it: what it does not find there it may have promised."""
+    first = start(tmp_path)
+    fill(open_partition(first))
+    close(first, clean=False)
+    second = start(tmp_path)
+    log = open_partition(second)
+    assert log.after_crash
+    second.moves.begin(log, other(second), TOPIC)
+    assert asyncio.run(move(second, log)).after_crash
+    close(second)
+    third = start(tmp_path)
+    log = open_partition(third)
+    third.moves.begin(log, other(third), TOPIC)
+    assert not asyncio.run(move(third, log)).after_crash
+    close(third)
