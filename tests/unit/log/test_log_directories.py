@@ -274,6 +274,75 @@ def test_which_topic_a_new_directory_is_of_is_synced_once_it_is_used(tmp_path: P
     stop(directories)
 
 
+class BusyPaths(SyncedPaths):
+    """Syncs no directory below a path for now, or for good."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.busy: str | None = None
+        self.errno = errno.EMFILE
+
+    def sync_directory(self, path: str) -> None:
+        if self.busy is not None and path.startswith(self.busy):
+            raise OSError(self.errno, "failed", path)
+        super().sync_directory(path)
+
+
+def test_what_could_not_be_synced_for_want_of_descriptors_is_synced_later(tmp_path: Path) -> None:
+    disk = BusyPaths()
+    directories = start(tmp_path, disk=disk)
+    asked: list[int] = []
+    directories.on_work = lambda: asked.append(1)
+    log = topic(directories)
+    while len(log.segments) < 3:
+        put(log, batch(value=b"x" * 200))
+    disk.busy = log.directory
+    asked.clear()
+    for _ in range(2):
+        assert asyncio.run(directories.work(NOW)) == NOW + 1000
+    assert asked == [], "not at once: it would fail again and again"
+    disk.busy = None
+    assert asyncio.run(directories.work(NOW + 1000)) is None
+    assert log.recovery_point == log.active_base_offset
+    assert log.directory in disk.synced
+    stop(directories)
+
+
+@pytest.mark.parametrize("what", ["plan", "identity"])
+def test_what_could_not_be_opened_to_be_synced_is_synced_later(tmp_path: Path, what: str) -> None:
+    disk = FailingDisk()
+    directories = start(tmp_path, disk=disk)
+    log = topic(directories)
+    if what == "plan":
+        asyncio.run(directories.work(NOW))
+        while len(log.segments) < 3:
+            put(log, batch(value=b"x" * 200))
+        directories.sweep_files()
+        directories.sweep_files()
+    disk.broken, disk.errno = log.directory, errno.EMFILE
+    assert asyncio.run(directories.work(NOW)) == NOW + 1000
+    assert not log.is_offline
+    disk.broken = None
+    assert asyncio.run(directories.work(NOW + 1000)) is None
+    assert log.recovery_point == log.active_base_offset
+    stop(directories)
+
+
+def test_what_has_failed_or_is_deleted_is_not_synced_again(tmp_path: Path) -> None:
+    disk = BusyPaths()
+    directories = start(tmp_path, disk=disk)
+    log = topic(directories)
+    disk.busy = log.directory
+    assert asyncio.run(directories.work(NOW)) == NOW + 1000
+    directories.delete("a-topic", 0, 5000)
+    assert asyncio.run(directories.work(NOW + 1000)) == NOW + 5000
+    log = topic(directories)
+    disk.busy, disk.errno = log.directory, errno.EIO
+    assert asyncio.run(directories.work(NOW + 2000)) == NOW + 5000
+    assert log.is_offline
+    stop(directories, clean=False)
+
+
 def test_segments_deleted_by_retention_go_after_the_delay(tmp_path: Path) -> None:
     directories = start(tmp_path)
     log = topic(directories)
