@@ -526,7 +526,11 @@ class LogDirectories:
             for text in recovered.repairs:
                 self.report(text)
             directory.unrecovered.discard(key)
+            before = directory.recovery_points.get(key, 0)
             directory.recovery_points[key] = recovered.end_offset
+            if recovered.end_offset < before:
+                # After another crash what is written from here on would not be checked.
+                self.checkpoint_recovery_points()
         return True
 
     def _is_of_topic(self, path: str, topic_id: bytes) -> bool:

@@ -1080,3 +1080,28 @@ def test_a_partition_waits_while_the_end_of_its_last_directory_cannot_be_synced(
     topic(directories)
     assert (tmp_path / "b" / "a-topic-0").exists()
     stop(directories, clean=False)
+
+
+@pytest.mark.parametrize("inline", [False, True])
+def test_a_log_that_was_cut_below_its_recovery_point_is_checked_from_there_after_another_crash(
+    tmp_path: Path, inline: bool
+) -> None:
+    """As for rot in its last segment: the file may not say more than is true until the next checkpoint."""
+    first = start(tmp_path)
+    log = first.open("a-topic", 0, TOPIC, LARGE)
+    put(log, batch())
+    put(log, batch())
+    asyncio.run(first.flush())
+    asyncio.run(first.checkpoint({}))
+    path = Path(log.segments[0].path)
+    size = path.stat().st_size
+    stop(first, clean=False)
+    content = path.read_bytes()
+    path.write_bytes(content[: size // 2] + b"\xff" * (size // 2))
+    second = start(tmp_path)
+    if not inline:
+        assert asyncio.run(second.recover("a-topic", 0, LARGE))
+    assert second.open("a-topic", 0, TOPIC, LARGE).end_offset == 1
+    points = parse_offsets((tmp_path / "recovery-point-offset-checkpoint").read_bytes())
+    assert points == {("a-topic", 0): 1}
+    stop(second, clean=False)
