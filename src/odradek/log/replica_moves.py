@@ -82,6 +82,8 @@ class ReplicaMoves:
             return
         path = f"{directory.path}/{future_name(*key, self._places.random.uuid().hex())}"
         try:
+            # What is known there of an earlier replica would be believed of this one when it has taken over.
+            self._checkpoints.clear(directory, key)
             self._places.disk.make_directories(path)
             identity = format_partition_metadata(topic_id)
             self._places.disk.write_atomic(f"{path}/{PARTITION_METADATA}", identity, sync=False)

@@ -684,3 +684,53 @@ def test_that_a_log_may_have_lost_its_end_is_still_said_of_it_elsewhere(tmp_path
     third.moves.begin(log, other(third), TOPIC)
     assert not asyncio.run(move(third, log)).after_crash
     close(third)
+
+
+def checkpoint_all(directories: LogDirectories) -> None:
+    asyncio.run(directories.checkpoint({("a-topic", 0): 40}))
+    asyncio.run(directories.note_cleaned("a-topic", 0, 40))
+
+
+def test_a_replica_takes_over_nothing_that_is_known_there_of_an_earlier_one(tmp_path: Path) -> None:
+    """Records of it would count as compacted, or synced, that are not."""
+    directories = start(tmp_path)
+    log = open_partition(directories)
+    fill(log)
+    asyncio.run(directories.flush())
+    checkpoint_all(directories)
+    directories.delete("a-topic", 0, 0)
+    directories.prefer("a-topic", 0, directories.directories[1])
+    log = directories.open("a-topic", 0, b"n" * 16, CONFIG)
+    put(log, batch())
+    directories.moves.begin(log, directories.directories[0], b"n" * 16)
+    asyncio.run(move(directories, log))
+    close(directories, clean=False)
+    again = start(tmp_path)
+    held = again.directory_of("a-topic", 0)
+    assert held is again.directories[0]
+    assert held.recovery_points.get(("a-topic", 0), 0) <= 1
+    assert again.cleaned_to("a-topic", 0) is None
+    assert again.high_watermark("a-topic", 0) is None
+    close(again)
+
+
+def test_of_a_replica_on_its_way_a_start_believes_only_where_it_begins(tmp_path: Path) -> None:
+    first = start(tmp_path)
+    log = open_partition(first)
+    fill(log)
+    log.advance_log_start(5)
+    asyncio.run(first.flush())
+    checkpoint_all(first)
+    copy_all(first, log)
+    close(first)
+    for file in (tmp_path / "a").glob("*-checkpoint"):
+        (tmp_path / "b" / file.name).write_bytes(file.read_bytes())
+    second = start(tmp_path)
+    key = ("a-topic", 0)
+    here, target = second.directory_of(*key), other(second)
+    assert here is not None
+    assert list(second.moves.under_way) == [key]
+    assert [here.recovery_points[key], here.log_starts[key], here.cleaner_offsets[key]] == [40, 5, 40]
+    assert target.log_starts == {key: 5}
+    assert [target.recovery_points, target.watermarks, target.cleaner_offsets] == [{}, {}, {}]
+    close(second)
