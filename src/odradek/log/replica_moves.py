@@ -116,9 +116,14 @@ class ReplicaMoves:
             self.cancel(source.topic, source.partition)
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{move.path} is given up: {move.directory.offline}")
         if move.log is None:
-            await self._check(move, source)
-            if self.under_way.get((source.topic, source.partition)) is not move:
-                self._places.remove_traces(move.path, (source.topic, source.partition))
+            try:
+                await self._check(move, source)
+            finally:
+                given_up = self.under_way.get((source.topic, source.partition)) is not move
+                if given_up:
+                    # The check may have made the directory anew, however it ended.
+                    self._places.remove_traces(move.path, (source.topic, source.partition))
+            if given_up:
                 raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{move.path} is given up")
             move.log = PartitionLog.open(
                 source.topic, source.partition, move.path, source.config, self._places.environment, clean=True

@@ -734,3 +734,26 @@ def test_of_a_replica_on_its_way_a_start_believes_only_where_it_begins(tmp_path:
     assert target.log_starts == {key: 5}
     assert [target.recovery_points, target.watermarks, target.cleaner_offsets] == [{}, {}, {}]
     close(second)
+
+
+def test_a_move_that_is_given_up_leaves_nothing_though_its_check_fails(tmp_path: Path) -> None:
+    """The check makes the directory anew that was just taken away, and fails for want of descriptors."""
+
+    class BusyDisk(NoDescriptors):
+        async def run(self, lane: str, function: Any, *args: Any, **kwargs: Any) -> Any:
+            if lane.startswith("recovery"):
+                directories.moves.cancel("a-topic", 0)
+                self.below, self.left = str(tmp_path), 1_000_000
+            return await super().run(lane, function, *args, **kwargs)
+
+    disk = BusyDisk()
+    directories = start(tmp_path, disk)
+    log = open_partition(directories)
+    fill(log)
+    directories.moves.begin(log, other(directories), TOPIC)
+    with pytest.raises(KafkaError):
+        asyncio.run(directories.moves.copy(log))
+    disk.left = 0
+    assert not list(tmp_path.glob("*/*-future"))
+    assert [each.offline for each in directories.directories] == [None, None]
+    close(directories)
