@@ -244,8 +244,10 @@ class ReplicaMoves:
             places.doom(source.directory, (source.topic, source.partition), source.config.file_delete_delay_ms)
         except OSError as error:
             try:
-                disk.remove(f"{move.path}/{TAKES_OVER}")
-                disk.sync_directory(move.path)
+                # Without a descriptor for it there is none: nor need there be one to sync that.
+                if error.errno not in TRANSIENT or disk.exists(f"{move.path}/{TAKES_OVER}"):
+                    disk.remove(f"{move.path}/{TAKES_OVER}")
+                    disk.sync_directory(move.path)
             except OSError:
                 source.fail(f"{move.path} takes over from {source.directory} at the next start")
             raise places.storage_error(failing, error) from error

@@ -757,3 +757,36 @@ def test_a_move_that_is_given_up_leaves_nothing_though_its_check_fails(tmp_path:
     assert not list(tmp_path.glob("*/*-future"))
     assert [each.offline for each in directories.directories] == [None, None]
     close(directories)
+
+
+def test_a_source_goes_on_when_there_was_no_descriptor_for_the_marker(tmp_path: Path) -> None:
+    """Nor one to sync that there is none, which need not be done."""
+
+    class NoMarker(SystemDisk):
+        armed = refused = False
+
+        def write_atomic(self, path: str, data: Any, *, sync: bool = True) -> None:
+            if self.armed and path.endswith(TAKES_OVER):
+                self.refused = True
+                raise OSError(errno.EMFILE, "failed", path)
+            super().write_atomic(path, data, sync=sync)
+
+        def sync_directory(self, path: str) -> None:
+            if self.refused:
+                raise OSError(errno.EMFILE, "failed", path)
+            super().sync_directory(path)
+
+    disk = NoMarker()
+    directories = start(tmp_path, disk)
+    log = open_partition(directories)
+    fill(log)
+    copy_all(directories, log)
+    disk.armed = True
+    with pytest.raises(KafkaError, match=TAKES_OVER):
+        asyncio.run(directories.moves.exchange(log))
+    assert not log.is_offline
+    put(log, produced(7, 40))
+    disk.armed = disk.refused = False
+    expected = content(log)
+    assert content(asyncio.run(move(directories, log))) == expected
+    close(directories)
