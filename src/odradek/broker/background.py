@@ -109,7 +109,8 @@ class BackgroundJobs:
 
     async def flush_due(self) -> None:
         """Sync logs that have had something new for `flush.ms`."""
-        now_ms = self._clock.now_ms()
+        # The wall clock may jump back, and nothing would be synced until it has caught up.
+        now_ms = int(self._clock.monotonic() * 1000)
         for partition in self._partitions.opened():
             opened = partition.log
             dirty = opened.is_dirty and not opened.is_offline

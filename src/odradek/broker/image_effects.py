@@ -12,7 +12,7 @@ from odradek.broker.transaction_runtime import TransactionRuntime
 from odradek.log.environment import TRANSIENT
 from odradek.metadata.image import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, ClusterImage, Topic
 from odradek.quotas.client_quotas import ClientQuotas
-from odradek.wire.errors import KafkaError
+from odradek.wire.errors import ErrorCode, KafkaError
 
 log = logging.getLogger("odradek.broker")
 
@@ -99,7 +99,9 @@ class ImageEffects:
             self._again.cancel()
 
     def _lead_topic(self, image: ClusterImage, name: str, coordinator: GroupRuntime | TransactionRuntime) -> bool:
-        """False if the log of a partition could not be opened, for which there may have been no descriptor."""
+        """False if the log of a partition could not be opened, and may be later: for want of a descriptor, or since it
+        is being checked.
+        """
         topic = image.topics.get(name)
         led: dict[int, tuple[bytes, int]] = {}
         if topic is not None:
@@ -117,11 +119,13 @@ class ImageEffects:
             try:
                 partition = self._partitions.find(name, index)
             except KafkaError as error:
-                # Its log is checked after a crash, which ends in another call, or its directory is offline.
+                # Its log is checked after a crash, which need not end in another call: between two tries somebody else
+                # may open it. Or its directory is offline, for good.
                 log.info("%s-%d is not coordinated yet: %s", name, index, error.message)
                 del led[index]
                 cause = error.__cause__
-                complete = complete and not (isinstance(cause, OSError) and cause.errno in TRANSIENT)
+                passes = isinstance(cause, OSError) and cause.errno in TRANSIENT
+                complete = complete and not passes and error.code is not ErrorCode.NOT_LEADER_OR_FOLLOWER
                 continue
             if partition is not None:
                 coordinator.elected(partition)

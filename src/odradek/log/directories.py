@@ -377,6 +377,7 @@ class LogDirectories:
                 ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{topic}-{partition} is deleted while it is checked; try again"
             )
         directory = self._choose(key)
+        self._places.sync_ends(key, directory)
         path = f"{directory.path}/{topic}-{partition}"
         try:
             self.checkpoints.clear(directory, key)
@@ -525,7 +526,11 @@ class LogDirectories:
             for text in recovered.repairs:
                 self.report(text)
             directory.unrecovered.discard(key)
+            before = directory.recovery_points.get(key, 0)
             directory.recovery_points[key] = recovered.end_offset
+            if recovered.end_offset < before:
+                # After another crash what is written from here on would not be checked.
+                self.checkpoint_recovery_points()
         return True
 
     def _is_of_topic(self, path: str, topic_id: bytes) -> bool:

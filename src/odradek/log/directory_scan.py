@@ -10,6 +10,7 @@ from odradek.log.checkpoint_file import TEMPORARY, CheckpointFile
 from odradek.log.checkpoints import (
     BOOT_ID,
     CLEAN_SHUTDOWN,
+    LOG_START_OFFSETS,
     META_PROPERTIES,
     CorruptCheckpoint,
     MetaProperties,
@@ -51,8 +52,9 @@ def scan(
     clean = CLEAN_SHUTDOWN in names
     if clean:
         disk.remove(f"{path}/{CLEAN_SHUTDOWN}")
-        # A power loss that brought it back would have the next start believe what was written since.
-        disk.sync_directory(path)
+    # A power loss that brought it back would have the next start believe what was written since; one that undid what
+    # the process before this one renamed would bring back a partition that may be in another log directory by then.
+    disk.sync_directory(path)
     for name in OFFSET_CHECKPOINTS:
         offsets = directory.offsets(name)
         if name in names:
@@ -73,15 +75,19 @@ def scan(
         match = _PARTITION.match(name)
         if match is not None:
             found.partitions.append((match[1], int(match[2])))
-    _forget_others(directory, {*found.partitions, *(key for key, _ in found.futures)})
+    _forget_others(directory, set(found.partitions), {key for key, _ in found.futures})
     return found
 
 
-def _forget_others(directory: LogDirectory, here: set[TopicPartition]) -> None:
-    """The checkpoints may be older than a deletion: a new topic of the same name would begin where the old one did."""
+def _forget_others(directory: LogDirectory, here: set[TopicPartition], coming: set[TopicPartition]) -> None:
+    """The checkpoints may be older than a deletion: a new topic of the same name would begin where the old one did.
+
+    Of a replica on its way here only the log start is written before it takes over: the rest is of an earlier one.
+    """
     for name in OFFSET_CHECKPOINTS:
         offsets = directory.offsets(name)
-        for key in [each for each in offsets if each not in here]:
+        kept = here | coming if name == LOG_START_OFFSETS else here
+        for key in [each for each in offsets if each not in kept]:
             del offsets[key]
 
 

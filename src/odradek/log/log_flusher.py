@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Iterator
 
+from odradek.log.environment import TRANSIENT
 from odradek.log.flushing import FlushPlan
 from odradek.log.partition_log import PartitionLog
 from odradek.log.placed_logs import PlacedLogs
@@ -55,17 +56,16 @@ class LogFlusher:
             if log.is_dirty:
                 await self.flush(log, log.end_offset)
 
-    async def flush(self, log: PartitionLog, offset: int) -> None:
-        """Sync the log up to the offset; a failure takes its directory out of use."""
+    async def flush(self, log: PartitionLog, offset: int) -> bool:
+        """Sync the log up to the offset; a failure takes its directory out of use. False if it was one that passes."""
         if log.is_offline:
-            return
+            return True
         try:
             plan = log.plan_flush(offset)
         except KafkaError as error:
             self._places.report(f"{log.directory} is not flushed: {error.message}")
-            return
-        if plan is not None:
-            await self._sync(log, plan, self._places.lane(log.directory))
+            return not _passes(error.__cause__)
+        return plan is None or await self._sync(log, plan, self._places.lane(log.directory))
 
     async def close(self, logs: Iterable[PartitionLog], threads: int) -> None:
         """Sync all of them, with the indexes and the snapshots that a clean stop leaves.
@@ -94,14 +94,15 @@ class LogFlusher:
             if plan is not None:
                 await self._sync(log, plan, lane)
 
-    async def _sync(self, log: PartitionLog, plan: FlushPlan, lane: str) -> None:
+    async def _sync(self, log: PartitionLog, plan: FlushPlan, lane: str) -> bool:
         try:
             await self._places.disk.run(lane, plan.sync, self._places.disk)
         except OSError as error:
             if not log.is_offline:
                 self._places.failed(log.directory, error)
-            return
+            return not _passes(error)
         log.finish_flush(plan)
+        return True
 
     async def work(self, now_ms: int) -> int | None:
         """Do what is due: sync rolled segments, remove what was deleted. When to come again, in ms; None for not before
@@ -110,7 +111,8 @@ class LogFlusher:
         for log in self._places.pending.take_flushes():
             if log.has_queued:
                 await self.writer_of(log.directory).drained()
-            await self.flush(log, log.active_base_offset)
+            if not await self.flush(log, log.active_base_offset):
+                self._places.pending.flush_again(log)
         for path in self._places.pending.take_unsettled():
             try:
                 await self._places.disk.run(self._places.lane(path), self._places.pending.settle, path)
@@ -118,6 +120,17 @@ class LogFlusher:
                 continue  # deleted meanwhile
             except OSError as error:
                 self._places.failed(path, error)
+                if _passes(error):
+                    self._places.pending.settle_again(path)
+        removed = False
         while (paths := self._places.pending.due(now_ms)) is not None:
             await self._places.disk.run(self._places.lane(paths[0]), self._places.pending.remove, paths)
+            removed = True
+        if removed:
+            await self._places.settle_ends()
         return self._places.pending.next_ms
+
+
+def _passes(error: BaseException | None) -> bool:
+    """Whether what failed will be possible later, as the directory stays in use."""
+    return isinstance(error, OSError) and error.errno in TRANSIENT

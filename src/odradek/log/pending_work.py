@@ -4,17 +4,31 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from odradek.log.files import DELETE_DIRECTORY, PARTITION_METADATA
 from odradek.log.partition_log import PartitionLog
 from odradek.ports.clock import Clock
 from odradek.ports.disk import Disk
 
+_AGAIN_MS: Final = 1000
+"""After want of descriptors."""
+
 
 class PendingWork:
     """Calls `on_work` when something became due."""
 
-    __slots__ = ("_clock", "_deletions", "_disk", "_sequence", "_to_flush", "_unsettled", "on_work", "report")
+    __slots__ = (
+        "_again_ms",
+        "_clock",
+        "_deletions",
+        "_disk",
+        "_sequence",
+        "_to_flush",
+        "_unsettled",
+        "on_work",
+        "report",
+    )
 
     def __init__(self, disk: Disk, clock: Clock) -> None:
         self._disk = disk
@@ -23,6 +37,7 @@ class PendingWork:
         self._sequence = 0
         self._to_flush: dict[int, PartitionLog] = {}
         self._unsettled: list[str] = []
+        self._again_ms: int | None = None
         self.on_work: Callable[[], None] = _nothing
         self.report: Callable[[str], None] = _nothing_with
 
@@ -39,11 +54,17 @@ class PendingWork:
         self._to_flush[id(log)] = log
         self.on_work()
 
+    def flush_again(self, log: PartitionLog) -> None:
+        """As `flush_later`, but in a while: it has just failed."""
+        self._to_flush[id(log)] = log
+        self._again_ms = self._clock.now_ms() + _AGAIN_MS
+
     def forget(self, log: PartitionLog) -> None:
         self._to_flush.pop(id(log), None)
 
     def take_flushes(self) -> list[PartitionLog]:
         """The logs that are to be synced; they do not come again."""
+        self._again_ms = None
         due, self._to_flush = self._to_flush, {}
         return list(due.values())
 
@@ -51,6 +72,11 @@ class PendingWork:
         """Sync which topic the new directory of a partition is of."""
         self._unsettled.append(path)
         self.on_work()
+
+    def settle_again(self, path: str) -> None:
+        """As `settle_later`, but in a while: it has just failed."""
+        self._unsettled.append(path)
+        self._again_ms = self._clock.now_ms() + _AGAIN_MS
 
     def take_unsettled(self) -> list[str]:
         due, self._unsettled = self._unsettled, []
@@ -73,8 +99,11 @@ class PendingWork:
 
     @property
     def next_ms(self) -> int | None:
-        """When the next deletion is due; None without any."""
-        return self._deletions[0][0] if self._deletions else None
+        """When the next deletion is due, or what has failed comes again; None without any."""
+        deletion_ms = self._deletions[0][0] if self._deletions else None
+        if deletion_ms is None or self._again_ms is None:
+            return self._again_ms if deletion_ms is None else deletion_ms
+        return min(deletion_ms, self._again_ms)
 
     def remove(self, paths: tuple[str, ...]) -> None:
         """Remove them, in any thread; failures are reported."""

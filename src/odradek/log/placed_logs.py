@@ -23,6 +23,7 @@ class PlacedLogs:
     """What the parts of LogDirectories share. `on_offline` is called with the path of a directory that failed."""
 
     __slots__ = (
+        "_ended",
         "clock",
         "directories",
         "disk",
@@ -43,6 +44,8 @@ class PlacedLogs:
         """Every partition that has a directory here."""
         self.logs: dict[TopicPartition, PartitionLog] = {}
         """The open ones."""
+        self._ended: dict[str, dict[TopicPartition, str]] = {directory.path: {} for directory in self.directories}
+        """By log directory: whose directories have other names there (which), though a power loss may undo it."""
         self.pending = PendingWork(disk, clock)
         self.on_offline: Callable[[str], None] = _nothing_with
         environment = LogEnvironment(disk, clock, random, open_files)
@@ -111,7 +114,43 @@ class PlacedLogs:
         suffix = f".{self.random.uuid().hex()}{ending}"
         renamed = f"{path.rpartition('/')[0]}/{f'{key[0]}-{key[1]}'[: _MAX_NAME - len(suffix)]}{suffix}"
         self.disk.rename(path, renamed)
+        directory = self.at(path)
+        if directory is not None and path == f"{directory.path}/{key[0]}-{key[1]}":
+            self._ended[directory.path][key] = renamed
         return renamed
+
+    def sync_ends(self, key: TopicPartition, stays: LogDirectory) -> None:
+        """Before the partition is in `stays` alone: a power loss must not bring it back in another log directory.
+
+        Costs nothing unless it was in one until just now. Raises KafkaError KAFKA_STORAGE_ERROR.
+        """
+        for directory in self.directories:
+            ended = self._ended[directory.path]
+            if key not in ended or directory is stays or directory.offline is not None:
+                continue
+            try:
+                self.disk.sync_directory(directory.path)
+            except OSError as error:
+                raise self.storage_error(directory.path, error) from error
+            ended.clear()
+
+    async def settle_ends(self) -> None:
+        """As `sync_ends` of all partitions, behind the Disk port: nobody has to wait for it later."""
+        for directory in self.directories:
+            ended = self._ended[directory.path]
+            synced = dict(ended)
+            if not synced:
+                continue
+            if directory.offline is None:
+                try:
+                    await self.disk.run(directory.path, self.disk.sync_directory, directory.path)
+                except OSError as error:
+                    self.failed(directory.path, error)
+                    if error.errno in TRANSIENT:
+                        continue
+            for key, renamed in synced.items():
+                if ended.get(key) == renamed:
+                    del ended[key]
 
 
 def _nothing_with(text: str) -> None:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+from typing import Final
+
 from odradek.log.background_recovery import LANE as RECOVERY_LANE
 from odradek.log.background_recovery import recover
 from odradek.log.checkpoints import LOG_START_OFFSETS, TopicPartition, format_partition_metadata
+from odradek.log.environment import TRANSIENT
 from odradek.log.files import PARTITION_METADATA
 from odradek.log.log_directory import LogDirectory
 from odradek.log.log_flusher import LogFlusher
@@ -13,6 +17,9 @@ from odradek.log.offset_checkpoints import OffsetCheckpoints
 from odradek.log.partition_log import PartitionLog
 from odradek.log.placed_logs import PlacedLogs
 from odradek.wire.errors import ErrorCode, KafkaError
+
+RETRY_SECONDS: Final = 1.0
+"""After want of descriptors."""
 
 
 class ReplicaMoves:
@@ -75,6 +82,8 @@ class ReplicaMoves:
             return
         path = f"{directory.path}/{future_name(*key, self._places.random.uuid().hex())}"
         try:
+            # What is known there of an earlier replica would be believed of this one when it has taken over.
+            self._checkpoints.clear(directory, key)
             self._places.disk.make_directories(path)
             identity = format_partition_metadata(topic_id)
             self._places.disk.write_atomic(f"{path}/{PARTITION_METADATA}", identity, sync=False)
@@ -107,9 +116,14 @@ class ReplicaMoves:
             self.cancel(source.topic, source.partition)
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{move.path} is given up: {move.directory.offline}")
         if move.log is None:
-            await self._check(move, source)
-            if self.under_way.get((source.topic, source.partition)) is not move:
-                self._places.remove_traces(move.path, (source.topic, source.partition))
+            try:
+                await self._check(move, source)
+            finally:
+                given_up = self.under_way.get((source.topic, source.partition)) is not move
+                if given_up:
+                    # The check may have made the directory anew, however it ended.
+                    self._places.remove_traces(move.path, (source.topic, source.partition))
+            if given_up:
                 raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{move.path} is given up")
             move.log = PartitionLog.open(
                 source.topic, source.partition, move.path, source.config, self._places.environment, clean=True
@@ -177,11 +191,31 @@ class ReplicaMoves:
         directory.forget(key)
         move.directory.known += 1
         self._places.where[key] = move.directory
-        moved = PartitionLog.open(
-            *key, path, source.config, self._places.environment, log_start_offset=log_start_offset, clean=True
-        )
-        self._places.logs[key] = moved
-        return moved
+        return await self._take_place(source, move.directory, path, log_start_offset)
+
+    async def _take_place(
+        self, source: PartitionLog, directory: LogDirectory, path: str, log_start_offset: int
+    ) -> PartitionLog | None:
+        """Open what is the partition's log now, as soon as there are descriptors: nobody else would. None if that is
+        over meanwhile. KafkaError if the disk fails.
+        """
+        places, key = self._places, (source.topic, source.partition)
+        # One that was deleted in between would be made anew.
+        while places.logs.get(key) is source and places.where.get(key) is directory and directory.offline is None:
+            try:
+                moved = PartitionLog.open(
+                    *key, path, source.config, places.environment, log_start_offset=log_start_offset, clean=True
+                )
+            except KafkaError as error:
+                if not (isinstance(error.__cause__, OSError) and error.__cause__.errno in TRANSIENT):
+                    raise
+                places.report(f"{path} is not opened yet: {error.message}")
+                await asyncio.sleep(RETRY_SECONDS)
+                continue
+            moved.after_crash = source.after_crash
+            places.logs[key] = moved
+            return moved
+        return None
 
     def _finish(self, source: PartitionLog, move: Move) -> bool:
         try:
@@ -197,6 +231,8 @@ class ReplicaMoves:
         disk, places = self._places.disk, self._places
         try:
             if disk.exists(marker := f"{source.directory}/{TAKES_OVER}"):
+                # It decided against the directory that the source came from: that this one has another name was synced
+                # with the checkpoint of `exchange`.
                 disk.remove(marker)
                 disk.sync_directory(source.directory)
         except OSError as error:
@@ -208,8 +244,10 @@ class ReplicaMoves:
             places.doom(source.directory, (source.topic, source.partition), source.config.file_delete_delay_ms)
         except OSError as error:
             try:
-                disk.remove(f"{move.path}/{TAKES_OVER}")
-                disk.sync_directory(move.path)
+                # Without a descriptor for it there is none: nor need there be one to sync that.
+                if error.errno not in TRANSIENT or disk.exists(f"{move.path}/{TAKES_OVER}"):
+                    disk.remove(f"{move.path}/{TAKES_OVER}")
+                    disk.sync_directory(move.path)
             except OSError:
                 source.fail(f"{move.path} takes over from {source.directory} at the next start")
             raise places.storage_error(failing, error) from error

@@ -26,7 +26,7 @@ class Directories:
 def jobs_of(directories: Directories) -> BackgroundJobs:
     config = SimpleNamespace(number=lambda _: 3_600_000, flag=lambda _: False, on_change=lambda *_: None)
     partitions = SimpleNamespace(opened=lambda: ())
-    clock = SimpleNamespace(now_ms=lambda: 1_000)
+    clock = SimpleNamespace(now_ms=lambda: 1_000, monotonic=lambda: 1.0)
     return BackgroundJobs(
         cast("Any", config), cast("Any", partitions), cast("Any", directories), cast("Any", None), cast("Any", clock)
     )
@@ -51,3 +51,28 @@ def test_work_that_comes_with_the_end_does_not_outlive_it(turns: int) -> None:
             await jobs.stop()
 
     asyncio.run(scenario())
+
+
+def test_a_log_is_synced_in_time_though_the_wall_clock_jumps_back() -> None:
+    log = SimpleNamespace(is_dirty=True, is_offline=False, config=SimpleNamespace(flush_ms=500))
+    partition = SimpleNamespace(topic="t", index=0, log=log)
+    clock = SimpleNamespace(wall=10_000_000, passed=5.0, now_ms=lambda: clock.wall, monotonic=lambda: clock.passed)
+    flushed: list[Any] = []
+
+    async def flush_log(found: Any) -> None:
+        flushed.append(found)
+
+    jobs = BackgroundJobs(
+        cast("Any", SimpleNamespace(number=lambda _: 3_600_000, flag=lambda _: False, on_change=lambda *_: None)),
+        cast("Any", SimpleNamespace(opened=lambda: (partition,))),
+        cast("Any", SimpleNamespace(flush_log=flush_log)),
+        cast("Any", None),
+        cast("Any", clock),
+    )
+    asyncio.run(jobs.flush_due())
+    clock.wall, clock.passed = 0, 5.4
+    asyncio.run(jobs.flush_due())
+    assert flushed == []
+    clock.passed = 5.6
+    asyncio.run(jobs.flush_due())
+    assert flushed == [log]

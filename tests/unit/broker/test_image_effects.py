@@ -23,10 +23,13 @@ class Partitions:
 
     def __init__(self) -> None:
         self.cause: OSError | None = OSError(errno.EMFILE, "Too many open files")
+        self.refusal: KafkaError | None = None
         self.asked = 0
 
     def find(self, _: str, index: int) -> int:
         self.asked += 1
+        if self.refusal is not None:
+            raise self.refusal
         if self.cause is not None:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR) from self.cause
         return index
@@ -59,6 +62,47 @@ def test_a_coordinator_whose_log_cannot_be_opened_for_now_comes_later(monkeypatc
         while not groups.led:
             await asyncio.sleep(0)
         assert groups.led == [0, 1]
+
+    asyncio.run(scenario())
+
+
+def test_a_coordinator_whose_log_is_being_checked_comes_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though nobody says when that is over: as when a fetch opens it after a check that failed, before the next one."""
+    monkeypatch.setattr(image_effects, "_AGAIN_SECONDS", 0.0)
+    partitions: Any = Partitions()
+    partitions.refusal = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "is checked after an unclean stop; try again")
+    partitions.cause = None
+    groups: Any = Coordinator()
+    nothing: Any = SimpleNamespace()
+
+    async def scenario() -> None:
+        effects = ImageEffects(1, partitions, groups, nothing, nothing)
+        effects.lead(IMAGE)
+        assert groups.led == []
+        partitions.refusal = None
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert groups.led == [0, 1]
+        asked = partitions.asked
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert partitions.asked == asked
+
+    asyncio.run(scenario())
+
+
+def test_a_coordinator_whose_log_directory_has_failed_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(image_effects, "_AGAIN_SECONDS", 0.0)
+    partitions: Any = Partitions()
+    partitions.refusal = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "offline")
+    groups: Any = Coordinator()
+    nothing: Any = SimpleNamespace()
+
+    async def scenario() -> None:
+        ImageEffects(1, partitions, groups, nothing, nothing).lead(IMAGE)
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert partitions.asked == 2
 
     asyncio.run(scenario())
 

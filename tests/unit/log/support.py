@@ -28,6 +28,33 @@ class StandingClock:
         return self.now / 1000
 
 
+class ForgetfulDisk(SystemDisk):
+    """Other names of directories that are not synced can be undone, as a loss of power may do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._renamed: list[tuple[str, str]] = []
+        self.synced: list[str] = []
+
+    def rename(self, source: str, target: str) -> None:
+        super().rename(source, target)
+        if self.is_directory(target):
+            self._renamed.append((source, target))
+
+    def remove_tree(self, path: str) -> None:
+        """Not done yet, so that the names can be undone."""
+
+    def sync_directory(self, path: str) -> None:
+        super().sync_directory(path)
+        self.synced.append(path)
+        self._renamed = [each for each in self._renamed if each[0].rpartition("/")[0] != path]
+
+    def lose_power(self) -> None:
+        while self._renamed:
+            source, target = self._renamed.pop()
+            super().rename(target, source)
+
+
 def environment(**settings: int) -> LogEnvironment:
     made = LogEnvironment(SystemDisk(), StandingClock(), **settings)
     made.flush_later = lambda log: None

@@ -23,7 +23,7 @@ from odradek.log.partition_log import PartitionLog
 from odradek.ports.disk import Bytes, SystemDisk
 from odradek.ports.randomness import SeededRandom
 from odradek.wire.errors import ErrorCode, KafkaError
-from tests.unit.log.support import NOW, StandingClock, batch, fetched, marker, produced, put
+from tests.unit.log.support import NOW, ForgetfulDisk, StandingClock, batch, fetched, marker, produced, put
 
 TOPIC = b"t" * 16
 OTHER = b"o" * 16
@@ -272,6 +272,75 @@ def test_which_topic_a_new_directory_is_of_is_synced_once_it_is_used(tmp_path: P
     asyncio.run(directories.work(NOW))
     assert disk.synced == [], "once is enough"
     stop(directories)
+
+
+class BusyPaths(SyncedPaths):
+    """Syncs no directory below a path for now, or for good."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.busy: str | None = None
+        self.errno = errno.EMFILE
+
+    def sync_directory(self, path: str) -> None:
+        if self.busy is not None and path.startswith(self.busy):
+            raise OSError(self.errno, "failed", path)
+        super().sync_directory(path)
+
+
+def test_what_could_not_be_synced_for_want_of_descriptors_is_synced_later(tmp_path: Path) -> None:
+    disk = BusyPaths()
+    directories = start(tmp_path, disk=disk)
+    asked: list[int] = []
+    directories.on_work = lambda: asked.append(1)
+    log = topic(directories)
+    while len(log.segments) < 3:
+        put(log, batch(value=b"x" * 200))
+    disk.busy = log.directory
+    asked.clear()
+    for _ in range(2):
+        assert asyncio.run(directories.work(NOW)) == NOW + 1000
+    assert asked == [], "not at once: it would fail again and again"
+    disk.busy = None
+    assert asyncio.run(directories.work(NOW + 1000)) is None
+    assert log.recovery_point == log.active_base_offset
+    assert log.directory in disk.synced
+    stop(directories)
+
+
+@pytest.mark.parametrize("what", ["plan", "identity"])
+def test_what_could_not_be_opened_to_be_synced_is_synced_later(tmp_path: Path, what: str) -> None:
+    disk = FailingDisk()
+    directories = start(tmp_path, disk=disk)
+    log = topic(directories)
+    if what == "plan":
+        asyncio.run(directories.work(NOW))
+        while len(log.segments) < 3:
+            put(log, batch(value=b"x" * 200))
+        directories.sweep_files()
+        directories.sweep_files()
+    disk.broken, disk.errno = log.directory, errno.EMFILE
+    assert asyncio.run(directories.work(NOW)) == NOW + 1000
+    assert not log.is_offline
+    disk.broken = None
+    assert asyncio.run(directories.work(NOW + 1000)) is None
+    assert log.recovery_point == log.active_base_offset
+    stop(directories)
+
+
+def test_what_has_failed_or_is_deleted_is_not_synced_again(tmp_path: Path) -> None:
+    disk = BusyPaths()
+    directories = start(tmp_path, disk=disk)
+    log = topic(directories)
+    disk.busy = log.directory
+    assert asyncio.run(directories.work(NOW)) == NOW + 1000
+    directories.delete("a-topic", 0, 5000)
+    assert asyncio.run(directories.work(NOW + 1000)) == NOW + 5000
+    log = topic(directories)
+    disk.busy, disk.errno = log.directory, errno.EIO
+    assert asyncio.run(directories.work(NOW + 2000)) == NOW + 5000
+    assert log.is_offline
+    stop(directories, clean=False)
 
 
 def test_segments_deleted_by_retention_go_after_the_delay(tmp_path: Path) -> None:
@@ -955,3 +1024,84 @@ def test_deleted_records_stay_deleted_though_a_power_loss_brings_their_segments_
     stop(directories, clean=False)
     first.write_bytes(content)
     assert topic(start(tmp_path)).log_start_offset == begin
+
+
+@pytest.mark.parametrize("meanwhile", ["nothing", "removal", "restart"])
+def test_a_partition_that_comes_back_is_not_in_two_log_directories_after_a_power_loss(
+    tmp_path: Path, meanwhile: str
+) -> None:
+    """It was deleted since it moved to another broker: that its directory has another name was not synced."""
+    disk = ForgetfulDisk()
+    paths = tmp_path / "a", tmp_path / "b"
+    directories = start(*paths, disk=disk)
+    put(topic(directories), batch(4))
+    asyncio.run(directories.flush())
+    directories.delete("a-topic", 0, 0)
+    if meanwhile == "removal":
+        asyncio.run(directories.work(NOW))
+        assert disk.synced[-1] == str(paths[0])
+    elif meanwhile == "restart":
+        stop(directories, clean=False)
+        directories = start(*paths, disk=disk)
+    directories.prefer("a-topic", 0, directories.directories[1])
+    disk.synced.clear()
+    log = topic(directories)
+    assert disk.synced == ([str(paths[0])] if meanwhile == "nothing" else [])
+    put(log, batch())
+    asyncio.run(directories.flush())
+    stop(directories, clean=False)
+    disk.lose_power()
+    again = start(*paths)
+    assert topic(again).end_offset == 1
+    assert [str(each.parent) for each in tmp_path.glob("*/a-topic-0")] == [str(paths[1])]
+    stop(again)
+
+
+def test_a_partition_waits_while_the_end_of_its_last_directory_cannot_be_synced(tmp_path: Path) -> None:
+    class Failing(SystemDisk):
+        error = 0
+
+        def sync_directory(self, path: str) -> None:
+            if self.error and path.endswith("/a"):
+                raise OSError(self.error, "failed", path)
+            super().sync_directory(path)
+
+    disk = Failing()
+    directories = start(tmp_path / "a", tmp_path / "b", disk=disk)
+    topic(directories)
+    directories.delete("a-topic", 0, 0)
+    for disk.error in (errno.EMFILE, errno.EIO):
+        directories.prefer("a-topic", 0, directories.directories[1])
+        with pytest.raises(KafkaError) as refused:
+            topic(directories)
+        assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+        assert [each.offline is not None for each in directories.directories] == [disk.error == errno.EIO, False]
+        assert not (tmp_path / "b" / "a-topic-0").exists()
+    topic(directories)
+    assert (tmp_path / "b" / "a-topic-0").exists()
+    stop(directories, clean=False)
+
+
+@pytest.mark.parametrize("inline", [False, True])
+def test_a_log_that_was_cut_below_its_recovery_point_is_checked_from_there_after_another_crash(
+    tmp_path: Path, inline: bool
+) -> None:
+    """As for rot in its last segment: the file may not say more than is true until the next checkpoint."""
+    first = start(tmp_path)
+    log = first.open("a-topic", 0, TOPIC, LARGE)
+    put(log, batch())
+    put(log, batch())
+    asyncio.run(first.flush())
+    asyncio.run(first.checkpoint({}))
+    path = Path(log.segments[0].path)
+    size = path.stat().st_size
+    stop(first, clean=False)
+    content = path.read_bytes()
+    path.write_bytes(content[: size // 2] + b"\xff" * (size // 2))
+    second = start(tmp_path)
+    if not inline:
+        assert asyncio.run(second.recover("a-topic", 0, LARGE))
+    assert second.open("a-topic", 0, TOPIC, LARGE).end_offset == 1
+    points = parse_offsets((tmp_path / "recovery-point-offset-checkpoint").read_bytes())
+    assert points == {("a-topic", 0): 1}
+    stop(second, clean=False)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from odradek.log import replica_moves
 from odradek.log.checkpoints import LOG_START_OFFSETS
 from odradek.log.config import LogConfig
 from odradek.log.directories import LogDirectories
@@ -18,7 +19,7 @@ from odradek.log.partition_log import PartitionLog
 from odradek.ports.disk import SystemDisk
 from odradek.ports.randomness import SeededRandom
 from odradek.wire.errors import ErrorCode, KafkaError
-from tests.unit.log.support import NOW, StandingClock, batch, produced, put
+from tests.unit.log.support import NOW, ForgetfulDisk, StandingClock, batch, produced, put
 
 TOPIC = b"t" * 16
 CONFIG = LogConfig(segment_bytes=1500, file_delete_delay_ms=0)
@@ -55,9 +56,9 @@ class CrashingDisk(SystemDisk):
         super().remove(path)
 
 
-def start(root: Path, disk: SystemDisk | None = None) -> LogDirectories:
+def start(root: Path, disk: SystemDisk | None = None, names: str = "ab") -> LogDirectories:
     made = LogDirectories(
-        disk or SystemDisk(), StandingClock(), SeededRandom(str(root)), [str(root / "a"), str(root / "b")]
+        disk or SystemDisk(), StandingClock(), SeededRandom(str(root)), [str(root / name) for name in names]
     )
     made.load(cluster_id="c", node_id=1)
     return made
@@ -573,4 +574,219 @@ def test_producers_come_along_whose_batches_are_deleted(tmp_path: Path) -> None:
     with pytest.raises(KafkaError) as refused:
         put(moved, produced(7, 0, epoch=2))
     assert refused.value.code is ErrorCode.INVALID_PRODUCER_EPOCH
+    close(directories)
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_power_loss_after_two_moves_leaves_one_that_is_in_charge(tmp_path: Path, restarts: bool) -> None:
+    """The second one takes away what tells that the first is over, once that is so on the disk."""
+    disk = ForgetfulDisk()
+    directories = start(tmp_path, disk, "abc")
+    log = open_partition(directories)
+    fill(log)
+    for number in (1, 2):
+        directories.moves.begin(log, directories.directories[number], TOPIC)
+        log = asyncio.run(move(directories, log))
+        if restarts and number == 1:
+            close(directories, clean=False)
+            directories = start(tmp_path, disk, "abc")
+            log = open_partition(directories)
+    expected = content(log)
+    close(directories, clean=False)
+    disk.lose_power()
+    again = start(tmp_path, names="abc")
+    assert again.directory_of("a-topic", 0) is again.directories[2]
+    assert content(open_partition(again)) == expected
+    close(again)
+
+
+class NoDescriptors(SystemDisk):
+    """Opens no file below a path, so many times."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.below = "nothing"
+        self.left = 0
+        self.error = errno.EMFILE
+
+    def open(self, path: str, *, create: bool = False) -> Any:
+        if self.left and path.startswith(self.below):
+            self.left -= 1
+            raise OSError(self.error, "failed", path)
+        return super().open(path, create=create)
+
+
+@pytest.mark.parametrize("error", [errno.EMFILE, errno.EIO])
+def test_a_replica_that_cannot_be_opened_where_it_is_now_for_want_of_descriptors_is_opened_later(
+    tmp_path: Path, error: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replica_moves, "RETRY_SECONDS", 0.0)
+    disk = NoDescriptors()
+    directories = start(tmp_path, disk)
+    log = open_partition(directories)
+    fill(log)
+    before = content(log)
+    copy_all(directories, log)
+    target = other(directories)
+    disk.below, disk.left, disk.error = f"{target.path}/a-topic-0/", 3, error
+    if error == errno.EIO:
+        with pytest.raises(KafkaError):
+            asyncio.run(directories.moves.exchange(log))
+        assert target.offline is not None
+    else:
+        moved = asyncio.run(directories.moves.exchange(log))
+        assert moved is not None
+        assert directories.log("a-topic", 0) is moved
+        assert content(moved) == before
+        assert put(moved, produced(7, 40)).first_offset == 40
+    close(directories, clean=False)
+
+
+def test_a_replica_that_is_deleted_before_it_can_be_opened_where_it_is_now_is_not_made_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replica_moves, "RETRY_SECONDS", 0.0)
+    disk = NoDescriptors()
+    directories = start(tmp_path, disk)
+    log = open_partition(directories)
+    fill(log)
+    copy_all(directories, log)
+    target = other(directories)
+    disk.below, disk.left = f"{target.path}/a-topic-0/", 1_000_000
+
+    async def scenario() -> PartitionLog | None:
+        exchange = asyncio.ensure_future(directories.moves.exchange(log))
+        while directories.directory_of("a-topic", 0) is not target:
+            await asyncio.sleep(0)
+        directories.delete("a-topic", 0, 0)
+        disk.left = 0
+        return await exchange
+
+    assert asyncio.run(scenario()) is None
+    asyncio.run(directories.work(NOW + 1))
+    assert not list(tmp_path.glob("*/a-topic*"))
+    close(directories)
+
+
+def test_that_a_log_may_have_lost_its_end_is_still_said_of_it_elsewhere(tmp_path: Path) -> None:
+    """Its coordinator asks when it has loaded it: what it does not find there it may have promised."""
+    first = start(tmp_path)
+    fill(open_partition(first))
+    close(first, clean=False)
+    second = start(tmp_path)
+    log = open_partition(second)
+    assert log.after_crash
+    second.moves.begin(log, other(second), TOPIC)
+    assert asyncio.run(move(second, log)).after_crash
+    close(second)
+    third = start(tmp_path)
+    log = open_partition(third)
+    third.moves.begin(log, other(third), TOPIC)
+    assert not asyncio.run(move(third, log)).after_crash
+    close(third)
+
+
+def checkpoint_all(directories: LogDirectories) -> None:
+    asyncio.run(directories.checkpoint({("a-topic", 0): 40}))
+    asyncio.run(directories.note_cleaned("a-topic", 0, 40))
+
+
+def test_a_replica_takes_over_nothing_that_is_known_there_of_an_earlier_one(tmp_path: Path) -> None:
+    """Records of it would count as compacted, or synced, that are not."""
+    directories = start(tmp_path)
+    log = open_partition(directories)
+    fill(log)
+    asyncio.run(directories.flush())
+    checkpoint_all(directories)
+    directories.delete("a-topic", 0, 0)
+    directories.prefer("a-topic", 0, directories.directories[1])
+    log = directories.open("a-topic", 0, b"n" * 16, CONFIG)
+    put(log, batch())
+    directories.moves.begin(log, directories.directories[0], b"n" * 16)
+    asyncio.run(move(directories, log))
+    close(directories, clean=False)
+    again = start(tmp_path)
+    held = again.directory_of("a-topic", 0)
+    assert held is again.directories[0]
+    assert held.recovery_points.get(("a-topic", 0), 0) <= 1
+    assert again.cleaned_to("a-topic", 0) is None
+    assert again.high_watermark("a-topic", 0) is None
+    close(again)
+
+
+def test_of_a_replica_on_its_way_a_start_believes_only_where_it_begins(tmp_path: Path) -> None:
+    first = start(tmp_path)
+    log = open_partition(first)
+    fill(log)
+    log.advance_log_start(5)
+    asyncio.run(first.flush())
+    checkpoint_all(first)
+    copy_all(first, log)
+    close(first)
+    for file in (tmp_path / "a").glob("*-checkpoint"):
+        (tmp_path / "b" / file.name).write_bytes(file.read_bytes())
+    second = start(tmp_path)
+    key = ("a-topic", 0)
+    here, target = second.directory_of(*key), other(second)
+    assert here is not None
+    assert list(second.moves.under_way) == [key]
+    assert [here.recovery_points[key], here.log_starts[key], here.cleaner_offsets[key]] == [40, 5, 40]
+    assert target.log_starts == {key: 5}
+    assert [target.recovery_points, target.watermarks, target.cleaner_offsets] == [{}, {}, {}]
+    close(second)
+
+
+def test_a_move_that_is_given_up_leaves_nothing_though_its_check_fails(tmp_path: Path) -> None:
+    """The check makes the directory anew that was just taken away, and fails for want of descriptors."""
+
+    class BusyDisk(NoDescriptors):
+        async def run(self, lane: str, function: Any, *args: Any, **kwargs: Any) -> Any:
+            if lane.startswith("recovery"):
+                directories.moves.cancel("a-topic", 0)
+                self.below, self.left = str(tmp_path), 1_000_000
+            return await super().run(lane, function, *args, **kwargs)
+
+    disk = BusyDisk()
+    directories = start(tmp_path, disk)
+    log = open_partition(directories)
+    fill(log)
+    directories.moves.begin(log, other(directories), TOPIC)
+    with pytest.raises(KafkaError):
+        asyncio.run(directories.moves.copy(log))
+    disk.left = 0
+    assert not list(tmp_path.glob("*/*-future"))
+    assert [each.offline for each in directories.directories] == [None, None]
+    close(directories)
+
+
+def test_a_source_goes_on_when_there_was_no_descriptor_for_the_marker(tmp_path: Path) -> None:
+    """Nor one to sync that there is none, which need not be done."""
+
+    class NoMarker(SystemDisk):
+        armed = refused = False
+
+        def write_atomic(self, path: str, data: Any, *, sync: bool = True) -> None:
+            if self.armed and path.endswith(TAKES_OVER):
+                self.refused = True
+                raise OSError(errno.EMFILE, "failed", path)
+            super().write_atomic(path, data, sync=sync)
+
+        def sync_directory(self, path: str) -> None:
+            if self.refused:
+                raise OSError(errno.EMFILE, "failed", path)
+            super().sync_directory(path)
+
+    disk = NoMarker()
+    directories = start(tmp_path, disk)
+    log = open_partition(directories)
+    fill(log)
+    copy_all(directories, log)
+    disk.armed = True
+    with pytest.raises(KafkaError, match=TAKES_OVER):
+        asyncio.run(directories.moves.exchange(log))
+    assert not log.is_offline
+    put(log, produced(7, 40))
+    disk.armed = disk.refused = False
+    expected = content(log)
+    assert content(asyncio.run(move(directories, log))) == expected
     close(directories)
