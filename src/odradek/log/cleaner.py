@@ -15,7 +15,6 @@ from odradek.log.cleaning import CleanedSegment, Compaction, DamagedSegment, Out
 from odradek.log.compaction import Cleanable, SegmentFacts, cleanable
 from odradek.log.config import LONG_MAX, LogConfig
 from odradek.log.directories import LogDirectories
-from odradek.log.files import CLEANED, SEGMENT_SUFFIXES, segment_path
 from odradek.log.partition_log import PartitionLog
 from odradek.log.retained import LastRecord
 from odradek.log.segment import NO_TIMESTAMP, Segment
@@ -118,6 +117,17 @@ class Cleaner:
         # What was compacted has gaps, and recovery must not take them for losses: it does not look below this.
         await self._directories.persist(RECOVERY_POINTS)
         compaction = Compaction(planned, self._disk)
+        outcome = None
+        try:
+            outcome = await self._compact(log, compaction, truncations, throttle, lane)
+        finally:
+            if outcome is None:
+                compaction.discard()
+        return outcome
+
+    async def _compact(
+        self, log: PartitionLog, compaction: Compaction, truncations: int, throttle: Throttle, lane: str
+    ) -> Outcome | None:
         while True:
             done = await self._step(compaction, lane)
             if log.is_offline:
@@ -127,8 +137,6 @@ class Cleaner:
             if isinstance(done, CleanedSegment):
                 if log.truncations != truncations or not log.replace_segments(done):
                     # Retention or a truncation took the sources meanwhile; what is left is looked at anew.
-                    for suffix in SEGMENT_SUFFIXES:
-                        self._disk.remove(segment_path(log.directory, done.base_offset, suffix + CLEANED))
                     return None
                 await self._disk.run(lane, self._disk.sync_directory, log.directory)
             else:

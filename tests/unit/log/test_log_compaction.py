@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import threading
 from collections.abc import Sequence
 from dataclasses import replace
@@ -27,6 +28,7 @@ from odradek.records.batch import parse_header
 from odradek.records.builder import BatchFields, encode_batch
 from odradek.records.errors import CorruptRecords
 from odradek.records.record import decode_records, records_section
+from odradek.wire.errors import KafkaError
 from tests.unit.log.support import NOW, StandingClock, batch, marker, put
 
 TOPIC = b"t" * 16
@@ -488,6 +490,45 @@ def test_a_log_is_left_to_the_thread_that_writes_it_when_its_worker_is_dismissed
         assert world.cleaner.dirtiest(candidates, NOW) is not None
 
     asyncio.run(run())
+    world.close()
+
+
+class FullDisk(SystemDisk):
+    """Has no descriptor for what ends so."""
+
+    ending = ""
+
+    def open(self, path: str, *, create: bool = False) -> Any:
+        if self.ending and path.endswith(self.ending):
+            raise OSError(errno.EMFILE, "Too many open files", path)
+        return super().open(path, create=create)
+
+
+@pytest.mark.parametrize("ending", [".log.cleaned", ".timeindex.cleaned"])
+def test_a_compaction_that_fails_leaves_nothing(tmp_path: Path, ending: str) -> None:
+    world = World(tmp_path, disk=(disk := FullDisk()))
+    fill(world)
+    before = world.last_values()
+    disk.ending = ending
+    with pytest.raises(KafkaError):
+        world.compact()
+    assert not list(tmp_path.glob("a-topic-0/*.cleaned"))
+    disk.ending = ""
+    assert world.compact() is not None
+    assert world.last_values() == before
+    world.close()
+
+
+def test_damage_behind_what_is_written_leaves_nothing(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    fill(world)
+    assert world.compact() is not None
+    path = Path(world.log.segments[0].path)
+    path.write_bytes(path.read_bytes()[:-1] + b"?")
+    fill(world)
+    assert world.compact() is None
+    assert world.cleaner.uncleanable
+    assert not list(tmp_path.glob("a-topic-0/*.cleaned"))
     world.close()
 
 
