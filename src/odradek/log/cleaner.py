@@ -64,7 +64,13 @@ class Cleaner:
                 continue
             if len(log.segments) < 2 or log.has_queued:
                 continue
-            found = self._cleanable(log, stable_offset, now_ms)
+            try:
+                found = self._cleanable(log, stable_offset, now_ms)
+            except KafkaError as error:
+                # One log that cannot be looked at does not keep the others from being compacted.
+                if not isinstance(error.__cause__, OSError):
+                    self._give_up(log, error.message)
+                continue
             if found.is_due(log.config) and (best is None or found.ratio > best[1].ratio):
                 best = log, found
         return best
@@ -93,13 +99,14 @@ class Cleaner:
         try:
             outcome = await self._clean(log, plan(log, found, now_ms, map_bytes), throttle, f"{LANE} {lane}")
         except DamagedSegment as error:
-            if log.is_offline or log.truncations != truncations:
-                # What was read there may be of the next topic of that name, or have been cut off.
-                return None
-            # Of a log that was deleted since, it says nothing of the next one of its name.
-            self._uncleanable = {each: text for each, text in self._uncleanable.items() if not each.is_offline}
-            self._uncleanable[log] = str(error)
-            self._directories.report(f"not compacted any more: {error}")
+            # What was read there may be of the next topic of that name, or have been cut off.
+            if not log.is_offline and log.truncations == truncations:
+                self._give_up(log, str(error))
+            return None
+        except KafkaError as error:
+            if log.is_offline or isinstance(error.__cause__, OSError):
+                raise
+            self._give_up(log, error.message)
             return None
         except OSError as error:
             if log.is_offline:
@@ -111,6 +118,12 @@ class Cleaner:
             return None
         await self._directories.note_cleaned(log.topic, log.partition, outcome.end_offset)
         return Cleaned(log, found.first_dirty_offset, outcome)
+
+    def _give_up(self, log: PartitionLog, damage: str) -> None:
+        # Of a log that was deleted since, it says nothing of the next one of its name.
+        self._uncleanable = {each: text for each, text in self._uncleanable.items() if not each.is_offline}
+        self._uncleanable[log] = damage
+        self._directories.report(f"not compacted any more: {damage}")
 
     async def _clean(self, log: PartitionLog, planned: Plan, throttle: Throttle, lane: str) -> Outcome | None:
         truncations = log.truncations

@@ -167,6 +167,17 @@ class World:
         return {key: (offset, time, value) for offset, time, key, value in self.records()}
 
 
+class FullDisk(SystemDisk):
+    """Has no descriptor for what ends so."""
+
+    ending = ""
+
+    def open(self, path: str, *, create: bool = False) -> Any:
+        if self.ending and path.endswith(self.ending):
+            raise OSError(errno.EMFILE, "Too many open files", path)
+        return super().open(path, create=create)
+
+
 def fill(world: World, rounds: int = 60, codec: int = 0) -> None:
     for number in range(rounds):
         key = b"key-%d" % (number % 7)
@@ -387,6 +398,50 @@ def test_damage_is_named_and_left_alone(tmp_path: Path, position: int) -> None:
     world.close()
 
 
+def test_a_log_that_cannot_be_looked_at_does_not_keep_the_others_from_being_compacted(tmp_path: Path) -> None:
+    world = World(tmp_path, replace(CONFIG, max_compaction_lag_ms=HOUR))
+    fill(world)
+    other = world.directories.open("a-topic", 1, TOPIC, world.config)
+    for number in range(60):
+        put(other, keyed((b"key-%d" % (number % 7), b"value" * 10)))
+    for log in (world.log, other):
+        log.flush(log.active_base_offset)
+    Path(world.log.segments[0].path).write_bytes(b"damaged" * 200)
+    candidates = [(log, log.end_offset) for log in (world.log, other)]
+    (dirtiest, _) = world.cleaner.dirtiest(candidates, NOW) or pytest.fail("nothing to compact")
+    assert dirtiest is other
+    assert list(world.cleaner.uncleanable) == [("a-topic", 0)]
+    assert "not compacted any more" in world.reports[-1]
+    world.close()
+
+
+def test_a_log_that_cannot_be_opened_for_now_is_looked_at_again(tmp_path: Path) -> None:
+    world = World(tmp_path, replace(CONFIG, max_compaction_lag_ms=HOUR), disk=(disk := FullDisk()))
+    fill(world)
+    world.log.flush(world.log.active_base_offset)
+    world.log.release()
+    disk.ending = ".log"
+    assert world.cleaner.dirtiest([(world.log, world.log.end_offset)], NOW) is None
+    assert not world.cleaner.uncleanable
+    disk.ending = ""
+    assert world.cleaner.dirtiest([(world.log, world.log.end_offset)], NOW) is not None
+    world.close()
+
+
+def test_a_log_with_a_broken_transaction_index_is_not_compacted_again_and_again(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    transaction(world, 1, 0, b"key-1", commit=False)
+    fill(world)
+    asyncio.run(world.directories.close())
+    (index,) = tmp_path.glob("a-topic-0/*.txnindex")
+    world = World(tmp_path)
+    index.write_bytes(b"?" * 34)
+    assert world.compact() is None
+    assert str(index) in world.cleaner.uncleanable["a-topic", 0]
+    assert world.cleaner.dirtiest([(world.log, world.log.end_offset)], NOW) is None
+    world.close()
+
+
 def test_damage_of_a_deleted_topic_does_not_keep_the_next_one_from_being_compacted(tmp_path: Path) -> None:
     world = World(tmp_path)
     fill(world)
@@ -491,17 +546,6 @@ def test_a_log_is_left_to_the_thread_that_writes_it_when_its_worker_is_dismissed
 
     asyncio.run(run())
     world.close()
-
-
-class FullDisk(SystemDisk):
-    """Has no descriptor for what ends so."""
-
-    ending = ""
-
-    def open(self, path: str, *, create: bool = False) -> Any:
-        if self.ending and path.endswith(self.ending):
-            raise OSError(errno.EMFILE, "Too many open files", path)
-        return super().open(path, create=create)
 
 
 @pytest.mark.parametrize("ending", [".log.cleaned", ".timeindex.cleaned"])
