@@ -236,12 +236,12 @@ class PartitionLog:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, self._failed)
 
     def _fail(self, error: OSError, *, after_write: bool = False) -> KafkaError:
-        # After a write there is a batch in the file that the log does not know of: nothing may be put behind it.
+        # After a write, or a part of a truncation, the files hold what the log does not know of: it may not go on.
         if error.errno in TRANSIENT and not after_write:
             return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.directory}: {error}")
         if error.errno in TRANSIENT:
             # That passes, but not what is lacking here: the whole directory goes offline, which others hear of.
-            error = OSError(errno.EIO, f"a batch was written that could not be noted: {error}")
+            error = OSError(errno.EIO, f"a change of the files could not be carried through: {error}")
         reason = f"{self.directory} is offline: {error}"
         self.fail(reason)
         self._environment.failed(self.directory, error)
@@ -619,13 +619,14 @@ class PartitionLog:
         if offset <= self.segments[0].base_offset:
             self.truncate_fully_and_start_at(offset)
             return True
+        # What may fail for want of a descriptor comes before the first change: half a cut cannot be tried again.
+        self.release()
+        self.ask(lambda segments: segments[0].open_all(), offset)
         self._truncations += 1
         try:
             self.end_offset = self.next_offset = self._local.truncate_to(offset)
             self._lower_recovery_point(self.end_offset)
             self.log_start_offset = min(self.log_start_offset, self.end_offset)
-            if self.leader_epochs.truncate_from_end(self.end_offset):
-                self._write_epochs()
             self._local.snapshots = restore_producers(
                 self.directory,
                 self._local.segments,
@@ -636,12 +637,17 @@ class PartitionLog:
                 self.log_start_offset,
             )
         except OSError as error:
-            raise self._fail(error) from error
+            raise self._fail(error, after_write=True) from error
+        # Last, as it may fail by itself: a later flush writes them.
+        if self.leader_epochs.truncate_from_end(self.end_offset):
+            self._write_epochs()
         return True
 
     def truncate_fully_and_start_at(self, offset: int, log_start_offset: int | None = None) -> None:
         """Remove all and go on at the offset, as a follower whose leader no longer has what it has."""
         self.settle()
+        self.release()
+        self.ask(lambda segments: segments[-1].file())
         self._truncations += 1
         try:
             self._local.start_anew(offset)
@@ -649,11 +655,11 @@ class PartitionLog:
             # That the old segments are gone is durable with the next flush: until then nothing more counts as that.
             self._lower_recovery_point(offset)
             self.log_start_offset = offset if log_start_offset is None else log_start_offset
-            self.leader_epochs.clear()
-            self._write_epochs()
             self.producers.clear()
         except OSError as error:
-            raise self._fail(error) from error
+            raise self._fail(error, after_write=True) from error
+        self.leader_epochs.clear()
+        self._write_epochs()
 
     def _lower_recovery_point(self, offset: int) -> None:
         # The log may end at its recovery point now. If a clean stop had nothing to sync, a power loss after it would

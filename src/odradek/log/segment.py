@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from itertools import pairwise
 from typing import Final, NamedTuple
 
@@ -393,6 +394,13 @@ class Segment:
         return True
 
     # --- changes ---
+
+    def open_all(self) -> None:
+        """Open all that `truncate_to` needs. Raises OSError."""
+        self.warm()
+        self.file()
+        with suppress(FileNotFoundError):
+            self._files.get(self.file_path(TRANSACTION_INDEX))
 
     def truncate_to(self, offset: int) -> None:
         """Cut off the batch that holds the offset and all that follows, indexes too."""

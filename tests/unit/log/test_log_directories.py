@@ -7,6 +7,7 @@ import contextlib
 import errno
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -618,6 +619,78 @@ def test_a_batch_that_was_written_and_cannot_be_noted_takes_the_directory_offlin
     assert other.is_offline
     assert directories.directories[0].offline is not None
     stop(directories, clean=False)
+
+
+@pytest.mark.parametrize("fully", [False, True])
+@pytest.mark.parametrize("suffix", [".index", ".timeindex", ".log"])
+def test_a_truncation_without_descriptors_changes_nothing(tmp_path: Path, suffix: str, fully: bool) -> None:
+    """Half of it done, the log went on with a segment that was removed, and the next clean start found the rest."""
+
+    def cut() -> None:
+        if fully:
+            log.truncate_fully_and_start_at(1)
+        else:
+            log.truncate_to(1)
+
+    disk = FailingDisk()
+    disk.errno = errno.EMFILE
+    directories = start(tmp_path, disk=disk)
+    log = directories.open("a-topic", 0, TOPIC, replace(CONFIG, index_interval_bytes=0))
+    while len(log.segments) < 4:
+        put(log, batch(value=b"x" * 50))
+    put(log, batch(value=b"x" * 50))
+    end = log.end_offset
+    disk.broken, disk.suffix = str(tmp_path), suffix
+    for _ in range(2):
+        directories.sweep_files()
+    with pytest.raises(KafkaError):
+        cut()
+    assert log.end_offset == end
+    disk.broken = None
+    assert fetched(log, 0)[-1] == end - 1
+    cut()
+    assert log.end_offset == 1
+    assert not log.is_offline
+    put(log, batch())
+    stop(directories)
+    again = topic(start(tmp_path))
+    assert fetched(again, again.log_start_offset) == ([1] if fully else [0, 1])
+
+
+def test_a_truncation_that_stops_half_way_takes_the_directory_offline(tmp_path: Path) -> None:
+    disk = FailingDisk()
+    disk.errno = errno.EMFILE
+    directories = start(tmp_path, disk=disk)
+    log = topic(directories)
+    while len(log.segments) < 3:
+        put(log, batch(value=b"x" * 200))
+
+    def no_snapshot(path: str) -> bytes:
+        raise OSError(errno.EMFILE, "Too many open files", path)
+
+    log.truncate_to(log.segments[1].base_offset + 2)
+    disk.read_file = no_snapshot  # type: ignore[method-assign]
+    with pytest.raises(KafkaError):
+        log.truncate_to(log.segments[1].base_offset + 1)
+    assert directories.directories[0].offline is not None
+    stop(directories, clean=False)
+
+
+def test_a_truncation_restores_the_producers_though_the_epochs_cannot_be_written(tmp_path: Path) -> None:
+    disk = FailingDisk()
+    disk.errno = errno.EMFILE
+    directories = start(tmp_path, disk=disk)
+    log = topic(directories)
+    put(log, produced(8, 0), epoch=1)
+    put(log, produced(8, 1), epoch=2)
+    disk.broken, disk.suffix = str(tmp_path), "leader-epoch-checkpoint"
+    with pytest.raises(KafkaError):
+        log.truncate_to(1)
+    disk.broken = None
+    assert not log.truncate_to(1)
+    assert put(log, produced(8, 1), epoch=3).first_offset == 1
+    stop(directories)
+    assert topic(start(tmp_path)).leader_epochs.entries() == [(1, 0), (3, 1)]
 
 
 def test_a_log_start_is_seen_only_when_a_crash_does_not_take_it_back(tmp_path: Path) -> None:
