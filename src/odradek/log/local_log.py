@@ -13,6 +13,7 @@ from odradek.log.config import LogConfig
 from odradek.log.environment import LogEnvironment
 from odradek.log.files import CLEANED, DELETED, LEADER_EPOCHS, PARTITION_METADATA, SNAPSHOT, SWAP, segment_path
 from odradek.log.reading import LogRead, Tail, find_in_segment, plan_segment
+from odradek.log.retention import SegmentAge
 from odradek.log.segment import Segment, bound
 from odradek.ports.disk import File, FileRange
 
@@ -56,6 +57,16 @@ class LocalLog:
     @property
     def size_bytes(self) -> int:
         return sum(segment.size for segment in self.segments)
+
+    def ages(self) -> list[SegmentAge]:
+        """What retention decides by."""
+        return [SegmentAge(segment.base_offset, segment.size, self._newest_ms(segment)) for segment in self.segments]
+
+    def _newest_ms(self, segment: Segment) -> int:
+        if not segment.size:
+            return segment.created_ms
+        largest = segment.largest_timestamp()
+        return largest if largest >= 0 else self._environment.disk.modified_ms(segment.path)
 
     # --- write ---
 

@@ -26,10 +26,10 @@ from odradek.log.environment import TRANSIENT, LogEnvironment
 from odradek.log.files import LEADER_EPOCHS
 from odradek.log.flushing import FlushPlan
 from odradek.log.local_log import LocalLog
-from odradek.log.producer_replay import check_producers, replay_marker
+from odradek.log.producer_replay import check_producers, prepare_markers, replay_marker
 from odradek.log.reading import LogRead
 from odradek.log.recovery import LoadedLog, load, restore_producers
-from odradek.log.retention import SegmentAge, to_delete
+from odradek.log.retention import to_delete
 from odradek.log.segment import MAX_RELATIVE_OFFSET, FoundTimestamp, Segment
 from odradek.log.write_queue import QueuedWrite
 from odradek.log.written_waiters import WrittenWaiters
@@ -457,9 +457,13 @@ class PartitionLog:
             # A leader's compacted log has gaps. One between two files would look like a loss to recovery.
             base_offset = self.next_offset
         segment = self._segment_for(len(data), base_offset, last.last_offset, timestamp, now_ms)
+        control = 0
         for _, header in placed:
+            control |= header[5] & CONTROL_BIT
             if header.partition_leader_epoch > self.leader_epochs.latest:
                 self.assign_leader_epoch(header.partition_leader_epoch, header.base_offset)
+        if control:
+            self.ask(lambda _: prepare_markers(segment, data, placed))
         start = segment.size + segment.queued
         write = self._write_or_reserve(segment, data, len(data), last.last_offset)
         self._note_batches(segment, start, data, placed)
@@ -692,9 +696,8 @@ class PartitionLog:
         if self._queued:
             return 0
         try:
-            ages = [SegmentAge(segment.base_offset, segment.size, self._age_of(segment)) for segment in self.segments]
             decided = to_delete(
-                ages,
+                self._local.ages(),
                 self.config,
                 now_ms,
                 log_start_offset=self.log_start_offset,
@@ -711,12 +714,6 @@ class PartitionLog:
         except OSError as error:
             raise self._fail(error) from error
         return count
-
-    def _age_of(self, segment: Segment) -> int:
-        if not segment.size:
-            return segment.created_ms
-        largest = segment.largest_timestamp()
-        return largest if largest >= 0 else self._environment.disk.modified_ms(segment.path)
 
     def replace_segments(self, cleaned: CleanedSegment) -> bool:
         """Put a compacted segment in the place of its sources; False when they are not there any more."""

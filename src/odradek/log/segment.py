@@ -363,6 +363,11 @@ class Segment:
                     raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{path}: {error}") from error
         return self._aborted
 
+    def open_aborted(self) -> None:
+        """Open what `add_aborted` needs, the file made if there is none. Raises OSError, KafkaError."""
+        self.aborted()
+        self._files.get(self.file_path(TRANSACTION_INDEX), create=True)
+
     def add_aborted(self, transaction: AbortedTransaction) -> None:
         """Note an aborted transaction whose marker lies in this segment, unless it is noted already."""
         known = self.aborted()

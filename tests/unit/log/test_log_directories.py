@@ -605,8 +605,8 @@ def test_no_offset_is_given_twice_when_only_an_index_cannot_be_opened(tmp_path: 
     stop(directories, clean=False)
 
 
-def test_a_batch_that_was_written_and_cannot_be_noted_takes_the_directory_offline(tmp_path: Path) -> None:
-    """Otherwise the log alone would refuse everything, and nobody would hear of it."""
+def test_a_marker_is_not_written_where_its_transaction_index_cannot_be_opened(tmp_path: Path) -> None:
+    """A batch that is written and cannot be noted takes the directory offline."""
     disk = FailingDisk()
     disk.errno = errno.EMFILE
     directories = start(tmp_path, disk=disk)
@@ -616,9 +616,14 @@ def test_a_batch_that_was_written_and_cannot_be_noted_takes_the_directory_offlin
     with pytest.raises(KafkaError) as caught:
         put(log, marker(8, commit=False), origin=Origin.COORDINATOR)
     assert caught.value.code == ErrorCode.KAFKA_STORAGE_ERROR
-    assert other.is_offline
-    assert directories.directories[0].offline is not None
-    stop(directories, clean=False)
+    assert not log.is_offline
+    assert not other.is_offline
+    assert put(log, batch()).first_offset == 1
+    disk.broken = None
+    assert put(log, marker(8, commit=False), origin=Origin.COORDINATOR).first_offset == 2
+    assert fetched(log, 0) == [0, 1, 2]
+    assert log.aborted_transactions(0, 3) == [(8, 0)]
+    stop(directories)
 
 
 @pytest.mark.parametrize("fully", [False, True])
