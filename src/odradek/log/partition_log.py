@@ -630,7 +630,7 @@ class PartitionLog:
         try:
             self.end_offset = self.next_offset = self._local.truncate_to(offset)
             self._lower_recovery_point(self.end_offset)
-            self.log_start_offset = min(self.log_start_offset, self.end_offset)
+            self._set_log_start(min(self.log_start_offset, self.end_offset))
             self._local.snapshots = restore_producers(
                 self.directory,
                 self._local.segments,
@@ -658,7 +658,7 @@ class PartitionLog:
             self.end_offset = self.next_offset = offset
             # That the old segments are gone is durable with the next flush: until then nothing more counts as that.
             self._lower_recovery_point(offset)
-            self.log_start_offset = offset if log_start_offset is None else log_start_offset
+            self._set_log_start(offset if log_start_offset is None else log_start_offset)
             self.producers.clear()
         except OSError as error:
             raise self._fail(error, after_write=True) from error
@@ -674,6 +674,11 @@ class PartitionLog:
         if self.recovery_point > offset:
             self.recovery_point = offset
             self._environment.recovery_point_lowered()
+
+    def _set_log_start(self, offset: int) -> None:
+        old, self.log_start_offset = self.log_start_offset, offset
+        if offset < old:
+            self._environment.log_start_lowered()
 
     def advance_log_start(self, offset: int) -> bool:
         """Forget what lies below the offset, as DeleteRecords does; OFFSET_OUT_OF_RANGE past the end."""

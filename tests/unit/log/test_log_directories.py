@@ -698,6 +698,30 @@ def test_a_truncation_restores_the_producers_though_the_epochs_cannot_be_written
     assert topic(start(tmp_path)).leader_epochs.entries() == [(1, 0), (3, 1)]
 
 
+@pytest.mark.parametrize("fully", [False, True])
+def test_what_is_written_below_an_earlier_log_start_is_there_after_a_crash(tmp_path: Path, fully: bool) -> None:
+    directories = start(tmp_path)
+    log, other = topic(directories), topic(directories, 1)
+    for each in (log, other):
+        for _ in range(6):
+            put(each, batch(value=b"x" * 50))
+        each.advance_log_start(5)
+    asyncio.run(directories.checkpoint({}))
+    if fully:
+        log.truncate_fully_and_start_at(4)
+    else:
+        log.truncate_to(4)
+    for _ in range(4):
+        put(log, batch())
+    assert log.log_start_offset == 4
+    stop(directories, clean=False)
+    again = start(tmp_path)
+    assert (topic(again).log_start_offset, topic(again).end_offset) == (4, 8)
+    assert fetched(topic(again), 4) == [4, 5, 6, 7]
+    assert topic(again, 1).log_start_offset == 5
+    stop(again)
+
+
 def test_a_log_start_is_seen_only_when_a_crash_does_not_take_it_back(tmp_path: Path) -> None:
     directories = start(tmp_path)
     log = topic(directories)
