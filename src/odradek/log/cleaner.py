@@ -76,14 +76,17 @@ class Cleaner:
         return best
 
     def _cleanable(self, log: PartitionLog, stable_offset: int, now_ms: int) -> Cleanable:
+        segments = facts(log)
+        # Recovery takes gaps above its point for losses, and what is not synced may be lost with its compacted copy. A
+        # segment is written anew as a whole: what was aborted at its end goes, too.
+        synced = max((each.base_offset for each in segments if each.base_offset <= log.recovery_point), default=0)
         return cleanable(
-            facts(log),
+            segments,
             log.config,
             now_ms,
             checkpoint=self._directories.cleaned_to(log.topic, log.partition),
             log_start_offset=log.log_start_offset,
-            # Recovery takes gaps above it for losses, and what is not synced may be lost with its compacted copy.
-            upper_offset=min(stable_offset, log.recovery_point),
+            upper_offset=min(stable_offset, synced),
         )
 
     async def clean(

@@ -135,9 +135,10 @@ class World:
         self.log: PartitionLog = self.directories.open("a-topic", 0, TOPIC, config)
         self.cleaner = Cleaner(self.directories, self.disk)
 
-    def compact(self, map_bytes: int = 1 << 20) -> Cleaned | None:
+    def compact(self, map_bytes: int = 1 << 20, *, flush: bool = True) -> Cleaned | None:
         """Compacts everything but the active segment, due or not."""
-        self.log.flush(self.log.active_base_offset)
+        if flush:
+            self.log.flush(self.log.active_base_offset)
         stable = self.log.last_stable_offset(self.log.end_offset)
         found = self.cleaner._cleanable(self.log, stable, self.clock.now)
         if not found.dirty_bytes:
@@ -378,6 +379,34 @@ def test_retention_that_comes_in_between_wins(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("a-topic-0/*.cleaned"))
     assert world.compact() is not None
     world.close()
+
+
+def test_a_segment_whose_end_is_not_synced_keeps_its_end(tmp_path: Path) -> None:
+    """What was aborted there was dropped; once the topic was not compacted any more, recovery took that for a loss."""
+    world = World(tmp_path, replace(CONFIG, segment_bytes=1 << 20))
+    for _ in range(2):
+        for number in range(4):
+            put(world.log, keyed((b"key-0", b"%d" % number)))
+        world.log.roll()
+    put(world.log, keyed((b"key-0", b"last")))
+    world.log.flush()
+    fields = {"producer_id": 1, "producer_epoch": 0, "is_transactional": True}
+    put(world.log, keyed((b"gone", b"x"), base_sequence=0, **fields))
+    world.log.roll()
+    put(world.log, marker(1, commit=False), origin=Origin.COORDINATOR)
+    put(world.log, keyed((b"stays", b"x"), base_sequence=1, **fields))
+    put(world.log, marker(1, commit=True), origin=Origin.COORDINATOR)
+    put(world.log, keyed((b"key-1", b"last")))
+    end, values = world.log.end_offset, world.last_values()
+    assert world.compact(flush=False) is not None
+    assert len(world.log.segments) < 4, "what is synced is compacted"
+    world.close()
+    again = World(tmp_path, LogConfig())
+    assert again.log.end_offset == end
+    assert {k: v for k, v in again.last_values().items() if k != b"gone"} == {
+        k: v for k, v in values.items() if k != b"gone"
+    }
+    again.close()
 
 
 @pytest.mark.parametrize("position", [0, 5, 8, 11, 16, 18, 22, 30, 60, 70, 100, 500, 700])
