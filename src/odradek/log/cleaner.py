@@ -15,7 +15,6 @@ from odradek.log.cleaning import CleanedSegment, Compaction, DamagedSegment, Out
 from odradek.log.compaction import Cleanable, SegmentFacts, cleanable
 from odradek.log.config import LONG_MAX, LogConfig
 from odradek.log.directories import LogDirectories
-from odradek.log.files import CLEANED, SEGMENT_SUFFIXES, segment_path
 from odradek.log.partition_log import PartitionLog
 from odradek.log.retained import LastRecord
 from odradek.log.segment import NO_TIMESTAMP, Segment
@@ -65,20 +64,29 @@ class Cleaner:
                 continue
             if len(log.segments) < 2 or log.has_queued:
                 continue
-            found = self._cleanable(log, stable_offset, now_ms)
+            try:
+                found = self._cleanable(log, stable_offset, now_ms)
+            except KafkaError as error:
+                # One log that cannot be looked at does not keep the others from being compacted.
+                if not isinstance(error.__cause__, OSError):
+                    self._give_up(log, error.message)
+                continue
             if found.is_due(log.config) and (best is None or found.ratio > best[1].ratio):
                 best = log, found
         return best
 
     def _cleanable(self, log: PartitionLog, stable_offset: int, now_ms: int) -> Cleanable:
+        segments = facts(log)
+        # Recovery takes gaps above its point for losses, and what is not synced may be lost with its compacted copy. A
+        # segment is written anew as a whole: what was aborted at its end goes, too.
+        synced = max((each.base_offset for each in segments if each.base_offset <= log.recovery_point), default=0)
         return cleanable(
-            facts(log),
+            segments,
             log.config,
             now_ms,
             checkpoint=self._directories.cleaned_to(log.topic, log.partition),
             log_start_offset=log.log_start_offset,
-            # Recovery takes gaps above it for losses, and what is not synced may be lost with its compacted copy.
-            upper_offset=min(stable_offset, log.recovery_point),
+            upper_offset=min(stable_offset, synced),
         )
 
     async def clean(
@@ -94,13 +102,14 @@ class Cleaner:
         try:
             outcome = await self._clean(log, plan(log, found, now_ms, map_bytes), throttle, f"{LANE} {lane}")
         except DamagedSegment as error:
-            if log.is_offline or log.truncations != truncations:
-                # What was read there may be of the next topic of that name, or have been cut off.
-                return None
-            # Of a log that was deleted since, it says nothing of the next one of its name.
-            self._uncleanable = {each: text for each, text in self._uncleanable.items() if not each.is_offline}
-            self._uncleanable[log] = str(error)
-            self._directories.report(f"not compacted any more: {error}")
+            # What was read there may be of the next topic of that name, or have been cut off.
+            if not log.is_offline and log.truncations == truncations:
+                self._give_up(log, str(error))
+            return None
+        except KafkaError as error:
+            if log.is_offline or isinstance(error.__cause__, OSError):
+                raise
+            self._give_up(log, error.message)
             return None
         except OSError as error:
             if log.is_offline:
@@ -113,11 +122,28 @@ class Cleaner:
         await self._directories.note_cleaned(log.topic, log.partition, outcome.end_offset)
         return Cleaned(log, found.first_dirty_offset, outcome)
 
+    def _give_up(self, log: PartitionLog, damage: str) -> None:
+        # Of a log that was deleted since, it says nothing of the next one of its name.
+        self._uncleanable = {each: text for each, text in self._uncleanable.items() if not each.is_offline}
+        self._uncleanable[log] = damage
+        self._directories.report(f"not compacted any more: {damage}")
+
     async def _clean(self, log: PartitionLog, planned: Plan, throttle: Throttle, lane: str) -> Outcome | None:
         truncations = log.truncations
         # What was compacted has gaps, and recovery must not take them for losses: it does not look below this.
         await self._directories.persist(RECOVERY_POINTS)
         compaction = Compaction(planned, self._disk)
+        outcome = None
+        try:
+            outcome = await self._compact(log, compaction, truncations, throttle, lane)
+        finally:
+            if outcome is None:
+                compaction.discard()
+        return outcome
+
+    async def _compact(
+        self, log: PartitionLog, compaction: Compaction, truncations: int, throttle: Throttle, lane: str
+    ) -> Outcome | None:
         while True:
             done = await self._step(compaction, lane)
             if log.is_offline:
@@ -127,8 +153,6 @@ class Cleaner:
             if isinstance(done, CleanedSegment):
                 if log.truncations != truncations or not log.replace_segments(done):
                     # Retention or a truncation took the sources meanwhile; what is left is looked at anew.
-                    for suffix in SEGMENT_SUFFIXES:
-                        self._disk.remove(segment_path(log.directory, done.base_offset, suffix + CLEANED))
                     return None
                 await self._disk.run(lane, self._disk.sync_directory, log.directory)
             else:

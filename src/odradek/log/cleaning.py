@@ -7,11 +7,12 @@ files. It owns its files and shares nothing with the event loop, which puts the 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Final, NamedTuple
 
 from odradek.log.compaction import DICT_ENTRY_BYTES, Cleanable, SegmentFacts, group
 from odradek.log.config import LogConfig
-from odradek.log.files import CLEANED, LOG, TRANSACTION_INDEX, FileCache, segment_path
+from odradek.log.files import CLEANED, LOG, SEGMENT_SUFFIXES, SWAP, TRANSACTION_INDEX, FileCache, segment_path
 from odradek.log.retained import LastRecord, Retention, Transactions, marker_of, walk
 from odradek.log.segment import Segment
 from odradek.log.transaction_index import AbortedTransaction
@@ -77,7 +78,7 @@ class DamagedSegment(Exception):
 class Compaction:
     """Call `step` until it answers with an Outcome; each does a few megabytes of work."""
 
-    __slots__ = ("_disk", "_keys", "_latest", "_plan", "_steps", "_transferred")
+    __slots__ = ("_disk", "_keys", "_latest", "_plan", "_steps", "_transferred", "_unplaced")
 
     def __init__(self, plan: Plan, disk: Disk) -> None:
         self._plan = plan
@@ -85,11 +86,25 @@ class Compaction:
         self._keys: dict[bytes, int] = {}
         self._latest = plan.cleanable.first_dirty_offset - 1
         self._transferred = 0
+        self._unplaced: int | None = None
+        """The base offset of the segment that is written or waits to be put in place."""
         self._steps = self._run()
 
     def step(self) -> Progress:
         """Blocks. Raises OSError, DamagedSegment."""
         return next(self._steps)
+
+    def discard(self) -> None:
+        """Remove what is not in place when the compaction is given up. Not while a step runs."""
+        if self._unplaced is None:
+            return
+        directory, base_offset = self._plan.directory, self._unplaced
+        if self._disk.exists(segment_path(directory, base_offset, LOG + SWAP)):
+            # It failed between the renames: what is not renamed yet tells the next start that the originals are whole.
+            return
+        for suffix in SEGMENT_SUFFIXES:
+            with suppress(OSError):
+                self._disk.remove(segment_path(directory, base_offset, suffix + CLEANED))
 
     def _run(self) -> Iterator[Progress]:
         plan = self._plan
@@ -107,6 +122,7 @@ class Compaction:
         )
         sources = [facts for facts in plan.segments if facts.base_offset < end_offset]
         for members in group(sources, plan.config.segment_bytes, plan.config.segment_index_bytes):
+            self._unplaced = members[0].base_offset
             cleaned = _Output(self._disk, plan.directory, members[0].base_offset, plan.config, plan.now_ms)
             changed = len(members) > 1
             for facts in members:
@@ -125,6 +141,7 @@ class Compaction:
                 yield cleaned.finish([facts.base_offset for facts in members])
             else:
                 cleaned.drop()
+            self._unplaced = None
         yield Outcome(end_offset, len(self._keys), read, kept)
 
     def _slice(self) -> Slice:

@@ -105,6 +105,7 @@ class LogDirectories:
         self.cordoned: Callable[[], Sequence[str]] = tuple
         """Paths of the directories that get no new replicas; `*` is all of them."""
         places.environment.recovery_point_lowered = self.checkpoint_recovery_points
+        places.environment.log_start_lowered = lambda: self.checkpoints.write_now(LOG_START_OFFSETS)
 
     @property
     def on_work(self) -> Callable[[], None]:

@@ -30,6 +30,7 @@ class LogEnvironment:
         "failed",
         "files",
         "flush_later",
+        "log_start_lowered",
         "producer_id_expiration_ms",
         "random",
         "recovered",
@@ -51,6 +52,8 @@ class LogEnvironment:
         """A write in the log directory failed."""
         self.recovery_point_lowered: Callable[[], None] = _nothing
         """A truncation went below the recovery point: the checkpoint on the disk must not say more than is true."""
+        self.log_start_lowered: Callable[[], None] = _nothing
+        """A truncation went below the log's start: what is written from there on is no deleted record after a crash."""
         self.recovered: Callable[[str], None] = _ignore_text
         """Something was repaired; the text says what."""
         self.writer_of: Callable[[str], Writer] = self._direct

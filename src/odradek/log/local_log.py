@@ -6,13 +6,14 @@ Knows nothing of why: what is appended, truncated or deleted is decided by Parti
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from odradek.log.config import LogConfig
 from odradek.log.environment import LogEnvironment
 from odradek.log.files import CLEANED, DELETED, LEADER_EPOCHS, PARTITION_METADATA, SNAPSHOT, SWAP, segment_path
 from odradek.log.reading import LogRead, Tail, find_in_segment, plan_segment
+from odradek.log.retention import SegmentAge
 from odradek.log.segment import Segment, bound
 from odradek.ports.disk import File, FileRange
 
@@ -56,6 +57,16 @@ class LocalLog:
     @property
     def size_bytes(self) -> int:
         return sum(segment.size for segment in self.segments)
+
+    def ages(self) -> list[SegmentAge]:
+        """What retention decides by."""
+        return [SegmentAge(segment.base_offset, segment.size, self._newest_ms(segment)) for segment in self.segments]
+
+    def _newest_ms(self, segment: Segment) -> int:
+        if not segment.size:
+            return segment.created_ms
+        largest = segment.largest_timestamp()
+        return largest if largest >= 0 else self._environment.disk.modified_ms(segment.path)
 
     # --- write ---
 
@@ -157,7 +168,8 @@ class LocalLog:
         self.take_snapshot(offset, producers)
         if is_empty:
             # Its base was too low for the offsets that follow.
-            self.remove_segments([self.segments.pop()])
+            self.remove_segments(self.segments[-1:])
+            del self.segments[-1]
         self.segments.append(segment)
         self.active = segment
         bound(self.segments[-3:])
@@ -190,9 +202,8 @@ class LocalLog:
         """Cut off everything from the offset on, which is above the first base offset; where the log ends then."""
         self.tail.clear()
         slot = self.slot(offset)
-        removed = self.segments[slot + 1 :]
+        self.remove_segments(self.segments[slot + 1 :])
         del self.segments[slot + 1 :]
-        self.remove_segments(removed)
         active = self.active = self.segments[-1]
         active.limit = None
         active.truncate_to(offset)
@@ -213,17 +224,20 @@ class LocalLog:
 
     def remove_first(self, count: int) -> None:
         """Remove the oldest segments."""
-        removed = self.segments[:count]
+        self.remove_segments(self.segments[:count])
         del self.segments[:count]
-        self.remove_segments(removed)
         self.tail.hints.clear()
 
-    def remove_segments(self, segments: Iterable[Segment], *, keep_snapshot: int = -1) -> None:
-        """Rename the segments' files to .deleted at once and remove them after file.delete.delay.ms."""
+    def remove_segments(self, segments: Sequence[Segment], *, keep_snapshot: int = -1) -> None:
+        """Rename the segments' files to .deleted at once and remove them after file.delete.delay.ms.
+
+        Where there is no descriptor nothing is renamed.
+        """
         environment = self._environment
-        renamed = []
         for segment in segments:
             segment.release()
+        renamed = []
+        for segment in segments:
             paths = segment.file_paths()
             if segment.base_offset in self.snapshots and segment.base_offset != keep_snapshot:
                 self.snapshots.remove(segment.base_offset)

@@ -26,10 +26,10 @@ from odradek.log.environment import TRANSIENT, LogEnvironment
 from odradek.log.files import LEADER_EPOCHS
 from odradek.log.flushing import FlushPlan
 from odradek.log.local_log import LocalLog
-from odradek.log.producer_replay import check_producers, replay_marker
+from odradek.log.producer_replay import check_producers, prepare_markers, replay_marker
 from odradek.log.reading import LogRead
 from odradek.log.recovery import LoadedLog, load, restore_producers
-from odradek.log.retention import SegmentAge, to_delete
+from odradek.log.retention import to_delete
 from odradek.log.segment import MAX_RELATIVE_OFFSET, FoundTimestamp, Segment
 from odradek.log.write_queue import QueuedWrite
 from odradek.log.written_waiters import WrittenWaiters
@@ -236,12 +236,12 @@ class PartitionLog:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, self._failed)
 
     def _fail(self, error: OSError, *, after_write: bool = False) -> KafkaError:
-        # After a write there is a batch in the file that the log does not know of: nothing may be put behind it.
+        # After a write, or a part of a truncation, the files hold what the log does not know of: it may not go on.
         if error.errno in TRANSIENT and not after_write:
             return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.directory}: {error}")
         if error.errno in TRANSIENT:
             # That passes, but not what is lacking here: the whole directory goes offline, which others hear of.
-            error = OSError(errno.EIO, f"a batch was written that could not be noted: {error}")
+            error = OSError(errno.EIO, f"a change of the files could not be carried through: {error}")
         reason = f"{self.directory} is offline: {error}"
         self.fail(reason)
         self._environment.failed(self.directory, error)
@@ -457,9 +457,13 @@ class PartitionLog:
             # A leader's compacted log has gaps. One between two files would look like a loss to recovery.
             base_offset = self.next_offset
         segment = self._segment_for(len(data), base_offset, last.last_offset, timestamp, now_ms)
+        control = 0
         for _, header in placed:
+            control |= header[5] & CONTROL_BIT
             if header.partition_leader_epoch > self.leader_epochs.latest:
                 self.assign_leader_epoch(header.partition_leader_epoch, header.base_offset)
+        if control:
+            self.ask(lambda _: prepare_markers(segment, data, placed))
         start = segment.size + segment.queued
         write = self._write_or_reserve(segment, data, len(data), last.last_offset)
         self._note_batches(segment, start, data, placed)
@@ -619,13 +623,14 @@ class PartitionLog:
         if offset <= self.segments[0].base_offset:
             self.truncate_fully_and_start_at(offset)
             return True
+        # What may fail for want of a descriptor comes before the first change: half a cut cannot be tried again.
+        self.release()
+        self.ask(lambda segments: segments[0].open_all(), offset)
         self._truncations += 1
         try:
             self.end_offset = self.next_offset = self._local.truncate_to(offset)
             self._lower_recovery_point(self.end_offset)
-            self.log_start_offset = min(self.log_start_offset, self.end_offset)
-            if self.leader_epochs.truncate_from_end(self.end_offset):
-                self._write_epochs()
+            self._set_log_start(min(self.log_start_offset, self.end_offset))
             self._local.snapshots = restore_producers(
                 self.directory,
                 self._local.segments,
@@ -636,24 +641,29 @@ class PartitionLog:
                 self.log_start_offset,
             )
         except OSError as error:
-            raise self._fail(error) from error
+            raise self._fail(error, after_write=True) from error
+        # Last, as it may fail by itself: a later flush writes them.
+        if self.leader_epochs.truncate_from_end(self.end_offset):
+            self._write_epochs()
         return True
 
     def truncate_fully_and_start_at(self, offset: int, log_start_offset: int | None = None) -> None:
         """Remove all and go on at the offset, as a follower whose leader no longer has what it has."""
         self.settle()
+        self.release()
+        self.ask(lambda segments: segments[-1].file())
         self._truncations += 1
         try:
             self._local.start_anew(offset)
             self.end_offset = self.next_offset = offset
             # That the old segments are gone is durable with the next flush: until then nothing more counts as that.
             self._lower_recovery_point(offset)
-            self.log_start_offset = offset if log_start_offset is None else log_start_offset
-            self.leader_epochs.clear()
-            self._write_epochs()
+            self._set_log_start(offset if log_start_offset is None else log_start_offset)
             self.producers.clear()
         except OSError as error:
-            raise self._fail(error) from error
+            raise self._fail(error, after_write=True) from error
+        self.leader_epochs.clear()
+        self._write_epochs()
 
     def _lower_recovery_point(self, offset: int) -> None:
         # The log may end at its recovery point now. If a clean stop had nothing to sync, a power loss after it would
@@ -664,6 +674,11 @@ class PartitionLog:
         if self.recovery_point > offset:
             self.recovery_point = offset
             self._environment.recovery_point_lowered()
+
+    def _set_log_start(self, offset: int) -> None:
+        old, self.log_start_offset = self.log_start_offset, offset
+        if offset < old:
+            self._environment.log_start_lowered()
 
     def advance_log_start(self, offset: int) -> bool:
         """Forget what lies below the offset, as DeleteRecords does; OFFSET_OUT_OF_RANGE past the end."""
@@ -686,9 +701,8 @@ class PartitionLog:
         if self._queued:
             return 0
         try:
-            ages = [SegmentAge(segment.base_offset, segment.size, self._age_of(segment)) for segment in self.segments]
             decided = to_delete(
-                ages,
+                self._local.ages(),
                 self.config,
                 now_ms,
                 log_start_offset=self.log_start_offset,
@@ -705,12 +719,6 @@ class PartitionLog:
         except OSError as error:
             raise self._fail(error) from error
         return count
-
-    def _age_of(self, segment: Segment) -> int:
-        if not segment.size:
-            return segment.created_ms
-        largest = segment.largest_timestamp()
-        return largest if largest >= 0 else self._environment.disk.modified_ms(segment.path)
 
     def replace_segments(self, cleaned: CleanedSegment) -> bool:
         """Put a compacted segment in the place of its sources; False when they are not there any more."""

@@ -8,7 +8,7 @@ from odradek.log.append import control_record
 from odradek.log.producer_state import AppendedBatch, ProducerStates
 from odradek.log.segment import Segment
 from odradek.records.batch import BatchHeader
-from odradek.records.control import ControlRecord
+from odradek.records.control import ControlRecord, ControlType
 
 
 def check_producers(
@@ -25,6 +25,17 @@ def check_producers(
             if marker is not None and marker.is_end_transaction:
                 producers.check_marker(header, marker)
     return None
+
+
+def prepare_markers(segment: Segment, data: memoryview, batches: Iterable[tuple[int, BatchHeader]]) -> None:
+    """Open what `replay_marker` writes to, before the markers are written: after that it must not fail.
+
+    Raises OSError, and KafkaError for a broken index.
+    """
+    for position, header in batches:
+        marker = control_record(data, position, header) if header.is_control else None
+        if marker is not None and marker.type is ControlType.ABORT:
+            segment.open_aborted()
 
 
 def replay_marker(

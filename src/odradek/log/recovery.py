@@ -115,12 +115,13 @@ def _tidy(directory: str, environment: LogEnvironment) -> list[str]:
     names = disk.list(directory)
     cleaned = [name for name in names if name.endswith(CLEANED)]
     swaps = [name for name in names if name.endswith(SWAP)]
-    doomed = [name for name in names if name.endswith((DELETED, ".tmp"))] + cleaned
-    if cleaned:
-        # The swap of these segments had not begun for all: the originals are whole.
-        first = min(base_offset_of(name) or 0 for name in cleaned)
-        doomed += [name for name in swaps if (base_offset_of(name) or 0) >= first]
-    for name in dict.fromkeys(doomed):
+    # All files of a group have its base offset. While one of them is not renamed yet, the originals are whole. One that
+    # an earlier compaction left of another group says nothing: of this one the originals may be gone.
+    undone = {base_offset_of(name) for name in cleaned}
+    # The swap first: should this stop half-way, what is left has to say the same.
+    doomed = [name for name in swaps if base_offset_of(name) in undone]
+    doomed += cleaned + [name for name in names if name.endswith((DELETED, ".tmp"))]
+    for name in doomed:
         disk.remove(f"{directory}/{name}")
     swaps = [name for name in swaps if name not in doomed]
     if swaps:
@@ -154,8 +155,7 @@ def _finish_swap(directory: str, swaps: list[str], names: list[str], environment
             end = found.header.next_offset
         environment.files.forget(segment.path)
         ranges.append((base, end))
-    if ranges:
-        low, high = min(base for base, _ in ranges), max(end for _, end in ranges)
+    for low, high in ranges:
         for name in names:
             offset = base_offset_of(name)
             if offset is not None and low <= offset < high and not name.endswith(SWAP):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from itertools import pairwise
 from typing import Final, NamedTuple
 
@@ -362,6 +363,11 @@ class Segment:
                     raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{path}: {error}") from error
         return self._aborted
 
+    def open_aborted(self) -> None:
+        """Open what `add_aborted` needs, the file made if there is none. Raises OSError, KafkaError."""
+        self.aborted()
+        self._files.get(self.file_path(TRANSACTION_INDEX), create=True)
+
     def add_aborted(self, transaction: AbortedTransaction) -> None:
         """Note an aborted transaction whose marker lies in this segment, unless it is noted already."""
         known = self.aborted()
@@ -393,6 +399,13 @@ class Segment:
         return True
 
     # --- changes ---
+
+    def open_all(self) -> None:
+        """Open all that `truncate_to` needs. Raises OSError."""
+        self.warm()
+        self.file()
+        with suppress(FileNotFoundError):
+            self._files.get(self.file_path(TRANSACTION_INDEX))
 
     def truncate_to(self, offset: int) -> None:
         """Cut off the batch that holds the offset and all that follows, indexes too."""

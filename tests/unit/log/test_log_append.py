@@ -11,7 +11,7 @@ from odradek.log.config import LogConfig
 from odradek.log.environment import LogEnvironment
 from odradek.log.partition_log import Origin, PartitionLog
 from odradek.ports.disk import SystemDisk, SystemFile
-from odradek.records.batch import parse_header, set_log_append_time
+from odradek.records.batch import parse_header, patch_placement, set_log_append_time
 from odradek.records.compression import Codec
 from odradek.records.record import decode_records
 from odradek.wire.errors import ErrorCode, KafkaError
@@ -309,3 +309,21 @@ def test_no_stable_offset_lies_below_the_log_start(tmp_path: Path) -> None:
     assert log.last_stable_offset(8) == 0
     log.advance_log_start(6)
     assert log.last_stable_offset(8) == 6
+
+
+@pytest.mark.parametrize("origin", [Origin.COORDINATOR, Origin.REPLICATION])
+def test_no_offset_is_given_twice_when_the_transaction_index_is_broken(tmp_path: Path, origin: Origin) -> None:
+    log = open_log(tmp_path)
+    put(log, produced(8, 0, transactional=True))
+    put(log, marker(8, commit=False), origin=Origin.COORDINATOR)
+    put(log, produced(8, 1, transactional=True))
+    log.close()
+    (index,) = tmp_path.glob("topic-0/*.txnindex")
+    index.write_bytes(b"?" * 34)
+    log = open_log(tmp_path, clean=True)
+    end = memoryview(bytearray(marker(8, commit=False)))
+    patch_placement(end, 0, parse_header(end), 3, 0)
+    assert refusal(log, end, origin=origin) == ErrorCode.KAFKA_STORAGE_ERROR
+    assert put(log, batch()).first_offset == 3
+    assert fetched(log, 0) == [0, 1, 2, 3]
+    log.close()

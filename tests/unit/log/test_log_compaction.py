@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import threading
 from collections.abc import Sequence
 from dataclasses import replace
@@ -27,6 +28,7 @@ from odradek.records.batch import parse_header
 from odradek.records.builder import BatchFields, encode_batch
 from odradek.records.errors import CorruptRecords
 from odradek.records.record import decode_records, records_section
+from odradek.wire.errors import KafkaError
 from tests.unit.log.support import NOW, StandingClock, batch, marker, put
 
 TOPIC = b"t" * 16
@@ -133,9 +135,10 @@ class World:
         self.log: PartitionLog = self.directories.open("a-topic", 0, TOPIC, config)
         self.cleaner = Cleaner(self.directories, self.disk)
 
-    def compact(self, map_bytes: int = 1 << 20) -> Cleaned | None:
+    def compact(self, map_bytes: int = 1 << 20, *, flush: bool = True) -> Cleaned | None:
         """Compacts everything but the active segment, due or not."""
-        self.log.flush(self.log.active_base_offset)
+        if flush:
+            self.log.flush(self.log.active_base_offset)
         stable = self.log.last_stable_offset(self.log.end_offset)
         found = self.cleaner._cleanable(self.log, stable, self.clock.now)
         if not found.dirty_bytes:
@@ -163,6 +166,17 @@ class World:
 
     def last_values(self) -> dict[bytes, tuple[int, int, bytes | None]]:
         return {key: (offset, time, value) for offset, time, key, value in self.records()}
+
+
+class FullDisk(SystemDisk):
+    """Has no descriptor for what ends so."""
+
+    ending = ""
+
+    def open(self, path: str, *, create: bool = False) -> Any:
+        if self.ending and path.endswith(self.ending):
+            raise OSError(errno.EMFILE, "Too many open files", path)
+        return super().open(path, create=create)
 
 
 def fill(world: World, rounds: int = 60, codec: int = 0) -> None:
@@ -367,6 +381,34 @@ def test_retention_that_comes_in_between_wins(tmp_path: Path) -> None:
     world.close()
 
 
+def test_a_segment_whose_end_is_not_synced_keeps_its_end(tmp_path: Path) -> None:
+    """What was aborted there was dropped; once the topic was not compacted any more, recovery took that for a loss."""
+    world = World(tmp_path, replace(CONFIG, segment_bytes=1 << 20))
+    for _ in range(2):
+        for number in range(4):
+            put(world.log, keyed((b"key-0", b"%d" % number)))
+        world.log.roll()
+    put(world.log, keyed((b"key-0", b"last")))
+    world.log.flush()
+    fields = {"producer_id": 1, "producer_epoch": 0, "is_transactional": True}
+    put(world.log, keyed((b"gone", b"x"), base_sequence=0, **fields))
+    world.log.roll()
+    put(world.log, marker(1, commit=False), origin=Origin.COORDINATOR)
+    put(world.log, keyed((b"stays", b"x"), base_sequence=1, **fields))
+    put(world.log, marker(1, commit=True), origin=Origin.COORDINATOR)
+    put(world.log, keyed((b"key-1", b"last")))
+    end, values = world.log.end_offset, world.last_values()
+    assert world.compact(flush=False) is not None
+    assert len(world.log.segments) < 4, "what is synced is compacted"
+    world.close()
+    again = World(tmp_path, LogConfig())
+    assert again.log.end_offset == end
+    assert {k: v for k, v in again.last_values().items() if k != b"gone"} == {
+        k: v for k, v in values.items() if k != b"gone"
+    }
+    again.close()
+
+
 @pytest.mark.parametrize("position", [0, 5, 8, 11, 16, 18, 22, 30, 60, 70, 100, 500, 700])
 def test_damage_is_named_and_left_alone(tmp_path: Path, position: int) -> None:
     world = World(tmp_path)
@@ -382,6 +424,50 @@ def test_damage_is_named_and_left_alone(tmp_path: Path, position: int) -> None:
     assert problem in world.reports[-1]
     assert world.cleaner.dirtiest([(world.log, world.log.end_offset)], NOW) is None
     assert path.read_bytes() == bytes(data)
+    world.close()
+
+
+def test_a_log_that_cannot_be_looked_at_does_not_keep_the_others_from_being_compacted(tmp_path: Path) -> None:
+    world = World(tmp_path, replace(CONFIG, max_compaction_lag_ms=HOUR))
+    fill(world)
+    other = world.directories.open("a-topic", 1, TOPIC, world.config)
+    for number in range(60):
+        put(other, keyed((b"key-%d" % (number % 7), b"value" * 10)))
+    for log in (world.log, other):
+        log.flush(log.active_base_offset)
+    Path(world.log.segments[0].path).write_bytes(b"damaged" * 200)
+    candidates = [(log, log.end_offset) for log in (world.log, other)]
+    (dirtiest, _) = world.cleaner.dirtiest(candidates, NOW) or pytest.fail("nothing to compact")
+    assert dirtiest is other
+    assert list(world.cleaner.uncleanable) == [("a-topic", 0)]
+    assert "not compacted any more" in world.reports[-1]
+    world.close()
+
+
+def test_a_log_that_cannot_be_opened_for_now_is_looked_at_again(tmp_path: Path) -> None:
+    world = World(tmp_path, replace(CONFIG, max_compaction_lag_ms=HOUR), disk=(disk := FullDisk()))
+    fill(world)
+    world.log.flush(world.log.active_base_offset)
+    world.log.release()
+    disk.ending = ".log"
+    assert world.cleaner.dirtiest([(world.log, world.log.end_offset)], NOW) is None
+    assert not world.cleaner.uncleanable
+    disk.ending = ""
+    assert world.cleaner.dirtiest([(world.log, world.log.end_offset)], NOW) is not None
+    world.close()
+
+
+def test_a_log_with_a_broken_transaction_index_is_not_compacted_again_and_again(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    transaction(world, 1, 0, b"key-1", commit=False)
+    fill(world)
+    asyncio.run(world.directories.close())
+    (index,) = tmp_path.glob("a-topic-0/*.txnindex")
+    world = World(tmp_path)
+    index.write_bytes(b"?" * 34)
+    assert world.compact() is None
+    assert str(index) in world.cleaner.uncleanable["a-topic", 0]
+    assert world.cleaner.dirtiest([(world.log, world.log.end_offset)], NOW) is None
     world.close()
 
 
@@ -488,6 +574,34 @@ def test_a_log_is_left_to_the_thread_that_writes_it_when_its_worker_is_dismissed
         assert world.cleaner.dirtiest(candidates, NOW) is not None
 
     asyncio.run(run())
+    world.close()
+
+
+@pytest.mark.parametrize("ending", [".log.cleaned", ".timeindex.cleaned"])
+def test_a_compaction_that_fails_leaves_nothing(tmp_path: Path, ending: str) -> None:
+    world = World(tmp_path, disk=(disk := FullDisk()))
+    fill(world)
+    before = world.last_values()
+    disk.ending = ending
+    with pytest.raises(KafkaError):
+        world.compact()
+    assert not list(tmp_path.glob("a-topic-0/*.cleaned"))
+    disk.ending = ""
+    assert world.compact() is not None
+    assert world.last_values() == before
+    world.close()
+
+
+def test_damage_behind_what_is_written_leaves_nothing(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    fill(world)
+    assert world.compact() is not None
+    path = Path(world.log.segments[0].path)
+    path.write_bytes(path.read_bytes()[:-1] + b"?")
+    fill(world)
+    assert world.compact() is None
+    assert world.cleaner.uncleanable
+    assert not list(tmp_path.glob("a-topic-0/*.cleaned"))
     world.close()
 
 

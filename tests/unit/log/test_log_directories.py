@@ -7,6 +7,7 @@ import contextlib
 import errno
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -673,8 +674,8 @@ def test_no_offset_is_given_twice_when_only_an_index_cannot_be_opened(tmp_path: 
     stop(directories, clean=False)
 
 
-def test_a_batch_that_was_written_and_cannot_be_noted_takes_the_directory_offline(tmp_path: Path) -> None:
-    """Otherwise the log alone would refuse everything, and nobody would hear of it."""
+def test_a_marker_is_not_written_where_its_transaction_index_cannot_be_opened(tmp_path: Path) -> None:
+    """A batch that is written and cannot be noted takes the directory offline."""
     disk = FailingDisk()
     disk.errno = errno.EMFILE
     directories = start(tmp_path, disk=disk)
@@ -684,9 +685,110 @@ def test_a_batch_that_was_written_and_cannot_be_noted_takes_the_directory_offlin
     with pytest.raises(KafkaError) as caught:
         put(log, marker(8, commit=False), origin=Origin.COORDINATOR)
     assert caught.value.code == ErrorCode.KAFKA_STORAGE_ERROR
-    assert other.is_offline
+    assert not log.is_offline
+    assert not other.is_offline
+    assert put(log, batch()).first_offset == 1
+    disk.broken = None
+    assert put(log, marker(8, commit=False), origin=Origin.COORDINATOR).first_offset == 2
+    assert fetched(log, 0) == [0, 1, 2]
+    assert log.aborted_transactions(0, 3) == [(8, 0)]
+    stop(directories)
+
+
+@pytest.mark.parametrize("fully", [False, True])
+@pytest.mark.parametrize("suffix", [".index", ".timeindex", ".log"])
+def test_a_truncation_without_descriptors_changes_nothing(tmp_path: Path, suffix: str, fully: bool) -> None:
+    """Half of it done, the log went on with a segment that was removed, and the next clean start found the rest."""
+
+    def cut() -> None:
+        if fully:
+            log.truncate_fully_and_start_at(1)
+        else:
+            log.truncate_to(1)
+
+    disk = FailingDisk()
+    disk.errno = errno.EMFILE
+    directories = start(tmp_path, disk=disk)
+    log = directories.open("a-topic", 0, TOPIC, replace(CONFIG, index_interval_bytes=0))
+    while len(log.segments) < 4:
+        put(log, batch(value=b"x" * 50))
+    put(log, batch(value=b"x" * 50))
+    end = log.end_offset
+    disk.broken, disk.suffix = str(tmp_path), suffix
+    for _ in range(2):
+        directories.sweep_files()
+    with pytest.raises(KafkaError):
+        cut()
+    assert log.end_offset == end
+    disk.broken = None
+    assert fetched(log, 0)[-1] == end - 1
+    cut()
+    assert log.end_offset == 1
+    assert not log.is_offline
+    put(log, batch())
+    stop(directories)
+    again = topic(start(tmp_path))
+    assert fetched(again, again.log_start_offset) == ([1] if fully else [0, 1])
+
+
+def test_a_truncation_that_stops_half_way_takes_the_directory_offline(tmp_path: Path) -> None:
+    disk = FailingDisk()
+    disk.errno = errno.EMFILE
+    directories = start(tmp_path, disk=disk)
+    log = topic(directories)
+    while len(log.segments) < 3:
+        put(log, batch(value=b"x" * 200))
+
+    def no_snapshot(path: str) -> bytes:
+        raise OSError(errno.EMFILE, "Too many open files", path)
+
+    log.truncate_to(log.segments[1].base_offset + 2)
+    disk.read_file = no_snapshot  # type: ignore[method-assign]
+    with pytest.raises(KafkaError):
+        log.truncate_to(log.segments[1].base_offset + 1)
     assert directories.directories[0].offline is not None
     stop(directories, clean=False)
+
+
+def test_a_truncation_restores_the_producers_though_the_epochs_cannot_be_written(tmp_path: Path) -> None:
+    disk = FailingDisk()
+    disk.errno = errno.EMFILE
+    directories = start(tmp_path, disk=disk)
+    log = topic(directories)
+    put(log, produced(8, 0), epoch=1)
+    put(log, produced(8, 1), epoch=2)
+    disk.broken, disk.suffix = str(tmp_path), "leader-epoch-checkpoint"
+    with pytest.raises(KafkaError):
+        log.truncate_to(1)
+    disk.broken = None
+    assert not log.truncate_to(1)
+    assert put(log, produced(8, 1), epoch=3).first_offset == 1
+    stop(directories)
+    assert topic(start(tmp_path)).leader_epochs.entries() == [(1, 0), (3, 1)]
+
+
+@pytest.mark.parametrize("fully", [False, True])
+def test_what_is_written_below_an_earlier_log_start_is_there_after_a_crash(tmp_path: Path, fully: bool) -> None:
+    directories = start(tmp_path)
+    log, other = topic(directories), topic(directories, 1)
+    for each in (log, other):
+        for _ in range(6):
+            put(each, batch(value=b"x" * 50))
+        each.advance_log_start(5)
+    asyncio.run(directories.checkpoint({}))
+    if fully:
+        log.truncate_fully_and_start_at(4)
+    else:
+        log.truncate_to(4)
+    for _ in range(4):
+        put(log, batch())
+    assert log.log_start_offset == 4
+    stop(directories, clean=False)
+    again = start(tmp_path)
+    assert (topic(again).log_start_offset, topic(again).end_offset) == (4, 8)
+    assert fetched(topic(again), 4) == [4, 5, 6, 7]
+    assert topic(again, 1).log_start_offset == 5
+    stop(again)
 
 
 def test_a_log_start_is_seen_only_when_a_crash_does_not_take_it_back(tmp_path: Path) -> None:

@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from odradek.log.config import LogConfig
+from odradek.log.environment import LogEnvironment
 from odradek.log.partition_log import Origin, PartitionLog
 from odradek.ports.disk import SystemDisk, SystemFile
 from odradek.wire.errors import ErrorCode, KafkaError
-from tests.unit.log.support import NOW, batch, environment, fetched, marker, open_log, produced, put
+from tests.unit.log.support import NOW, StandingClock, batch, environment, fetched, marker, open_log, produced, put
 
 SMALL = LogConfig(segment_bytes=1200, index_interval_bytes=200, file_delete_delay_ms=0)
 
@@ -470,6 +471,68 @@ def test_leftovers_of_deletion_and_compaction(tmp_path: Path) -> None:
     assert fetched(again, 0) == list(range(log.end_offset))
     assert not [name for name in os.listdir(directory) if name.endswith((".deleted", ".cleaned", ".swap"))]
     assert not (directory / "00000000000000009999.index").exists()
+
+
+def test_a_finished_swap_outlives_what_an_earlier_compaction_left_of_another_group(tmp_path: Path) -> None:
+    log = open_log(tmp_path, SMALL)
+    while len(log.segments) < 4:
+        put(log, batch(value=b"x" * 200))
+    log.close()
+    directory = Path(log.directory)
+    first, second = (segment.base_offset for segment in log.segments[:2])
+    for suffix in ("log", "index", "timeindex"):
+        name = f"{second:020d}.{suffix}"
+        (directory / f"{name}.swap").write_bytes((directory / name).read_bytes())
+        (directory / name).rename(directory / f"{name}.deleted")
+    (directory / f"{first:020d}.log.cleaned").write_bytes(b"half")
+    again = reopen(tmp_path, clean=True)
+    assert fetched(again, 0) == list(range(log.end_offset))
+    assert not [name for name in os.listdir(directory) if name.endswith((".deleted", ".cleaned", ".swap"))]
+
+
+def test_finishing_two_swaps_removes_nothing_that_lies_between_them(tmp_path: Path) -> None:
+    log = open_log(tmp_path, SMALL)
+    while len(log.segments) < 4:
+        put(log, batch(value=b"x" * 200))
+    log.close()
+    directory = Path(log.directory)
+    for segment in (log.segments[0], log.segments[2]):
+        Path(segment.path).rename(f"{segment.path}.swap")
+    again = reopen(tmp_path, clean=True)
+    assert fetched(again, 0) == list(range(log.end_offset))
+    assert not list(directory.glob("*.swap"))
+
+
+def test_undoing_a_swap_that_had_not_begun_can_stop_at_every_step(tmp_path: Path) -> None:
+    """Half of it taken for a finished one would have lost its transaction index."""
+    names = [f"{0:020d}.{suffix}" for suffix in ("log.swap", "index.swap", "timeindex.cleaned", "txnindex.cleaned")]
+
+    class Stopped(Exception):
+        pass
+
+    class StoppingDisk(SystemDisk):
+        left = 0
+
+        def remove(self, path: str) -> None:
+            if self.left == 0:
+                raise Stopped
+            self.left -= 1
+            super().remove(path)
+
+    for step in range(len(names)):
+        log = open_log(tmp_path / str(step), SMALL)
+        put(log, batch())
+        log.close()
+        directory = Path(log.directory)
+        for name in names:
+            (directory / name).write_bytes(b"")
+        disk = StoppingDisk()
+        disk.left = step
+        with pytest.raises(Stopped):
+            open_log(tmp_path / str(step), SMALL, LogEnvironment(disk, StandingClock()), clean=True)
+        again = open_log(tmp_path / str(step), SMALL, clean=True)
+        assert fetched(again, 0) == [0], step
+        assert not [name for name in os.listdir(directory) if name.endswith((".cleaned", ".swap"))]
 
 
 def test_a_log_that_ends_below_its_start_begins_anew_there(tmp_path: Path) -> None:
