@@ -306,7 +306,7 @@ def _(right: Any) -> Any:
 @_bug("markers not resumed", "after a restart decided transactions get no markers", "txn",
       "odradek.transactions.coordinator:TransactionCoordinator.loaded")  # fmt: skip
 def _(right: Any) -> Any:
-    return lambda self, **_: []
+    return lambda self, now_ms, **_: []
 
 
 @_bug("transactions never time out", "the coordinator waits for ever for a dead producer", "txn",
