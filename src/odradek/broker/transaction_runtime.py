@@ -329,7 +329,8 @@ class TransactionRuntime:
             refused = await ask()
             same = all(self._producers(*place) is known for place, known in asked)
             held = all(known.guard_holds(request.producer_id, guard) for known, guard in guards)
-            if refused or (same and held):
+            # The answer lets in whatever it does not refuse.
+            if (same and held) or refused.keys() >= request.partitions:
                 return refused
 
     def _producers(self, topic: str, index: int) -> ProducerStates | None:
