@@ -482,6 +482,15 @@ async def test_commits_of_an_abandoned_connection_count_no_more(tmp_path: Path) 
     assert not broker.runtime.is_stale_commit("other", (7, 0), 3)
 
 
+@running
+async def test_markers_of_an_abandoned_connection_count_no_more(tmp_path: Path) -> None:
+    broker = TransactionBroker(tmp_path)
+    stale = broker.runtime.is_stale_sender
+    assert [stale("broker-2", 4), stale("broker-2", 4), stale("broker-2", 5)] == [False] * 3
+    assert stale("broker-2", 4)
+    assert not stale("broker-3", 4)
+
+
 # --- producer ids ---
 
 
