@@ -24,7 +24,13 @@ from odradek.wire.messages.write_txn_markers import (
 
 
 @api(ApiKey.WRITE_TXN_MARKERS)
-async def handle(request: WriteTxnMarkersRequest, context: RequestContext) -> WriteTxnMarkersResponse:
+async def handle(request: WriteTxnMarkersRequest, context: RequestContext) -> WriteTxnMarkersResponse | None:
+    sender = context.client_id or ""
+    connection = context.connection
+    # Brokers send markers on one connection at a time. Other clients may share a client id.
+    if sender.startswith("broker-") and context.services.transactions.is_stale_sender(sender, connection.identifier):
+        connection.close(f"{sender!r} has gone on with a newer connection")
+        return None
     answers = await asyncio.gather(*(_write(marker, context) for marker in request.markers))
     return WriteTxnMarkersResponse(markers=answers)
 

@@ -76,6 +76,7 @@ def _assignors(names: Sequence[str]) -> tuple[str, ...]:
 DYNAMIC_GROUP_CONFIGS = ("group.consumer.assignment.interval.ms",)
 """All that Kafka lets an administrator change while the broker runs; a group's own settings come with the image."""
 
+_AGAIN_SECONDS = 1.0
 _REMEMBERED_COMMITTERS = 10_000
 _ANY_PRODUCER = 0
 
@@ -97,6 +98,7 @@ class GroupRuntime:
         "_random",
         "_settings",
         "_shards",
+        "knows_all",
     )
 
     def __init__(
@@ -108,6 +110,8 @@ class GroupRuntime:
         random: Random,
         loop: asyncio.AbstractEventLoop,
     ) -> None:
+        self.knows_all: Callable[[], bool] = lambda: True
+        """Whether a topic that is not in the image does not exist; else it may just not have been told of yet."""
         self._settings = settings
         self._partition_count = partition_count
         self._image = image
@@ -128,6 +132,19 @@ class GroupRuntime:
             self._shards[partition.index] = shard
             shard.on_failed = lambda: self._failed(partition, shard)
             shard.load()
+            self._look_for_missed(partition.index, shard)
+
+    def _look_for_missed(self, index: int, shard: GroupShard) -> None:
+        """Drop the offsets of topics that were deleted while nobody could say so in the shard's log.
+
+        A broker is told what it leads before it is told of the topics that are not here.
+        """
+        if self._shards.get(index) is not shard:
+            return
+        if self.knows_all():
+            shard.tell(lambda coordinator, _now_ms, _token: coordinator.topics_missed())
+        else:
+            self._loop.call_later(_AGAIN_SECONDS, self._look_for_missed, index, shard)
 
     def _failed(self, partition: Partition, shard: GroupShard) -> None:
         self._loop.call_later(RELOAD_SECONDS, self._reload, partition, shard)

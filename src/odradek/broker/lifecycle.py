@@ -277,7 +277,7 @@ class Broker:
             self._groups,
             self._peers,
         )
-        self._transactions.knows_all = lambda: self._view.is_whole
+        self._groups.knows_all = self._transactions.knows_all = lambda: self._view.is_whole
         self._log_directories = LogDirectoryRuntime(
             config, self._partitions, self._directories, ports.disk, self._image
         )

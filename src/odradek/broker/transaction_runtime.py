@@ -47,6 +47,8 @@ if TYPE_CHECKING:
     from odradek.api.controller_service import ControllerService
 
 _REMEMBERED_COMMITTERS = 10_000
+_REMEMBERED_SENDERS = 1_000
+_ANY_PRODUCER = 0
 _ADDING_PRODUCE_VERSION = 12
 _ABORTABLE_PRODUCE_VERSION = 11
 _ADDING_COMMIT_VERSION = 5
@@ -91,6 +93,7 @@ class TransactionRuntime:
         "_node_id",
         "_partitions",
         "_peers",
+        "_senders",
         "_settings",
         "_shards",
         "_writer",
@@ -125,6 +128,7 @@ class TransactionRuntime:
         self._shards: dict[int, TransactionShard] = {}
         self._closed = False
         self._commits = NewestConnections(_REMEMBERED_COMMITTERS)
+        self._senders = NewestConnections(_REMEMBERED_SENDERS)
 
     def _transaction_version(self) -> int:
         return level_in_force(self._image(), TRANSACTION_VERSION)
@@ -329,7 +333,8 @@ class TransactionRuntime:
             refused = await ask()
             same = all(self._producers(*place) is known for place, known in asked)
             held = all(known.guard_holds(request.producer_id, guard) for known, guard in guards)
-            if refused or (same and held):
+            # The answer lets in whatever it does not refuse.
+            if (same and held) or refused.keys() >= request.partitions:
                 return refused
 
     def _producers(self, topic: str, index: int) -> ProducerStates | None:
@@ -373,6 +378,12 @@ class TransactionRuntime:
         if self._commits.is_stale(name, *producer, connection):
             return True
         self._commits.used(name, *producer, connection)
+        return False
+
+    def is_stale_sender(self, client_id: str, connection: int) -> bool:
+        if self._senders.is_stale(client_id, _ANY_PRODUCER, _ANY_PRODUCER, connection):
+            return True
+        self._senders.used(client_id, _ANY_PRODUCER, _ANY_PRODUCER, connection)
         return False
 
     def write_marker(self, marker: PartitionMarker) -> asyncio.Future[None]:

@@ -271,7 +271,8 @@ class TransactionShard:
                 self.on_failed()
             return
         self._failure = None
-        markers = tuple(self.coordinator.loaded(uncertain=self._partition.log.after_crash))
+        now_ms = self._clock.now_ms()
+        markers = tuple(self.coordinator.loaded(now_ms, uncertain=self._partition.log.after_crash))
         # Only what is committed may be told to other partitions.
         self._obey(Outcome(markers=markers), None)
 

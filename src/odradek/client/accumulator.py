@@ -39,6 +39,7 @@ class Batch:
         "first_index",
         "identity",
         "key",
+        "may_be_written",
         "parts",
         "reserved",
         "retry_at",
@@ -56,6 +57,7 @@ class Batch:
         self.data: bytearray | None = None
         self.attempts = 0
         self.retry_at = 0.0
+        self.may_be_written = False
         self.identity = NO_IDENTITY
         self.base_sequence = NO_SEQUENCE
         self.sequence_was_reset = False

@@ -38,6 +38,15 @@ _TOPIC_IDS_FROM: Final = 13
 _IMPLICIT_ADD_FROM: Final = 12
 _SUCCESS: Final = (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
 _SEQUENCE_ERRORS: Final = (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID)
+_MAYBE_WRITTEN: Final = (
+    ErrorCode.UNKNOWN_SERVER_ERROR,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.REQUEST_TIMED_OUT,
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+    ErrorCode.KAFKA_STORAGE_ERROR,
+)
+"""What a leader also answers for a batch that is in its log: it was deposed, or replicas or the disk failed it then."""
 _FENCED: Final = (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED)
 
 Acknowledged = Callable[[Batch], None]
@@ -431,13 +440,8 @@ class Sender:
             version = connection.version_of(ProduceRequest, at_most)
             expected = None if acks == 0 else ProduceResponse
             connection.send(request, expected, version, self._config["request_timeout_ms"], answered)
-        except TransportError as error:
-            self._answered(batches, error, names)
-            return
         except ClientError as error:
-            for batch in batches:
-                self._landed(batch)
-                self._finish(batch, error)
+            self._answered(batches, error, names)
             return
         if acks == 0:
             for batch in batches:
@@ -486,6 +490,8 @@ class Sender:
 
     def _retry_or_fail(self, batch: Batch, error: Exception, answer: ProduceResponsePartition | None) -> None:
         code = error.code if isinstance(error, KafkaError) else None
+        if isinstance(error, TransportError) or code in _MAYBE_WRITTEN:
+            batch.may_be_written = True
         # Parts of an aborted transaction would wait for the next one, and go with it.
         is_open = self.transaction is None or self.transaction.is_open
         if code == ErrorCode.MESSAGE_TOO_LARGE and is_open and self._split(batch):
@@ -498,7 +504,8 @@ class Sender:
             return
         sequences = self.sequences
         if sequences is not None:
-            sequences.failed(batch, outcome_known=not isinstance(error, TransportError))
+            # What refuses it now says nothing of the attempts before.
+            sequences.failed(batch, outcome_known=not batch.may_be_written)
             if code in _FENCED and sequences.transactional:
                 error = ProducerFenced(str(error))
                 self._finish(batch, error)

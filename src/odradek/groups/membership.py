@@ -110,7 +110,9 @@ class Memberships:
         often_ms = settings.unsettled_heartbeat_interval_ms
         if not often_ms:
             return usual_ms
-        if group.epoch == group.target_epoch and now_ms - group.target_timestamp_ms >= _UNSETTLED_MS:
+        since_ms = now_ms - group.target_timestamp_ms
+        # A target of the future was made before the clock was set back, or under another broker's.
+        if group.epoch == group.target_epoch and not 0 <= since_ms < _UNSETTLED_MS:
             return usual_ms
         return min(usual_ms, max(often_ms, len(group.members) * 1000 // _HEARTBEATS_PER_SECOND))
 
@@ -253,8 +255,9 @@ class Memberships:
         group = draft.group
         if group.epoch <= group.target_epoch:
             return
-        interval_ms = self.assignment_interval_ms(group.group_id)
-        if group.target_timestamp_ms and now_ms < group.target_timestamp_ms + interval_ms:
+        since_ms = now_ms - group.target_timestamp_ms
+        # One of the future (the clock was set back, or another broker's is ahead) would be waited for that long.
+        if group.target_timestamp_ms and 0 <= since_ms < self.assignment_interval_ms(group.group_id):
             return
         targets = self._targets(group)
         for member_id, target in targets.items():

@@ -5,15 +5,18 @@ Source: Kafka's OffsetMetadataManager. Only `apply` and `end_transaction` change
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple, TypeAlias
 
 from odradek.groups.events import FetchedOffset
 from odradek.groups.records import OffsetRecord, OffsetValue
+from odradek.metadata.image import Topic
 from odradek.wire.errors import ErrorCode
+from odradek.wire.primitives import ZERO_UUID
 
 NO_PRODUCER_ID = -1
 NO_OFFSET = -1
+_NO_IDS = (b"", ZERO_UUID)
 
 
 class StoredOffset(NamedTuple):
@@ -100,10 +103,13 @@ class Offsets:
     def has_open_transaction(self, group_id: str) -> bool:
         return group_id in self._open
 
-    def is_pending(self, group_id: str, key: Key) -> bool:
-        """Whether an open transaction has committed an offset for the partition."""
-        producers = self._open.get(group_id)
-        return producers is not None and any(key in self._pending[p].get(group_id, ()) for p in producers)
+    def is_pending(self, group_id: str, key: Key, topic_id: bytes = ZERO_UUID) -> bool:
+        """Whether an open transaction has committed an offset for the partition; with an id, of that topic."""
+        for producer_id in self._open.get(group_id, ()):
+            stored = self._pending[producer_id].get(group_id, {}).get(key)
+            if stored is not None and is_of(stored.value.topic_id, topic_id):
+                return True
+        return False
 
     def keys_of_group(self, group_id: str) -> list[Key]:
         """Of committed and of pending offsets, each once."""
@@ -125,20 +131,45 @@ class Offsets:
                 if key[0] in wanted:
                     yield group_id, key
 
-    def fetch(self, group_id: str, topic: str, partitions: Iterable[int], *, stable: bool) -> list[FetchedOffset]:
-        """UNSTABLE_OFFSET_COMMIT, with `stable`, where a transaction's outcome is not known yet (KIP-447)."""
+    def of_others(self, topics: Mapping[str, Topic]) -> Iterator[tuple[str, Key]]:
+        """(group id, key) of all whose committed and pending offsets are of none of these topics."""
+        for group_id in sorted(self.group_ids()):
+            for key in self.keys_of_group(group_id):
+                topic = topics.get(key[0])
+                if topic is None or not any(is_of(found, topic.id) for found in self.topic_ids(group_id, key)):
+                    yield group_id, key
+
+    def fetch(
+        self,
+        group_id: str,
+        topic: str,
+        partitions: Iterable[int],
+        *,
+        stable: bool,
+        topic_id: bytes = ZERO_UUID,
+    ) -> list[FetchedOffset]:
+        """UNSTABLE_OFFSET_COMMIT, with `stable`, where a transaction's outcome is not known yet (KIP-447).
+
+        With an id, those of an earlier topic of the name are as if they were not there: their tombstones may have been
+        refused, or still be on their way (Kafka's `isMismatchedTopicId`).
+        """
         offsets = self._groups.get(group_id)
         unstable = stable and group_id in self._open
         found: list[FetchedOffset] = []
         for partition in partitions:
             key = (topic, partition)
-            if unstable and self.is_pending(group_id, key):
+            if unstable and self.is_pending(group_id, key, topic_id):
                 found.append(FetchedOffset(partition, NO_OFFSET, -1, "", ErrorCode.UNSTABLE_OFFSET_COMMIT))
                 continue
             stored = None if offsets is None else offsets.get(key)
-            if stored is None:
+            if stored is None or not is_of(stored[0].topic_id, topic_id):
                 found.append(FetchedOffset(partition, NO_OFFSET, -1, ""))
             else:
                 value = stored[0]
                 found.append(FetchedOffset(partition, value[0], value[1], value[2]))
         return found
+
+
+def is_of(stored_id: bytes, topic_id: bytes) -> bool:
+    """Whether an offset may be of the topic: one that was stored without an id, by an older Kafka, goes by its name."""
+    return stored_id == topic_id or stored_id in _NO_IDS or topic_id in _NO_IDS

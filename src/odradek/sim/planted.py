@@ -306,7 +306,7 @@ def _(right: Any) -> Any:
 @_bug("markers not resumed", "after a restart decided transactions get no markers", "txn",
       "odradek.transactions.coordinator:TransactionCoordinator.loaded")  # fmt: skip
 def _(right: Any) -> Any:
-    return lambda self, **_: []
+    return lambda self, now_ms, **_: []
 
 
 @_bug("transactions never time out", "the coordinator waits for ever for a dead producer", "txn",
@@ -391,7 +391,7 @@ def _(right: Any) -> Any:
 @_bug("unstable offsets answered", "a fetch of offsets does not wait for open transactions", "all",
       "odradek.groups.offsets:Offsets.fetch")  # fmt: skip
 def _(right: Any) -> Any:
-    return lambda self, group_id, topic, partitions, *, stable: right(self, group_id, topic, partitions, stable=False)
+    return lambda *args, stable, **rest: right(*args, stable=False, **rest)
 
 
 @_bug("generation not bumped", "a rebalance keeps the generation", "network",

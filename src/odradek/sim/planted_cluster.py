@@ -413,7 +413,7 @@ def _(right: Any) -> Any:
 @_bug("markers lost on failover", "a new coordinator does not go on with markers that were being sent", "succession",
       "odradek.transactions.coordinator:TransactionCoordinator.loaded")  # fmt: skip
 def _(right: Any) -> Any:
-    return lambda self, **_: []
+    return lambda self, now_ms, **_: []
 
 
 @_bug("not verified elsewhere", "a partition takes a transaction's records without asking a coordinator elsewhere",

@@ -76,8 +76,11 @@ class TransactionCoordinator:
             self.transactions[transactional_id] = value
             self._deadlines.update(transactional_id)
 
-    def loaded(self, *, uncertain: bool = False) -> list[Markers]:
+    def loaded(self, now_ms: int, *, uncertain: bool = False) -> list[Markers]:
         """The whole log has been replayed: the markers of transactions whose end is decided but not complete.
+
+        A transaction that began in the future (the clock was set back, or another broker's is ahead) begins now, or it
+        would stay open for that long beyond its timeout.
 
         `uncertain`: it may have lost its end, as when the machine lost power. An epoch that is handed out then could be
         one that a producer had, and partitions that lost less would take its batches for repeated ones. So the next
@@ -85,6 +88,10 @@ class TransactionCoordinator:
         """
         if uncertain:
             self._uncertain.update(self.transactions)
+        for transactional_id, transaction in self.transactions.items():
+            if transaction.state is State.ONGOING and transaction.start_ms > now_ms:
+                self.transactions[transactional_id] = transaction._replace(start_ms=now_ms)
+                self._deadlines.update(transactional_id)
         return [
             _markers(transactional_id, transaction)
             for transactional_id, transaction in self.transactions.items()

@@ -106,6 +106,14 @@ class TransactionService(Protocol):
         """Whether the producer has committed offsets of this group on a newer connection; notes this one if not."""
         ...
 
+    def is_stale_sender(self, client_id: str, connection: int) -> bool:
+        """Whether the broker of this client id has sent markers on a newer connection; notes this one if not.
+
+        It has given up the older one, and sent again what was under way there. Below transaction.version 2 nothing in a
+        late marker tells it from one of the next transaction.
+        """
+        ...
+
     def write_marker(self, marker: PartitionMarker) -> asyncio.Future[None]:
         """Done when the marker is committed. Raises KafkaError if the partition refuses it."""
         ...

@@ -283,6 +283,30 @@ def test_markers_of_all_topics_are_appended_before_one_is_waited_for() -> None:
     assert codes == [("t", [ErrorCode.NONE, ErrorCode.NOT_LEADER_OR_FOLLOWER]), ("u", [ErrorCode.NONE])]
 
 
+@pytest.mark.parametrize(("sender", "is_served"), [("broker-2", False), ("adminclient-1", True), (None, True)])
+def test_a_marker_on_a_connection_that_its_broker_gave_up_has_no_effect(sender: str | None, is_served: bool) -> None:
+    """It was sent again on another one; here it may come when the producer's next transaction has begun."""
+    written = []
+
+    def write_marker(marker: Any) -> asyncio.Future[None]:
+        written.append(marker.topic)
+        future = asyncio.get_running_loop().create_future()
+        future.set_result(None)
+        return future
+
+    transactions = SimpleNamespace(is_stale_sender=lambda *_: True, write_marker=write_marker)
+    context = context_of(1, transactions=transactions)
+    context.client_id = sender
+    topics = [WriteTxnMarkersRequestTopic("t", [0])]
+    request = WriteTxnMarkersRequest([WriteTxnMarkersRequestMarker(5, 0, True, topics)])
+    answer = asyncio.run(api_27_write_txn_markers.handle(request, context))
+    assert (answer is not None, bool(context.connection.closed), written) == (
+        is_served,
+        not is_served,
+        ["t"] * is_served,
+    )
+
+
 # --- Produce ---
 
 

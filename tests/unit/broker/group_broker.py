@@ -32,6 +32,8 @@ class GroupBroker:
         self.runtime = GroupRuntime(
             settings, lambda: self.count, lambda: self.image, SystemClock(), SeededRandom(1), asyncio.get_running_loop()
         )
+        # Most tests say nothing of topics.
+        self.runtime.knows_all = lambda: False
         self.partitions = [self._partition(index) for index in range(partitions)]
 
     def _partition(self, index: int, config: LogConfig = CONFIG) -> Partition:

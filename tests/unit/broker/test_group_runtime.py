@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from odradek.broker import group_runtime
-from odradek.groups.events import ConsumerHeartbeat, JoinResult, LeavingMember, SyncResult
+from odradek.groups.events import ConsumerHeartbeat, JoinResult, LeavingMember, OffsetToCommit, SyncResult
 from odradek.groups.settings import GroupSettings
 from odradek.log.append import Origin
 from odradek.log.cleaner import facts, plan
@@ -18,7 +18,7 @@ from odradek.log.cleaning import CleanedSegment, Compaction, Outcome
 from odradek.log.compaction import cleanable
 from odradek.log.config import LogConfig
 from odradek.log.partition_log import PartitionLog
-from odradek.metadata.image import PartitionState
+from odradek.metadata.image import PartitionState, Topic
 from odradek.ports.clock import SystemClock
 from odradek.ports.disk import SystemDisk
 from odradek.records.batch import parse_header
@@ -341,6 +341,25 @@ async def test_a_topic_deleted_while_a_shard_loads_loses_its_offsets_all_the_sam
     await until(lambda: not shard.is_loading)
     assert await committed(broker, "kept") == 6
     assert await committed(broker, "doomed") == -1
+    broker.stop()
+
+
+@running
+async def test_a_topic_that_was_deleted_while_no_shard_was_there_loses_its_offsets(tmp_path: Path) -> None:
+    """As soon as this broker knows all topics: until then one that is not in the image may just not be told of yet."""
+    broker = GroupBroker(tmp_path).start()
+    ids = {name: name.encode().ljust(16, b"-") for name in ("doomed", "kept")}
+    offsets = [OffsetToCommit(name, 0, 5, topic_id=topic_id) for name, topic_id in ids.items()]
+    assert await broker.commit(commit_request()._replace(offsets=offsets)) == [E.NONE, E.NONE]
+    broker.stop()
+    broker = GroupBroker(tmp_path)
+    state = PartitionState(1, 0, (1,), (1,))
+    broker.image = broker.image.with_topic(Topic("kept", ids["kept"], (state,)))
+    broker.start()
+    assert await committed(broker, "doomed") == 5
+    broker.runtime.knows_all = lambda: True
+    await until(lambda: broker.partitions[0].log.end_offset == len(offsets) + 1)
+    assert [await committed(broker, name) for name in ("kept", "doomed")] == [5, -1]
     broker.stop()
 
 

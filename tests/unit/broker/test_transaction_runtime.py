@@ -16,11 +16,11 @@ from odradek.records.control import ControlType, decode_control_record
 from odradek.records.record import decode_records
 from odradek.replication.partition import Partition
 from odradek.transactions.connections import StaleConnection
-from odradek.transactions.events import NoProducerIds, ProducerResult
-from odradek.transactions.service import PartitionMarker, Verification
+from odradek.transactions.events import AddPartitions, NoProducerIds, ProducerResult
+from odradek.transactions.service import PartitionMarker, Refusals, Verification
 from odradek.wire.errors import ErrorCode as E
 from odradek.wire.errors import KafkaError
-from tests.unit.broker.transaction_broker import OFFSETS, TOPIC, Ids, TransactionBroker
+from tests.unit.broker.transaction_broker import OFFSETS, STATE, TOPIC, Ids, TransactionBroker
 
 
 def running(test: Callable[[Path], Awaitable[None]]) -> Callable[[Path], None]:
@@ -406,6 +406,37 @@ def test_another_log_in_the_place_of_the_one_that_was_asked_for_is_asked_for_aga
     asyncio.run(play())
 
 
+def test_what_is_not_refused_is_asked_for_again_if_its_transaction_ended_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The marker comes while the coordinator, on another broker, answers that the other partition is not in it."""
+
+    async def play() -> None:
+        broker = TransactionBroker(tmp_path).start()
+        producer = await broker.producer()
+        await broker.add(producer, (TOPIC, 0))
+        asked = 0
+
+        async def ask(_peers: Any, _broker_id: int, request: AddPartitions, **_: Any) -> Refusals:
+            nonlocal asked
+            asked += 1
+            answer = broker.runtime.verify_partitions(request)
+            if asked == 1:
+                await broker.end(producer, commit=False)
+                await until(lambda: broker.shown() == "CompleteAbort")
+            return answer
+
+        monkeypatch.setattr("odradek.broker.transaction_runtime.ask_coordinator", ask)
+        elsewhere = broker.image.topics[STATE]._replace(partitions=(PartitionState(2, 0, (2,), (2,)),))
+        broker.image = broker.image.with_topic(elsewhere)
+        refused = await broker.verify_or_add(producer, (TOPIC, 0), (TOPIC, 1), version=11)
+        assert refused == dict.fromkeys(((TOPIC, 0), (TOPIC, 1)), E.TRANSACTION_ABORTABLE)
+        assert asked == 2
+        broker.stop()
+
+    asyncio.run(play())
+
+
 @running
 async def test_a_repeated_marker_of_the_second_protocol_is_written_once(tmp_path: Path) -> None:
     broker = TransactionBroker(tmp_path).start()
@@ -449,6 +480,15 @@ async def test_commits_of_an_abandoned_connection_count_no_more(tmp_path: Path) 
     assert broker.runtime.is_stale_commit("g", (7, 0), 3)
     assert not broker.runtime.is_stale_commit("g", (8, 0), 3)
     assert not broker.runtime.is_stale_commit("other", (7, 0), 3)
+
+
+@running
+async def test_markers_of_an_abandoned_connection_count_no_more(tmp_path: Path) -> None:
+    broker = TransactionBroker(tmp_path)
+    stale = broker.runtime.is_stale_sender
+    assert [stale("broker-2", 4), stale("broker-2", 4), stale("broker-2", 5)] == [False] * 3
+    assert stale("broker-2", 4)
+    assert not stale("broker-3", 4)
 
 
 # --- producer ids ---

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from odradek.client.errors import BufferExhausted, ClientClosed, DeliveryTimedOut, IllegalState
+from odradek.client.errors import BufferExhausted, ClientClosed, DeliveryTimedOut, IllegalState, UnsupportedByBroker
 from odradek.client.model import RecordMetadata
 from odradek.client.producer import Producer
 from odradek.wire.apis import ApiKey
@@ -153,6 +153,81 @@ def test_a_batch_refused_for_good_does_not_block_the_next() -> None:
         assert caught.value.code == ErrorCode.INVALID_RECORD
         await (await producer.send("t", b"b"))
         assert cluster.values() == [b"a", b"b"]
+
+    run(cluster, body)
+
+
+def written_but(code: int) -> Any:
+    """The batch is in the log, and the answer is this error."""
+
+    def handler(broker: Any, request: Any, version: int, proper: Callable[[], Any]) -> Any:
+        proper()
+        return fail_produce(code)(broker, request, version, proper)
+
+    return handler
+
+
+def unanswered(broker: Any, request: Any, version: int, proper: Callable[[], Any]) -> None:
+    proper()
+
+
+@pytest.mark.parametrize(
+    "attempts",
+    [
+        (unanswered, fail_produce(19)),
+        (unanswered, fail_produce(87)),
+        *((written_but(code), fail_produce(19)) for code in (3, 6, 7, 20, 56)),
+        (written_but(-1),),
+    ],
+)
+def test_a_batch_is_not_renumbered_after_one_that_may_be_written(attempts: tuple[Any, ...]) -> None:
+    """The first batch is refused in the end; the second was written behind it, only its answer was lost."""
+    cluster = FakeCluster()
+    cluster.script(ApiKey.PRODUCE, pass_on, attempts[0], lose_answer, *attempts[1:])
+
+    async def body(producer: Producer) -> None:
+        await (await producer.send("t", b"a" * 60))
+        first = await producer.send("t", b"b" * 60)
+        second = await producer.send("t", b"c" * 60)
+        with pytest.raises(KafkaError):
+            await first
+        await second
+        await (await producer.send("t", b"d" * 60))
+        assert cluster.values() == [letter * 60 for letter in (b"a", b"b", b"c", b"d")]
+
+    run(cluster, body, batch_size=80, retries=1)
+
+
+def test_two_batches_that_are_refused_for_good_do_not_block_the_third() -> None:
+    """The second and the third are early at first, which says as well that they were not written."""
+    cluster = FakeCluster()
+    cluster.script(ApiKey.PRODUCE, pass_on, fail_produce(87), pass_on, pass_on, fail_produce(87))
+
+    async def body(producer: Producer) -> None:
+        await (await producer.send("t", b"a" * 60))
+        deliveries = [await producer.send("t", letter * 60) for letter in (b"b", b"c", b"d")]
+        for bad in deliveries[:2]:
+            with pytest.raises(KafkaError):
+                await bad
+        await deliveries[2]
+        assert cluster.values() == [b"a" * 60, b"d" * 60]
+
+    run(cluster, body, batch_size=80)
+
+
+def test_a_batch_that_the_broker_has_no_version_for_holds_no_other_up() -> None:
+    cluster = FakeCluster()
+
+    async def body(producer: Producer) -> None:
+        await (await producer.send("t", b"a"))
+        cluster.max_versions[ApiKey.PRODUCE] = 1
+        cluster.script(ApiKey.PRODUCE, drop)
+        bad = await producer.send("t", b"bad")
+        with pytest.raises(UnsupportedByBroker):
+            await bad
+        sequences = producer.sender.sequences
+        assert sequences is not None
+        assert sequences.in_flight("t", 0) == 0
 
     run(cluster, body)
 

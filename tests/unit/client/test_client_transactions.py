@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from odradek.client.consumer import Consumer
-from odradek.client.errors import ConfigError, DeliveryTimedOut, IllegalState, ProducerFenced
+from odradek.client.errors import ConfigError, DeliveryTimedOut, IllegalState, ProducerFenced, UnsupportedByBroker
 from odradek.client.model import TopicPartition
 from odradek.client.sequences import ProducerIdentity
 from odradek.client.transactions import State, TransactionalProducer
@@ -19,7 +19,7 @@ from odradek.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnResponseTopic,
 )
 from odradek.wire.messages.find_coordinator import FindCoordinatorResponse, FindCoordinatorResponseCoordinator
-from tests.unit.client.fake_cluster import OPTIONS, FakeBroker, fail_produce, lose_answer, silent
+from tests.unit.client.fake_cluster import OPTIONS, FakeBroker, drop, fail_produce, lose_answer, silent
 from tests.unit.client.transaction_coordinator import Coordinator, run
 
 
@@ -64,6 +64,24 @@ def test_a_lost_record_aborts_and_the_next_transaction_has_a_new_epoch() -> None
     run(cluster, body)
     assert cluster.ended == [(0, False), (1, True)]
     assert cluster.values() == [b"good"]
+
+
+def test_a_record_that_the_broker_has_no_version_for_is_not_left_out_of_a_commit() -> None:
+    cluster = Coordinator()
+
+    async def body(producer: TransactionalProducer) -> None:
+        producer.begin()
+        await (await producer.send("t", b"a", partition=0))
+        cluster.max_versions[ApiKey.PRODUCE] = 1
+        cluster.script(ApiKey.PRODUCE, drop)
+        with pytest.raises(UnsupportedByBroker):
+            await (await producer.send("t", b"lost", partition=0))
+        with pytest.raises(UnsupportedByBroker):
+            await producer.commit()
+        await producer.abort()
+
+    run(cluster, body)
+    assert cluster.ended == [(0, False)]
 
 
 @pytest.mark.parametrize("is_seen", [False, True])

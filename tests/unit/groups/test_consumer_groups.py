@@ -364,6 +364,19 @@ def test_a_restarted_coordinator_knows_everything(shard: VirtualShard) -> None:
     assert state(shard) == "Empty"
 
 
+@pytest.mark.parametrize("interval", ["0", "1000"])
+def test_a_clock_that_was_set_back_does_not_hold_up_the_next_target(shard: VirtualShard, interval: str) -> None:
+    shard.image = shard.image.with_group_configs("g", {"consumer.assignment.interval.ms": interval})
+    first = ConsumerMember(shard, "m1", "a").join()
+    shard.now_ms -= 30 * 60_000
+    shard.restart()
+    assert first.beat().interval_ms == 5_000, "it is settled"
+    second = ConsumerMember(shard, "m2", "a").join()
+    settle(first, second)
+    assert (first.epoch, second.epoch) == (3, 3)
+    assert sorted(first.has("a") + second.has("a")) == [0, 1, 2, 3, 4, 5]
+
+
 def test_a_member_that_was_to_give_back_still_is_after_a_restart(shard: VirtualShard) -> None:
     first = ConsumerMember(shard, "m1", "a", rebalance_timeout_ms=10_000).join()
     shard.sleep(1_000)

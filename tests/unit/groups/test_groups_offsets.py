@@ -6,13 +6,16 @@ from odradek.groups.events import CommitRequest, OffsetToCommit
 from odradek.groups.records import ClassicGroupRecord, OffsetRecord
 from odradek.wire.errors import ErrorCode as E
 from odradek.wire.errors import KafkaError
+from odradek.wire.primitives import ZERO_UUID
 from tests.unit.groups.virtual_shard import START_MS, VirtualShard
 
 DAY_MS = 24 * 3600 * 1000
 
 
-def commit_in_transaction(shard: VirtualShard, producer_id: int, offset: int, group_id: str = "g") -> None:
-    request = CommitRequest(group_id, "", None, -1, [OffsetToCommit("topic", 0, offset)])
+def commit_in_transaction(
+    shard: VirtualShard, producer_id: int, offset: int, group_id: str = "g", topic_id: bytes = ZERO_UUID
+) -> None:
+    request = CommitRequest(group_id, "", None, -1, [OffsetToCommit("topic", 0, offset, topic_id=topic_id)])
     token = shard.token()
     outcome = shard.coordinator.commit_offsets(shard.now_ms, token, request, transactional=True)
     shard.append_transactional(outcome, producer_id)
@@ -270,6 +273,75 @@ def test_offsets_of_the_topic_that_took_the_name_of_a_deleted_one_stay() -> None
     shard.commit("g", "", -1, OffsetToCommit("topic", 1, 3, topic_id=new.id))
     shard.obey(shard.coordinator.topics_deleted(["topic"]))
     assert [shard.committed("g", partition=index) for index in (0, 1)] == [-1, 3]
+
+
+def make_anew(shard: VirtualShard, name: str = "topic") -> tuple[bytes, bytes]:
+    """Replace the topic by another one without a word to the coordinator: the old id, the new one."""
+    old = shard.image.topics[name]
+    new = old._replace(id=b"new".ljust(16, b"#"))
+    shard.image = shard.image.without_topics([name]).with_topic(new)
+    return old.id, new.id
+
+
+@pytest.mark.parametrize("stable", [False, True])
+def test_a_topic_made_anew_does_not_begin_at_the_offsets_of_the_old_one(stable: bool) -> None:
+    """Nor wait for them. The news of its deletion may have come to nothing: its tombstones were refused."""
+    shard = VirtualShard()
+    old_id = shard.topic("topic", 2)
+    shard.commit("g", "", -1, OffsetToCommit("topic", 1, 7, topic_id=old_id))
+    commit_in_transaction(shard, 5, 9, topic_id=old_id)
+    shard.refuse = E.NOT_ENOUGH_REPLICAS
+    shard.delete_topic("topic")
+    shard.refuse = None
+    assert shard.committed("g", partition=1) == 7, "there is none that it could be mistaken for"
+    shard.topic("topic", 2)
+    _, new_id = make_anew(shard)
+    shard.restart()
+    assert [shard.committed("g", partition=index, stable=stable) for index in (0, 1)] == [-1, -1]
+    shard.end_transaction(5, committed=True)
+    assert shard.committed("g", stable=stable) == -1
+    shard.commit("g", "", -1, OffsetToCommit("topic", 0, 3, topic_id=new_id))
+    assert shard.committed("g", stable=stable) == 3
+
+
+def test_offsets_without_a_topic_id_go_by_the_name() -> None:
+    """Those that an older Kafka stored."""
+    shard = VirtualShard()
+    shard.topic("topic", 2)
+    shard.commit("g", "", -1, OffsetToCommit("topic", 0, 7))
+    make_anew(shard)
+    shard.obey(shard.coordinator.topics_missed())
+    assert shard.committed("g") == 7
+
+
+def test_offsets_of_topics_whose_deletion_was_missed_go() -> None:
+    shard = VirtualShard()
+    ids = {name: shard.topic(name, 1) for name in ("topic", "gone", "kept")}
+    for name, topic_id in ids.items():
+        shard.commit("g", "", -1, OffsetToCommit(name, 0, 7, topic_id=topic_id))
+    commit_in_transaction(shard, 5, 9, "pending", ids["topic"])
+    make_anew(shard)
+    shard.image = shard.image.without_topics(["gone"])
+    shard.restart()
+    shard.obey(shard.coordinator.topics_missed())
+    assert [(topic, found[0].offset) for topic, found in shard.coordinator.fetch_offsets("g", None)] == [("kept", 7)]
+    shard.end_transaction(5, committed=True)
+    assert shard.coordinator.fetch_offsets("pending", None) == []
+    assert shard.coordinator.topics_missed().records == []
+
+
+@pytest.mark.parametrize("news", ["deleted", "missed"])
+def test_a_pending_offset_of_the_new_topic_survives_the_news_of_the_old_one(news: str) -> None:
+    shard = VirtualShard()
+    old_id = shard.topic("topic", 1)
+    shard.commit("g", "", -1, OffsetToCommit("topic", 0, 7, topic_id=old_id))
+    _, new_id = make_anew(shard)
+    commit_in_transaction(shard, 5, 2, topic_id=new_id)
+    coordinator = shard.coordinator
+    shard.obey(coordinator.topics_deleted(["topic"]) if news == "deleted" else coordinator.topics_missed())
+    assert shard.committed("g") == -1
+    shard.end_transaction(5, committed=True)
+    assert shard.committed("g") == 2
 
 
 # --- describe and list ---

@@ -85,7 +85,7 @@ class Shard:
             record = decode_record(key, value)
             assert isinstance(record, TransactionRecord)
             self.coordinator.replay(record)
-        self.markers.extend(self.coordinator.loaded())
+        self.markers.extend(self.coordinator.loaded(self.now_ms))
 
     def state(self, transactional_id: str = "tx") -> State:
         return self.coordinator.transactions[transactional_id].state

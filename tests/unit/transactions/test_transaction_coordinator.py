@@ -89,7 +89,7 @@ def reloaded(shard: Any, *ids: str) -> None:
     shard.coordinator.transactions = {}
     for transactional_id in ids:
         shard.coordinator.replay(TransactionRecord(transactional_id, before[transactional_id]))
-    shard.coordinator.loaded(uncertain=True)
+    shard.coordinator.loaded(shard.now_ms, uncertain=True)
 
 
 def test_no_epoch_is_handed_out_again_when_the_log_may_have_lost_its_end(shard: Any) -> None:
@@ -433,6 +433,24 @@ def test_a_wall_clock_that_goes_back_does_not_reach_the_log(shard: Any) -> None:
     shard.now_ms -= 5000
     shard.add(producer, 0)
     assert shard.coordinator.transactions["tx"].update_ms == before
+
+
+def test_a_wall_clock_that_goes_back_before_a_restart_does_not_keep_a_transaction_open(shard: Any) -> None:
+    producer = producer_of(shard.init(timeout_ms=5000))
+    shard.add(producer, 0)
+    shard.now_ms -= 500_000
+    shard.restart()
+    assert shard.coordinator.next_deadline_ms() == shard.now_ms + 5001
+    shard.now_ms += 4000
+    shard.restart()
+    assert shard.coordinator.next_deadline_ms() == shard.now_ms + 5001, "the log has it from the future still"
+    shard.add(producer, 1)
+    shard.now_ms += 4000
+    shard.restart()
+    assert shard.coordinator.next_deadline_ms() == shard.now_ms + 1001, "as it was written meanwhile"
+    shard.now_ms += 1001
+    shard.expire()
+    assert shard.state() is State.PREPARE_ABORT
 
 
 # --- older clusters ---
