@@ -312,6 +312,11 @@ class Controller:
                 self._stale = True
                 self._later("look", LOOK_AGAIN_SECONDS, self._look_at_brokers_soon)
                 raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"The metadata store cannot be read: {error}") from error
+            except KafkaError:
+                if self._stale:
+                    # A write was lost while half of a change was finished. A client need not ask again: look by ourselves.
+                    self._later("look", LOOK_AGAIN_SECONDS, self._look_at_brokers_soon)
+                raise
 
         task = self._last = asyncio.get_running_loop().create_task(run())
         return await asyncio.shield(task)

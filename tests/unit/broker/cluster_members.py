@@ -248,6 +248,8 @@ class DyingStore:
         self.after = True
         self.on_death: Callable[[], None] = lambda: None
         self.failure: StoreError | None = None
+        self.failures: list[StoreError | None] = []
+        """What becomes of the next writes, one each."""
         self.get, self.children, self.subtree = inner.get, inner.children, inner.subtree
         self.watch, self.watch_session, self.reopen = inner.watch, inner.watch_session, inner.reopen
         self.close = inner.close
@@ -260,6 +262,8 @@ class DyingStore:
     """Small, so that everything that may be cut is cut."""
 
     async def apply(self, operations: Sequence[Operation]) -> None:
+        if self.failures:
+            self.failure = self.failures.pop(0)
         if self.failure is not None:
             failure, self.failure = self.failure, None
             if self.after:

@@ -757,6 +757,25 @@ def test_after_a_write_of_unknown_outcome_the_store_is_believed(after: bool) -> 
     run(test)
 
 
+def test_a_change_that_is_lost_twice_is_finished_though_nobody_asks_again() -> None:
+    """A step of it, and then the write that was to finish what is half done."""
+
+    async def test(cluster: Cluster) -> None:
+        store = DyingStore(MemoryStore(cluster.tree))
+        first = await cluster.add(1, store=store)
+        await cluster.until(cluster.agrees)
+        store.after = False
+        store.failures = [None, StoreUnavailable("away"), StoreUnavailable("still away")]
+        with pytest.raises(KafkaError) as raised:
+            await first.controller.create_topics([NewTopic("t", 4, 1)])
+        assert raised.value.code is ErrorCode.REQUEST_TIMED_OUT
+        assert not store.failures
+        await cluster.until(lambda: [s.leader for s in partitions_of(first.image, "t")] == [1] * 4)
+        assert (await load_image(store)).topics == first.controller.image.topics
+
+    run(test)
+
+
 def test_nobody_reigns_in_the_epoch_of_another_controller() -> None:
     """Who was taken for dead, and replaced, between the look at the election and the look at its epoch."""
 
