@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import TypeVar
 
 from odradek.broker.config import BrokerConfig
+from odradek.client.connections import hear
 from odradek.controller.brokers import ReplicaRef
 from odradek.metadata.changes import load_configs, load_image
 from odradek.metadata.controller_messages import broker_of, metadata_partition, replica_partition
@@ -338,6 +339,7 @@ class ClusterView:
             return await event()
 
         task = self._last = asyncio.get_running_loop().create_task(run())
+        task.add_done_callback(hear)
         return await asyncio.shield(task)
 
     async def _publish(self, image: ClusterImage) -> None:

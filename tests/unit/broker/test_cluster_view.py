@@ -1,7 +1,8 @@
 import asyncio
+import gc
 from collections.abc import Awaitable, Callable
 from functools import wraps
-from typing import cast
+from typing import Any, cast
 
 import pytest
 from hypothesis import given, settings
@@ -167,6 +168,34 @@ async def test_while_the_store_is_away_nobody_is_called_a_stale_controller() -> 
     with pytest.raises(KafkaError) as refused:
         await view.leader_and_isr(LeaderAndIsrRequest(controller_id=1, controller_epoch=2, broker_epoch=1), 1)
     assert refused.value.code is ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+@running
+async def test_a_refusal_that_nobody_waits_for_any_more_is_no_complaint() -> None:
+    """As when the connection it was asked on has gone."""
+    complaints: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
+    gate = asyncio.Event()
+
+    class SlowStore(MemoryStore):
+        async def get(self, path: str) -> Node | None:
+            await gate.wait()
+            return await super().get(path)
+
+    view = await new_view(SlowStore())
+    request = LeaderAndIsrRequest(controller_id=1, controller_epoch=7, broker_epoch=1)
+    asked = asyncio.create_task(view.leader_and_isr(request, 1))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    asked.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asked
+    gate.set()
+    assert view._last is not None
+    await asyncio.wait({view._last})
+    view._last = None
+    gc.collect()
+    assert not complaints
 
 
 @running

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 from collections.abc import Mapping, Sequence
 
 import pytest
@@ -772,6 +773,30 @@ def test_a_change_that_is_lost_twice_is_finished_though_nobody_asks_again() -> N
         assert not store.failures
         await cluster.until(lambda: [s.leader for s in partitions_of(first.image, "t")] == [1] * 4)
         assert (await load_image(store)).topics == first.controller.image.topics
+
+    run(test)
+
+
+def test_a_failure_that_nobody_waits_for_any_more_is_no_complaint() -> None:
+    """As when the store hangs for longer than the one who asked had time."""
+
+    async def test(cluster: Cluster) -> None:
+        complaints: list[dict[str, object]] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
+        store = DyingStore(MemoryStore(cluster.tree))
+        controller = (await cluster.add(1, store=store)).controller
+        await cluster.until(cluster.agrees)
+        store.failure, store.after = StoreUnavailable("away"), False
+        asked = asyncio.create_task(controller.create_topics([NewTopic("t", 1, 1)]))
+        await asyncio.sleep(0)
+        asked.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asked
+        await controller.settled()
+        assert store.failure is None
+        controller._last = None
+        gc.collect()
+        assert not complaints
 
     run(test)
 
