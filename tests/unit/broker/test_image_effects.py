@@ -25,6 +25,13 @@ class Partitions:
         self.cause: OSError | None = OSError(errno.EMFILE, "Too many open files")
         self.asked = 0
 
+    def apply(self, _: ClusterImage) -> None:
+        """As if there were much to do in `settle`."""
+
+    async def settle(self) -> None:
+        for _ in range(5):
+            await asyncio.sleep(0)
+
     def find(self, _: str, index: int) -> int:
         self.asked += 1
         if self.cause is not None:
@@ -59,6 +66,26 @@ def test_a_coordinator_whose_log_cannot_be_opened_for_now_comes_later(monkeypatc
         while not groups.led:
             await asyncio.sleep(0)
         assert groups.led == [0, 1]
+
+    asyncio.run(scenario())
+
+
+def test_what_is_tried_again_goes_by_the_newest_image(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also while that is being taken: its partitions are deposed already."""
+    monkeypatch.setattr(image_effects, "_AGAIN_SECONDS", 0.0)
+    partitions: Any = Partitions()
+    groups: Any = Coordinator()
+    groups.topics_changed = lambda *_: None
+    nothing: Any = SimpleNamespace()
+
+    async def scenario() -> None:
+        effects = ImageEffects(1, partitions, groups, nothing, nothing)
+        effects.lead(IMAGE)
+        partitions.cause = None
+        elsewhere = STATE._replace(leader=2, leader_epoch=1)
+        here = STATE._replace(leader_epoch=1)
+        await effects(IMAGE, IMAGE.with_topic(Topic(GROUP_METADATA_TOPIC, b"g" * 16, (elsewhere, here))))
+        assert (groups.led, groups.over) == ([1], [])
 
     asyncio.run(scenario())
 
