@@ -14,8 +14,49 @@ from odradek.sim.checkers import Promises, check, check_settled_in_order
 from odradek.sim.disk import SECTOR, SimulatedDisk, Volume
 from odradek.sim.history import Deletion, FinalLog, History, Looked, Reader, Seen, Send, Transaction, Violation
 from odradek.sim.loop import Process, SimulatedLoop, SimulationDeadlock
+from odradek.sim.nemesis import PROFILES
 from odradek.sim.network import SimulatedNetwork
-from odradek.sim.world import SimulatedClock
+from odradek.sim.world import BrokerHost, SimulatedClock, World
+
+# --- machines ---
+
+
+def test_a_broker_is_not_stopped_in_the_middle_of_its_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where faults overlap; nor does `odradek serve` do that."""
+    began: list[str] = []
+
+    class SlowBroker:
+        def __init__(self, *_: object) -> None:
+            self.serves = False
+
+        async def start(self) -> None:
+            began.append("start")
+            await asyncio.sleep(1)
+            self.serves = True
+
+        async def stop(self) -> None:
+            began.append("stop")
+            assert self.serves
+
+    monkeypatch.setattr("odradek.sim.world.Broker", SlowBroker)
+    loop = SimulatedLoop("1")
+    host = BrokerHost(World(loop, "1", PROFILES["crash"]), 1, {})
+
+    async def main() -> None:
+        for _ in range(2):
+            starting = asyncio.ensure_future(host.start())
+            await asyncio.sleep(0.5)
+            assert host.is_up
+            assert not await host.stop()
+            assert not host.is_up
+            assert not await starting
+        assert await host.start()
+        assert await host.stop()
+
+    loop.run_until_complete(main())
+    loop.close()
+    assert began == ["start", "start", "start", "stop"]
+
 
 # --- time ---
 

@@ -18,7 +18,7 @@ from odradek.wire.messages.leader_and_isr import (
 
 @api(ApiKey.LEADER_AND_ISR)
 async def handle(request: LeaderAndIsrRequest, context: RequestContext) -> LeaderAndIsrResponse:
-    codes = await context.services.cluster.leader_and_isr(request)
+    codes = await context.services.cluster.leader_and_isr(request, context.connection.identifier)
     topics: dict[bytes, list[LeaderAndIsrResponsePartitionError]] = {}
     for (topic_id, index), code in codes.items():
         topics.setdefault(topic_id, []).append(LeaderAndIsrResponsePartitionError(index, code))

@@ -17,7 +17,7 @@ from odradek.wire.messages.stop_replica import (
 
 @api(ApiKey.STOP_REPLICA)
 async def handle(request: StopReplicaRequest, context: RequestContext) -> StopReplicaResponse:
-    codes = await context.services.cluster.stop_replica(request)
+    codes = await context.services.cluster.stop_replica(request, context.connection.identifier)
     return StopReplicaResponse(
         partition_errors=[StopReplicaResponsePartitionError(*place, code) for place, code in codes.items()]
     )

@@ -13,5 +13,5 @@ from odradek.wire.messages.update_metadata import UpdateMetadataRequest, UpdateM
 
 @api(ApiKey.UPDATE_METADATA)
 async def handle(request: UpdateMetadataRequest, context: RequestContext) -> UpdateMetadataResponse:
-    await context.services.cluster.update_metadata(request)
+    await context.services.cluster.update_metadata(request, context.connection.identifier)
     return UpdateMetadataResponse()

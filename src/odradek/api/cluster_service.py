@@ -15,8 +15,8 @@ from odradek.wire.messages.update_metadata import UpdateMetadataRequest
 class ClusterMember(Protocol):
     """A broker that obeys the controller.
 
-    Each raises KafkaError STALE_CONTROLLER_EPOCH for one that has been replaced, STALE_BROKER_EPOCH for what was
-    decided before this broker's newest registration.
+    Each raises KafkaError STALE_CONTROLLER_EPOCH for one that has been replaced, or has taken a newer connection than
+    the one of that number, and STALE_BROKER_EPOCH for what was decided before this broker's newest registration.
     """
 
     @property
@@ -28,11 +28,13 @@ class ClusterMember(Protocol):
         """Wait for that."""
         ...
 
-    async def leader_and_isr(self, request: LeaderAndIsrRequest) -> dict[tuple[bytes, int], ErrorCode]: ...
+    async def leader_and_isr(
+        self, request: LeaderAndIsrRequest, connection: int
+    ) -> dict[tuple[bytes, int], ErrorCode]: ...
 
-    async def update_metadata(self, request: UpdateMetadataRequest) -> None: ...
+    async def update_metadata(self, request: UpdateMetadataRequest, connection: int) -> None: ...
 
-    async def stop_replica(self, request: StopReplicaRequest) -> dict[tuple[str, int], ErrorCode]: ...
+    async def stop_replica(self, request: StopReplicaRequest, connection: int) -> dict[tuple[str, int], ErrorCode]: ...
 
 
 class ElectedController(Protocol):

@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import TypeVar
 
 from odradek.broker.config import BrokerConfig
+from odradek.client.connections import hear
 from odradek.controller.brokers import ReplicaRef
 from odradek.metadata.changes import load_configs, load_image
 from odradek.metadata.controller_messages import broker_of, metadata_partition, replica_partition
@@ -49,6 +50,7 @@ class ClusterView:
         "_again",
         "_config",
         "_last",
+        "_line",
         "_node_id",
         "_stopped",
         "_store",
@@ -68,6 +70,8 @@ class ClusterView:
         self._node_id = config.node_id
         self._subscribers: list[OnImage] = []
         self._last: asyncio.Task[object] | None = None
+        # The controller epoch and the connection of the newest request from a controller.
+        self._line = (-1, -1)
         self._unwatch: list[Callable[[], None]] = []
         self._again: asyncio.TimerHandle | None = None
         self._told: asyncio.Event = asyncio.Event()
@@ -134,7 +138,7 @@ class ClusterView:
 
         await self._in_turn(event)
 
-    # --- from a controller elsewhere ---
+    # --- from a controller elsewhere; `connection` is the number of the one it came on, and these grow ---
 
     def offline_replicas(self, image: ClusterImage) -> list[ReplicaRef]:
         """Replicas of this broker whose directory has failed."""
@@ -145,14 +149,14 @@ class ClusterView:
             if self._node_id in state.replicas and self.is_offline(name, index)
         ]
 
-    async def leader_and_isr(self, request: LeaderAndIsrRequest) -> dict[tuple[bytes, int], ErrorCode]:
+    async def leader_and_isr(self, request: LeaderAndIsrRequest, connection: int) -> dict[tuple[bytes, int], ErrorCode]:
         """Take over leadership; every partition named, with KAFKA_STORAGE_ERROR where its directory has failed.
 
         Raises KafkaError STALE_CONTROLLER_EPOCH, STALE_BROKER_EPOCH.
         """
 
         async def event() -> dict[tuple[bytes, int], ErrorCode]:
-            await self._check(request)
+            await self._check(request, connection)
             image = self._controlled(request.controller_id, request.controller_epoch)
             taken: list[Topic] = []
             for told in request.topic_states:
@@ -174,11 +178,11 @@ class ClusterView:
 
         return await self._in_turn(event)
 
-    async def update_metadata(self, request: UpdateMetadataRequest) -> None:
+    async def update_metadata(self, request: UpdateMetadataRequest, connection: int) -> None:
         """Take over brokers and the states of partitions. Raises KafkaError as `leader_and_isr`."""
 
         async def event() -> None:
-            await self._check(request)
+            await self._check(request, connection)
             image = self._controlled(request.controller_id, request.controller_epoch)
             image = image.with_brokers({broker.id: broker_of(broker) for broker in request.live_brokers})
             gone = set()
@@ -203,14 +207,14 @@ class ClusterView:
 
         await self._in_turn(event)
 
-    async def stop_replica(self, request: StopReplicaRequest) -> dict[Place, ErrorCode]:
+    async def stop_replica(self, request: StopReplicaRequest, connection: int) -> dict[Place, ErrorCode]:
         """Stop replicas, and drop the data of those that are to be deleted; FENCED_LEADER_EPOCH for what is newer here.
 
         Raises KafkaError as `leader_and_isr`.
         """
 
         async def event() -> dict[Place, ErrorCode]:
-            await self._check(request)
+            await self._check(request, connection)
             answers: dict[Place, ErrorCode] = {}
             stopped: dict[bool, list[Place]] = {False: [], True: []}
             for told in request.topic_states:
@@ -235,7 +239,9 @@ class ClusterView:
 
         return await self._in_turn(event)
 
-    async def _check(self, request: LeaderAndIsrRequest | UpdateMetadataRequest | StopReplicaRequest) -> None:
+    async def _check(
+        self, request: LeaderAndIsrRequest | UpdateMetadataRequest | StopReplicaRequest, connection: int
+    ) -> None:
         controller_epoch, known = request.controller_epoch, self.image.controller_epoch
         same = controller_epoch == known
         if controller_epoch < known or (same and self.image.controller_id not in (request.controller_id, NO_BROKER)):
@@ -249,6 +255,12 @@ class ClusterView:
         if controller_epoch > known and controller_epoch != await self._stored_controller_epoch():
             # Nobody but an elected controller has an epoch that the store knows.
             raise KafkaError(ErrorCode.STALE_CONTROLLER_EPOCH)
+        line = (controller_epoch, connection)
+        if line < self._line:
+            # A controller has one connection to each broker at a time. What comes on an earlier one was given up there,
+            # and has been said again, or something else since: obeyed now, it would undo what is newer.
+            raise KafkaError(ErrorCode.STALE_CONTROLLER_EPOCH)
+        self._line = line
 
     async def _stored_controller_epoch(self) -> int:
         try:
@@ -327,6 +339,7 @@ class ClusterView:
             return await event()
 
         task = self._last = asyncio.get_running_loop().create_task(run())
+        task.add_done_callback(hear)
         return await asyncio.shield(task)
 
     async def _publish(self, image: ClusterImage) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import partial
 from typing import Final, TypeVar
 
 from odradek.api.controller_service import NotTheController
@@ -17,6 +18,7 @@ from odradek.broker.config import BrokerConfig
 from odradek.broker.controller_channel import Connect, ControllerChannel, Differences
 from odradek.broker.registrations import DIRECTORY_EVENTS, Registrations, burial, read_registrations
 from odradek.broker.task_failures import logs_failure
+from odradek.client.connections import hear
 from odradek.controller.batching import batches
 from odradek.controller.brokers import (
     ReplicaRef,
@@ -310,14 +312,23 @@ class Controller:
                 raise NotTheController(ErrorCode.NOT_CONTROLLER) from error
             except StoreError as error:
                 self._stale = True
-                self._later("look", LOOK_AGAIN_SECONDS, self._look_at_brokers_soon)
+                self._later("look", LOOK_AGAIN_SECONDS, self._look_at_all_soon)
                 raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"The metadata store cannot be read: {error}") from error
+            except KafkaError:
+                if self._stale:
+                    # What was to finish half a change was lost, too, and who asked for it need not ask again.
+                    self._later("look", LOOK_AGAIN_SECONDS, self._look_at_all_soon)
+                raise
 
         task = self._last = asyncio.get_running_loop().create_task(run())
+        task.add_done_callback(hear)
         return await asyncio.shield(task)
 
-    def _soon(self, event: Callable[[], Awaitable[object]]) -> None:
-        """Run an event that nobody waits for; one that fails while this is the controller is looked after later."""
+    def _soon(self, event: Callable[[], Awaitable[object]], failed: Callable[[], None] = lambda: None) -> None:
+        """Run an event that nobody waits for; one that fails while this is the controller is looked after later.
+
+        `failed` is for what no look at the store brings to light.
+        """
 
         async def run() -> None:
             try:
@@ -326,7 +337,8 @@ class Controller:
                 pass
             except KafkaError as error:
                 logger.warning("controller: %s", error)
-                self._later("look", LOOK_AGAIN_SECONDS, self._look_at_brokers_soon)
+                self._later("look", LOOK_AGAIN_SECONDS, self._look_at_all_soon)
+                failed()
 
         if self.is_active:
             task = asyncio.get_running_loop().create_task(run())
@@ -437,7 +449,13 @@ class Controller:
                 if replicas := self._still_there(told):
                     await self._carry_out(decide(self.image, broker.id, replicas, self._config))
 
-        self._soon(event)
+        # A broker says it once, in the answer to what it is told.
+        again = partial(self._tell_again, broker.id)
+        self._soon(event, lambda: self._later(f"tell {broker.id}", LOOK_AGAIN_SECONDS, again))
+
+    def _tell_again(self, broker_id: int) -> None:
+        if broker_id in self._channels:
+            self._channels[broker_id].tell_again()
 
     def _still_there(self, told: Iterable[ToldPartition]) -> list[ReplicaRef]:
         """Not of a topic that was made anew since: its logs are others, in other directories perhaps."""
@@ -461,6 +479,11 @@ class Controller:
 
     def _look_at_brokers_soon(self) -> None:
         self._soon(self._look_at_brokers)
+
+    def _look_at_all_soon(self) -> None:
+        """The store tells once that something is there to be looked at, and that look may be what failed."""
+        self._look_at_brokers_soon()
+        self._soon(self._look_at_directories)
 
     async def _look_at_brokers(self) -> None:
         """Whatever the store says of registrations now is what holds."""
@@ -488,10 +511,18 @@ class Controller:
                 await self._ensure_elected()
                 self._soon(self._look_at_directories)
                 continue
+            except StoreError:
+                # It may be deleted all the same, and then nothing reminds of it.
+                self._ask_about_directories(name)
+                raise
             if name == str(self._node_id):
                 await self._own_directories()
-            elif name.isdecimal() and int(name) in self._channels:
-                self._channels[int(name)].tell_again()
+            else:
+                self._ask_about_directories(name)
+
+    def _ask_about_directories(self, name: str) -> None:
+        if name.isdecimal():
+            self._tell_again(int(name))
 
     async def _own_directories(self) -> None:
         offline = self.offline_here(self.image)

@@ -169,11 +169,14 @@ class ControllerChannel:
         self._closed = True
         if self._task is not None and self._task is not asyncio.current_task():
             self._task.cancel()
+        self._hang_up()
+        self._release(None)
+
+    def _hang_up(self) -> None:
         if self._connection is not None:
             self._connection.on_close = None
             self._connection.close()
             self._connection = None
-        self._release(None)
 
     def _release(self, version: int | None) -> None:
         waiting, self._waiters = self._waiters, []
@@ -226,6 +229,8 @@ class ControllerChannel:
         if code == ErrorCode.STALE_CONTROLLER_EPOCH:
             # Whoever is deposed closes the channel. The broker may as well know nothing of this controller yet.
             self._events.deposed()
+            # Or have heard this controller on a connection that it holds for a newer one: the next is newer than that.
+            self._hang_up()
         if code == ErrorCode.STALE_BROKER_EPOCH:
             self._events.registration_ended(self.broker)
             return True

@@ -28,7 +28,17 @@ class Followers(Protocol):
 class ImageEffects:
     """Hears of every image, in order, and tells each part what concerns it."""
 
-    __slots__ = ("_again", "_groups", "_led", "_node_id", "_partitions", "_quotas", "_stopped", "_transactions")
+    __slots__ = (
+        "_again",
+        "_groups",
+        "_image",
+        "_led",
+        "_node_id",
+        "_partitions",
+        "_quotas",
+        "_stopped",
+        "_transactions",
+    )
 
     def __init__(
         self,
@@ -45,6 +55,7 @@ class ImageEffects:
         self._quotas = quotas
         self._led: dict[str, dict[int, tuple[bytes, int]]] = {}
         self._again: asyncio.TimerHandle | None = None
+        self._image = ClusterImage()
         self._stopped = False
 
     async def begin(self, image: ClusterImage) -> None:
@@ -54,6 +65,8 @@ class ImageEffects:
         await self._partitions.settle()
 
     async def __call__(self, old: ClusterImage, new: ClusterImage) -> None:
+        # What is tried again meanwhile must not elect whom this image deposes.
+        self._image = new
         self._partitions.apply(new)
         await self._partitions.settle()
         self.lead(new)
@@ -83,6 +96,7 @@ class ImageEffects:
 
     def lead(self, image: ClusterImage) -> None:
         """Tell the coordinators which partitions of their topics are led here."""
+        self._image = image
         if self._again is not None:
             self._again.cancel()
             self._again = None
@@ -90,7 +104,10 @@ class ImageEffects:
             return
         complete = self._lead_topic(image, GROUP_METADATA_TOPIC, self._groups)
         if not self._lead_topic(image, TRANSACTION_STATE_TOPIC, self._transactions) or not complete:
-            self._again = asyncio.get_running_loop().call_later(_AGAIN_SECONDS, self.lead, image)
+            self._again = asyncio.get_running_loop().call_later(_AGAIN_SECONDS, self._lead_again)
+
+    def _lead_again(self) -> None:
+        self.lead(self._image)
 
     def stop(self) -> None:
         """Coordinators are told of nothing more."""

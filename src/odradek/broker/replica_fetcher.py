@@ -171,6 +171,7 @@ class ReplicaFetcher:
         if self._logs.pop(place, None) is None:
             return
         self._delayed.pop(place, None)
+        self._sent.pop(place, None)
         self._changed[place] = None
         if not self._logs:
             self._drop_connection()
@@ -369,8 +370,9 @@ class ReplicaFetcher:
             followed = logs.get(place)
             if followed is None:
                 continue
-            row = self._known.get(place)
-            if row is None or self._sent[place] > sequence:
+            row, sent = self._known.get(place), self._sent.get(place)
+            if row is None or sent is None or sent > sequence:
+                # Asked for anew since, or followed anew and about to be asked for.
                 continue
             if row[1] != followed.leader_epoch or row[2] != followed.partition.log.end_offset:
                 # An answer from before the controller or a disk had other ideas: its records may not follow these.

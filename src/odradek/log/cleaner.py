@@ -165,6 +165,9 @@ class Cleaner:
         except asyncio.CancelledError:
             # There are fewer threads now, or none. What this one writes nobody else may write until it is done.
             await asyncio.wait({step})
+            if not step.cancelled():
+                # Looked at, or asyncio complains that nobody did: the next cleaning meets whatever was wrong.
+                step.exception()
             raise
 
 

@@ -261,7 +261,7 @@ def _(right: Any) -> Any:
 @_bug("stale controller obeyed", "a broker does what a controller says that has been replaced", "handover",
       "odradek.broker.cluster_view:ClusterView._check")  # fmt: skip
 def _(right: Any) -> Any:
-    async def check(self: Any, request: Any) -> None:
+    async def check(self: Any, request: Any, connection: int) -> None:
         return None
 
     return check
@@ -308,9 +308,9 @@ def _(right: Any) -> Any:
 @_bug("deleted while away", "a broker that was away when a topic was deleted keeps it", "handover",
       "odradek.broker.cluster_view:ClusterView.update_metadata")  # fmt: skip
 def _(right: Any) -> Any:
-    async def update(self: Any, request: Any) -> None:
+    async def update(self: Any, request: Any, connection: int) -> None:
         request.type = 1
-        await right(self, request)
+        await right(self, request, connection)
         self._told.set()
 
     return update
@@ -319,10 +319,10 @@ def _(right: Any) -> Any:
 @_bug("deletion of the topic before", "StopReplica of a deleted topic ends the replica of the next one of its name",
       "handover", "odradek.broker.cluster_view:ClusterView.stop_replica")  # fmt: skip
 def _(right: Any) -> Any:
-    async def stop(self: Any, request: Any) -> Any:
+    async def stop(self: Any, request: Any, connection: int) -> Any:
         for told in request.topic_states:
             told.topic_id = ZERO_UUID
-        return await right(self, request)
+        return await right(self, request, connection)
 
     return stop
 

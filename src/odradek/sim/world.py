@@ -139,8 +139,8 @@ class BrokerHost:
     """A machine with a disk and, most of the time, a broker."""
 
     __slots__ = (
-        "broker", "clock", "host", "incarnation", "is_dark", "node_id", "process", "settings", "store", "volume",
-        "world",
+        "broker", "clock", "host", "incarnation", "is_dark", "node_id", "process", "serves", "settings", "store",
+        "volume", "world",
     )  # fmt: skip
 
     def __init__(self, world: World, node_id: int, settings: Mapping[str, str]) -> None:
@@ -156,9 +156,12 @@ class BrokerHost:
         self.store: SimulatedStore | None = None
         self.is_dark = False
         """The machine has lost power, and the cluster has not overcome it yet."""
+        self.serves = False
+        """Whether the start of the newest process has come to its end."""
 
     @property
     def is_up(self) -> bool:
+        """Whether there is a process, be it one that only starts."""
         return self.process is not None and self.process.alive
 
     async def start(self) -> bool:
@@ -168,6 +171,7 @@ class BrokerHost:
             # Another fault has come to its end first.
             return True
         self.incarnation += 1
+        self.serves = False
         name = f"{self.host}.{self.incarnation}"
         process = self.process = Process(name, self.host)
         world.network.powered_off.discard(self.host)
@@ -196,6 +200,7 @@ class BrokerHost:
             world.loop.kill(process)
             return False
         world.note(f"{name} serves")
+        self.serves = True
         return True
 
     async def stop(self) -> bool:
@@ -203,6 +208,10 @@ class BrokerHost:
         process, broker = self.process, self.broker
         assert process is not None
         assert broker is not None
+        if process.alive and not self.serves:
+            # Two faults overlap. A broker is not stopped in the middle of its start, which is given up.
+            self.kill()
+            return False
         self.world.note(f"{process.name} stops")
         ended: asyncio.Future[None] = self.world.loop.create_future()
         process.doomed.append(partial(_set, ended))

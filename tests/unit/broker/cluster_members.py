@@ -36,6 +36,7 @@ class Line:
 
     def __init__(self, member: Member) -> None:
         self.member = member
+        self.identifier = len(member.lines)
         self.on_close: Callable[[Any], None] | None = None
         self.closed = False
 
@@ -136,17 +137,17 @@ class Member:
         self.asked.append(request)
         try:
             if isinstance(request, LeaderAndIsrRequest):
-                codes = await self.view.leader_and_isr(request)
+                codes = await self.view.leader_and_isr(request, line.identifier)
                 topics: dict[bytes, LeaderAndIsrResponseTopicError] = {}
                 for (topic_id, index), code in codes.items():
                     found = topics.setdefault(topic_id, LeaderAndIsrResponseTopicError(topic_id, []))
                     found.partition_errors.append(LeaderAndIsrResponsePartitionError(index, code))
                 return LeaderAndIsrResponse(0, list(topics.values()))
             if isinstance(request, UpdateMetadataRequest):
-                await self.view.update_metadata(request)
+                await self.view.update_metadata(request, line.identifier)
                 return UpdateMetadataResponse(0)
             assert isinstance(request, StopReplicaRequest)
-            await self.view.stop_replica(request)
+            await self.view.stop_replica(request, line.identifier)
             return StopReplicaResponse(0, [])
         except KafkaError as error:
             kinds = {
@@ -248,6 +249,8 @@ class DyingStore:
         self.after = True
         self.on_death: Callable[[], None] = lambda: None
         self.failure: StoreError | None = None
+        self.failures: list[StoreError | None] = []
+        """What becomes of the next writes, one each."""
         self.get, self.children, self.subtree = inner.get, inner.children, inner.subtree
         self.watch, self.watch_session, self.reopen = inner.watch, inner.watch_session, inner.reopen
         self.close = inner.close
@@ -260,6 +263,8 @@ class DyingStore:
     """Small, so that everything that may be cut is cut."""
 
     async def apply(self, operations: Sequence[Operation]) -> None:
+        if self.failures:
+            self.failure = self.failures.pop(0)
         if self.failure is not None:
             failure, self.failure = self.failure, None
             if self.after:

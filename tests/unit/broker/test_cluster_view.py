@@ -1,7 +1,8 @@
 import asyncio
+import gc
 from collections.abc import Awaitable, Callable
 from functools import wraps
-from typing import cast
+from typing import Any, cast
 
 import pytest
 from hypothesis import given, settings
@@ -63,14 +64,14 @@ async def new_view(store: MemoryStore | None = None) -> ClusterView:
     return view
 
 
-async def tell(view: ClusterView, old: ClusterImage | None, new: ClusterImage) -> None:
+async def tell(view: ClusterView, old: ClusterImage | None, new: ClusterImage, line: int = 1) -> None:
     """As the controller's channel does it."""
     told = everything(new, SELF) if old is None else notice(difference(old, new), SELF)
     if told.stop:
-        await view.stop_replica(stop_replica_request(told, new, broker(SELF)))
+        await view.stop_replica(stop_replica_request(told, new, broker(SELF)), line)
     if told.lead or told.full:
-        await view.leader_and_isr(leader_and_isr_request(told, new, broker(SELF)))
-    await view.update_metadata(update_metadata_request(told, new, broker(SELF)))
+        await view.leader_and_isr(leader_and_isr_request(told, new, broker(SELF)), line)
+    await view.update_metadata(update_metadata_request(told, new, broker(SELF)), line)
 
 
 CLUSTER = ClusterImage("c").with_controller(1, 1).with_brokers({i: broker(i) for i in (1, 2, 3)})
@@ -99,11 +100,11 @@ async def test_a_new_topic_has_all_its_partitions_before_more_is_told_than_those
     made = topic("a", state(2, 0), elsewhere, elsewhere, elsewhere)
     await store.apply([Create(TopicNode.path("a"), TopicNode.encode(made.id, made.partitions))])
     new = CLUSTER.with_topic(made)
-    await view.leader_and_isr(leader_and_isr_request(notice(difference(CLUSTER, new), SELF), new, broker(SELF)))
+    await view.leader_and_isr(leader_and_isr_request(notice(difference(CLUSTER, new), SELF), new, broker(SELF)), 1)
     assert not view.is_whole
     known = view.image.topics["a"].partitions
     assert [(found.leader, found.replicas) for found in known] == [(2, (1, 2, 3)), *[(NO_LEADER, ())] * 3]
-    await view.update_metadata(update_metadata_request(notice(difference(CLUSTER, new), SELF), new, broker(SELF)))
+    await view.update_metadata(update_metadata_request(notice(difference(CLUSTER, new), SELF), new, broker(SELF)), 1)
     assert view.is_whole
     assert view.image.topics == new.topics
 
@@ -125,12 +126,37 @@ async def test_a_controller_that_was_replaced_is_refused() -> None:
     await tell(view, None, CLUSTER.with_topic(topic("a", state(1, 0))))
     stale = UpdateMetadataRequest(controller_id=3, controller_epoch=0, broker_epoch=1)
     with pytest.raises(KafkaError) as refused:
-        await view.update_metadata(stale)
+        await view.update_metadata(stale, 2)
     assert refused.value.code is ErrorCode.STALE_CONTROLLER_EPOCH
     invented = LeaderAndIsrRequest(controller_id=3, controller_epoch=7, broker_epoch=1)
     with pytest.raises(KafkaError) as refused:
-        await view.leader_and_isr(invented)
+        await view.leader_and_isr(invented, 2)
     assert refused.value.code is ErrorCode.STALE_CONTROLLER_EPOCH
+
+
+@running
+async def test_what_arrives_late_on_a_connection_that_was_given_up_is_refused() -> None:
+    """Within one reign and registration nothing else tells it from what is new."""
+    store = MemoryStore()
+    view = await new_view(store)
+    stopped: list[tuple[str, int]] = []
+    view.on_stopped = lambda places, _delete: stopped.extend(places)
+    first = CLUSTER.with_topic(topic("a", state(1, 0)))
+    second = first.with_topic(topic("b", state(2, 0))).with_brokers({1: broker(1), 2: broker(2)})
+    await tell(view, None, first, 1)
+    await tell(view, None, first, 2)
+    await tell(view, first, second, 2)
+    for old, new in ((None, first), (None, second), (first, second), (second, CLUSTER)):
+        with pytest.raises(KafkaError) as refused:
+            await tell(view, old, new, 1)
+        assert refused.value.code is ErrorCode.STALE_CONTROLLER_EPOCH
+        assert view.image.topics == second.topics
+        assert view.image.brokers == second.brokers
+    assert not stopped
+    # The next controller begins anew, on whatever connection.
+    await store.apply([Put(CONTROLLER_EPOCH, ControllerEpochNode.encode(2))])
+    await tell(view, None, CLUSTER.with_controller(3, 2), 1)
+    assert not view.image.topics
 
 
 @running
@@ -140,8 +166,36 @@ async def test_while_the_store_is_away_nobody_is_called_a_stale_controller() -> 
     view = await new_view(store)
     await store.close()
     with pytest.raises(KafkaError) as refused:
-        await view.leader_and_isr(LeaderAndIsrRequest(controller_id=1, controller_epoch=2, broker_epoch=1))
+        await view.leader_and_isr(LeaderAndIsrRequest(controller_id=1, controller_epoch=2, broker_epoch=1), 1)
     assert refused.value.code is ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+@running
+async def test_a_refusal_that_nobody_waits_for_any_more_is_no_complaint() -> None:
+    """As when the connection it was asked on has gone."""
+    complaints: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
+    gate = asyncio.Event()
+
+    class SlowStore(MemoryStore):
+        async def get(self, path: str) -> Node | None:
+            await gate.wait()
+            return await super().get(path)
+
+    view = await new_view(SlowStore())
+    request = LeaderAndIsrRequest(controller_id=1, controller_epoch=7, broker_epoch=1)
+    asked = asyncio.create_task(view.leader_and_isr(request, 1))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    asked.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asked
+    gate.set()
+    assert view._last is not None
+    await asyncio.wait({view._last})
+    view._last = None
+    gc.collect()
+    assert not complaints
 
 
 @running
@@ -176,7 +230,7 @@ async def test_what_was_decided_for_an_earlier_registration_is_refused() -> None
     view = await new_view()
     view.broker_epoch = 5
     with pytest.raises(KafkaError) as refused:
-        await view.leader_and_isr(LeaderAndIsrRequest(controller_id=1, controller_epoch=1, broker_epoch=4))
+        await view.leader_and_isr(LeaderAndIsrRequest(controller_id=1, controller_epoch=1, broker_epoch=4), 1)
     assert refused.value.code is ErrorCode.STALE_BROKER_EPOCH
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 from collections.abc import Mapping, Sequence
 
 import pytest
@@ -15,7 +16,7 @@ from odradek.broker.config import BrokerConfig
 from odradek.broker.controller import Controller
 from odradek.broker.controller_channel import FULL
 from odradek.broker.membership import Membership
-from odradek.broker.registrations import announce_failed_directory, register
+from odradek.broker.registrations import DIRECTORY_EVENTS, announce_failed_directory, register
 from odradek.client.connection import Connection
 from odradek.client.errors import Disconnected
 from odradek.controller.in_sync import IsrChange
@@ -508,6 +509,48 @@ def test_a_directory_that_fails_while_the_store_is_away_is_told_of_later() -> No
     run(test)
 
 
+@pytest.mark.parametrize("lost", ["look", "answer to the deletion", "deletion", "new leader"])
+@pytest.mark.parametrize("failed", [1, 2], ids=["of the controller", "of another broker"])
+def test_a_failed_directory_is_not_forgotten_when_the_store_fails(lost: str, failed: int) -> None:
+    async def test(cluster: Cluster) -> None:
+        store = DyingStore(MemoryStore(cluster.tree))
+        first = await cluster.add(1, store=store)
+        second = await cluster.add(2)
+        await cluster.until(cluster.agrees)
+        assert cluster.reigning is first.controller
+        await first.controller.create_topics([NewTopic("t", assignments=[(0, (failed, 3 - failed))])])
+        children, apply = store.children, store.apply
+        # More than there may be notices of one change.
+        failures: list[StoreError] = [StoreUnavailable("away")] * (3 if lost in ("look", "deletion") else 1)
+
+        async def look(path: str) -> list[str]:
+            if path == DIRECTORY_EVENTS and lost == "look" and failures:
+                raise failures.pop()
+            return await children(path)
+
+        async def write(operations: Sequence[Operation]) -> None:
+            deletes = any(isinstance(o, Delete) and o.path.startswith(DIRECTORY_EVENTS) for o in operations)
+            if deletes and lost == "answer to the deletion" and failures:
+                await apply(operations)
+                raise failures.pop()
+            elects = any(isinstance(o, Put) for o in operations)
+            if failures and ((lost == "deletion" and deletes) or (lost == "new leader" and elects)):
+                raise failures.pop()
+            await apply(operations)
+
+        store.children, store.apply = look, write  # type: ignore[method-assign]
+        member = cluster.members[failed]
+        member.bad_replicas.add(("t", 0))
+        member.membership.directory_failed()
+        await cluster.until(lambda: state(cluster).offline_replicas == (failed,))
+        assert state(cluster).leader == 3 - failed
+        await cluster.until(lambda: cluster.agrees() and cluster.tree.find(f"{DIRECTORY_EVENTS}/{failed}") is None)
+        assert not failures
+        assert second.image.topics["t"].partitions[0].leader == 3 - failed
+
+    run(test)
+
+
 def test_who_may_have_lost_records_steps_back_once() -> None:
     async def test(cluster: Cluster) -> None:
         first, *_ = await cluster.of(1, 2, 3)
@@ -753,6 +796,49 @@ def test_after_a_write_of_unknown_outcome_the_store_is_believed(after: bool) -> 
         await cluster.until(cluster.agrees)
         await first.controller.create_topics([NewTopic("u", 1, 1)])
         assert (await load_image(store)).topics == first.controller.image.topics
+
+    run(test)
+
+
+def test_a_change_that_is_lost_twice_is_finished_though_nobody_asks_again() -> None:
+    """A step of it, and then the write that was to finish what is half done."""
+
+    async def test(cluster: Cluster) -> None:
+        store = DyingStore(MemoryStore(cluster.tree))
+        first = await cluster.add(1, store=store)
+        await cluster.until(cluster.agrees)
+        store.after = False
+        store.failures = [None, StoreUnavailable("away"), StoreUnavailable("still away")]
+        with pytest.raises(KafkaError) as raised:
+            await first.controller.create_topics([NewTopic("t", 4, 1)])
+        assert raised.value.code is ErrorCode.REQUEST_TIMED_OUT
+        assert not store.failures
+        await cluster.until(lambda: [s.leader for s in partitions_of(first.image, "t")] == [1] * 4)
+        assert (await load_image(store)).topics == first.controller.image.topics
+
+    run(test)
+
+
+def test_a_failure_that_nobody_waits_for_any_more_is_no_complaint() -> None:
+    """As when the store hangs for longer than the one who asked had time."""
+
+    async def test(cluster: Cluster) -> None:
+        complaints: list[dict[str, object]] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
+        store = DyingStore(MemoryStore(cluster.tree))
+        controller = (await cluster.add(1, store=store)).controller
+        await cluster.until(cluster.agrees)
+        store.failure, store.after = StoreUnavailable("away"), False
+        asked = asyncio.create_task(controller.create_topics([NewTopic("t", 1, 1)]))
+        await asyncio.sleep(0)
+        asked.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asked
+        await controller.settled()
+        assert store.failure is None
+        controller._last = None
+        gc.collect()
+        assert not complaints
 
     run(test)
 

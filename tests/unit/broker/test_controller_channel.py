@@ -254,6 +254,7 @@ def test_a_broker_that_does_not_know_of_the_election_yet_is_told_again() -> None
         await told(channel, image(topic("a", HERE)))
         assert peer.events == ["deposed"]
         assert peer.kinds() == ["LeaderAndIsr", "LeaderAndIsr", "UpdateMetadata"]
+        assert len(peer.connections) == 2, "an older connection than another one would be refused for ever"
         channel.close()
 
     run(test)

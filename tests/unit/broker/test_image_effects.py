@@ -26,6 +26,13 @@ class Partitions:
         self.refusal: KafkaError | None = None
         self.asked = 0
 
+    def apply(self, _: ClusterImage) -> None:
+        """As if there were much to do in `settle`."""
+
+    async def settle(self) -> None:
+        for _ in range(5):
+            await asyncio.sleep(0)
+
     def find(self, _: str, index: int) -> int:
         self.asked += 1
         if self.refusal is not None:
@@ -103,6 +110,26 @@ def test_a_coordinator_whose_log_directory_has_failed_is_not_waited_for(monkeypa
         for _ in range(5):
             await asyncio.sleep(0)
         assert partitions.asked == 2
+
+    asyncio.run(scenario())
+
+
+def test_what_is_tried_again_goes_by_the_newest_image(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also while that is being taken: its partitions are deposed already."""
+    monkeypatch.setattr(image_effects, "_AGAIN_SECONDS", 0.0)
+    partitions: Any = Partitions()
+    groups: Any = Coordinator()
+    groups.topics_changed = lambda *_: None
+    nothing: Any = SimpleNamespace()
+
+    async def scenario() -> None:
+        effects = ImageEffects(1, partitions, groups, nothing, nothing)
+        effects.lead(IMAGE)
+        partitions.cause = None
+        elsewhere = STATE._replace(leader=2, leader_epoch=1)
+        here = STATE._replace(leader_epoch=1)
+        await effects(IMAGE, IMAGE.with_topic(Topic(GROUP_METADATA_TOPIC, b"g" * 16, (elsewhere, here))))
+        assert (groups.led, groups.over) == ([1], [])
 
     asyncio.run(scenario())
 

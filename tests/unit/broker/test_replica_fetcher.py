@@ -293,6 +293,40 @@ async def test_a_partition_that_comes_later_does_not_wait_for_the_long_poll(tmp_
 
 
 @in_a_loop
+async def test_nothing_is_kept_of_what_is_not_followed_any_more(tmp_path: Path) -> None:
+    """Each topic made anew has an id of its own."""
+    following = Following(tmp_path)
+    leader, fetcher = following.leader, following.fetcher
+    for index in (0, 1):
+        leader.lead(index)
+        following.follow(index)
+    await until(lambda: len(leader.requests) == 2)
+    complaints: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
+    connection: Any = leader.connections[0]
+    deliver, late = connection._deliver, []
+
+    def deliver_late(done: Callable[[Any], None], response: Any) -> None:
+        if not late:
+            # As if the answer had been on its way meanwhile.
+            late.append(response)
+            fetcher.unfollow((TOPIC_ID, 0))
+            following.follow(0)
+        deliver(done, response)
+
+    connection._deliver = deliver_late
+    leader.partitions[0].append(batch(), now_ms=NOW)
+    await following.in_step(0)
+    assert late
+    assert not complaints
+    fetcher.unfollow((TOPIC_ID, 0))
+    leader.partitions[1].append(batch(), now_ms=NOW)
+    await following.in_step(1)
+    assert fetcher._sent.keys() == fetcher._known.keys() == {(TOPIC_ID, 1)}
+    fetcher.close()
+
+
+@in_a_loop
 async def test_one_partition_that_cannot_be_fetched_holds_up_no_other(tmp_path: Path) -> None:
     following = Following(tmp_path)
     leader = following.leader

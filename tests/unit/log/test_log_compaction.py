@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import gc
 import threading
 from collections.abc import Sequence
 from dataclasses import replace
@@ -602,6 +603,42 @@ def test_damage_behind_what_is_written_leaves_nothing(tmp_path: Path) -> None:
     assert world.compact() is None
     assert world.cleaner.uncleanable
     assert not list(tmp_path.glob("a-topic-0/*.cleaned"))
+    world.close()
+
+
+def test_an_error_of_a_thread_whose_worker_was_dismissed_is_nobodys(tmp_path: Path) -> None:
+    class FailingDisk(SystemDisk):
+        gate = asyncio.Event()
+        started = asyncio.Event()
+
+        async def run(self, lane: str, function: Any, *args: Any, **kwargs: Any) -> Any:
+            if lane.startswith("cleaner"):
+                self.started.set()
+                await self.gate.wait()
+                raise OSError("disk")
+            return await super().run(lane, function, *args, **kwargs)
+
+    disk = FailingDisk()
+    world = World(tmp_path, disk=disk)
+    fill(world)
+    world.log.flush(world.log.active_base_offset)
+    complaints: list[dict[str, Any]] = []
+
+    async def run() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
+        (_, found) = world.cleaner.dirtiest([(world.log, world.log.end_offset)], NOW) or pytest.fail("nothing to do")
+        cleaning = asyncio.create_task(world.cleaner.clean(world.log, found, NOW, 1 << 20, asyncio.sleep))
+        await disk.started.wait()
+        cleaning.cancel()
+        await asyncio.sleep(0)
+        disk.gate.set()
+        with pytest.raises(asyncio.CancelledError):
+            await cleaning
+        del cleaning
+        gc.collect()
+
+    asyncio.run(run())
+    assert not complaints
     world.close()
 
 
