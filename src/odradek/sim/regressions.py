@@ -104,8 +104,8 @@ ONCE_FAILED: Final = {
     "blackout-1001613": "the checker's mistake: a topic that was made anew had been without a leader since before",
     "all-1100029": "a topic's partition could not be made in the first log directory, as the disk was full, and was in "
     "the second: the next start found it in both and refused",
-    "cluster5-1100278": "a new leader answered DeleteRecords without waiting for an in-sync replica that had not fetched "
-    "from it yet: that led next, with the records",
+    "cluster5-1100278": "a new leader answered DeleteRecords without waiting for an in-sync replica that had not "
+    "fetched from it yet: that led next, with the records",
     "power-201056": "a partition that had lost all it knew of a producer with the power took the batch behind one that "
     "was too large: the parts of that were out of order from then on",
     "crash-201112": "the first batches of a producer came while the partition was checked after a crash, the next one "
