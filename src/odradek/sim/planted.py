@@ -252,7 +252,7 @@ def _(right: Any) -> Any:
 
 
 @_bug("retention takes young segments", "a segment is taken for older than it is", "disk",
-      "odradek.log.partition_log:PartitionLog._age_of")  # fmt: skip
+      "odradek.log.local_log:LocalLog._newest_ms")  # fmt: skip
 def _(right: Any) -> Any:
     return lambda self, segment: right(self, segment) - 20_000
 

@@ -32,6 +32,7 @@ class ConsumerMember:
         self.told: Owned = {}
         self.interval_ms = 0
         self.error: ErrorCode | None = None
+        self.lost_answer = False
 
     def join(self) -> ConsumerMember:
         self.epoch = 0
@@ -42,10 +43,20 @@ class ConsumerMember:
         return self
 
     def beat(self, **fields: Any) -> ConsumerMember:
-        """Report what it owns; then take over what it is told at once."""
+        """Report what it owns; then take over what it is told at once.
+
+        After an answer that was lost it reports all that it has, as clients do: it is told its assignment again then.
+        """
+        if self.lost_answer:
+            fields = {**self.fields, "topics": self.topics, **fields, "owned": self.owned}
         fields.setdefault("owned", self.owned)
         self._take(self.shard.beat(self.group_id, self.member_id, self.epoch, instance=self.instance, **fields))
         return self
+
+    def lose_answer(self) -> None:
+        """The coordinator hears of it, and may move it on, and it does not know."""
+        self.shard.beat(self.group_id, self.member_id, self.epoch, instance=self.instance, owned=self.owned)
+        self.lost_answer = True
 
     def subscribe(self, *topics: str) -> ConsumerMember:
         self.topics = tuple(sorted(topics))
@@ -62,6 +73,7 @@ class ConsumerMember:
                 self.epoch, self.owned = 0, {}
             return
         self.error = None
+        self.lost_answer = False
         self.epoch = answer.member_epoch
         self.interval_ms = answer.heartbeat_interval_ms
         if answer.assignment is not None:

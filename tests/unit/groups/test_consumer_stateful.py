@@ -59,10 +59,9 @@ class ConsumerGroups(RuleBasedStateMachine):
 
     @rule(name=names)
     def lose_an_answer(self, name: str) -> None:
-        """The coordinator has moved the member on, and the member does not know."""
         member = self.members.get(name)
         if member is not None and member.epoch > 0:
-            self.shard.beat("g", name, member.epoch, instance=member.instance, owned=member.owned)
+            member.lose_answer()
 
     @rule(name=names)
     def beat_without_news(self, name: str) -> None:
