@@ -264,6 +264,9 @@ class ControllerChannel:
 
     async def _tell(self, connection: Connection, target: ClusterImage) -> None:
         known = self.acknowledged
+        # Should this fail, the broker may have taken a part of it. A topic or a replica that was in that and is over by
+        # the next time would be in no difference from what it knew before: it is told everything then.
+        self.acknowledged = None
         told = (
             everything(target, self.broker.id)
             if known is None

@@ -196,6 +196,32 @@ def test_what_was_not_acknowledged_is_told_again() -> None:
     run(test)
 
 
+@pytest.mark.parametrize("failure", [Disconnected("cut"), ErrorCode.UNKNOWN_SERVER_ERROR])
+def test_what_may_have_been_told_and_is_over_is_taken_back(failure: int | ClientError) -> None:
+    """Found by the simulator (handover-1100418): the broker kept a topic that was deleted before it had answered."""
+
+    async def test(peer: Peer) -> None:
+        channel = peer.channel()
+        first = image(topic("a", HERE))
+        await told(channel, first)
+        peer.asked.clear()
+        peer.script = [0, failure]
+        peer.gate = asyncio.get_running_loop().create_future()
+        channel.offer(made := first.with_topic(topic("b", HERE, number=2)))
+        while not peer.asked:
+            await asyncio.sleep(0)
+        channel.offer(last := made.without_topics(["b"]))
+        peer.gate.set_result(None)
+        async with asyncio.timeout(10):
+            await channel.when_acknowledged(last.version)
+        assert peer.kinds() == ["LeaderAndIsr", "UpdateMetadata"] * 2
+        assert [t.topic_name for t in peer.asked[0].topic_states] == ["b"]
+        assert (peer.asked[3].type, [t.topic_name for t in peer.asked[3].topic_states]) == (2, ["a"])
+        channel.close()
+
+    run(test)
+
+
 def test_an_idle_connection_that_breaks_and_is_refused_is_a_death() -> None:
     async def test(peer: Peer) -> None:
         channel = peer.channel()
