@@ -97,17 +97,17 @@ class ImageEffects:
     def lead(self, image: ClusterImage) -> None:
         """Tell the coordinators which partitions of their topics are led here."""
         self._image = image
+        self._lead(logging.INFO)
+
+    def _lead(self, level: int) -> None:
         if self._again is not None:
             self._again.cancel()
             self._again = None
         if self._stopped:
             return
-        complete = self._lead_topic(image, GROUP_METADATA_TOPIC, self._groups)
-        if not self._lead_topic(image, TRANSACTION_STATE_TOPIC, self._transactions) or not complete:
-            self._again = asyncio.get_running_loop().call_later(_AGAIN_SECONDS, self._lead_again)
-
-    def _lead_again(self) -> None:
-        self.lead(self._image)
+        complete = self._lead_topic(GROUP_METADATA_TOPIC, self._groups, level)
+        if not self._lead_topic(TRANSACTION_STATE_TOPIC, self._transactions, level) or not complete:
+            self._again = asyncio.get_running_loop().call_later(_AGAIN_SECONDS, self._lead, logging.DEBUG)
 
     def stop(self) -> None:
         """Coordinators are told of nothing more."""
@@ -115,11 +115,11 @@ class ImageEffects:
         if self._again is not None:
             self._again.cancel()
 
-    def _lead_topic(self, image: ClusterImage, name: str, coordinator: GroupRuntime | TransactionRuntime) -> bool:
+    def _lead_topic(self, name: str, coordinator: GroupRuntime | TransactionRuntime, level: int) -> bool:
         """False if the log of a partition could not be opened, and may be later: for want of a descriptor, or since it
         is being checked.
         """
-        topic = image.topics.get(name)
+        topic = self._image.topics.get(name)
         led: dict[int, tuple[bytes, int]] = {}
         if topic is not None:
             led = {i: (topic.id, s.leader_epoch) for i, s in enumerate(topic.partitions) if s.leader == self._node_id}
@@ -138,7 +138,7 @@ class ImageEffects:
             except KafkaError as error:
                 # Its log is checked after a crash, which need not end in another call: between two tries somebody else
                 # may open it. Or its directory is offline, for good.
-                log.info("%s-%d is not coordinated yet: %s", name, index, error.message)
+                log.log(level, "%s-%d is not coordinated yet: %s", name, index, error.message)
                 del led[index]
                 cause = error.__cause__
                 passes = isinstance(cause, OSError) and cause.errno in TRANSIENT

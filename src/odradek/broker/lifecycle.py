@@ -277,7 +277,9 @@ class Broker:
             self._groups,
             self._peers,
         )
-        self._groups.knows_all = self._transactions.knows_all = lambda: self._view.is_whole
+        self._transactions.knows_all = lambda: self._view.is_whole
+        # Topics that are to be adopted are made one by one, and their offsets may be there before.
+        self._groups.knows_all = lambda: self._view.is_whole and not self._directories.adopts
         self._log_directories = LogDirectoryRuntime(
             config, self._partitions, self._directories, ports.disk, self._image
         )

@@ -299,14 +299,11 @@ class Partition:
             self._release_deletions()
 
     def _expand_isr(self, follower: FollowerProgress) -> None:
-        """Propose the follower as in sync if it has all that is committed, and what the epoch began with, and has
-        deleted what is deleted here: nobody waits for those out of sync when records are deleted.
-        """
+        """Propose the follower as in sync if it has all that is committed, and what the epoch began with."""
         if (
             self.proposal is None
             and follower.end_offset >= self.high_watermark
             and follower.end_offset >= self.leader_epoch_start_offset
-            and follower.log_start_offset >= self.log.log_start_offset
             and self._is_eligible(follower.broker_id, follower.broker_epoch)
         ):
             self._propose((*self.isr, follower.broker_id))
@@ -635,6 +632,7 @@ class Partition:
         """Cut off what the leader does not have. Raises KafkaError KAFKA_STORAGE_ERROR."""
         log = self.log
         log.truncate_to(offset)
+        self._written_start = min(self._written_start, log.log_start_offset)
         # The last epochs may be ones in which this broker led and wrote nothing: the leader does not know them.
         log.leader_epochs.truncate_from_end(log.end_offset)
         self.high_watermark = min(self.high_watermark, log.end_offset)
@@ -642,6 +640,7 @@ class Partition:
     def start_anew_at(self, offset: int) -> None:
         """Begin at the offset, where the leader's log begins, with nothing. Raises KafkaError KAFKA_STORAGE_ERROR."""
         self.log.truncate_fully_and_start_at(offset)
+        self._written_start = min(self._written_start, self.log.log_start_offset)
         self.high_watermark = offset
 
     # --- who waits ---

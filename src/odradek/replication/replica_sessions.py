@@ -20,6 +20,8 @@ from odradek.wire.fetch import FetchPartition
 from odradek.wire.produce import TopicKey
 
 MOST_SESSIONS_OF_A_BROKER = 64
+_NOTHING = (-1, -1)
+"""For what a follower was told: that it is to be told whatever there is."""
 
 Lookup = Callable[[TopicKey, int], Partition]
 
@@ -65,7 +67,7 @@ class FollowedPartition:
         self.leader_epoch = NO_EPOCH
         self.fetch_offset = 0
         self.max_bytes = 0
-        self.told = (-1, -1)
+        self.told = _NOTHING
         """(high watermark, log start offset) as the follower heard them last."""
 
     def appended(self, size: int) -> None:
@@ -117,6 +119,11 @@ class FollowedPartition:
                 partition.follower_fetched(
                     follower.broker_id, follower.broker_epoch, fetch_offset, log_start_offset, session.fetched_ms
                 )
+                if log_start_offset < partition.log.log_start_offset:
+                    # It was told, beside an error or a divergence or in an answer that it did not use, or it is about
+                    # to be written there: said until it is.
+                    self.told = _NOTHING
+                    session.news[self] = None
                 if fetch_offset >= partition.log.end_offset:
                     session.ready.pop(self, None)
                     return

@@ -451,6 +451,29 @@ class SilentConnection:
 
 
 @in_a_loop
+async def test_a_log_start_that_was_told_beside_a_divergence_is_told_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing else brings it to a follower of a partition that nobody writes to."""
+    following = Following(tmp_path)
+    monkeypatch.setattr(Leader, "settings", lambda _: FetchSettings(wait_max_ms=50, backoff_ms=50))
+    leader = following.leader.lead(0)
+    follower = following.follow(0)
+    leader.append(batch(), now_ms=NOW)
+    leader.append(batch(), now_ms=NOW)
+    await following.in_step(0)
+    following.fetcher.unfollow((TOPIC_ID, 0))
+    # The follower has led in between and written nothing: it asks in an epoch that its leader does not know.
+    follower.apply_state(PartitionState(2, 1, (1, 2), (1, 2), 1))
+    leader.apply_state(PartitionState(1, 2, (1, 2), (1,), 2))
+    leader.delete_records(1)
+    follower.apply_state(PartitionState(1, 2, (1, 2), (1,), 2))
+    following.fetcher.follow((TOPIC_ID, 0), FollowedLog(follower))
+    await until(lambda: follower.log.log_start_offset == 1)
+    following.fetcher.close()
+
+
+@in_a_loop
 async def test_of_two_requests_whose_session_is_lost_one_begins_another(tmp_path: Path) -> None:
     """Found by the simulator (unclean-310007): what was followed between the two was fetched in neither session."""
     following = Following(tmp_path)

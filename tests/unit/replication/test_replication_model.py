@@ -218,11 +218,22 @@ def test_deleted_records_are_gone_in_whoever_is_in_sync_before_it_fetches_from_a
     cluster.alter(2)
     assert set(leader.isr) == {1, 2}
     assert done == [1], "out of sync it cannot be elected"
-    cluster.replicas[3].hear()
+
+
+def test_a_start_that_was_cut_off_counts_only_once_it_is_written_again(cluster: Cluster) -> None:
+    """Or deleted records would come back when its log is opened again."""
+    for _ in range(5):
+        cluster.produce(1)
+    cluster.settle(5)
+    follower = cluster.replicas[3].partition
+    follower.leader_told(5, 4)
+    follower.start_written(4)
+    follower.truncate_to(2)
+    assert follower.reported_start == 2
     cluster.fetch(3)
-    assert cluster.replicas[2].proposals == [], "it has not deleted them yet"
-    cluster.fetch(3)
-    assert len(cluster.replicas[2].proposals) == 1
+    cluster.replicas[3].rules.begins_later = lambda *_: None
+    follower.leader_told(5, 4)
+    assert (follower.log.log_start_offset, follower.reported_start) == (4, 2)
 
 
 def test_a_leader_that_lost_the_end_of_its_log_makes_followers_cut_theirs(cluster: Cluster) -> None:
