@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple
 from odradek.sim.planted_cluster import CLUSTER_BUGS
 from odradek.sim.run import run_seed
 
-SEED_LIMIT: Final = 40
+SEED_LIMIT: Final = 100
 """Within so many seeds every planted bug has to be found."""
 
 

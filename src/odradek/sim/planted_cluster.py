@@ -36,7 +36,7 @@ _DECIDING: Final = ("brokers", "in_sync", "reassignments", "elections")
 # --- leaders and their followers ---
 
 
-@_bug("minimum not checked", "a leader alone takes and commits writes, whatever min.insync.replicas says", "unclean",
+@_bug("minimum not checked", "a leader alone takes and commits writes, whatever min.insync.replicas says", "succession",
       "odradek.replication.partition:Partition._commit_with_followers",
       "odradek.replication.partition:Partition.append")  # fmt: skip
 def _(right: Any) -> Any:
@@ -316,9 +316,23 @@ def _(right: Any) -> Any:
     return update
 
 
-@_bug("deletion of the topic before", "StopReplica of a deleted topic ends the replica of the next one of its name",
-      "handover", "odradek.broker.cluster_view:ClusterView.stop_replica")  # fmt: skip
+@_bug("deletion of the topic before", "StopReplica, said again after a lost answer, ends a replica of the next topic",
+      "handover",
+      "odradek.broker.controller_channel:ControllerChannel._tell",
+      "odradek.broker.cluster_view:ClusterView.stop_replica")  # fmt: skip
 def _(right: Any) -> Any:
+    if right.__name__ == "_tell":
+
+        async def tell(self: Any, connection: Any, target: Any) -> None:
+            known = self.acknowledged
+            try:
+                await right(self, connection, target)
+            finally:
+                # Not everything is said then, but once more what is new.
+                self.acknowledged = known
+
+        return tell
+
     async def stop(self: Any, request: Any, connection: int) -> Any:
         for told in request.topic_states:
             told.topic_id = ZERO_UUID
