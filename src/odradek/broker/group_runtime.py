@@ -229,11 +229,7 @@ class GroupRuntime:
     def is_late_commit(self, group_id: str, member_id: str, generation_id: int, connection: int) -> bool:
         if not member_id or generation_id < 0:
             return False
-        name = (group_id, member_id)
-        if self._committers.is_stale(name, _ANY_PRODUCER, generation_id, connection):
-            return True
-        self._committers.used(name, _ANY_PRODUCER, generation_id, connection)
-        return False
+        return self._committers.has_gone_on((group_id, member_id), _ANY_PRODUCER, generation_id, connection)
 
     def commit_offsets(self, request: CommitRequest, reply: Reply) -> None:
         self._shard(request.group_id).commit(request, reply)

@@ -9,7 +9,7 @@ from typing import Protocol
 from odradek.broker.group_runtime import GroupRuntime
 from odradek.broker.partitions import Partitions
 from odradek.broker.transaction_runtime import TransactionRuntime
-from odradek.log.environment import TRANSIENT
+from odradek.log.environment import passes
 from odradek.metadata.image import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, ClusterImage, Topic
 from odradek.quotas.client_quotas import ClientQuotas
 from odradek.wire.errors import ErrorCode, KafkaError
@@ -140,9 +140,8 @@ class ImageEffects:
                 # may open it. Or its directory is offline, for good.
                 log.log(level, "%s-%d is not coordinated yet: %s", name, index, error.message)
                 del led[index]
-                cause = error.__cause__
-                passes = isinstance(cause, OSError) and cause.errno in TRANSIENT
-                complete = complete and not passes and error.code is not ErrorCode.NOT_LEADER_OR_FOLLOWER
+                is_checked = error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+                complete = complete and not is_checked and not passes(error.__cause__)
                 continue
             if partition is not None:
                 coordinator.elected(partition)

@@ -189,9 +189,8 @@ class TransactionRuntime:
         found = shard.check().transactions.get(transactional_id)
         if found is None or found.producer_id != producer_id or found.producer_epoch != producer_epoch:
             return  # the coordinator refuses it, or has done already what it asks for
-        if shard.connections.is_stale(transactional_id, producer_id, producer_epoch, connection):
+        if shard.connections.has_gone_on(transactional_id, producer_id, producer_epoch, connection):
             raise StaleConnection(f"{transactional_id!r} has gone on with a newer connection")
-        shard.connections.used(transactional_id, producer_id, producer_epoch, connection)
 
     # --- requests of producers ---
 
@@ -374,17 +373,10 @@ class TransactionRuntime:
         return _one_code(found) if isinstance(found, dict) else _one_code_later(found)
 
     def is_stale_commit(self, group_id: str, producer: tuple[int, int], connection: int) -> bool:
-        name = (group_id, producer[0])
-        if self._commits.is_stale(name, *producer, connection):
-            return True
-        self._commits.used(name, *producer, connection)
-        return False
+        return self._commits.has_gone_on((group_id, producer[0]), *producer, connection)
 
     def is_stale_sender(self, client_id: str, connection: int) -> bool:
-        if self._senders.is_stale(client_id, _ANY_PRODUCER, _ANY_PRODUCER, connection):
-            return True
-        self._senders.used(client_id, _ANY_PRODUCER, _ANY_PRODUCER, connection)
-        return False
+        return self._senders.has_gone_on(client_id, _ANY_PRODUCER, _ANY_PRODUCER, connection)
 
     def write_marker(self, marker: PartitionMarker) -> asyncio.Future[None]:
         return self._writer.write_future(marker)

@@ -20,6 +20,11 @@ TRANSIENT: Final = (errno.EMFILE, errno.ENFILE, errno.EINTR)
 """Failures that say nothing about the disk: the call fails, its log directory stays in use."""
 
 
+def passes(error: BaseException | None) -> bool:
+    """Whether what failed will be possible later, as its log directory stays in use."""
+    return isinstance(error, OSError) and error.errno in TRANSIENT
+
+
 class LogEnvironment:
     """Ports and hooks of logs. The hooks do the work at once until someone, as LogDirectories does, defers it."""
 

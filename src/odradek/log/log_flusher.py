@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Iterator
 
-from odradek.log.environment import TRANSIENT
+from odradek.log.environment import passes
 from odradek.log.flushing import FlushPlan
 from odradek.log.partition_log import PartitionLog
 from odradek.log.placed_logs import PlacedLogs
@@ -64,7 +64,7 @@ class LogFlusher:
             plan = log.plan_flush(offset)
         except KafkaError as error:
             self._places.report(f"{log.directory} is not flushed: {error.message}")
-            return not _passes(error.__cause__)
+            return not passes(error.__cause__)
         return plan is None or await self._sync(log, plan, self._places.lane(log.directory))
 
     async def close(self, logs: Iterable[PartitionLog], threads: int) -> None:
@@ -100,7 +100,7 @@ class LogFlusher:
         except OSError as error:
             if not log.is_offline:
                 self._places.failed(log.directory, error)
-            return not _passes(error)
+            return not passes(error)
         log.finish_flush(plan)
         return True
 
@@ -120,7 +120,7 @@ class LogFlusher:
                 continue  # deleted meanwhile
             except OSError as error:
                 self._places.failed(path, error)
-                if _passes(error):
+                if passes(error):
                     self._places.pending.settle_again(path)
         removed = False
         while (paths := self._places.pending.due(now_ms)) is not None:
@@ -129,8 +129,3 @@ class LogFlusher:
         if removed:
             await self._places.settle_ends()
         return self._places.pending.next_ms
-
-
-def _passes(error: BaseException | None) -> bool:
-    """Whether what failed will be possible later, as the directory stays in use."""
-    return isinstance(error, OSError) and error.errno in TRANSIENT

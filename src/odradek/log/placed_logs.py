@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from odradek.log.checkpoints import TopicPartition
-from odradek.log.environment import TRANSIENT, LogEnvironment
+from odradek.log.environment import LogEnvironment, passes
 from odradek.log.files import DELETE_DIRECTORY
 from odradek.log.log_directory import LogDirectory
 from odradek.log.partition_log import PartitionLog
@@ -74,7 +74,7 @@ class PlacedLogs:
     def failed(self, path: str, error: OSError) -> None:
         """Take the directory out of use: its logs raise KAFKA_STORAGE_ERROR, the others go on."""
         directory = self.at(path)
-        if directory is None or directory.offline is not None or error.errno in TRANSIENT:
+        if directory is None or directory.offline is not None or passes(error):
             return
         directory.offline = f"log directory {directory.path} is offline: {error}"
         self.report(directory.offline)
@@ -146,7 +146,7 @@ class PlacedLogs:
                     await self.disk.run(directory.path, self.disk.sync_directory, directory.path)
                 except OSError as error:
                     self.failed(directory.path, error)
-                    if error.errno in TRANSIENT:
+                    if passes(error):
                         continue
             for key, renamed in synced.items():
                 if ended.get(key) == renamed:

@@ -8,7 +8,7 @@ from typing import Final
 from odradek.log.background_recovery import LANE as RECOVERY_LANE
 from odradek.log.background_recovery import recover
 from odradek.log.checkpoints import LOG_START_OFFSETS, TopicPartition, format_partition_metadata
-from odradek.log.environment import TRANSIENT
+from odradek.log.environment import passes
 from odradek.log.files import PARTITION_METADATA
 from odradek.log.log_directory import LogDirectory
 from odradek.log.log_flusher import LogFlusher
@@ -207,7 +207,7 @@ class ReplicaMoves:
                     *key, path, source.config, places.environment, log_start_offset=log_start_offset, clean=True
                 )
             except KafkaError as error:
-                if not (isinstance(error.__cause__, OSError) and error.__cause__.errno in TRANSIENT):
+                if not passes(error.__cause__):
                     raise
                 places.report(f"{path} is not opened yet: {error.message}")
                 await asyncio.sleep(RETRY_SECONDS)
@@ -245,7 +245,7 @@ class ReplicaMoves:
         except OSError as error:
             try:
                 # Without a descriptor for it there is none: nor need there be one to sync that.
-                if error.errno not in TRANSIENT or disk.exists(f"{move.path}/{TAKES_OVER}"):
+                if not passes(error) or disk.exists(f"{move.path}/{TAKES_OVER}"):
                     disk.remove(f"{move.path}/{TAKES_OVER}")
                     disk.sync_directory(move.path)
             except OSError:

@@ -34,6 +34,13 @@ class NewestConnections:
         known = self._newest.get(name)
         return known is not None and known[0] == (producer_id, producer_epoch) and connection < known[1]
 
+    def has_gone_on(self, name: Hashable, producer_id: int, producer_epoch: int, connection: int) -> bool:
+        """Whether a request on this connection `is_stale`; if it is not, the connection is `used`."""
+        if self.is_stale(name, producer_id, producer_epoch, connection):
+            return True
+        self.used(name, producer_id, producer_epoch, connection)
+        return False
+
     def used(self, name: Hashable, producer_id: int, producer_epoch: int, connection: int) -> None:
         """A request of this producer was accepted on the connection; an older epoch of it changes nothing."""
         producer = (producer_id, producer_epoch)
