@@ -329,6 +329,8 @@ def test_watches_tell_of_what_other_sessions_do(world: World) -> None:
         first, second = await world.open(), await world.open()
         seen: list[str] = []
         second.watch("/a", seen.append)
+        # In the order of its own session: by its answer the watch is there, which another session's write may overtake.
+        assert await second.get("/a") is None
         await first.apply([Create("/a/b", b"1")])
         await eventually(lambda: {"/a", "/a/b"} <= set(seen))
         seen.clear()
