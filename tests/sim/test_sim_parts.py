@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import random
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -213,7 +215,68 @@ def test_a_full_disk() -> None:
     assert file.size() == 5
 
 
+def test_a_process_without_descriptors_opens_nothing_and_goes_on_with_what_is_open() -> None:
+    volume = Volume()
+    disk = disk_of(volume)
+    disk.make_directories("/d")
+    file = disk.open("/d/a", create=True)
+    volume.faults.no_descriptor = 1.0
+    calls: list[Callable[[], object]] = [
+        lambda: disk.open("/d/a"),
+        lambda: disk.read_file("/d/a"),
+        lambda: disk.write_atomic("/d/b", b""),
+        lambda: disk.list("/d"),
+        lambda: disk.sync_directory("/d"),
+        lambda: disk.remove_tree("/d"),
+        lambda: disk.lock("/d/lock"),
+    ]
+    for call in calls:
+        with pytest.raises(OSError, match="too many open files") as failure:
+            call()
+        assert failure.value.errno == errno.EMFILE
+    assert disk.boot_id() == ""
+    assert file.append([b"goes on"]) == 0
+    disk.rename("/d/a", "/d/c")
+    disk.make_directories("/d/e")
+    assert (volume.faults.injected, volume.faults.refused) == (0, len(calls) + 1)
+    volume.faults.no_descriptor = 0.0
+    assert disk.list("/d") == ["c", "e"]
+
+
 # --- network ---
+
+
+def test_connections_wait_for_descriptors_in_the_order_in_which_they_came() -> None:
+    loop = SimulatedLoop("1")
+    network = SimulatedNetwork(loop)
+    server, client = Process("server", "s"), Process("client", "c")
+    accepted: list[int] = []
+
+    async def main() -> None:
+        listener = network.port_of(server).listen("s", 1, lambda stream: accepted.append(stream.peer_port))
+        network.no_descriptor["s"] = 1.0
+        port = network.port_of(client)
+        for _ in range(3):
+            await port.connect("s", 1, 5.0)
+        await asyncio.sleep(1)
+        assert accepted == []
+        network.no_descriptor.clear()
+        await asyncio.sleep(1)
+        assert len(accepted) == 3
+        assert accepted == sorted(accepted)
+        network.no_descriptor["s"] = network.no_descriptor["c"] = 1.0
+        with pytest.raises(OSError, match="too many open files"):
+            await port.connect("s", 1, 5.0)
+        network.no_descriptor.pop("c")
+        late = await port.connect("s", 1, 5.0)
+        await asyncio.sleep(1)
+        listener.close()
+        await asyncio.sleep(1)
+        with pytest.raises(ConnectionResetError):
+            late.receive_into(memoryview(bytearray(1)))
+
+    loop.run_until_complete(main())
+    loop.close()
 
 
 def test_bytes_arrive_in_order_through_cuts_and_short_reads() -> None:

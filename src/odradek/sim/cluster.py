@@ -155,10 +155,13 @@ class ClusterWatch:
             self._half_done.clear()
             return
         states = self._stored.states
+        hosts = {host.node_id: host for host in world.brokers}
         # A leader that stands still is gone for others once the store has given its session up.
         registered = {host.node_id for host in world.brokers if _is_registered(world, host)}
         leaderless = [
-            key for key, state in states.items() if state.leader not in registered and not alive.isdisjoint(state.isr)
+            key
+            for key, state in states.items()
+            if state.leader not in registered and any(b in alive and _has(hosts[b], key) for b in state.isr)
         ]
         # What is not there at all is not leaderless: the next topic of the name begins anew.
         lives = [(self._stored.topic_id(name), index) for name, index in leaderless]
@@ -261,6 +264,12 @@ def _is_awake(world: World, host: BrokerHost) -> bool:
     """Whether the broker lives, does not stand still, and is registered in its session."""
     process = host.process
     return process is not None and process.paused_until <= world.now() and _is_registered(world, host)
+
+
+def _has(host: BrokerHost, key: _Key) -> bool:
+    """Whether the directory of the broker's replica is in use."""
+    partitions = getattr(host.broker, "_partitions", None)
+    return partitions is None or not partitions.is_offline(*key)
 
 
 def _is_registered(world: World, host: BrokerHost) -> bool:

@@ -7,7 +7,7 @@ import asyncio
 import random
 
 from odradek.sim.cluster import ALL_AT_ONCE, ONE_AT_A_TIME, is_whole
-from odradek.sim.world import BrokerHost, World
+from odradek.sim.world import PORT, BrokerHost, World
 
 
 async def started_again(world: World, host: BrokerHost, rng: random.Random, down: tuple[float, float]) -> None:
@@ -77,6 +77,20 @@ async def cut_off(world: World, host: BrokerHost, rng: random.Random) -> None:
     await asyncio.sleep(seconds * rng.uniform(0, 0.7))
     if host.store is not None and rng.random() < 0.7:
         host.store.expire()
+
+
+async def given_up(world: World, host: BrokerHost, rng: random.Random) -> None:
+    """A broker gives up connections to another one and opens new ones; what it sent on the old ones comes later."""
+    other = rng.choice([each for each in world.brokers if each is not host])
+    streams = [s for s in world.network.between(host.host, other.host) if s.peer_port == PORT]
+    until = world.now() + rng.uniform(0.2, 3)
+    for stream in streams:
+        stream.outgoing.stalled_until = until + rng.uniform(0.5, 8)
+    await asyncio.sleep(until - world.now())
+    for stream in streams:
+        if not stream.closed:
+            world.mark("connection between brokers given up")
+            stream.incoming.reset()
 
 
 async def kill_several(world: World, host: BrokerHost, rng: random.Random) -> None:

@@ -195,7 +195,7 @@ class Volume:
 class DiskFaults:
     """What goes wrong from now on; chances are per call."""
 
-    __slots__ = ("crash_in", "injected", "read_error", "slow", "sync_error", "write_error")
+    __slots__ = ("crash_in", "injected", "no_descriptor", "read_error", "refused", "slow", "sync_error", "write_error")
 
     def __init__(self) -> None:
         self.crash_in = 0
@@ -204,7 +204,17 @@ class DiskFaults:
         self.sync_error = 0.0
         self.read_error = 0.0
         self.slow = 0.0
+        self.no_descriptor = 0.0
+        """How often a file or directory cannot be opened because the process may have no more open (EMFILE)."""
         self.injected = 0
+        """Failures of the disk itself."""
+        self.refused = 0
+        """Calls that had no descriptor."""
+
+    @property
+    def suffered(self) -> int:
+        """How many calls failed by the world's will."""
+        return self.injected + self.refused
 
 
 class SimulatedFile:
@@ -321,6 +331,13 @@ class SimulatedDisk:
             faults.injected += 1
             raise DiskError(errno.EIO, "simulated I/O error", path)
 
+    def take_descriptor(self, path: str) -> None:
+        """For as long as a call takes, or an open file lives; raise if there is none."""
+        faults = self.volume.faults
+        if faults.no_descriptor and self.rng.random() < faults.no_descriptor:
+            faults.refused += 1
+            raise OSError(errno.EMFILE, "too many open files", path)
+
     def write(self, path: str, inode: Inode, position: int, data: bytes) -> None:
         self.check(path, "write")
         volume = self.volume
@@ -343,6 +360,7 @@ class SimulatedDisk:
     def open(self, path: str, *, create: bool = False) -> SimulatedFile:
         path = self.absolute(path)
         self.check(path, "read")
+        self.take_descriptor(path)
         inode = self.volume.files.get(path)
         if inode is None:
             if not create:
@@ -432,6 +450,7 @@ class SimulatedDisk:
         volume = self.volume
         if path not in volume.directories:
             return
+        self.take_descriptor(path)
         for name in [p for p in volume.files if p.startswith(path + "/")]:
             del volume.files[name]
         for name in [p for p in volume.directories if p == path or p.startswith(path + "/")]:
@@ -454,6 +473,7 @@ class SimulatedDisk:
     def list(self, path: str) -> list[str]:
         path = self.absolute(path)
         self.check(path, "read")
+        self.take_descriptor(path)
         if path not in self.volume.directories:
             raise FileNotFoundError(errno.ENOENT, "no such directory", path)
         prefix = path.rstrip("/") + "/"
@@ -485,6 +505,7 @@ class SimulatedDisk:
     def sync_directory(self, path: str) -> None:
         path = self.absolute(path)
         self.check(path, "sync")
+        self.take_descriptor(path)
         if path not in self.volume.directories:
             raise FileNotFoundError(errno.ENOENT, "no such directory", path)
         self.volume.sync_directory(path)
@@ -494,6 +515,7 @@ class SimulatedDisk:
 
     def lock(self, path: str) -> _Lock:
         path = self.absolute(path)
+        self.take_descriptor(path)
         holder = self.volume.locks.get(path)
         if holder is not None and holder.alive:
             raise BlockingIOError(errno.EAGAIN, "the lock is held", path)
@@ -530,6 +552,10 @@ class SimulatedDisk:
             job.execute()
 
     def boot_id(self) -> str:
+        try:
+            self.take_descriptor("boot_id")
+        except OSError:
+            return ""
         return str(self.volume.boots)
 
     def keeps_up(self) -> bool:

@@ -13,6 +13,7 @@ from odradek.sim.cluster_faults import (
     cut_off,
     dark_in_a_write,
     freeze,
+    given_up,
     kill_several,
     machine_loses_power,
 )
@@ -212,6 +213,26 @@ async def disk_error(world: World, host: BrokerHost, rng: random.Random) -> None
     await _restart(world, host, rng, (0, 1.0))
 
 
+async def few_files(world: World, host: BrokerHost, rng: random.Random) -> None:
+    """The process may have no more files and sockets open for a while (`ulimit -n`); some calls still get one."""
+    chance = rng.choice((0.1, 0.5, 1.0))
+    world.note(f"{host.host} has too many open files: {chance}")
+    host.volume.faults.no_descriptor = chance
+    if rng.random() < 0.5:
+        world.network.no_descriptor[host.host] = chance
+    if rng.random() < 0.2:
+        host.kill()
+        await host.start()
+    await asyncio.sleep(rng.choice((0.1, 1.0, 5.0)) * rng.uniform(0.5, 1.5))
+    host.volume.faults.no_descriptor = 0.0
+    world.network.no_descriptor.pop(host.host, None)
+    if host.lacks_a_directory or not host.is_up:
+        # Where something could not be finished, the directory is out of use until a restart.
+        world.mark("a directory went offline for want of descriptors")
+        host.kill()
+        await _restart(world, host, rng, (0, 1.0))
+
+
 async def lose_store(world: World, host: BrokerHost, rng: random.Random) -> None:
     world.store_faults.lost = rng.choice((0.1, 0.5, 1.0))
     world.store_faults.slow = rng.choice((0.0, 0.5))
@@ -309,6 +330,12 @@ PROFILES: dict[str, Profile] = {
             (*_LOGS, "groups", "transactions"),
         ),
         Profile(
+            "descriptors",
+            (Kind(few_files, 6), Kind(crash, 1), Kind(crash_in_a_write, 1), Kind(restart, 2), Kind(reset, 1)),
+            3.0,
+            (*_LOGS, "groups", "modern groups", "transactions", "rpw", "admin", "recreated"),
+        ),
+        Profile(
             "rot",
             (Kind(flip_bits, 6), Kind(crash, 1), Kind(restart, 2), Kind(crash_in_a_write, 1), Kind(reset, 1)),
             1.5,
@@ -353,6 +380,39 @@ PROFILES: dict[str, Profile] = {
             ("producers", "transactions", "more transactions", "modern groups", "observer", "reassignments", "topics"),
             brokers=5,
             overlapping=0.6,
+        ),
+        Profile(
+            "disks",
+            (
+                Kind(slow_disk, 2),
+                Kind(disk_full, 3),
+                Kind(disk_error, 3),
+                Kind(few_files, 4),
+                Kind(crash_in_a_write, 2),
+                Kind(crash, 2),
+                Kind(restart, 2),
+                Kind(part_brokers, 1),
+            ),
+            2.5,
+            ("producers", "groups", "transactions", "rpw", "topics", "recreated"),
+            brokers=3,
+            overlapping=0.3,
+        ),
+        Profile(
+            "late",
+            (
+                Kind(given_up, 8),
+                Kind(crash, 1),
+                Kind(restart, 1),
+                Kind(freeze, 1),
+                Kind(expire_session, 2),
+                Kind(part_brokers, 1),
+                Kind(stall, 2),
+            ),
+            1.0,
+            ("producers", "transactions", "more transactions", "reassignments", "topics", "recreated"),
+            brokers=5,
+            overlapping=0.5,
         ),
         Profile(
             "blackout",
@@ -457,12 +517,12 @@ async def heal(world: World) -> None:
     for host in world.brokers:
         faults = host.volume.faults
         faults.crash_in = 0
-        faults.write_error = faults.sync_error = faults.read_error = faults.slow = 0.0
+        faults.write_error = faults.sync_error = faults.read_error = faults.slow = faults.no_descriptor = 0.0
         host.volume.capacity = UNLIMITED
         if host.store is not None:
             host.store.slow = 0.0
             host.store.dies_in = 0
-        if host.volume.faults.injected and host.is_up:
+        if (host.volume.faults.injected or host.lacks_a_directory) and host.is_up:
             # A log directory that went offline comes back with a restart.
             host.kill()
         while not host.is_up:

@@ -74,6 +74,11 @@ class Pipe:
         while len(self._chunks) > keep:
             self._chunks.pop()
 
+    def reset(self) -> None:
+        """The reader gets some of what is under way, then a reset."""
+        self.lose()
+        self.put(_reset())
+
     def _schedule(self) -> None:
         network = self.network
         now = network.loop.time()
@@ -230,8 +235,7 @@ class SimulatedStream:
     def reset(self) -> None:
         """A middlebox ends the connection: each side may get some of what was under way, then a reset."""
         for pipe in (self.incoming, self.outgoing):
-            pipe.lose()
-            pipe.put(_reset())
+            pipe.reset()
 
     def _ensure_open(self) -> None:
         if self.closed:
@@ -285,7 +289,7 @@ class SimulatedStream:
 
 
 class _Listener:
-    __slots__ = ("_network", "accept", "host", "port", "process")
+    __slots__ = ("_network", "accept", "backlog", "host", "port", "process")
 
     def __init__(
         self, network: SimulatedNetwork, process: Process, address: tuple[str, int], accept: Callable[[Stream], None]
@@ -294,8 +298,14 @@ class _Listener:
         self.process = process
         self.host, self.port = address
         self.accept = accept
+        self.backlog: deque[SimulatedStream] = deque()
+        """Connections that the process has not taken yet."""
 
     def close(self) -> None:
+        for stream in self.backlog:
+            stream.reset()
+            stream.close()
+        self.backlog.clear()
         listeners = self._network.listeners
         if listeners.get((self.process.host, self.port)) is self:
             del listeners[self.process.host, self.port]
@@ -304,7 +314,10 @@ class _Listener:
 class SimulatedNetwork:
     """All hosts, links and connections of a world."""
 
-    __slots__ = ("_links", "_next_port", "context", "latency", "listeners", "loop", "powered_off", "rng", "streams")
+    __slots__ = (
+        "_links", "_next_port", "context", "latency", "listeners", "loop", "no_descriptor", "powered_off", "rng",
+        "streams",
+    )  # fmt: skip
 
     def __init__(self, loop: SimulatedLoop) -> None:
         self.loop = loop
@@ -314,6 +327,8 @@ class SimulatedNetwork:
         self.listeners: dict[tuple[str, int], _Listener] = {}
         self.streams: dict[SimulatedStream, None] = {}
         self.powered_off: set[str] = set()
+        self.no_descriptor: dict[str, float] = {}
+        """How often a process of that host gets no socket."""
         self._links: dict[tuple[str, str], Link] = {}
         self._next_port = 40000
 
@@ -331,6 +346,7 @@ class SimulatedNetwork:
         return [s for s in self.streams if s.process.host == host and s.peer_host == other]
 
     def heal(self) -> None:
+        self.no_descriptor.clear()
         for link in self._links.values():
             link.cut_until = link.slow_until = 0.0
         for stream in self.streams:
@@ -346,8 +362,26 @@ class SimulatedNetwork:
         for stream in (near, far):
             self.streams[stream] = None
             stream.process.doomed.append(stream.process_died)
-        self.loop.call_soon(listener.accept, far, context=listener.process.context)
+        self.loop.call_soon(self._accept, listener, far, context=listener.process.context)
         return near
+
+    def _accept(self, listener: _Listener, far: SimulatedStream) -> None:
+        listener.backlog.append(far)
+        if len(listener.backlog) == 1:
+            self._accept_waiting(listener)
+
+    def _accept_waiting(self, listener: _Listener) -> None:
+        while listener.backlog:
+            if self.lacks_descriptor(listener.process.host):
+                # As `TcpListener` does.
+                self.loop.call_later(0.1, self._accept_waiting, listener, context=listener.process.context)
+                return
+            listener.accept(listener.backlog.popleft())
+
+    def lacks_descriptor(self, host: str) -> bool:
+        """Whether a process there gets no socket now, as it may have no more open."""
+        chance = self.no_descriptor.get(host, 0.0)
+        return chance > 0.0 and self.rng.random() < chance
 
 
 class ProcessNetwork:
@@ -371,6 +405,8 @@ class ProcessNetwork:
     async def connect(self, host: str, port: int, timeout: float) -> SimulatedStream:
         network, process = self._network, self._process
         loop = network.loop
+        if network.lacks_descriptor(process.host):
+            raise OSError(errno.EMFILE, "too many open files")
         async with asyncio.timeout(timeout):
             await asyncio.sleep(network.rng.uniform(*network.latency))
             there, back = network.link(process.host, host), network.link(host, process.host)

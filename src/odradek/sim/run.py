@@ -18,7 +18,18 @@ from odradek.client.admin import Admin, NewTopic
 from odradek.client.consumer import Consumer
 from odradek.client.model import TopicPartition
 from odradek.client.producer import Producer
-from odradek.sim import absent, administration, cluster_workloads, foreign, handovers, raw, rot, spark, workloads
+from odradek.sim import (
+    absent,
+    administration,
+    cluster_workloads,
+    foreign,
+    handovers,
+    raw,
+    recreated,
+    rot,
+    spark,
+    workloads,
+)
 from odradek.sim.checkers import Promises, check
 from odradek.sim.cluster import ALL_AT_ONCE, ClusterWatch, cluster_settings, see_replicas_agree, shape_of
 from odradek.sim.history import OK, READ_COMMITTED, READ_UNCOMMITTED, FinalLog, Reader, Send, Violation
@@ -347,6 +358,7 @@ _WORKLOADS: dict[str, tuple[tuple[str, Program], ...]] = {
     "admin": (("admin", lambda h: administration.administrate(h, "fleeting")),),
     "reassignments": (("reassigner", cluster_workloads.reassign),),
     "topics": (("topics", cluster_workloads.topics_come_and_go),),
+    "recreated": (("pilgrim", recreated.commit_through_lives),),
     "handovers": (("administrator", handovers.hand_over),),
     "rotten": (("rotten-writer", rot.write), ("rotten-reader", rot.read)),
     "compaction": (

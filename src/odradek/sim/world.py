@@ -175,7 +175,7 @@ class BrokerHost:
         name = f"{self.host}.{self.incarnation}"
         process = self.process = Process(name, self.host)
         world.network.powered_off.discard(self.host)
-        faults_before = self.volume.faults.injected + world.store_faults.injected
+        faults_before = self.volume.faults.suffered + world.store_faults.injected
         disk = SimulatedDisk(self.volume, process, world.loop, self.clock, random.Random(f"{world.seed}:disk:{name}"))
         store = self.store = SimulatedStore(
             world.tree, process, world.loop, world.store_faults, random.Random(f"{world.seed}:store:{name}"),
@@ -193,7 +193,7 @@ class BrokerHost:
             raise Violation("broker starts", f"{name} does not serve {START_SECONDS} s after its start")
         error = task.exception()
         if error is not None:
-            faulty = self.volume.faults.injected + world.store_faults.injected > faults_before
+            faulty = self.volume.faults.suffered + world.store_faults.injected > faults_before
             if not (faulty and isinstance(error, StartError | OSError)):
                 raise Violation("broker starts", f"{name} refuses to start: {error!r}") from error
             world.note(f"{name} does not start: {error}")
@@ -224,6 +224,12 @@ class BrokerHost:
         task.result()
         self.world.loop.kill(process)
         return True
+
+    @property
+    def lacks_a_directory(self) -> bool:
+        """Whether a log directory of the broker that runs is out of use."""
+        directories = getattr(self.broker, "_directories", None) if self.is_up else None
+        return directories is not None and any(each.offline is not None for each in directories._directories)
 
     def kill(self) -> None:
         """kill -9: the page cache stays."""
