@@ -58,7 +58,7 @@ def _all_failed(request: FetchRequest, context: RequestContext, code: ErrorCode)
 
 
 @api(ApiKey.FETCH, decode=decode_request, overtaking=True, failed=_all_failed)
-def handle(request: FetchRequest, context: RequestContext) -> list[Part] | Awaitable[list[Part]] | LateAnswer:
+def handle(request: FetchRequest, context: RequestContext) -> list[Part] | Awaitable[list[Part]] | LateAnswer | None:
     try:
         if request.replica_id >= 0:
             return serve_follower(request, context)

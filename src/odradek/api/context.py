@@ -15,6 +15,7 @@ from odradek.quotas.client_quotas import ClientQuotas
 from odradek.replication.fetch_sessions import FetchSessions
 from odradek.replication.partition import Partition
 from odradek.replication.replica_sessions import ReplicaSessions
+from odradek.transactions.connections import NewestConnections
 from odradek.wire.errors import ErrorCode
 from odradek.wire.produce import TopicKey
 
@@ -108,6 +109,8 @@ class Services:
     partitions: PartitionLookup
     fetch_sessions: FetchSessions
     replica_sessions: ReplicaSessions
+    fetchers: NewestConnections
+    """Of followers."""
     controller: ControllerService
     elected: ElectedController
     cluster: ClusterMember

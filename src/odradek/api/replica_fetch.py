@@ -20,13 +20,18 @@ from odradek.wire.fetch import FetchedPartition, FetchRequest, encode_response
 from odradek.wire.primitives import EncodeError
 from odradek.wire.produce import TopicKey
 
+_FETCHER = "-fetcher-"
+"""In the client ids of those that have one connection at a time."""
 _COPIED_BYTES = 8192
 """So little is read and sent with the rest of the answer: sendfile would take two system calls more."""
 
 
-def serve(request: FetchRequest, context: RequestContext) -> list[Part] | Awaitable[list[Part]] | LateAnswer:
+def serve(request: FetchRequest, context: RequestContext) -> list[Part] | Awaitable[list[Part]] | LateAnswer | None:
     """Answer a follower. Raises KafkaError of its session."""
     services = context.services
+    if _is_left(request, context):
+        context.connection.close(f"{context.client_id!r} has gone on with a newer connection")
+        return None
     sessions = services.replica_sessions
     follower = Follower(request.replica_id, request.replica_epoch)
     session = sessions.continued(request.session_id, request.session_epoch, follower)
@@ -44,6 +49,17 @@ def serve(request: FetchRequest, context: RequestContext) -> list[Part] | Awaita
         return reader.wait(lacking)
     cold = [part for _, read in found if read is not None for part in cold_reads.cold_ranges(read.ranges)]
     return reader.warmed(found, cold) if cold else reader.answer(found)
+
+
+def _is_left(request: FetchRequest, context: RequestContext) -> bool:
+    """Whether the follower has given the connection up, and this fetch comes late: it would have us believe that the
+    follower has less than it has, until it says so again, which it need not where nothing is written.
+    """
+    name = context.client_id
+    if name is None or _FETCHER not in name:
+        return False
+    fetchers, connection = context.services.fetchers, context.connection.identifier
+    return fetchers.has_gone_on(name, request.replica_id, request.replica_epoch, connection)
 
 
 class _Reader:

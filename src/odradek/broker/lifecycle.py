@@ -50,6 +50,7 @@ from odradek.ports.store import MetadataStore, SessionExpired, StoreError
 from odradek.quotas.client_quotas import ClientQuotas
 from odradek.replication.fetch_sessions import FetchSessions
 from odradek.replication.replica_sessions import ReplicaSessions
+from odradek.transactions.connections import NewestConnections
 from odradek.wire.errors import KafkaError
 
 log = logging.getLogger("odradek.broker")
@@ -57,6 +58,7 @@ log = logging.getLogger("odradek.broker")
 METADATA_FILE = "odradek-metadata.sqlite"
 DRAIN_SECONDS = 5.0
 LOAD_PAUSE_SECONDS = 0.02
+_FETCHERS_KNOWN = 4096
 
 
 class StartError(Exception):
@@ -304,6 +306,7 @@ class Broker:
             partitions=self._partitions,
             fetch_sessions=FetchSessions(slots, ports.random),
             replica_sessions=replica_sessions,
+            fetchers=NewestConnections(limit=_FETCHERS_KNOWN),
             controller=self._link,
             elected=self._controller,
             cluster=self._view,

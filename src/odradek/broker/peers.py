@@ -36,8 +36,10 @@ class Peers:
         self._connections: dict[int, tuple[int, Connection]] = {}
         self._opening: dict[int, asyncio.Task[Connection]] = {}
 
-    async def connect(self, broker_id: int) -> Connection:
-        """A new connection. Raises TransportError, also for a broker that the image has not."""
+    async def connect(self, broker_id: int, client_id: str = "") -> Connection:
+        """A new connection, `broker-N` unless it is given a name. Raises TransportError, also for a broker that the
+        image has not.
+        """
         broker = self._image().brokers.get(broker_id)
         endpoint = None if broker is None else broker.endpoints.get(self._listener)
         if endpoint is None:
@@ -47,7 +49,7 @@ class Peers:
                 self._network,
                 endpoint.host,
                 endpoint.port,
-                client_id=self._client_id,
+                client_id=client_id or self._client_id,
                 setup_timeout_ms=_SETUP_TIMEOUT_MS,
                 request_timeout_ms=_SETUP_TIMEOUT_MS,
             )

@@ -61,8 +61,8 @@ class FetchSettings(NamedTuple):
 
 
 class Connect(Protocol):
-    async def connect(self, broker_id: int) -> Connection:
-        """A connection to the broker's listener for brokers. Raises TransportError."""
+    async def connect(self, broker_id: int, client_id: str, /) -> Connection:
+        """A connection to the broker's listener for brokers, under this name. Raises TransportError."""
         ...
 
 
@@ -93,11 +93,15 @@ class FetcherHost(Protocol):
 
 
 class ReplicaFetcher:
-    """Fetches from one leader what `follow` names, until `unfollow` or `close`."""
+    """Fetches from one leader what `follow` names, until `unfollow` or `close`.
+
+    Its name, as in Kafka `broker-1-fetcher-0`, tells the leader whose connections replace each other.
+    """
 
     __slots__ = (
         "_began",
         "_changed",
+        "_client_id",
         "_connecting",
         "_connection",
         "_delayed",
@@ -121,8 +125,9 @@ class ReplicaFetcher:
         "leader_id",
     )
 
-    def __init__(self, leader_id: int, host: FetcherHost, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, leader_id: int, host: FetcherHost, loop: asyncio.AbstractEventLoop, slot: int = 0) -> None:
         self.leader_id = leader_id
+        self._client_id = f"broker-{host.node_id}-fetcher-{slot}"
         self.closed = False
         self._host = host
         self._loop = loop
@@ -228,7 +233,7 @@ class ReplicaFetcher:
             if not self._logs:
                 self._connecting = None
                 return
-            connection = await self._host.peers.connect(self.leader_id)
+            connection = await self._host.peers.connect(self.leader_id, self._client_id)
             try:
                 self._version = connection.version_of(cast(Any, ReplicaFetchRequest))
             except UnsupportedByBroker:

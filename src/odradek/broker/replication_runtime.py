@@ -323,7 +323,7 @@ class ReplicationRuntime:
         slot = (31 * int.from_bytes(place[0][-4:], "big") + place[1]) % self._config.number("num.replica.fetchers")
         fetcher = self._fetchers.get((leader_id, slot))
         if fetcher is None:
-            fetcher = self._fetchers[leader_id, slot] = ReplicaFetcher(leader_id, self, self._loop)
+            fetcher = self._fetchers[leader_id, slot] = ReplicaFetcher(leader_id, self, self._loop, slot)
         return fetcher
 
     # --- the leaders' side ---

@@ -14,7 +14,7 @@ import pytest
 
 from odradek.api import api_01_fetch
 from odradek.broker.replica_fetcher import FetchSettings, ReplicaFetcher
-from odradek.client.errors import ClientError, Disconnected, UnsupportedByBroker
+from odradek.client.errors import ClientError, Disconnected, RequestTimedOut, UnsupportedByBroker
 from odradek.log.config import LogConfig
 from odradek.log.environment import LogEnvironment
 from odradek.log.partition_log import PartitionLog
@@ -25,6 +25,7 @@ from odradek.replication.follower import FollowedLog
 from odradek.replication.in_sync import ReplicaRules
 from odradek.replication.partition import Partition
 from odradek.replication.replica_sessions import ReplicaSessions
+from odradek.transactions.connections import NewestConnections
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.fetch import FetchRequest, decode_request
 from odradek.wire.messages.list_offsets import (
@@ -74,9 +75,12 @@ class Leader:
         self.refuse = 0
         self.too_old = 0
         self.throttled = False
+        self.stalls = False
+        """Connections that are made are stalled."""
         self.unreachable = False
         self.services: Any = SimpleNamespace(
             replica_sessions=self.sessions,
+            fetchers=NewestConnections(),
             partitions=SimpleNamespace(require=self.require),
             config=SimpleNamespace(number=lambda _name: 1 << 25, text=lambda _name: ""),
             image=ClusterImage,
@@ -95,12 +99,13 @@ class Leader:
 
     # The fetcher's host.
 
-    async def connect(self, broker_id: int) -> Any:
+    async def connect(self, broker_id: int, client_id: str) -> Any:
         assert broker_id == 1
+        assert client_id == "broker-2-fetcher-0"
         if self.refuse:
             self.refuse -= 1
             raise Disconnected("refused") from ConnectionRefusedError()
-        self.connections.append(FakeConnection(self))
+        self.connections.append(FakeConnection(self, client_id))
         return self.connections[-1]
 
     def broker_epoch(self) -> int:
@@ -125,11 +130,17 @@ class FakeConnection:
 
     listener_name = "PLAINTEXT"
 
-    def __init__(self, leader: Leader) -> None:
+    def __init__(self, leader: Leader, client_id: str) -> None:
         self._leader = leader
+        self._client_id = client_id
         self._loop = asyncio.get_running_loop()
         self._waiting: list[Callable[[Any], None]] = []
+        self.identifier = len(leader.connections)
         self.closed = False
+        self.closed_by_leader = ""
+        self.stalled = leader.stalls
+        """What is sent does not come."""
+        self.under_way: list[tuple[FetchRequest, Callable[[Any], None]]] = []
 
     def version_of(self, _request: Any) -> int:
         if self._leader.too_old:
@@ -155,13 +166,32 @@ class FakeConnection:
             response, _ = response_type.decode(memoryview(frame), 9, version)
             self._loop.call_soon(self._deliver, done, response)
 
+        if self.stalled:
+            self.under_way.append((decoded, answer))
+        else:
+            self._arrive(decoded, answer)
+
+    def _arrive(self, request: FetchRequest, answer: Callable[[Any], None]) -> None:
         context: Any = SimpleNamespace(
-            services=self._leader.services, version=version, correlation_id=1, client_id="", connection=self
+            services=self._leader.services,
+            version=VERSION,
+            correlation_id=1,
+            client_id=self._client_id,
+            connection=SimpleNamespace(
+                identifier=self.identifier, later=lambda: SimpleNamespace(answer=answer), close=self._close_at_leader
+            ),
         )
-        self.later = lambda: SimpleNamespace(answer=answer)
-        found: Any = api_01_fetch.handle(decoded, context)
+        found: Any = api_01_fetch.handle(request, context)
         if isinstance(found, list):
             answer(found)
+
+    def _close_at_leader(self, reason: str) -> None:
+        self.closed_by_leader = reason
+
+    def arrive_late(self) -> None:
+        """What was under way comes, whether or not somebody waits for it still."""
+        for request, answer in self.under_way:
+            self._arrive(request, answer)
 
     def _deliver(self, done: Callable[[Any], None], response: Any) -> None:
         if done in self._waiting:
@@ -258,6 +288,38 @@ async def test_a_lost_connection_is_made_again_and_goes_on_where_it_was(tmp_path
     await following.in_step(0)
     assert not leader.unreachable
     assert len(leader.connections) == 2
+    following.fetcher.close()
+
+
+@pytest.mark.parametrize("begins", [False, True], ids=["of a session", "that begins a session"])
+@in_a_loop
+async def test_a_fetch_of_a_connection_that_was_given_up_says_nothing(tmp_path: Path, begins: bool) -> None:
+    """Found by the simulator (late-21): the leader took its follower for behind and kept it out of the ISR for good."""
+    following = Following(tmp_path)
+    leader = following.leader
+    leader.lead(0).append(batch(), now_ms=NOW)
+    following.follow(0)
+    await following.in_step(0)
+    given_up = leader.connections[0]
+    if begins:
+        leader.stalls = True
+        given_up.lose(Disconnected("gone"))
+        await until(lambda: len(leader.connections) == 2)
+        given_up = leader.connections[1]
+        leader.stalls = False
+    given_up.stalled = True
+    leader.partitions[0].append(batch(), now_ms=NOW)
+    await until(lambda: bool(given_up.under_way))
+    given_up.lose(RequestTimedOut("no answer"))
+    await following.in_step(0)
+    leader.partitions[0].append(batch(), now_ms=NOW)
+    await following.in_step(0)
+    before = len(leader.requests)
+    given_up.arrive_late()
+    assert leader.partitions[0].followers[2].end_offset == 3
+    assert given_up.closed_by_leader
+    await asyncio.sleep(0)
+    assert len(leader.requests) == before
     following.fetcher.close()
 
 
@@ -479,7 +541,7 @@ async def test_of_two_requests_whose_session_is_lost_one_begins_another(tmp_path
     following = Following(tmp_path)
     connection = SilentConnection()
 
-    async def connect(_broker_id: int) -> Any:
+    async def connect(_broker_id: int, _client_id: str) -> Any:
         return connection
 
     following.leader.connect = connect  # type: ignore[method-assign]

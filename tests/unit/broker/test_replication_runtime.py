@@ -103,7 +103,7 @@ class World:
         )
         self.publish(self.image)
 
-    async def connect(self, broker_id: int) -> Any:
+    async def connect(self, broker_id: int, _client_id: str) -> Any:
         raise Disconnected(f"nobody listens for broker {broker_id}")
 
     async def alter_partitions(self, changes: Sequence[IsrChange]) -> Sequence[IsrChanged]:
