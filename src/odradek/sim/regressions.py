@@ -108,8 +108,8 @@ ONCE_FAILED: Final = {
     "fetched from it yet: that led next, with the records",
     "handover-1100418": "a topic was told to a broker, whose answer was lost, and deleted before it was told again: "
     "the broker kept it",
-    "late-21": "a fetch on a connection that its follower had given up came late: the leader took it for behind, and out "
-    "of the ISR it stayed",
+    "late-21": "a fetch on a connection that its follower had given up came late: the leader took it for behind, and "
+    "out of the ISR it stayed",
     "power-201056": "a partition that had lost all it knew of a producer with the power took the batch behind one that "
     "was too large: the parts of that were out of order from then on",
     "crash-201112": "the first batches of a producer came while the partition was checked after a crash, the next one "
