@@ -438,3 +438,15 @@ def _(right: Any) -> Any:
         return {}
 
     return verify
+
+
+@_bug("late fetch believed", "a fetch on a connection that its follower has given up tells its progress", "late",
+      "odradek.api.replica_fetch:_is_left")  # fmt: skip
+def _(right: Any) -> Any:
+    return lambda request, context: False
+
+
+@_bug("offsets of the topic before", "a group finds what it had committed in a deleted topic of that name", "disks",
+      "odradek.groups.offsets:is_of", "odradek.groups.coordinator:is_of")  # fmt: skip
+def _(right: Any) -> Any:
+    return lambda stored_id, topic_id: True

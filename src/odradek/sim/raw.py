@@ -82,8 +82,10 @@ class Member:
         full = full or self._failed
         self._failed = True
         if self.epoch > 0 and now - self._answered_at > HELD_SECONDS:
-            # The coordinator may have given everything to others: a good member thinks so, too.
+            # The coordinator may have given everything to others: a good member thinks so, too. If it has not, it tells
+            # again what the member has, but only who names all fields.
             self.lose()
+            full = True
         by_topic: dict[bytes, list[int]] = {}
         for topic_id, index in sorted(self.owned):
             by_topic.setdefault(topic_id, []).append(index)
