@@ -399,6 +399,24 @@ PROFILES: dict[str, Profile] = {
             overlapping=0.3,
         ),
         Profile(
+            "upkeep",
+            (
+                Kind(crash, 3),
+                Kind(crash_in_a_write, 4),
+                Kind(restart, 2),
+                Kind(part_brokers, 3),
+                Kind(expire_session, 2),
+                Kind(freeze, 1),
+                Kind(jump_clock, 2),
+                Kind(few_files, 1),
+                Kind(slow_disk, 1),
+            ),
+            2.5,
+            ("producers", "compaction", "retention", "moves", "transactions"),
+            brokers=3,
+            overlapping=0.3,
+        ),
+        Profile(
             "late",
             (
                 Kind(given_up, 8),

@@ -37,6 +37,7 @@ REJOIN = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH, 
 async def move_replicas(host: ClientHost, topics: dict[str, int]) -> None:
     """Send replicas to other log directories (KIP-113), and delete records now and then."""
     world, rng = host.world, app_random(host)
+    brokers = [each.node_id for each in world.brokers]
     paths = world.brokers[0].settings["log.dirs"].split(",")
     while not world.is_stopping():
         try:
@@ -50,7 +51,8 @@ async def move_replicas(host: ClientHost, topics: dict[str, int]) -> None:
                         continue
                     wanted = AlterReplicaLogDirsRequestTopic(topic, [index])
                     request = AlterReplicaLogDirsRequest([AlterReplicaLogDirsRequestDir(rng.choice(paths), [wanted])])
-                    answer = await admin.cluster.request(1, request, AlterReplicaLogDirsResponse)
+                    where = rng.choice(brokers) if len(brokers) > 1 else brokers[0]
+                    answer = await admin.cluster.request(where, request, AlterReplicaLogDirsResponse)
                     for result in answer.results:
                         for each in result.partitions:
                             world.mark(f"replica move: {ErrorCode(each.error_code).name}")
