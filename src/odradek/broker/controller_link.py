@@ -16,7 +16,7 @@ from odradek.broker.cluster_view import ClusterView
 from odradek.broker.config import BrokerConfig
 from odradek.broker.controller import Controller
 from odradek.broker.described_configs import DescribedConfigs
-from odradek.broker.peers import Peers
+from odradek.broker.peers import Peers, Purpose
 from odradek.client.errors import TransportError
 from odradek.controller.configs import AlteredResource, ResourceChanges
 from odradek.controller.in_sync import IsrChange, IsrChanged
@@ -121,14 +121,21 @@ class ControllerLink:
     async def forward(self, key: int, version: int, request: ApiMessage) -> ApiMessage:
         """The controller's answer to a client's request. Raises KafkaError NOT_CONTROLLER where none can be had."""
         timeout_ms = max(getattr(request, "timeout_ms", 0), self._config.number("request.timeout.ms"))
-        return await self._ask(request, response_class(key), version, timeout_ms)
+        return await self._ask(request, response_class(key), version, timeout_ms, Purpose.FORWARDED)
 
-    async def _ask(self, request: ApiMessage, kind: type[ApiMessage], version: int, timeout_ms: float) -> ApiMessage:
+    async def _ask(
+        self,
+        request: ApiMessage,
+        kind: type[ApiMessage],
+        version: int,
+        timeout_ms: float,
+        purpose: Purpose = Purpose.OWN,
+    ) -> ApiMessage:
         controller = self._view.image.controller_id
         if controller in (NO_BROKER, self._node_id):
             raise KafkaError(ErrorCode.NOT_CONTROLLER, "There is no controller at the moment.")
         try:
-            return await self._peers.request(controller, request, kind, version, timeout_ms)
+            return await self._peers.request(purpose, controller, request, kind, version, timeout_ms)
         except TransportError as error:
             raise KafkaError(ErrorCode.NOT_CONTROLLER, f"The controller cannot be reached: {error}") from error
 
@@ -156,7 +163,9 @@ class ControllerLink:
             timeout_ms=self._config.number("request.timeout.ms"),
         )
         try:
-            answer = await self._ask(request, CreateTopicsResponse, _CREATE_TOPICS_VERSION, request.timeout_ms)
+            answer = await self._ask(
+                request, CreateTopicsResponse, _CREATE_TOPICS_VERSION, request.timeout_ms, Purpose.FORWARDED
+            )
         except KafkaError as error:
             return dict.fromkeys(names, _while_no_controller(error.code))
         assert isinstance(answer, CreateTopicsResponse)

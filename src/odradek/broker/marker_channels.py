@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
-from odradek.broker.peers import Peers
+from odradek.broker.peers import Peers, Purpose
 from odradek.broker.task_failures import logs_failure
 from odradek.client.errors import TransportError
 from odradek.transactions.service import PartitionMarker
@@ -72,7 +72,9 @@ class MarkerChannels:
         request = _request(marker for marker, _ in batch)
         try:
             return _codes(
-                await self._peers.request(broker_id, request, WriteTxnMarkersResponse, _VERSION, self._timeout_ms)
+                await self._peers.request(
+                    Purpose.MARKERS, broker_id, request, WriteTxnMarkersResponse, _VERSION, self._timeout_ms
+                )
             )
         except TransportError:
             return {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from enum import Enum
 from typing import Final, TypeVar
 
 from odradek.client.connection import Connection, open_connection
@@ -18,11 +19,23 @@ _SETUP_TIMEOUT_MS: Final = 10_000
 Response = TypeVar("Response", bound=ApiMessage)
 
 
+class Purpose(Enum):
+    """What requests are for. A broker serves those of a connection one after the other: none waits for other kinds."""
+
+    FORWARDED = "clients' requests for the controller"
+    OWN = "this broker's requests to the controller"
+    MARKERS = "ends of transactions"
+    VERIFICATION = "whether transactions are open"
+
+
+_Key = tuple[int, Purpose]
+
+
 class Peers:
     """Connections to brokers by id.
 
-    `request` shares one connection per broker, which is made when it is first needed and again after it broke;
-    `connect` gives one to the caller alone.
+    `request` shares one connection per broker and purpose, which is made when it is first needed and again after it
+    broke; `connect` gives one to the caller alone.
     """
 
     __slots__ = ("_client_id", "_connections", "_image", "_listener", "_network", "_opening", "node_id")
@@ -33,8 +46,8 @@ class Peers:
         self._listener = listener
         self.node_id = node_id
         self._client_id = f"broker-{node_id}"
-        self._connections: dict[int, tuple[int, Connection]] = {}
-        self._opening: dict[int, asyncio.Task[Connection]] = {}
+        self._connections: dict[_Key, tuple[int, Connection]] = {}
+        self._opening: dict[_Key, asyncio.Task[Connection]] = {}
 
     async def connect(self, broker_id: int, client_id: str = "") -> Connection:
         """A new connection, `broker-N` unless it is given a name. Raises TransportError, also for a broker that the
@@ -58,43 +71,50 @@ class Peers:
             raise Disconnected(str(error)) from error
 
     async def request(
-        self, broker_id: int, request: ApiMessage, response_type: type[Response], version: int, timeout_ms: float
+        self,
+        purpose: Purpose,
+        broker_id: int,
+        request: ApiMessage,
+        response_type: type[Response],
+        version: int,
+        timeout_ms: float,
     ) -> Response:
         """The broker's answer. Raises TransportError; the request may have taken effect nevertheless."""
-        connection = self._shared(broker_id)
+        key = (broker_id, purpose)
+        connection = self._shared(key)
         if connection is None:
-            connection = await asyncio.shield(self._open(broker_id))
+            connection = await asyncio.shield(self._open(key))
         return await connection.request(request, response_type, version, timeout_ms)
 
-    def _shared(self, broker_id: int) -> Connection | None:
-        found = self._connections.get(broker_id)
+    def _shared(self, key: _Key) -> Connection | None:
+        found = self._connections.get(key)
         if found is None:
             return None
         epoch, connection = found
-        broker = self._image().brokers.get(broker_id)
+        broker = self._image().brokers.get(key[0])
         if connection.closed is None and broker is not None and broker.epoch == epoch:
             return connection
-        del self._connections[broker_id]
+        del self._connections[key]
         connection.close()
         return None
 
-    def _open(self, broker_id: int) -> asyncio.Task[Connection]:
-        task = self._opening.get(broker_id)
+    def _open(self, key: _Key) -> asyncio.Task[Connection]:
+        task = self._opening.get(key)
         if task is None:
-            task = self._opening[broker_id] = asyncio.get_running_loop().create_task(self._opened(broker_id))
+            task = self._opening[key] = asyncio.get_running_loop().create_task(self._opened(key))
             # Whoever waits for it may have given up when it fails.
             task.add_done_callback(hear)
         return task
 
-    async def _opened(self, broker_id: int) -> Connection:
+    async def _opened(self, key: _Key) -> Connection:
         try:
-            broker = self._image().brokers.get(broker_id)
-            connection = await self.connect(broker_id)
+            broker = self._image().brokers.get(key[0])
+            connection = await self.connect(key[0])
             if broker is not None:
-                self._connections[broker_id] = (broker.epoch, connection)
+                self._connections[key] = (broker.epoch, connection)
             return connection
         finally:
-            del self._opening[broker_id]
+            del self._opening[key]
 
     def close(self) -> None:
         for task in self._opening.values():

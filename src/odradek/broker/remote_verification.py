@@ -5,7 +5,7 @@ Source: Kafka's AddPartitionsToTxnManager.
 
 from __future__ import annotations
 
-from odradek.broker.peers import Peers
+from odradek.broker.peers import Peers, Purpose
 from odradek.client.errors import TransportError
 from odradek.transactions.events import AddPartitions
 from odradek.transactions.service import Refusals
@@ -39,7 +39,9 @@ async def ask_coordinator(
         ]
     )
     try:
-        answer = await peers.request(broker_id, request, AddPartitionsToTxnResponse, _VERSION, timeout_ms)
+        answer = await peers.request(
+            Purpose.VERIFICATION, broker_id, request, AddPartitionsToTxnResponse, _VERSION, timeout_ms
+        )
     except TransportError:
         return dict.fromkeys(wanted.partitions, ErrorCode.COORDINATOR_NOT_AVAILABLE)
     if answer.error_code:
