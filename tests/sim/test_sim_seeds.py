@@ -25,8 +25,9 @@ def test_fixed_seeds(profile: str, seed: int) -> None:
     assert outcome.faults
 
 
-def test_a_cluster() -> None:
-    outcome = run_seed(2, "cluster", safety_seconds=12)
+@pytest.mark.parametrize("profile", ["cluster", "disks", "late", "upkeep"])
+def test_a_cluster(profile: str) -> None:
+    outcome = run_seed(2, profile, safety_seconds=12)
     assert not outcome.violation, f"{outcome.seed}: {outcome.violation}: {outcome.story}"
     assert outcome.acked > 50
     assert outcome.marks["all replicas in sync"]
