@@ -17,7 +17,7 @@ from odradek.client.blocking import Blocking
 from odradek.spark.exactly_once import write_exactly_once
 from odradek.spark.markers import marker_group
 from tests.spark.pipelines import WAIT_S, Job, Pipeline, run_query, start_query
-from tests.spark.support import Record, Topics
+from tests.spark.support import Record, Topics, run_to_end
 from tests.spark.targets import NAMES
 
 pytestmark = pytest.mark.xdist_group("spark")
@@ -163,7 +163,7 @@ def test_update_mode_through_foreach_batch(
         counts = stream(source, maxOffsetsPerTrigger="200").groupBy("key").count()
         result = counts.selectExpr("key", "cast(count as string) value")
         query = result.writeStream.outputMode("update").foreachBatch(write).option("checkpointLocation", str(tmp_path))
-        assert query.trigger(availableNow=True).start().awaitTermination(WAIT_S)
+        run_to_end(query.trigger(availableNow=True).start, WAIT_S)
 
     faults.write_text("after-produce raise")
     with pytest.raises(StreamingQueryException, match="planted"):
