@@ -244,12 +244,8 @@ def test_a_driver_killed_between_the_commit_and_sparks_note_of_it(
     pipeline = Pipeline(topics, tmp_path / "checkpoint")
     pipeline.fill(300)
     faults, log = tmp_path / "faults", tmp_path / "log"
-    job = Job(pipeline, bootstrap, faults)
-    process = job.start(log)
-    # written after the start, because it names the process group; the query needs seconds to get there
-    faults.with_suffix(".new").write_text(f"after-end kill {process.pid}")
-    faults.with_suffix(".new").rename(faults)
-    process.wait(WAIT_S)
+    faults.write_text("after-end kill")
+    Job(pipeline, bootstrap, faults).start(log).wait(WAIT_S)
     assert not faults.exists(), f"after-end was not reached\n{log.read_text()[-3000:]}"
     pipeline.check()
     assert pipeline.committed_batch() == 0
