@@ -77,8 +77,9 @@ class World:
 
     def __enter__(self) -> Self:
         self.home.mkdir(parents=True, exist_ok=True)
+        self.target.run()
         self.proxy.start(self.target.port)
-        self.target.start()
+        self.target.prepare()
         self._blocking.__enter__()
         # The test's own clients do not go through the proxy, where they could only learn of the proxy again.
         self.topics = Topics(self.target.bootstrap, self._blocking)
