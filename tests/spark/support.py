@@ -1,13 +1,34 @@
 """Fills and reads topics for the Spark tests, from the outside of Spark."""
 
 import uuid
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from pyspark.errors import StreamingQueryException
 
 from odradek.client.admin import Admin, NewTopic, raise_first
 from odradek.client.blocking import Blocking
 from odradek.client.consumer import Consumer
 from odradek.client.model import ConsumerRecord, TopicPartition
 from odradek.client.producer import Producer
+
+
+def run_to_end(start: Callable[[], Any], wait_s: float = 120) -> Any:
+    """The query that `start` starts, at its end. Raises what it fails with.
+
+    Spark gives a Python process ten seconds to start, however busy the machine is: such failures are tried again.
+    """
+    for attempt in range(10):
+        query = start()
+        try:
+            assert query.awaitTermination(wait_s), f"the query is not done after {wait_s} s: {query.status}"
+            return query
+        except StreamingQueryException as error:
+            if attempt == 9 or "failed to connect back" not in str(error):
+                raise
+        finally:
+            query.stop()
+    raise AssertionError("not reached")
 
 
 class Record(NamedTuple):

@@ -3,7 +3,6 @@
 import asyncio
 import os
 import signal
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -34,18 +33,25 @@ class Target:
         self.name = name
         self._home = home
         self._settings: dict[str, object] = {"num.partitions": 4, "group.initial.rebalance.delay.ms": 0}
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port: int = free.getsockname()[1]
+        self._proxy_port = proxy_port
         if proxy_port is not None:
             self._settings["advertised.listeners"] = f"PLAINTEXT://127.0.0.1:{proxy_port}"
-        self.bootstrap = f"127.0.0.1:{proxy_port or self.port}"
-        self._broker = BrokerProcess(home / "data", self._settings, self.port)
+        self.port = 0
+        """Chosen by the first run, kept by the others."""
+        self._broker = BrokerProcess(home / "data", self._settings)
         self._peer: subprocess.Popen[str] | None = None
         self.pid = 0
 
+    @property
+    def bootstrap(self) -> str:
+        return f"127.0.0.1:{self._proxy_port or self.port}"
+
     def start(self) -> None:
         self.run()
+        self.prepare()
+
+    def prepare(self) -> None:
+        """What is left to do once clients reach the broker."""
         if self.name.endswith("-tv1"):
             asyncio.run(downgrade(self.bootstrap))
 
@@ -53,6 +59,7 @@ class Target:
         """Start the broker on the data that are there."""
         if not self.name.startswith("kafka"):
             self.pid = self._broker.start().pid
+            self.port = self._broker.port
             return
         command = [sys.executable, kafka.__file__, "run", "--port", str(self.port), "--dir", str(self._home)]
         settings = [part for name, value in self._settings.items() for part in ("--set", f"{name}={value}")]
@@ -60,6 +67,7 @@ class Target:
         assert self._peer.stdout is not None
         line = self._peer.stdout.readline().split()
         assert line[:1] == ["ready"], "Apache Kafka did not start"
+        self.port = int(line[1].rpartition(":")[2])
         self.pid = int(dict(word.split("=", 1) for word in line[2:])["pids"])
 
     def is_dead(self) -> bool:

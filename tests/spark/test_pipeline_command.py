@@ -105,7 +105,12 @@ class Run:
         return self.spawn([*command, *options, str(file), *arguments])
 
     def end(self, process: subprocess.Popen[str]) -> Ended:
-        out, err = process.communicate(timeout=400)
+        """All it says that was not read yet; it says too little on its standard output to be held up by that."""
+        assert process.stdout is not None
+        assert process.stderr is not None
+        with process:
+            # By the same files as what was read before: communicate() leaves out what these have read ahead.
+            err, out = process.stderr.read(), process.stdout.read()
         return Ended(process.returncode, out, err)
 
 

@@ -4,6 +4,7 @@
 """
 
 import re
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from odradek.client.blocking import Blocking
 from odradek.spark.exactly_once import write_exactly_once
 from odradek.spark.markers import marker_group
 from tests.spark.pipelines import WAIT_S, Job, Pipeline, run_query, start_query
-from tests.spark.support import Record, Topics
+from tests.spark.support import Record, Topics, run_to_end
 from tests.spark.targets import NAMES
 
 pytestmark = pytest.mark.xdist_group("spark")
@@ -163,7 +164,7 @@ def test_update_mode_through_foreach_batch(
         counts = stream(source, maxOffsetsPerTrigger="200").groupBy("key").count()
         result = counts.selectExpr("key", "cast(count as string) value")
         query = result.writeStream.outputMode("update").foreachBatch(write).option("checkpointLocation", str(tmp_path))
-        assert query.trigger(availableNow=True).start().awaitTermination(WAIT_S)
+        run_to_end(query.trigger(availableNow=True).start, WAIT_S)
 
     faults.write_text("after-produce raise")
     with pytest.raises(StreamingQueryException, match="planted"):
@@ -243,12 +244,8 @@ def test_a_driver_killed_between_the_commit_and_sparks_note_of_it(
     pipeline = Pipeline(topics, tmp_path / "checkpoint")
     pipeline.fill(300)
     faults, log = tmp_path / "faults", tmp_path / "log"
-    job = Job(pipeline, bootstrap, faults)
-    process = job.start(log)
-    # written after the start, because it names the process group; the query needs seconds to get there
-    faults.with_suffix(".new").write_text(f"after-end kill {process.pid}")
-    faults.with_suffix(".new").rename(faults)
-    process.wait(WAIT_S)
+    faults.write_text("after-end kill")
+    Job(pipeline, bootstrap, faults).start(log).wait(WAIT_S)
     assert not faults.exists(), f"after-end was not reached\n{log.read_text()[-3000:]}"
     pipeline.check()
     assert pipeline.committed_batch() == 0
@@ -266,8 +263,9 @@ def test_a_broker_killed_in_mid_batch(spark: Any, make_broker: Callable[..., Bro
         running = query.start()
         for _ in range(3):
             before = running.lastProgress["batchId"] if running.lastProgress else -1
+            # A query that has failed is seen below: awaitTermination would raise here what it failed with.
             while running.isActive and (running.lastProgress or {"batchId": -1})["batchId"] <= before:
-                running.awaitTermination(0.05)
+                time.sleep(0.05)
             broker.kill()
             broker.start()
         try:

@@ -8,7 +8,7 @@ import pytest
 from pyspark.errors import PySparkException
 
 from odradek.records.murmur import partition_for_key
-from tests.spark.support import Record, Topics
+from tests.spark.support import Record, Topics, run_to_end
 
 pytestmark = pytest.mark.xdist_group("spark")
 
@@ -108,7 +108,7 @@ def test_a_stream_from_topic_to_topic(
 ) -> None:
     source, target = topics.create(2), topics.create(2)
     topics.fill(source, [Record(b"%d" % n, b"%d" % (n % 7), partition=n % 2) for n in range(1000)])
-    query = (
+    writer = (
         stream(source, includeHeaders="true", maxOffsetsPerTrigger="400")
         .select("key", "value", "headers")
         .writeStream.format("odradek")
@@ -117,7 +117,6 @@ def test_a_stream_from_topic_to_topic(
         .option("deliveryGuarantee", "at-least-once")
         .option("checkpointLocation", str(tmp_path))
         .trigger(availableNow=True)
-        .start()
     )
-    assert query.awaitTermination(60)
+    run_to_end(writer.start)
     assert sorted(int(r.value) for r in topics.read(target)) == list(range(1000))

@@ -10,7 +10,7 @@ import pytest
 from pyspark.errors import PySparkException, StreamingQueryException
 
 from odradek.client.model import TopicPartition
-from tests.spark.support import Record, Topics
+from tests.spark.support import Record, Topics, run_to_end
 
 pytestmark = pytest.mark.xdist_group("spark")
 
@@ -26,17 +26,13 @@ def numbered(count: int, partition: int = 0, first: int = 0) -> list[Record]:
 def run_stream(frame: Any, checkpoint: Path, name: str) -> tuple[list[Any], list[dict[str, Any]]]:
     """Everything available now, as rows, and the progress of the micro-batches that had any."""
     rows: list[Any] = []
-    query = (
+    writer = (
         frame.writeStream.foreachBatch(lambda batch, _: rows.extend(batch.collect()))
         .option("checkpointLocation", str(checkpoint))
         .queryName(name)
         .trigger(availableNow=True)
-        .start()
     )
-    try:
-        assert query.awaitTermination(60)
-    finally:
-        query.stop()
+    query = run_to_end(writer.start)
     return rows, [each for each in query.recentProgress if each["numInputRows"]]
 
 

@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import functions as f
 
 from odradek.spark.exactly_once import write_exactly_once
-from tests.spark.support import Record, Topics
+from tests.spark.support import Record, Topics, run_to_end
 
 pytestmark = pytest.mark.xdist_group("spark")
 
@@ -23,7 +23,7 @@ BEGIN = 600
 def write(rows: Any, topics: Topics, target: str, checkpoint: Path) -> None:
     writer = rows.writeStream.format("odradek").option("kafka.bootstrap.servers", topics.bootstrap)
     writer = writer.option("topic", target).option("checkpointLocation", str(checkpoint))
-    assert writer.trigger(availableNow=True).start().awaitTermination(WAIT_S)
+    run_to_end(writer.trigger(availableNow=True).start, WAIT_S)
 
 
 def at(minute: int, value: str, key: bytes = b"k", partition: int = 0) -> Record:
@@ -93,8 +93,8 @@ def test_apply_in_pandas_with_state_in_update_mode(stream: Frame, topics: Topics
         query = totals.writeStream.outputMode("update").foreachBatch(
             lambda frame, batch_id: write_exactly_once(frame, batch_id, options)
         )
-        query = query.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).start()
-        assert query.awaitTermination(WAIT_S)
+        query = query.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True)
+        run_to_end(query.start, WAIT_S)
 
     for _ in range(2):
         topics.fill(source, [Record(b"%d" % n, b"ab"[n % 2 : n % 2 + 1], partition=n % 2) for n in range(10)])

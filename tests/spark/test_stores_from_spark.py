@@ -21,7 +21,7 @@ from odradek.spark.stores.delta import DeltaSink
 from odradek.spark.stores.patience import Patience
 from odradek.spark.stores.sql import SqlSink, UpsertSink, read_rows
 from tests.spark.postgres import PostgresServer
-from tests.spark.support import Record, Topics
+from tests.spark.support import Record, Topics, run_to_end
 
 pytestmark = pytest.mark.xdist_group("spark")
 
@@ -60,7 +60,7 @@ def test_each_store_has_each_batch_once_though_batches_run_again(
             "cast(value as string) value", "topic", "partition", "offset", "timestamp"
         )
         query = rows.writeStream.foreachBatch(write).option("checkpointLocation", checkpoint)
-        assert query.trigger(availableNow=True).start().awaitTermination(WAIT_S)
+        run_to_end(query.trigger(availableNow=True).start, WAIT_S)
 
     for _ in failures:
         with pytest.raises(StreamingQueryException, match="planted"):
@@ -126,8 +126,7 @@ def test_records_that_fail_go_to_the_dead_letters_in_the_same_transaction(
     attempted = attempt(stream(source, includeHeaders="true"), halve, "half double")
     rows = routed(attempted, topic=good, dead_letters=dead, value=f.col("result.half").cast("string"))
     writer = rows.writeStream.format("odradek").option("kafka.bootstrap.servers", topics.bootstrap)
-    query = writer.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).start()
-    assert query.awaitTermination(WAIT_S)
+    run_to_end(writer.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).start, WAIT_S)
     values = sorted(float(record.value) for record in topics.read(good, 1, committed=True))
     assert values == [n / 2 for n in range(20) if n != 7]
     (letter,) = topics.read(dead, 1, committed=True)

@@ -5,7 +5,7 @@ point takes the file away and acts. Actions:
 
     raise             an error at that place
     exit              this Python process dies
-    kill PGID         so do the driver and its Java
+    kill              so do the driver and its Java, where the driver was started in a session of its own
     executor          so does the Java process that this one belongs to
     broker PGID       the broker dies; this process goes on
     proxy PORT HOW    the proxy before the broker breaks connections, see tests/spark/proxy.py; this process goes on
@@ -36,7 +36,10 @@ def _reached(point):
         return
     if action == "raise":
         raise RuntimeError(f"planted at {point}")
-    if action in ("kill", "broker"):
+    if action == "kill":
+        # Python workers may have a process group of their own; the session is that of the driver.
+        os.killpg(os.getsid(0), signal.SIGKILL)
+    if action == "broker":
         os.killpg(int(arguments[0]), signal.SIGKILL)
     if action == "proxy":
         with socket.create_connection(("127.0.0.1", int(arguments[0]))) as connection:

@@ -28,6 +28,8 @@ print("pandas" in sys.modules)
 @pytest.fixture(autouse=True)
 def _thawed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(workers._Settled, "modules", 0)
+    # Tests of Spark's tasks settle this very process: what they left out would not be counted again.
+    gc.unfreeze()
     yield
     gc.unfreeze()
 

@@ -186,14 +186,22 @@ def mutations(data: bytes, random: Random, count: int) -> list[bytes]:
     return result
 
 
-def peak_bytes(decode: Callable[[memoryview, int, int], Any], data: bytes, version: int) -> int:
-    """Bytes allocated at most while decoding what may be damaged; tracemalloc must run."""
+def peak_bytes(decode: Callable[[memoryview, int, int], Any], data: bytes, version: int, allowed: int) -> int:
+    """Bytes allocated at most while decoding what may be damaged; tracemalloc must run.
+
+    Other threads of this process are counted, too, those of clients that outlive their tests for one. So what is more
+    than allowed is looked at again: the decoder itself takes it each time.
+    """
     view = memoryview(data)
-    tracemalloc.reset_peak()
-    before = tracemalloc.get_traced_memory()[0]
-    with contextlib.suppress(DecodeError):
-        decode(view, 0, version)
-    return tracemalloc.get_traced_memory()[1] - before
+    for _ in range(5):
+        tracemalloc.reset_peak()
+        before = tracemalloc.get_traced_memory()[0]
+        with contextlib.suppress(DecodeError):
+            decode(view, 0, version)
+        peak = tracemalloc.get_traced_memory()[1] - before
+        if peak < allowed:
+            break
+    return peak
 
 
 def absurd_lengths(data: bytes) -> list[bytes]:
