@@ -158,14 +158,18 @@ class LocalLog:
         return segment
 
     def roll(self, offset: int, producers: bytes) -> None:
-        """Begin a new active segment, and write the snapshot of the producers as of there."""
+        """Begin a new active segment, and write the snapshot of the producers as of there; or change nothing."""
         active = self.active
         is_empty = not active.size + active.queued
         if not is_empty:
             active.finish_indexes()
         segment = self.new_segment(offset)
-        segment.create()
-        self.take_snapshot(offset, producers)
+        try:
+            segment.create()
+            self.take_snapshot(offset, producers)
+        except OSError:
+            self._take_back(segment)
+            raise
         if is_empty:
             # Its base was too low for the offsets that follow.
             self.remove_segments(self.segments[-1:])
@@ -176,6 +180,18 @@ class LocalLog:
         self.tail.clear()
         if not active.queued:
             active.release()
+
+    def _take_back(self, segment: Segment) -> None:
+        """Remove a segment that could not be begun. Where the log went on in the one before, the next start would find
+        a segment that begins in the middle of that, and cut off what lies behind.
+        """
+        environment = self._environment
+        paths = segment.file_paths()
+        if segment.base_offset not in self.snapshots:
+            paths.append(segment_path(self.directory, segment.base_offset, SNAPSHOT))
+        for path in paths:
+            environment.files.forget(path)
+            environment.disk.remove(path)
 
     def has_snapshot(self, offset: int) -> bool:
         """Of the producers as of the offset, or a later one."""

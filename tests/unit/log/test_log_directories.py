@@ -24,7 +24,17 @@ from odradek.log.partition_log import PartitionLog
 from odradek.ports.disk import Bytes, SystemDisk
 from odradek.ports.randomness import SeededRandom
 from odradek.wire.errors import ErrorCode, KafkaError
-from tests.unit.log.support import NOW, ForgetfulDisk, StandingClock, batch, fetched, marker, produced, put
+from tests.unit.log.support import (
+    NOW,
+    ForgetfulDisk,
+    StandingClock,
+    batch,
+    fetched,
+    marker,
+    parse_header,
+    produced,
+    put,
+)
 
 TOPIC = b"t" * 16
 OTHER = b"o" * 16
@@ -653,6 +663,33 @@ def test_an_epoch_that_could_not_be_written_for_want_of_descriptors_is_not_forgo
     asyncio.run(directories.checkpoint({}))
     stop(directories, clean=False)
     assert start(tmp_path).open("a-topic", 0, TOPIC, indexed).leader_epochs.entries() == [(1, 0), (2, 1)]
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("suffix", [".log", ".index", ".timeindex", ".snapshot"])
+def test_a_segment_that_could_not_be_begun_for_want_of_descriptors_leaves_nothing(
+    tmp_path: Path, suffix: str, clean: bool
+) -> None:
+    """Found by the simulator (descriptors-2): the log went on in the one before, and the next start cut that off."""
+    disk = FailingDisk()
+    disk.errno = errno.EMFILE
+    directories = start(tmp_path, disk=disk)
+    log = topic(directories)
+    put(log, produced(1, 0))
+    disk.broken, disk.suffix = log.directory, f"{1:020d}{suffix}"
+    with pytest.raises(KafkaError):
+        log.roll()
+    assert not [name for name in disk.list(log.directory) if name.startswith(f"{1:020d}")]
+    disk.broken = None
+    for sequence in (1, 2):
+        put(log, produced(1, sequence))
+    log.roll()
+    put(log, produced(1, 3))
+    assert [segment.base_offset for segment in log.segments] == [0, 3]
+    stop(directories, clean=clean)
+    again = topic(start(tmp_path))
+    assert again.end_offset == 4
+    assert [parse_header(bytes(each)).base_offset for each in again.read_batches(0, 4)] == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])
