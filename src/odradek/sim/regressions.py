@@ -108,8 +108,8 @@ ONCE_FAILED: Final = {
     "fetched from it yet: that led next, with the records",
     "handover-1100418": "a topic was told to a broker, whose answer was lost, and deleted before it was told again: "
     "the broker kept it",
-    "descriptors-2": "a segment that could not be begun for want of descriptors stayed: the log went on in the one before, "
-    "and the next start cut off what lay behind",
+    "descriptors-2": "a segment that could not be begun for want of descriptors stayed: the log went on in the one "
+    "before, and the next start cut off what lay behind",
     "network-1101088": "the simulator's: a member of a KIP-848 group that took its partitions for lost did not ask",
     "late-21": "a fetch on a connection that its follower had given up came late: the leader took it for behind, and "
     "out of the ISR it stayed",
