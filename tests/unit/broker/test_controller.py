@@ -42,6 +42,12 @@ from odradek.wire.messages.update_metadata import UpdateMetadataRequest
 from tests.unit.broker.cluster_members import Cluster, DyingStore, Member, run
 
 
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who is slow to learn of a change is waited for: all that run here answer, however slow the machine."""
+    monkeypatch.setattr(controller_module, "TELL_SECONDS", 60.0)
+
+
 def state(cluster: Cluster, topic: str = "t", index: int = 0) -> PartitionState:
     found = cluster.reigning.image.partition(topic, index)
     assert found is not None

@@ -312,12 +312,13 @@ def test_who_is_told_by_the_wrong_one_says_so(code: ErrorCode, event: str) -> No
 @pytest.mark.parametrize("uvloop", [False, True])
 def test_a_closed_port_is_a_refusal(uvloop: bool) -> None:
     async def test() -> None:
-        with socket.socket() as taken:
-            taken.bind(("127.0.0.1", 0))
-            port = taken.getsockname()[1]
         connect = control_connections(TcpNetwork(), "CONTROL", 1)
-        with pytest.raises(Disconnected) as raised:
-            await connect(BROKER._replace(endpoints={"CONTROL": Endpoint("127.0.0.1", port, "PLAINTEXT")}))
+        # Bound, so that nobody else listens there meanwhile.
+        with socket.socket() as bound:
+            bound.bind(("127.0.0.1", 0))
+            port = bound.getsockname()[1]
+            with pytest.raises(Disconnected) as raised:
+                await connect(BROKER._replace(endpoints={"CONTROL": Endpoint("127.0.0.1", port, "PLAINTEXT")}))
         assert isinstance(raised.value.__cause__, ConnectionRefusedError)
         with pytest.raises(Disconnected, match="broker 2 has no listener CONTROL"):
             await connect(BROKER._replace(endpoints={}))

@@ -275,20 +275,25 @@ async def all_that_waits(broker: GroupBroker) -> dict[str, asyncio.Future[Any]]:
     follower = next(each for each in both if each.leader != each.member_id)
     await join("joined")
     alone = await join("alone")
-    broker.set_followers(partition, 2)
-    waiting: dict[str, asyncio.Future[Any]] = {
-        "join": join("joined"),
-        "sync of a follower": runtime.sync(sync_request("two", follower.member_id, follower.generation_id, {})),
-        "sync of a leader": runtime.sync(sync_request("alone", alone.member_id, 1, {alone.member_id: b"all"})),
-        "commit": broker.commit(commit_request(("t", 0, 1), group_id="c")),
-        "commit in a transaction": runtime.commit_transactional_offsets(
-            commit_request(("t", 0, 1), group_id="x"), 7, 0
-        ),
-        "fetch": runtime.fetch_offsets("c", [("t", [0])], False),
-    }
-    for _ in range(3):
-        await asyncio.sleep(0)
-    assert [name for name, answer in waiting.items() if answer.done()] == []
+    loop = asyncio.get_running_loop()
+    now = loop.time()
+    with pytest.MonkeyPatch.context() as patch:
+        # Nobody's time is over before all wait, on however slow a machine.
+        patch.setattr(loop, "time", lambda: now)
+        broker.set_followers(partition, 2)
+        waiting: dict[str, asyncio.Future[Any]] = {
+            "join": join("joined"),
+            "sync of a follower": runtime.sync(sync_request("two", follower.member_id, follower.generation_id, {})),
+            "sync of a leader": runtime.sync(sync_request("alone", alone.member_id, 1, {alone.member_id: b"all"})),
+            "commit": broker.commit(commit_request(("t", 0, 1), group_id="c")),
+            "commit in a transaction": runtime.commit_transactional_offsets(
+                commit_request(("t", 0, 1), group_id="x"), 7, 0
+            ),
+            "fetch": runtime.fetch_offsets("c", [("t", [0])], False),
+        }
+        for _ in range(3):
+            await asyncio.sleep(0)
+        assert [name for name, answer in waiting.items() if answer.done()] == []
     waiting["commit that has not been appended"] = broker.commit(commit_request(("t", 0, 1), group_id="late"))
     return waiting
 

@@ -33,31 +33,23 @@ def serve(data_dir: Path, **settings: str) -> Broker:
     return Broker(BrokerConfig({"log.dirs": str(data_dir)} | {n.replace("_", "."): v for n, v in settings.items()}))
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
 def test_clients_of_each_listener_are_told_its_own_address(tmp_path: Path) -> None:
-    second = free_port()
-
-    async def scenario() -> tuple[MetadataResponse, MetadataResponse]:
+    async def scenario() -> tuple[int, MetadataResponse, MetadataResponse]:
         broker = serve(
             tmp_path,
-            listeners=f"INSIDE://127.0.0.1:0,OUTSIDE://127.0.0.1:{second}",
+            listeners="INSIDE://127.0.0.1:0,OUTSIDE://127.0.0.1:0",
             listener_security_protocol_map="INSIDE:PLAINTEXT,OUTSIDE:PLAINTEXT",
             inter_broker_listener_name="INSIDE",
             advertised_listeners="OUTSIDE://broker.example:19092,INSIDE://127.0.0.1:0",
         )
         await broker.start()
         try:
-            return await described_at(broker.bootstrap), await described_at(f"127.0.0.1:{second}")
+            second = broker._server._listeners[1].port
+            return second, await described_at(broker.bootstrap), await described_at(f"127.0.0.1:{second}")
         finally:
             await broker.stop()
 
-    inside, outside = asyncio.run(scenario())
+    second, inside, outside = asyncio.run(scenario())
     assert [(node.host, node.port) for node in outside.brokers] == [("broker.example", 19092)]
     (node,) = inside.brokers
     assert node.host == "127.0.0.1"

@@ -239,7 +239,10 @@ async def test_proposals_of_one_turn_go_together_and_are_repeated_until_answered
         partition.follower_fetched(2, 12, 0, 0, 1)
     await until(lambda: all(partition is not None and partition.isr == (1, 2) for partition in partitions))
     wanted = [IsrChange(TOPIC_ID, index, 3, 5, ((1, 11), (2, 12))) for index in range(3)]
-    assert [list(changes) for changes in world.asked] == [wanted] * 3
+    asked = [list(changes) for changes in world.asked]
+    assert asked[:3] == [wanted] * 3
+    # Who sleeps longer than a follower may lag is soon asked about what is silent since.
+    assert wanted not in asked[3:]
     world.runtime.close()
 
 
@@ -314,7 +317,7 @@ async def test_a_follower_that_was_not_eligible_is_proposed_again_though_it_fetc
     partition = world.partitions.find("t", 0)
     assert partition is not None
     partition.follower_fetched(2, 12, 0, 0, 1)
-    await until(lambda: len(world.asked) == 1 and partition.proposal is None)
+    await until(lambda: bool(world.asked) and partition.proposal is None)
     world.error = ErrorCode.NONE
     await until(lambda: partition.isr == (1, 2))
     world.runtime.close()

@@ -123,7 +123,7 @@ def test_without_reset_policy_it_says_so() -> None:
     async def body(consumer: Consumer) -> None:
         consumer.assign([T0])
         with pytest.raises(NoOffsetForPartition):
-            await consumer.poll(1000)
+            await read(consumer, 1)
         consumer.seek(T0, 3)
         with pytest.raises(OffsetOutOfRange):
             await read(consumer, 1)
@@ -180,7 +180,7 @@ def test_what_was_known_of_a_topic_that_is_not_read_any_more_is_refreshed() -> N
         cluster.move_leader("t", 0, 2)
         assert await consumer.end_offsets([T0]) == {T0: 20}
 
-    run(cluster, body, default_api_timeout_ms=2000)
+    run(cluster, body)
 
 
 def test_damaged_batches_are_reported_not_skipped() -> None:
@@ -191,7 +191,7 @@ def test_damaged_batches_are_reported_not_skipped() -> None:
     async def body(consumer: Consumer) -> None:
         consumer.assign([T0])
         with pytest.raises(ValueError, match="CRC"):
-            await consumer.poll(1000)
+            await read(consumer, 1)
 
     run(cluster, body)
 

@@ -379,11 +379,15 @@ def test_old_leader_epochs_do_not_replace_new_ones() -> None:
 # --- connections ---
 
 
+WAIT_MS = 60_000
+"""Longer than any machine sleeps: these requests are answered, or end with their connection."""
+
+
 def connect(cluster: FakeCluster, body: Any) -> None:
     async def main() -> None:
         async with asyncio.timeout(10):
             connection = await open_connection(
-                cluster, "fake", 1, client_id="c", setup_timeout_ms=100, request_timeout_ms=50
+                cluster, "fake", 1, client_id="c", setup_timeout_ms=WAIT_MS, request_timeout_ms=WAIT_MS
             )
             await body(connection)
             connection.close()
@@ -395,16 +399,16 @@ def test_requests_are_pipelined_and_a_lost_connection_fails_them_all() -> None:
     cluster = FakeCluster()
 
     async def body(connection: Any) -> None:
-        futures = [connection.request(MetadataRequest(topics=[]), MetadataResponse, 12, 1000) for _ in range(5)]
+        futures = [connection.request(MetadataRequest(topics=[]), MetadataResponse, 12, WAIT_MS) for _ in range(5)]
         assert connection.in_flight == 5
         assert len(await asyncio.gather(*futures)) == 5
         cluster.script(ApiKey.METADATA, drop)
-        futures = [connection.request(MetadataRequest(topics=[]), MetadataResponse, 12, 1000) for _ in range(3)]
+        futures = [connection.request(MetadataRequest(topics=[]), MetadataResponse, 12, WAIT_MS) for _ in range(3)]
         for each in futures:
             with pytest.raises(Disconnected):
                 await each
         with pytest.raises(Disconnected):
-            await connection.request(MetadataRequest(topics=[]), MetadataResponse, 12, 1000)
+            await connection.request(MetadataRequest(topics=[]), MetadataResponse, 12, WAIT_MS)
 
     connect(cluster, body)
 

@@ -293,12 +293,19 @@ def test_memory_is_bounded_and_comes_back() -> None:
 
     async def body(producer: Producer) -> None:
         first = await producer.send("t", bytes(500))
-        with pytest.raises(BufferExhausted):
-            await asyncio.gather(*(producer.send("t", bytes(500)) for _ in range(10)))
+        # Only these calls are to have too little time, and nothing is answered before the connection ends.
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setitem(producer.config, "max_block_ms", 30)
+            with pytest.raises(BufferExhausted):
+                await asyncio.gather(*(producer.send("t", bytes(500)) for _ in range(10)))
+        while cluster.scripts[ApiKey.PRODUCE]:
+            await asyncio.sleep(0)
+        for stream in list(cluster.brokers[1].streams):
+            stream.end()
         await asyncio.wait({asyncio.ensure_future(_outcome(first))})
         await (await producer.send("t", b"again"))
 
-    run(cluster, body, buffer_memory=2000, batch_size=600, max_block_ms=30, request_timeout_ms=200)
+    run(cluster, body, buffer_memory=2000, batch_size=600)
 
 
 async def _outcome(delivery: Any) -> Any:
@@ -337,10 +344,12 @@ def test_unknown_topic_and_partition() -> None:
         with pytest.raises(KafkaError) as caught:
             await producer.send("t", b"x", partition=3)
         assert caught.value.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        with pytest.raises(TimeoutError):
-            await producer.send("nowhere", b"x")
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setitem(producer.config, "max_block_ms", 50)
+            with pytest.raises(TimeoutError):
+                await producer.send("nowhere", b"x")
 
-    run(FakeCluster(), body, max_block_ms=50)
+    run(FakeCluster(), body)
 
 
 def test_interceptors_and_serializers() -> None:

@@ -93,17 +93,25 @@ def test_records_that_expire_abort_and_the_next_transaction_has_a_new_epoch(is_s
         cluster.script(ApiKey.PRODUCE, *[silent] * 100)
         producer.begin()
         delivery = await producer.send("t", b"late", partition=0)
-        if is_seen:
+        while not cluster.count(ApiKey.PRODUCE):
+            await asyncio.sleep(0)
+        # Only this record is to have too little time, and not before it was sent.
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(producer.producer.sender, "_timeout_s", 0.06)
+            producer.producer.sender.wake()
+            if is_seen:
+                with pytest.raises(DeliveryTimedOut):
+                    await delivery
             with pytest.raises(DeliveryTimedOut):
-                await delivery
-        with pytest.raises(DeliveryTimedOut):
-            await producer.commit()
+                await producer.commit()
+        for stream in list(cluster.brokers[1].streams):
+            stream.end()
         await producer.abort()
         cluster.scripts[ApiKey.PRODUCE].clear()
         async with producer.transaction():
             await producer.send("t", b"good", partition=0)
 
-    run(cluster, body, delivery_timeout_ms=60, request_timeout_ms=40)
+    run(cluster, body)
     assert cluster.ended == [(0, False), (1, True)]
     assert cluster.values() == [b"good"]
 

@@ -52,7 +52,7 @@ def test_a_damaged_batch_is_never_passed_over() -> None:
         consumer.assign([T0])
         for _ in range(3):
             with pytest.raises(ValueError, match="CRC"):
-                await consumer.poll(1000)
+                await read(consumer, 1)
         assert await consumer.position(T0) == 0
 
     run(cluster, body)
@@ -111,7 +111,7 @@ def test_where_a_log_was_cut_is_no_matter_to_a_partition_assigned_anew() -> None
             return proper()
 
         cluster.script(ApiKey.OFFSET_FOR_LEADER_EPOCH, assigned_anew)
-        records = await consumer.poll(1000, 1)
+        records = await read(consumer, 1)
         assert asked.is_set()
         assert [each.offset for each in records] == [2]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ async def pair() -> tuple[Stream, Stream]:
     accepted: asyncio.Future[Stream] = asyncio.get_running_loop().create_future()
     network = TcpNetwork()
     listener = network.listen("127.0.0.1", 0, accepted.set_result)
-    client = await network.connect("127.0.0.1", listener.port, 5)
+    client = await network.connect("127.0.0.1", listener.port, 60)
     server = await accepted
     listener.close()
     return client, server
@@ -92,12 +93,11 @@ def test_a_file_range_is_sent_and_a_file_that_is_too_short_is_an_error(tmp_path:
 
 def test_nobody_there_is_refused_in_time() -> None:
     async def main() -> None:
-        network = TcpNetwork()
-        listener = network.listen("127.0.0.1", 0, lambda stream: None)
-        port = listener.port
-        listener.close()
-        with pytest.raises(ConnectionRefusedError):
-            await network.connect("127.0.0.1", port, 5)
+        # Bound, so that nobody else listens there meanwhile.
+        with socket.socket() as bound:
+            bound.bind(("127.0.0.1", 0))
+            with pytest.raises(ConnectionRefusedError):
+                await TcpNetwork().connect("127.0.0.1", bound.getsockname()[1], 60)
 
     asyncio.run(main())
 
