@@ -12,6 +12,8 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from bench.peers.broker import BrokerProcess
+from tests.integration.conftest import RawClient
+from tests.integration.raw_transactions import await_markers
 
 TOPIC = "faults"
 PARTITIONS = 3
@@ -92,6 +94,9 @@ class Load(threading.Thread):
 
 def read_committed(bootstrap: str) -> list[list[str]]:
     """The values of each partition, in their order."""
+    client = RawClient(bootstrap)
+    await_markers(client, TOPIC, PARTITIONS)
+    client.close()
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,

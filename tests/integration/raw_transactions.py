@@ -16,6 +16,7 @@ from odradek.wire.messages import (
     fetch,
     find_coordinator,
     init_producer_id,
+    list_offsets,
     produce,
 )
 
@@ -121,8 +122,28 @@ class RawTransactions:
         return code
 
 
+def await_markers(client: Any, topic: str, partitions: int = 1) -> None:
+    """Return when no transaction is open in the topic.
+
+    The end of a transaction is answered before its markers are written, for which nobody waits on a slow disk.
+    """
+    deadline = time.monotonic() + _DEADLINE_SECONDS
+    rows = [list_offsets.ListOffsetsRequestPartition(index, timestamp=-1) for index in range(partitions)]
+    while True:
+        ends = []
+        for isolation_level in (1, 0):
+            asked = [list_offsets.ListOffsetsRequestTopic(topic, rows)]
+            (answer,) = client.call(list_offsets.ListOffsetsRequest(-1, isolation_level, asked), 7).topics
+            ends.append({row.partition_index: row.offset for row in answer.partitions if row.error_code == 0})
+        if ends[0] == ends[1] and len(ends[0]) == partitions:
+            return
+        assert time.monotonic() < deadline, f"a transaction stays open in {topic}: {ends}"
+        time.sleep(0.01)
+
+
 def read_committed(client: Any, topic: str, partition: int = 0) -> list[bytes]:
-    """The values that a read_committed consumer gets, up to the last stable offset."""
+    """The values that a read_committed consumer gets when no transaction is open any more."""
+    await_markers(client, topic, partition + 1)
     offset = 0
     found: list[bytes] = []
     while True:

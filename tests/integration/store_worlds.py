@@ -1,7 +1,7 @@
 """Metadata stores to test with: sessions in this process, and processes that hold a session until they are killed.
 
-As a script it is such a process: `python store_worlds.py KIND TARGET NODE`. It registers NODE as ephemeral, then writes
-to it for every line it reads, and prints what came of it.
+As a script it is such a process: `python store_worlds.py KIND TARGET NODE SESSION_TIMEOUT_MS`. It registers NODE as
+ephemeral, then writes to it for every line it reads, and prints what came of it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ from odradek.metadata.sqlite_store import SqliteStore
 from odradek.ports.disk import SystemDisk
 from odradek.ports.store import Create, MetadataStore, Put, StoreError
 
-SESSION_TIMEOUT_MS = 1000
+LONG_MS = 10_000
+"""The timeout of sessions that are not to end by it, however long this process waits for its turn."""
+SHORT_MS = 2000
+_CONNECTION_TIMEOUT_MS = 10_000
 
 
 async def eventually(condition: Callable[[], Any], seconds: float = 20.0) -> None:
@@ -36,13 +39,13 @@ async def eventually(condition: Callable[[], Any], seconds: float = 20.0) -> Non
         await asyncio.sleep(0.005)
 
 
-async def open_store(kind: str, target: str, disk: SystemDisk) -> MetadataStore:
+async def open_store(kind: str, target: str, disk: SystemDisk, session_timeout_ms: int) -> MetadataStore:
     if kind == "sqlite":
-        return await SqliteStore.open(target, disk, session_timeout_ms=SESSION_TIMEOUT_MS)
+        return await SqliteStore.open(target, disk, session_timeout_ms=session_timeout_ms)
     from odradek.metadata.zookeeper_store import ZooKeeperStore
 
     return await ZooKeeperStore.open(
-        target, disk, session_timeout_ms=SESSION_TIMEOUT_MS, connection_timeout_ms=10 * SESSION_TIMEOUT_MS
+        target, disk, session_timeout_ms=session_timeout_ms, connection_timeout_ms=_CONNECTION_TIMEOUT_MS
     )
 
 
@@ -76,8 +79,8 @@ class MemoryHolder:
 class ProcessHolder:
     """A process with a session and an ephemeral node."""
 
-    def __init__(self, kind: str, target: str, node: str) -> None:
-        self._command = [sys.executable, __file__, kind, target, node]
+    def __init__(self, kind: str, target: str, node: str, session_timeout_ms: int) -> None:
+        self._command = [sys.executable, __file__, kind, target, node, str(session_timeout_ms)]
         self._process: subprocess.Popen[bytes] | None = None
 
     async def start(self) -> None:
@@ -126,18 +129,27 @@ class World:
         self._sessions: list[MetadataStore] = []
         self._holders: list[MemoryHolder | ProcessHolder] = []
 
-    async def open(self) -> Any:
-        session = MemoryStore(self._tree) if self.kind == "memory" else await self._open()
+    async def open(self, session_timeout_ms: int = LONG_MS) -> Any:
+        session = MemoryStore(self._tree) if self.kind == "memory" else await self._open(session_timeout_ms)
         self._sessions.append(session)
         return session
 
-    async def _open(self) -> MetadataStore:
-        return await open_store(self.kind, self._target, self._disk)
+    async def _open(self, session_timeout_ms: int) -> MetadataStore:
+        return await open_store(self.kind, self._target, self._disk, session_timeout_ms)
 
-    async def holder(self, node: str) -> MemoryHolder | ProcessHolder:
-        holder = (
-            MemoryHolder(self._tree, node) if self.kind == "memory" else ProcessHolder(self.kind, self._target, node)
-        )
+    def timeouts_of_silence(self) -> tuple[int, int]:
+        """The session timeouts of those who are to notice soon that a holder is silent, and of that holder.
+
+        ZooKeeper goes by the holder's own; processes with SQLite judge each other, each by its own.
+        """
+        return (SHORT_MS, LONG_MS) if self.kind == "sqlite" else (LONG_MS, SHORT_MS)
+
+    async def holder(self, node: str, session_timeout_ms: int = LONG_MS) -> MemoryHolder | ProcessHolder:
+        holder: MemoryHolder | ProcessHolder
+        if self.kind == "memory":
+            holder = MemoryHolder(self._tree, node)
+        else:
+            holder = ProcessHolder(self.kind, self._target, node, session_timeout_ms)
         self._holders.append(holder)
         await holder.start()
         return holder
@@ -155,11 +167,15 @@ class World:
         else:
             from kazoo.client import KazooClient
 
-            # Whoever shows the password of a session may end it.
-            thief = KazooClient(self._target.partition("/")[0], client_id=session._client.client_id)
-            await self._disk.run("thief", thief.start)
-            await self._disk.run("thief", thief.stop)
-            await self._disk.run("thief", thief.close)
+            # Whoever shows the password of a session may end it, unless its owner is back before him.
+            wanted = session._client.client_id
+            found = wanted[0]
+            while found == wanted[0]:
+                thief = KazooClient(self._target.partition("/")[0], client_id=wanted)
+                await self._disk.run("thief", thief.start)
+                found = thief.client_id[0]
+                await self._disk.run("thief", thief.stop)
+                await self._disk.run("thief", thief.close)
 
     def run(self, test: Callable[[World], Any]) -> None:
         async def main() -> None:
@@ -175,8 +191,8 @@ class World:
         asyncio.run(main())
 
 
-async def hold(kind: str, target: str, node: str) -> None:
-    store = await open_store(kind, target, SystemDisk())
+async def hold(kind: str, target: str, node: str, session_timeout_ms: str) -> None:
+    store = await open_store(kind, target, SystemDisk(), int(session_timeout_ms))
     await store.apply([Create(node, b"", ephemeral=True)])
     print("registered", flush=True)
     reader = asyncio.StreamReader()
@@ -191,4 +207,4 @@ async def hold(kind: str, target: str, node: str) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(hold(*sys.argv[1:4]))
+    asyncio.run(hold(*sys.argv[1:5]))

@@ -10,6 +10,8 @@ from bench.peers.broker import BrokerProcess
 from odradek.cli.main import main
 from odradek.client.blocking import Blocking
 from odradek.spark import dead_letters as names
+from tests.integration.conftest import RawClient
+from tests.integration.raw_transactions import await_markers
 from tests.spark.support import Record, Topics
 
 Run = Callable[..., tuple[int, str, str]]
@@ -43,6 +45,9 @@ def letter(topic: str, offset: int, value: bytes, *more: tuple[str, bytes]) -> R
 
 
 def values(topics: Topics, topic: str) -> list[bytes | None]:
+    client = RawClient(topics.bootstrap)
+    await_markers(client, topic, 2)
+    client.close()
     return sorted(bytes(each.value or b"") for each in topics.read(topic, committed=True))
 
 

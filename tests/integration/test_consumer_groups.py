@@ -31,17 +31,17 @@ from odradek.wire.messages.offset_fetch import (
 
 Connect = Callable[[str], Any]
 QUICK = {
-    "group.consumer.min.session.timeout.ms": 500,
-    "group.consumer.session.timeout.ms": 1_500,
     "group.consumer.min.heartbeat.interval.ms": 100,
     "group.consumer.heartbeat.interval.ms": 200,
     "group.consumer.assignment.interval.ms": 0,
 }
+SHORT_SESSIONS = {"group.consumer.min.session.timeout.ms": 500, "group.consumer.session.timeout.ms": 1_500}
+"""Only where one is to end: members that live have to keep up with it, however late the test runs."""
 
 
 @pytest.fixture
-def broker(make_broker: Callable[..., BrokerProcess]) -> BrokerProcess:
-    started: BrokerProcess = make_broker(QUICK).start()
+def broker(request: pytest.FixtureRequest, make_broker: Callable[..., BrokerProcess]) -> BrokerProcess:
+    started: BrokerProcess = make_broker(QUICK | getattr(request, "param", {})).start()
     admin = AdminClient({"bootstrap.servers": started.bootstrap})
     admin.create_topics([NewTopic("topic", 4, 1)])["topic"].result(30)
     return started
@@ -57,7 +57,7 @@ class Wire:
     def beat(self, member_id: str, epoch: int, version: int = 1, **fields: Any) -> Any:
         if epoch == 0:
             fields = {
-                "rebalance_timeout_ms": 5_000,
+                "rebalance_timeout_ms": 60_000,
                 "topic_partitions": [],
                 "subscribed_topic_names": ["topic"],
                 **fields,
@@ -125,21 +125,23 @@ def test_refusals_come_with_words(broker: BrokerProcess, connect: Connect) -> No
         assert text in answer.error_message
 
 
+@pytest.mark.parametrize("broker", [SHORT_SESSIONS], indirect=True, ids=["short sessions"])
 def test_a_killed_member_goes_after_its_session(broker: BrokerProcess, connect: Connect) -> None:
     dead = Wire(connect(broker.bootstrap))
     assert dead.beat("dead", 0).error_code == 0
     dead.client.close()
     wire = Wire(connect(broker.bootstrap))
-    epoch, partitions, began = wire.beat("alive", 0).member_epoch, 0, time.monotonic()
-    while partitions < 4:
-        assert time.monotonic() - began < 20
+    epoch, partitions, members, began = 0, 0, [], time.monotonic()
+    while partitions < 4 or members != ["alive"]:
+        assert time.monotonic() - began < 20, (partitions, members)
         answer = wire.beat("alive", epoch)
-        assert answer.error_code == 0
-        epoch = answer.member_epoch
-        if answer.assignment is not None:
+        # It joins, and joins again if this ran so late that its own session ended, too.
+        assert answer.error_code in (ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID), answer
+        epoch = answer.member_epoch if answer.error_code == ErrorCode.NONE else 0
+        if answer.error_code == ErrorCode.NONE and answer.assignment is not None:
             partitions = sum(len(topic.partitions) for topic in answer.assignment.topic_partitions)
+        members = [member.member_id for member in wire.describe().members]
         time.sleep(0.05)
-    assert [m.member_id for m in wire.describe().members] == ["alive"]
 
 
 def test_offsets_know_the_epoch_and_survive_a_restart(broker: BrokerProcess, connect: Connect) -> None:

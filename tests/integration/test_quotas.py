@@ -21,6 +21,7 @@ from odradek.wire.messages import (
     metadata,
     produce,
 )
+from tests.integration.waiting import until
 
 Connect = Callable[[str], Any]
 RATE = 20_000
@@ -72,6 +73,8 @@ def test_a_producer_above_its_quota_pauses(broker: Any, connect: Connect, acks: 
     client, bystander = connect(broker.bootstrap), connect(broker.bootstrap)
     topic, name = new_topic(client), f"producer-{acks}"
     limit(client, "producer_byte_rate", RATE, ("client-id", name))
+    # Before the request: what is measured from here is no shorter than the broker's pause, however late this runs.
+    began = time.monotonic()
     token = client.send(produce_request(topic, RATE * 3 // 2, acks), 9, name)
     pause_ms = 0
     if acks:
@@ -79,11 +82,10 @@ def test_a_producer_above_its_quota_pauses(broker: Any, connect: Connect, acks: 
         assert answer.responses[0].partition_responses[0].error_code == 0, "what was sent is taken"
         pause_ms = answer.throttle_time_ms
         assert 500 <= pause_ms <= 1500
-    began = time.monotonic()
     waiting = client.send(METADATA, 12, name)
     assert bystander.call(METADATA, 12).brokers, "others are served"
     assert client.receive(waiting).brokers
-    assert time.monotonic() - began >= (pause_ms or 500) / 1000 - 0.3
+    assert time.monotonic() - began >= (pause_ms or 500) / 1000 - 0.05
     assert bystander.call(produce_request(topic, RATE * 3, 1), 9).throttle_time_ms == 0
 
 
@@ -94,8 +96,9 @@ def test_a_consumer_above_its_quota_gets_nothing_and_pauses(broker: Any, connect
         client.call(produce_request(topic, RATE // 2), 9)
     limit(client, "consumer_byte_rate", RATE, ("client-id", name))
     offset, pauses = 0, []
-    while offset < 4:
-        answer = client.receive(client.send(fetch_request(topic, offset), 12, name))
+    # Again from the beginning if it took so long that the quota was not reached.
+    while offset < 4 or not pauses:
+        answer = client.receive(client.send(fetch_request(topic, offset % 4), 12, name))
         assert answer.error_code == 0
         if answer.throttle_time_ms:
             assert answer.responses == []
@@ -104,7 +107,6 @@ def test_a_consumer_above_its_quota_gets_nothing_and_pauses(broker: Any, connect
         records = answer.responses[0].partitions[0].records
         assert 0 < len(records) <= RATE, "no more than the quota of all windows at once"
         offset += 1
-    assert pauses
     assert all(pause < 2000 for pause in pauses)
 
 
@@ -132,29 +134,30 @@ def test_who_makes_too_many_partitions_is_refused_or_made_to_wait(broker: Any, c
     client, name = connect(broker.bootstrap), f"mutations-{version}"
     limit(client, "controller_mutation_rate", 0.5, ("client-id", name))
     prefix = f"m-{uuid.uuid4().hex[:12]}"
+    began = time.monotonic()
     answer = client.receive(client.send(many_topics(prefix, 4, 3), version, name))
     codes = sorted(topic.error_code for topic in answer.topics)
     # The bucket of eleven seconds holds 5.5 partitions: two topics of three overdraw it by half a partition.
     assert codes == ([0, 0, 89, 89] if version == 7 else [0] * 4)
-    assert answer.throttle_time_ms in (range(500, 1001) if version == 7 else range(12_000, 13_001))
+    most_ms, took_ms = (1000 if version == 7 else 13_000), (time.monotonic() - began) * 1000
+    assert most_ms - took_ms - 5 <= answer.throttle_time_ms <= most_ms, "it fills while the topics are being made"
     if version == 7:
         deletion = delete_topics.DeleteTopicsRequest(
             [delete_topics.DeleteTopicsRequestState(topic.name) for topic in answer.topics[:2]], timeout_ms=10_000
         )
-        began = time.monotonic()
         deleted = client.receive(client.send(deletion, 6, name))
-        assert time.monotonic() - began >= answer.throttle_time_ms / 1000 - 0.3, "the connection has paused"
+        assert time.monotonic() - began >= answer.throttle_time_ms / 1000 - 0.05, "the connection has paused"
         assert [topic.error_code for topic in deleted.responses] == [0, 89]
 
 
 def test_who_takes_too_much_time_pauses(broker: Any, connect: Connect) -> None:
     client, name = connect(broker.bootstrap), "busy"
     limit(client, "request_percentage", 0.001, ("client-id", name))
+    began = time.monotonic()
     answer = client.receive(client.send(METADATA, 12, name))
     assert 0 < answer.throttle_time_ms <= 1000
-    began = time.monotonic()
     assert client.receive(client.send(METADATA, 12, name)).brokers
-    assert time.monotonic() - began >= answer.throttle_time_ms / 1000 - 0.3
+    assert time.monotonic() - began >= answer.throttle_time_ms / 1000 - 0.05
     assert client.call(METADATA, 12).throttle_time_ms == 0
 
 
@@ -162,16 +165,22 @@ def test_an_address_that_connects_too_often_is_kept_waiting_and_closed(broker: A
     client = connect(broker.bootstrap)
     limit(client, "connection_creation_rate", 2, ("ip", "127.0.0.1"))
     address = broker.bootstrap.rpartition(":")[0], broker.port
-    with contextlib.ExitStack() as stack:
-        made = [stack.enter_context(socket.create_connection(address, 10)) for _ in range(8)]
-        ended = []
-        for each in made[2:]:
+
+    def two_of_eight() -> bool:
+        """False if so much time went by among the connections that there was room for more of them."""
+        with contextlib.ExitStack() as stack:
             began = time.monotonic()
-            assert each.recv(1) == b"", "closed without an answer"
-            ended.append(time.monotonic() - began)
-        assert sum(ended) > 0.2, "not at once"
-        made[0].sendall(bytes.fromhex("0000000a0012000000000001ffff"))
-        assert made[0].recv(4), "those before are served"
+            made = [stack.enter_context(socket.create_connection(address, 10)) for _ in range(8)]
+            try:
+                assert all(each.recv(1) == b"" for each in made[2:]), "closed without an answer"
+            except TimeoutError:
+                return False
+            assert time.monotonic() - began > 0.2, "not at once"
+            made[0].sendall(bytes.fromhex("0000000a0012000000000001ffff"))
+            assert made[0].recv(4), "those before are served"
+        return True
+
+    until(two_of_eight, "two of eight connections are served")
     operation = alter_client_quotas.AlterClientQuotasRequestOp("connection_creation_rate", 0, True)
     entity = alter_client_quotas.AlterClientQuotasRequestEntity("ip", "127.0.0.1")
     entry = alter_client_quotas.AlterClientQuotasRequestEntry([entity], [operation])

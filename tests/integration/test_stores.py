@@ -29,7 +29,7 @@ from odradek.ports.store import (
     StoreError,
     StoreUnavailable,
 )
-from tests.integration.store_worlds import World, eventually
+from tests.integration.store_worlds import SHORT_MS, World, eventually
 
 Test = Callable[[World], Any]
 
@@ -39,7 +39,7 @@ pytestmark = pytest.mark.xdist_group("stores")
 
 @pytest.fixture(scope="module")
 def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeper]:
-    with ZooKeeper(tmp_path_factory.mktemp("zookeeper"), tick_ms=200, sync=False) as server:
+    with ZooKeeper(tmp_path_factory.mktemp("zookeeper"), tick_ms=500, sync=False) as server:
         yield server
 
 
@@ -357,6 +357,7 @@ def test_a_large_change_is_not_left_out(world: World) -> None:
         first, second = await world.open(), await world.open()
         seen: list[str] = []
         second.watch("/topics/t999", seen.append)
+        assert await second.get("/topics/t999") is None
         await first.apply([Create(f"/topics/t{i}", b"") for i in range(1500)])
         await eventually(lambda: "/topics/t999" in seen)
         seen.clear()
@@ -377,7 +378,9 @@ def test_a_killed_process_leaves_nothing_ephemeral(world: World) -> None:
         seen: list[str] = []
         store.watch("/ids", seen.append)
         other.watch("/ids", seen.append)
-        holder = await world.holder("/ids/1")
+        # By these answers the watches are there, which another session's write may overtake.
+        assert await store.get("/ids") is await other.get("/ids") is None
+        holder = await world.holder("/ids/1", world.timeouts_of_silence()[1])
         await eventually(lambda: seen.count("/ids/1") >= 2)
         assert await holder.write() == "ok"
         await eventually(lambda: seen.count("/ids/1") >= 4)
@@ -393,11 +396,18 @@ def test_a_killed_process_leaves_nothing_ephemeral(world: World) -> None:
 
 def test_a_stopped_process_loses_its_session_and_cannot_write(world: World) -> None:
     async def test(world: World) -> None:
-        store, other = await world.open(), await world.open()
-        holder = await world.holder("/ids/1")
-        assert await holder.write() == "ok"
+        for_others, for_holder = world.timeouts_of_silence()
+        store, other = await world.open(for_others), await world.open(for_others)
         seen: list[str] = []
         store.watch("/ids", seen.append)
+        assert await store.get("/ids") is None
+        holder = await world.holder("/ids/1", for_holder)
+        await eventually(lambda: "/ids/1" in seen)
+        seen.clear()
+        assert await holder.write() == "ok"
+        # What it did itself is told of before it is stopped: the next news is of its end.
+        await eventually(lambda: "/ids/1" in seen)
+        seen.clear()
         holder.stop()
         await eventually(lambda: seen)
         assert await store.children("/ids") == []
@@ -416,12 +426,12 @@ def test_a_stopped_process_loses_its_session_and_cannot_write(world: World) -> N
 
 def test_processes_that_live_keep_their_sessions(world: World) -> None:
     async def test(world: World) -> None:
-        store = await world.open()
-        holders = [await world.holder(f"/ids/{i}") for i in range(2)]
+        store = await world.open(SHORT_MS)
+        holders = [await world.holder(f"/ids/{i}", SHORT_MS) for i in range(2)]
         lost: list[str] = []
         store.watch_session(lambda: lost.append("lost"))
         # Much longer than the session timeout, which is what this is about.
-        await asyncio.sleep(3.0 if world.kind != "memory" else 0.0)
+        await asyncio.sleep(2.5 * SHORT_MS / 1000 if world.kind != "memory" else 0.0)
         assert await store.children("/ids") == ["0", "1"]
         assert [await holder.write() for holder in holders] == ["ok", "ok"]
         assert lost == []

@@ -67,13 +67,22 @@ def test_reset_describe_and_delete(bootstrap: str, java_tools: Any, group: tuple
     assert f"Group {name} not found" in described
 
 
-def formatted(java_tools: Any, bootstrap: str, formatter: str) -> list[dict[str, Any]]:
-    """What Apache's formatter makes of the topic; the tool ends by its time-out."""
-    output = java_tools.run(
-        "console-consumer", "--bootstrap-server", bootstrap, "--topic", "__consumer_offsets", "--from-beginning",
-        "--formatter", FORMATTERS + formatter, "--timeout-ms", "5000",
-    )  # fmt: skip
-    decoder, found, position = json.JSONDecoder(), [], output.index('{"key"')
+def formatted(java_tools: Any, bootstrap: str, formatter: str, group: str) -> list[dict[str, Any]]:
+    """What Apache's formatter makes of the three entries of the group; the tool ends by its time-out."""
+    for timeout_ms in ("5000", "30000"):
+        output = java_tools.run(
+            "console-consumer", "--bootstrap-server", bootstrap, "--topic", "__consumer_offsets", "--from-beginning",
+            "--formatter", FORMATTERS + formatter, "--timeout-ms", timeout_ms,
+        )  # fmt: skip
+        found = [entry for entry in entries(output) if entry["key"]["data"]["group"] == group]
+        if len(found) >= 3:
+            break
+        # On a busy machine it may not have begun to read, or not have come so far, in five seconds.
+    return found
+
+
+def entries(output: str) -> list[dict[str, Any]]:
+    decoder, found, position = json.JSONDecoder(), [], output.find('{"key"')
     while 0 <= position < len(output) and output[position] == "{":
         entry, position = decoder.raw_decode(output, position)
         found.append(entry)
@@ -84,8 +93,7 @@ def formatted(java_tools: Any, bootstrap: str, formatter: str) -> list[dict[str,
 
 def test_the_formatters_print_our_records(bootstrap: str, java_tools: Any, group: tuple[str, str]) -> None:
     name, topic = group
-    offsets = formatted(java_tools, bootstrap, "OffsetsMessageFormatter")
-    mine = [entry for entry in offsets if entry["key"]["data"]["group"] == name]
+    mine = formatted(java_tools, bootstrap, "OffsetsMessageFormatter", name)
     assert {entry["key"]["data"]["partition"] for entry in mine} == {0, 1, 2}
     for entry in mine:
         assert entry["key"] == {"type": 1, "data": entry["key"]["data"]}
@@ -95,8 +103,8 @@ def test_the_formatters_print_our_records(bootstrap: str, java_tools: Any, group
         # confluent-kafka sends the C string's end as well.
         assert data["metadata"].rstrip("\0") == f"note {entry['key']['data']['partition']}"
         assert len(data["topicId"]) == 22
-    groups = formatted(java_tools, bootstrap, "GroupMetadataMessageFormatter")
-    history = [entry["value"]["data"] for entry in groups if entry["key"]["data"]["group"] == name]
+    groups = formatted(java_tools, bootstrap, "GroupMetadataMessageFormatter", name)
+    history = [entry["value"]["data"] for entry in groups]
     assert [len(data["members"]) for data in history] == [0, 1, 0]
     assert [data["generation"] for data in history] == [0, 1, 2]
     assert history[1]["protocolType"] == "consumer"
