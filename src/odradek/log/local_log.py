@@ -6,9 +6,10 @@ Knows nothing of why: what is appended, truncated or deleted is decided by Parti
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
+from odradek.log.checkpoints import format_leader_epochs
 from odradek.log.config import LogConfig
 from odradek.log.environment import LogEnvironment
 from odradek.log.files import CLEANED, DELETED, LEADER_EPOCHS, PARTITION_METADATA, SNAPSHOT, SWAP, segment_path
@@ -301,6 +302,11 @@ class LocalLog:
             segment.flush_indexes()
             files += [environment.files.get(path) for path in segment.file_paths() if environment.disk.exists(path)]
         return files
+
+    def write_epochs(self, entries: Iterable[tuple[int, int]]) -> None:
+        """The file of leader epochs, which the next flush makes durable."""
+        path = f"{self.directory}/{LEADER_EPOCHS}"
+        self._environment.disk.write_atomic(path, format_leader_epochs(entries), sync=False)
 
     def identity(self) -> list[File]:
         """The file that says which topic the log is of, if there is one."""

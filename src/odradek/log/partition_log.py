@@ -20,10 +20,8 @@ from odradek.log.append import (
     refused,
     up_to_epoch,
 )
-from odradek.log.checkpoints import format_leader_epochs
 from odradek.log.config import LogConfig
 from odradek.log.environment import TRANSIENT, LogEnvironment
-from odradek.log.files import LEADER_EPOCHS
 from odradek.log.flushing import FlushPlan
 from odradek.log.local_log import LocalLog
 from odradek.log.producer_replay import check_producers, prepare_markers, replay_marker
@@ -214,16 +212,17 @@ class PartitionLog:
         if epoch >= 0 and self.leader_epochs.assign(epoch, offset):
             self._write_epochs()
 
-    def _write_epochs(self) -> None:
+    def _write_epochs(self, *, after_change: bool = False) -> None:
         # Not synced before the next flush: recovery finds the epochs past the recovery point in the batches themselves.
-        path = f"{self.directory}/{LEADER_EPOCHS}"
         self._epochs_written = False
         try:
-            data = format_leader_epochs(self.leader_epochs.entries())
-            self._environment.disk.write_atomic(path, data, sync=False)
+            self._local.write_epochs(self.leader_epochs.entries())
+            self._epochs_written = True
         except OSError as error:
-            raise self._fail(error) from error
-        self._epochs_written = True
+            failure = self._fail(error)
+            # A change that is made has not failed: where only a descriptor is lacking, a later flush writes them.
+            if self.is_offline or not after_change:
+                raise failure from error
 
     def fail(self, reason: str) -> None:
         """The log directory went offline: every later call raises KAFKA_STORAGE_ERROR with this reason."""
@@ -642,9 +641,8 @@ class PartitionLog:
             )
         except OSError as error:
             raise self._fail(error, after_write=True) from error
-        # Last, as it may fail by itself: a later flush writes them.
         if self.leader_epochs.truncate_from_end(self.end_offset):
-            self._write_epochs()
+            self._write_epochs(after_change=True)
         return True
 
     def truncate_fully_and_start_at(self, offset: int, log_start_offset: int | None = None) -> None:
@@ -663,7 +661,7 @@ class PartitionLog:
         except OSError as error:
             raise self._fail(error, after_write=True) from error
         self.leader_epochs.clear()
-        self._write_epochs()
+        self._write_epochs(after_change=True)
 
     def _lower_recovery_point(self, offset: int) -> None:
         # The log may end at its recovery point now. If a clean stop had nothing to sync, a power loss after it would
@@ -691,7 +689,7 @@ class PartitionLog:
             return False
         self.log_start_offset = offset
         if self.leader_epochs.truncate_from_start(offset):
-            self._write_epochs()
+            self._write_epochs(after_change=True)
         self.producers.on_log_start(offset)
         return True
 

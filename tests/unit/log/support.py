@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Sequence
 
 from odradek.log.config import LogConfig
 from odradek.log.environment import LogEnvironment
 from odradek.log.partition_log import AppendResult, Origin, PartitionLog
-from odradek.ports.disk import SystemDisk
+from odradek.ports.disk import Bytes, SystemDisk, SystemFile
 from odradek.records.batch import parse_header as parse_header
 from odradek.records.builder import BatchFields, encode_batch
 from odradek.records.control import encode_end_transaction
@@ -55,8 +56,47 @@ class ForgetfulDisk(SystemDisk):
             super().rename(target, source)
 
 
-def environment(**settings: int) -> LogEnvironment:
-    made = LogEnvironment(SystemDisk(), StandingClock(), **settings)
+class LackingDisk(SystemDisk):
+    """Has only so many descriptors left, if told so; each call that takes one keeps it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.left: int | None = None
+
+    def _take(self, path: str) -> None:
+        if self.left is None:
+            return
+        if not self.left:
+            raise OSError(errno.EMFILE, "too many open files", path)
+        self.left -= 1
+
+    def open(self, path: str, *, create: bool = False) -> SystemFile:
+        self._take(path)
+        return super().open(path, create=create)
+
+    def read_file(self, path: str) -> bytes:
+        self._take(path)
+        return super().read_file(path)
+
+    def write_atomic(self, path: str, data: Bytes, *, sync: bool = True) -> None:
+        self._take(path)
+        super().write_atomic(path, data, sync=sync)
+
+    def list(self, path: str) -> list[str]:
+        self._take(path)
+        return super().list(path)
+
+    def sync_directory(self, path: str) -> None:
+        self._take(path)
+        super().sync_directory(path)
+
+    def remove_tree(self, path: str) -> None:
+        self._take(path)
+        super().remove_tree(path)
+
+
+def environment(disk: SystemDisk | None = None, **settings: int) -> LogEnvironment:
+    made = LogEnvironment(disk or SystemDisk(), StandingClock(), **settings)
     made.flush_later = lambda log: None
     return made
 

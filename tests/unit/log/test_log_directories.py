@@ -795,13 +795,42 @@ def test_a_truncation_restores_the_producers_though_the_epochs_cannot_be_written
     put(log, produced(8, 0), epoch=1)
     put(log, produced(8, 1), epoch=2)
     disk.broken, disk.suffix = str(tmp_path), "leader-epoch-checkpoint"
-    with pytest.raises(KafkaError):
-        log.truncate_to(1)
+    assert log.truncate_to(1), "what is cut off is cut off: its caller has to know"
     disk.broken = None
     assert not log.truncate_to(1)
     assert put(log, produced(8, 1), epoch=3).first_offset == 1
     stop(directories)
     assert topic(start(tmp_path)).leader_epochs.entries() == [(1, 0), (3, 1)]
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_epochs_that_could_not_be_written_after_a_truncation_are_written_later(tmp_path: Path, clean: bool) -> None:
+    disk = FailingDisk()
+    disk.errno = errno.EMFILE
+    directories = start(tmp_path, disk=disk)
+    log = topic(directories)
+    for epoch in (1, 2):
+        put(log, batch(), epoch=epoch)
+    disk.broken, disk.suffix = str(tmp_path), "leader-epoch-checkpoint"
+    assert log.truncate_to(1)
+    disk.broken = None
+    stop(directories, clean=clean)
+    assert topic(start(tmp_path)).leader_epochs.entries() == [(1, 0)]
+
+
+def test_a_log_start_that_moves_while_the_epochs_cannot_be_written_ends_what_began_before_it(tmp_path: Path) -> None:
+    disk = FailingDisk()
+    disk.errno = errno.EMFILE
+    directories = start(tmp_path, disk=disk)
+    log = topic(directories)
+    put(log, produced(8, 0, transactional=True), epoch=1)
+    put(log, marker(8, commit=True), epoch=2, origin=Origin.COORDINATOR)
+    disk.broken, disk.suffix = str(tmp_path), "leader-epoch-checkpoint"
+    assert log.advance_log_start(2)
+    assert log.producers.first_unstable_offset is None, "nobody waits any more for the marker to be replicated"
+    disk.broken = None
+    stop(directories)
+    assert topic(start(tmp_path)).log_start_offset == 2
 
 
 @pytest.mark.parametrize("fully", [False, True])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from hypothesis import settings
@@ -13,7 +14,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from odradek.log.config import LogConfig
 from odradek.log.partition_log import Origin
 from odradek.records.batch import verify_crc
-from tests.unit.log.support import NOW, batch, environment, open_log, parse_header, put
+from odradek.wire.errors import ErrorCode, KafkaError
+from tests.unit.log.support import NOW, LackingDisk, batch, environment, open_log, parse_header, put
 
 
 @dataclass
@@ -32,7 +34,8 @@ class LogMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.directory = tempfile.mkdtemp(prefix="odradek-log-")
-        self.environment = environment(open_files=3)
+        self.disk = LackingDisk()
+        self.environment = environment(self.disk, open_files=3)
         self.config = LogConfig(segment_bytes=2500, index_interval_bytes=150, file_delete_delay_ms=0)
         self.log = open_log(self.directory, self.config, self.environment)
         self.written: list[Written] = []
@@ -200,6 +203,69 @@ class LogMachine(RuleBasedStateMachine):
         missing = written.data[len(written.data) - (position - size) :]
         return garbage.startswith(missing)
 
+    def lacking(self, left: int, change: Callable[[], object]) -> bool:
+        """Whether the change was made with so many descriptors left. It may cost the log its use until a restart, as
+        after a disk's failure; then it was made or was not.
+        """
+        durable, end = self.log.recovery_point, self.end
+        self.disk.left = left
+        try:
+            change()
+        except KafkaError as error:
+            if error.code is not ErrorCode.KAFKA_STORAGE_ERROR:
+                raise
+        else:
+            return True
+        finally:
+            self.disk.left = None
+        if not self.log.is_offline:
+            assert self.end == end
+            return False
+        self.environment.files.forget_directory(self.log.directory)
+        self.log = open_log(
+            self.directory, self.config, self.environment, recovery_point=durable, log_start_offset=self.start
+        )
+        return self.end != end
+
+    @rule(left=st.integers(0, 6), count=st.integers(1, 3), size=st.integers(0, 400))
+    def append_lacking(self, left: int, count: int, size: int) -> None:
+        data = batch(count, value=b"v" * size)
+        before = self.end
+        if self.lacking(left, lambda: put(self.log, data, epoch=self.epoch)):
+            self.written.append(Written(before, bytes(data), [NOW] * count, self.epoch))
+
+    @rule(left=st.integers(0, 6))
+    def roll_lacking(self, left: int) -> None:
+        self.lacking(left, self.log.roll)
+
+    @rule(left=st.integers(0, 8))
+    def flush_lacking(self, left: int) -> None:
+        self.lacking(left, self.log.flush)
+
+    @rule(left=st.integers(0, 6), data=st.data())
+    def truncate_lacking(self, left: int, data: st.DataObject) -> None:
+        offset = data.draw(st.integers(self.start, self.end), "offset")
+        if self.lacking(left, lambda: self.log.truncate_to(offset)):
+            self.written = [w for w in self.written if w.last < offset]
+            self.start = min(self.start, self.end)
+            self.epoch += 1
+
+    @rule(left=st.integers(0, 6), data=st.data())
+    def advance_start_lacking(self, left: int, data: st.DataObject) -> None:
+        start = data.draw(st.integers(self.start, self.end), "start")
+
+        def change() -> None:
+            self.log.advance_log_start(start)
+            self.start = self.log.log_start_offset
+            self.log.delete_old_segments(NOW, self.end)
+
+        self.lacking(left, change)
+        self.written = [w for w in self.written if w.last >= self.log.segments[0].base_offset]
+
+    @rule(left=st.integers(0, 6))
+    def read_lacking(self, left: int) -> None:
+        self.lacking(left, lambda: self.log.read(self.start, 3000, upper_offset=self.end))
+
     @invariant()
     def agrees(self) -> None:
         log = self.log
@@ -214,4 +280,4 @@ class LogMachine(RuleBasedStateMachine):
 
 
 TestLogMachine = LogMachine.TestCase
-TestLogMachine.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestLogMachine.settings = settings(max_examples=120, stateful_step_count=30, deadline=None)
