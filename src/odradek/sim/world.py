@@ -229,7 +229,7 @@ class BrokerHost:
     def lacks_a_directory(self) -> bool:
         """Whether a log directory of the broker that runs is out of use."""
         directories = getattr(self.broker, "_directories", None) if self.is_up else None
-        return directories is not None and any(each.offline is not None for each in directories._directories)
+        return directories is not None and any(each.offline is not None for each in directories.directories)
 
     def kill(self) -> None:
         """kill -9: the page cache stays."""
