@@ -219,7 +219,8 @@ class LocalLog:
         """Cut off everything from the offset on, which is above the first base offset; where the log ends then."""
         self.tail.clear()
         slot = self.slot(offset)
-        self.remove_segments(self.segments[slot + 1 :])
+        # The last ones first: whoever is killed meanwhile has a beginning of the log, and no hole in it.
+        self.remove_segments(self.segments[:slot:-1])
         del self.segments[slot + 1 :]
         active = self.active = self.segments[-1]
         active.limit = None
@@ -230,7 +231,7 @@ class LocalLog:
     def start_anew(self, offset: int) -> None:
         """Remove everything and begin an empty segment at the offset."""
         self.tail.clear()
-        self.remove_segments(self.segments)
+        self.remove_segments(self.segments[::-1])
         segment = self.new_segment(offset)
         segment.create()
         self.segments = [segment]

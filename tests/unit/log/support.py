@@ -57,18 +57,29 @@ class ForgetfulDisk(SystemDisk):
 
 
 class LackingDisk(SystemDisk):
-    """Has only so many descriptors left, if told so; each call that takes one keeps it."""
+    """Has only so many descriptors left, if told so; each call that takes one keeps it. With EIO the disk fails."""
 
     def __init__(self) -> None:
         super().__init__()
         self.left: int | None = None
+        self.errno = errno.EMFILE
 
     def _take(self, path: str) -> None:
         if self.left is None:
             return
         if not self.left:
-            raise OSError(errno.EMFILE, "too many open files", path)
+            raise OSError(self.errno, "failed", path)
         self.left -= 1
+
+    def rename(self, source: str, target: str) -> None:
+        if self.errno == errno.EIO:
+            self._take(source)
+        super().rename(source, target)
+
+    def remove(self, path: str) -> None:
+        if self.errno == errno.EIO:
+            self._take(path)
+        super().remove(path)
 
     def open(self, path: str, *, create: bool = False) -> SystemFile:
         self._take(path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 from pathlib import Path
@@ -13,7 +14,18 @@ from odradek.log.environment import LogEnvironment
 from odradek.log.partition_log import Origin, PartitionLog
 from odradek.ports.disk import SystemDisk, SystemFile
 from odradek.wire.errors import ErrorCode, KafkaError
-from tests.unit.log.support import NOW, StandingClock, batch, environment, fetched, marker, open_log, produced, put
+from tests.unit.log.support import (
+    NOW,
+    LackingDisk,
+    StandingClock,
+    batch,
+    environment,
+    fetched,
+    marker,
+    open_log,
+    produced,
+    put,
+)
 
 SMALL = LogConfig(segment_bytes=1200, index_interval_bytes=200, file_delete_delay_ms=0)
 
@@ -763,3 +775,32 @@ def test_leader_epochs_whose_last_line_is_cut_off_are_read_from_the_batches(tmp_
         again = reopen(tmp_path, recovery_point=11)
         assert again.leader_epochs.entries() == entries
         again.release()
+
+
+@pytest.mark.parametrize("policy", ["delete", "compact"])
+@pytest.mark.parametrize("offset", [0, 2])
+def test_a_truncation_that_is_broken_off_anywhere_leaves_the_beginning_of_the_log(
+    tmp_path: Path, offset: int, policy: str
+) -> None:
+    config = LogConfig(segment_bytes=100, cleanup_policy=frozenset({policy}))
+    for calls in range(100):
+        disk = LackingDisk()
+        directory = tmp_path / f"{calls}"
+        log = open_log(directory, config, environment(disk))
+        for _ in range(5):
+            put(log, batch())
+        log.flush()
+        disk.left, disk.errno = calls, errno.EIO
+        try:
+            log.truncate_to(offset)
+        except KafkaError:
+            done = False
+        else:
+            done = True
+        again = open_log(directory, config, recovery_point=5)
+        assert again.log_start_offset == 0
+        assert again.end_offset == offset if done else again.end_offset >= offset
+        assert fetched(again, 0) == list(range(again.end_offset))
+        if done:
+            return
+    pytest.fail("it never comes to its end")

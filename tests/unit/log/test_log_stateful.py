@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
 import tempfile
 from collections.abc import Callable
@@ -28,6 +29,10 @@ class Written:
     @property
     def last(self) -> int:
         return self.base + len(self.timestamps) - 1
+
+
+Lack = tuple[int, int]
+LACK: st.SearchStrategy[Lack] = st.tuples(st.integers(0, 7), st.sampled_from([errno.EMFILE, errno.EMFILE, errno.EIO]))
 
 
 class LogMachine(RuleBasedStateMachine):
@@ -203,12 +208,12 @@ class LogMachine(RuleBasedStateMachine):
         missing = written.data[len(written.data) - (position - size) :]
         return garbage.startswith(missing)
 
-    def lacking(self, left: int, change: Callable[[], object]) -> bool:
-        """Whether the change was made with so many descriptors left. It may cost the log its use until a restart, as
-        after a disk's failure; then it was made or was not.
+    def lacking(self, lack: Lack, change: Callable[[], object]) -> bool:
+        """Whether the change was made with so many descriptors left, or calls until the disk fails. It may cost the
+        log its use until a restart; then it was made or was not.
         """
         durable, end = self.log.recovery_point, self.end
-        self.disk.left = left
+        self.disk.left, self.disk.errno = lack
         try:
             change()
         except KafkaError as error:
@@ -227,31 +232,33 @@ class LogMachine(RuleBasedStateMachine):
         )
         return self.end != end
 
-    @rule(left=st.integers(0, 6), count=st.integers(1, 3), size=st.integers(0, 400))
-    def append_lacking(self, left: int, count: int, size: int) -> None:
+    @rule(lack=LACK, count=st.integers(1, 3), size=st.integers(0, 400))
+    def append_lacking(self, lack: Lack, count: int, size: int) -> None:
         data = batch(count, value=b"v" * size)
         before = self.end
-        if self.lacking(left, lambda: put(self.log, data, epoch=self.epoch)):
+        if self.lacking(lack, lambda: put(self.log, data, epoch=self.epoch)):
             self.written.append(Written(before, bytes(data), [NOW] * count, self.epoch))
 
-    @rule(left=st.integers(0, 6))
-    def roll_lacking(self, left: int) -> None:
-        self.lacking(left, self.log.roll)
+    @rule(lack=LACK)
+    def roll_lacking(self, lack: Lack) -> None:
+        self.lacking(lack, self.log.roll)
 
-    @rule(left=st.integers(0, 8))
-    def flush_lacking(self, left: int) -> None:
-        self.lacking(left, self.log.flush)
+    @rule(lack=LACK)
+    def flush_lacking(self, lack: Lack) -> None:
+        self.lacking(lack, self.log.flush)
 
-    @rule(left=st.integers(0, 6), data=st.data())
-    def truncate_lacking(self, left: int, data: st.DataObject) -> None:
+    @rule(lack=LACK, data=st.data())
+    def truncate_lacking(self, lack: Lack, data: st.DataObject) -> None:
         offset = data.draw(st.integers(self.start, self.end), "offset")
-        if self.lacking(left, lambda: self.log.truncate_to(offset)):
-            self.written = [w for w in self.written if w.last < offset]
+        kept = [w for w in self.written if w.last < offset]
+        if self.lacking(lack, lambda: self.log.truncate_to(offset)):
+            # Where the disk failed in the middle of it, some of the end may be left, and nothing is missing before it.
+            self.written = kept + [w for w in self.written[len(kept) :] if w.last < self.end]
             self.start = min(self.start, self.end)
             self.epoch += 1
 
-    @rule(left=st.integers(0, 6), data=st.data())
-    def advance_start_lacking(self, left: int, data: st.DataObject) -> None:
+    @rule(lack=LACK, data=st.data())
+    def advance_start_lacking(self, lack: Lack, data: st.DataObject) -> None:
         start = data.draw(st.integers(self.start, self.end), "start")
 
         def change() -> None:
@@ -259,12 +266,12 @@ class LogMachine(RuleBasedStateMachine):
             self.start = self.log.log_start_offset
             self.log.delete_old_segments(NOW, self.end)
 
-        self.lacking(left, change)
+        self.lacking(lack, change)
         self.written = [w for w in self.written if w.last >= self.log.segments[0].base_offset]
 
-    @rule(left=st.integers(0, 6))
-    def read_lacking(self, left: int) -> None:
-        self.lacking(left, lambda: self.log.read(self.start, 3000, upper_offset=self.end))
+    @rule(lack=LACK)
+    def read_lacking(self, lack: Lack) -> None:
+        self.lacking(lack, lambda: self.log.read(self.start, 3000, upper_offset=self.end))
 
     @invariant()
     def agrees(self) -> None:
