@@ -1,5 +1,6 @@
 """A cluster of Odradek's brokers on this machine as a child process, for tests, benchmarks and client suites."""
 
+import json
 import os
 import re
 import signal
@@ -12,7 +13,8 @@ from typing import Self
 from bench.peers.broker import BrokerError, first_line
 
 READY = re.compile(r"^odradek ready bootstrap=(\S+) pid=(\d+) brokers=(\S+) seconds=([\d.]+)")
-_BROKER = re.compile(r"\[broker (\d+)\] odradek ready bootstrap=\S+ pid=(\d+)")
+_PROCESSES = "odradek-processes.json"
+"""In the data directory: the supervisor writes it whenever it has started a broker."""
 
 
 class ClusterProcess:
@@ -59,8 +61,8 @@ class ClusterProcess:
 
     def pids(self) -> dict[int, int]:
         """Broker id -> its present process: the supervisor starts dead ones again."""
-        found = _BROKER.findall(self.log_path.read_text(errors="replace"))
-        return {int(broker_id): int(pid) for broker_id, pid in found}
+        found = json.loads((self.data_dir / _PROCESSES).read_bytes())["brokers"]
+        return {int(broker_id): int(pid) for broker_id, pid in found.items()}
 
     def signal_broker(self, broker_id: int, how: signal.Signals) -> None:
         os.kill(self.pids()[broker_id], how)
