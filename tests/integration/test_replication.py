@@ -17,6 +17,7 @@ from bench.peers.cluster import ClusterProcess
 from odradek.metadata.image import PartitionState
 from odradek.records.builder import BatchFields, encode_batch
 from odradek.wire.messages import alter_configs, delete_records, fetch, list_offsets, metadata, produce
+from tests.integration.clusters import described
 from tests.integration.waiting import until
 
 Connect = Callable[[str], Any]
@@ -141,8 +142,7 @@ def test_a_throttled_follower_catches_up_slowly(cluster: ClusterProcess, nodes: 
 
 
 def nodes_isr(cluster: ClusterProcess, topic: str) -> list[int]:
-    found = AdminClient({"bootstrap.servers": cluster.bootstrap}).list_topics(topic, timeout=10)
-    return list(found.topics[topic].partitions[0].isrs)
+    return list(described(AdminClient({"bootstrap.servers": cluster.bootstrap}), topic).partitions[0].isrs)
 
 
 def set_configs(nodes: Nodes, kind: int, name: str, values: dict[str, str]) -> None:
@@ -165,7 +165,7 @@ def test_what_is_acknowledged_outlives_its_leaders(cluster: ClusterProcess, topi
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
     sent = 0
     for _ in range(3):
-        leader = admin.list_topics(topic, timeout=10).topics[topic].partitions[0].leader
+        leader = described(admin, topic).partitions[0].leader
         for _ in range(300):
             producer.produce(topic, b"%d" % sent, partition=0, on_delivery=delivered)
             sent += 1
