@@ -6,7 +6,8 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Self
 
@@ -66,6 +67,16 @@ class ClusterProcess:
 
     def signal_broker(self, broker_id: int, how: signal.Signals) -> None:
         os.kill(self.pids()[broker_id], how)
+
+    @contextmanager
+    def none_started_again(self) -> Iterator[None]:
+        """What dies meanwhile stays dead until this ends: the supervisor is stopped."""
+        assert self._process is not None, "not started"
+        self._process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self._process.send_signal(signal.SIGCONT)
 
     def stop(self, timeout_seconds: float = 90) -> int:
         """SIGTERM, and wait for the graceful end of all. Returns the exit status."""
