@@ -1,18 +1,21 @@
 """A cluster of Odradek's brokers on this machine as a child process, for tests, benchmarks and client suites."""
 
+import json
 import os
 import re
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Self
 
 from bench.peers.broker import BrokerError, first_line
 
 READY = re.compile(r"^odradek ready bootstrap=(\S+) pid=(\d+) brokers=(\S+) seconds=([\d.]+)")
-_BROKER = re.compile(r"\[broker (\d+)\] odradek ready bootstrap=\S+ pid=(\d+)")
+_PROCESSES = "odradek-processes.json"
+"""In the data directory: the supervisor writes it whenever it has started a broker."""
 
 
 class ClusterProcess:
@@ -59,11 +62,21 @@ class ClusterProcess:
 
     def pids(self) -> dict[int, int]:
         """Broker id -> its present process: the supervisor starts dead ones again."""
-        found = _BROKER.findall(self.log_path.read_text(errors="replace"))
-        return {int(broker_id): int(pid) for broker_id, pid in found}
+        found = json.loads((self.data_dir / _PROCESSES).read_bytes())["brokers"]
+        return {int(broker_id): int(pid) for broker_id, pid in found.items()}
 
     def signal_broker(self, broker_id: int, how: signal.Signals) -> None:
         os.kill(self.pids()[broker_id], how)
+
+    @contextmanager
+    def none_started_again(self) -> Iterator[None]:
+        """What dies meanwhile stays dead until this ends: the supervisor is stopped."""
+        assert self._process is not None, "not started"
+        self._process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self._process.send_signal(signal.SIGCONT)
 
     def stop(self, timeout_seconds: float = 90) -> int:
         """SIGTERM, and wait for the graceful end of all. Returns the exit status."""

@@ -11,9 +11,11 @@ Uses the Java of JAVA_HOME, or java on PATH (17+). As a module: `with ZooKeeper(
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib.util
 import os
 import pathlib
+import random
 import shutil
 import signal
 import socket
@@ -32,6 +34,8 @@ JVM = [
     "-Dzookeeper.admin.enableServer=false",
 ]
 START_SECONDS = 60.0
+PORTS = range(12_000, 31_000)
+"""As kafka.py, which takes its own from there: both are scripts that need nothing beside them."""
 
 
 def class_path() -> str:
@@ -48,14 +52,15 @@ def java() -> str:
 
 
 def free_ports(count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
-    finally:
-        for each in sockets:
-            each.close()
+    """Below the range from which clients' own ports come: none of those takes one until a server listens there."""
+    found: list[int] = []
+    for port in random.sample(PORTS, len(PORTS)):
+        if len(found) == count:
+            break
+        with contextlib.suppress(OSError), socket.socket() as sock:
+            sock.bind(("127.0.0.1", port))
+            found.append(port)
+    return found
 
 
 def four_letters(port: int, word: str) -> str:
@@ -80,8 +85,9 @@ class ZooKeeper:
         self.directory = directory
         self.tick_ms = tick_ms
         self.sync = sync
-        self.ports = free_ports(servers) if port == 0 else [port + index for index in range(servers)]
-        self._quorum = free_ports(2 * servers)
+        free = free_ports(3 * servers)
+        self.ports = free[:servers] if port == 0 else [port + index for index in range(servers)]
+        self._quorum = free[servers:]
         self.processes: list[subprocess.Popen[bytes] | None] = [None] * servers
 
     @property

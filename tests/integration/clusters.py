@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from confluent_kafka import Consumer, KafkaError, Producer
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+from confluent_kafka.admin import AdminClient, NewTopic, TopicMetadata
 
 from bench.peers.cluster import ClusterProcess
 from tests.integration.waiting import PATIENCE, until
@@ -38,9 +38,24 @@ def new_topic(admin: AdminClient, partitions: int = 3) -> str:
     return name
 
 
+def described(client: AdminClient | Consumer, topic: str) -> TopicMetadata:
+    """What a broker says of the topic; asked again where one has just been killed, or does not know the topic yet."""
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        try:
+            found = client.list_topics(topic, timeout=10).topics[topic]
+            if found.error is None:
+                return found
+            raise KafkaException(found.error)
+        except KafkaException:
+            if time.monotonic() > deadline:
+                raise
+        time.sleep(0.05)
+
+
 def states(admin: AdminClient, topic: str) -> dict[int, tuple[int, list[int]]]:
     """Partition -> (leader, in-sync replicas)."""
-    found = admin.list_topics(topic, timeout=10).topics[topic].partitions
+    found = described(admin, topic).partitions
     return {index: (partition.leader, sorted(partition.isrs)) for index, partition in found.items()}
 
 
@@ -56,7 +71,7 @@ def read_all(cluster: ClusterProcess, topic: str, count: int, **options: Any) ->
         "enable.auto.commit": False, "enable.partition.eof": True, **options,
     })  # fmt: skip
     consumer.subscribe([topic])
-    partitions = set(consumer.list_topics(topic, timeout=10).topics[topic].partitions)
+    partitions = set(described(consumer, topic).partitions)
     ended: set[int | None] = set()
     found: list[bytes] = []
     deadline = time.monotonic() + PATIENCE

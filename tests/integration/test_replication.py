@@ -17,7 +17,8 @@ from bench.peers.cluster import ClusterProcess
 from odradek.metadata.image import PartitionState
 from odradek.records.builder import BatchFields, encode_batch
 from odradek.wire.messages import alter_configs, delete_records, fetch, list_offsets, metadata, produce
-from tests.integration.waiting import until
+from tests.integration.clusters import described
+from tests.integration.waiting import PATIENCE, until
 
 Connect = Callable[[str], Any]
 DEBUGGING_REPLICA = -2
@@ -30,6 +31,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterProcess
         "min.insync.replicas": 2,
         "broker.rack": "rack-{id}",
         "replica.fetch.max.bytes": 65536,
+        # What was sent before a follower came back, however long ago, does not change how fast it catches up.
+        "replication.quota.window.num": 1,
         "replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector",
     }
     with ClusterProcess(tmp_path_factory.mktemp("cluster") / "data", settings=settings) as running:
@@ -123,26 +126,28 @@ def test_deleted_records_are_gone_everywhere_when_it_is_answered(nodes: Nodes, t
 
 
 def test_a_throttled_follower_catches_up_slowly(cluster: ClusterProcess, nodes: Nodes, topic: str) -> None:
-    """A follower that was away has 600 KB to fetch at 300 KB/s; only who is not in sync is held back."""
+    """A follower that was away has 900 KB to fetch at 200 KB/s; only who is not in sync is held back."""
     leader = nodes.state(topic).leader
     follower = next(broker_id for broker_id in (1, 2, 3) if broker_id != leader)
-    set_configs(nodes, 4, str(leader), {"leader.replication.throttled.rate": "300000"})
+    set_configs(nodes, 4, str(leader), {"leader.replication.throttled.rate": "200000"})
     set_configs(nodes, 2, topic, {"leader.replication.throttled.replicas": "*", "min.insync.replicas": "1"})
-    cluster.signal_broker(follower, signal.SIGKILL)
-    until(lambda: follower not in nodes_isr(cluster, topic), "the follower has left the ISR")
-    producer = Producer({"bootstrap.servers": cluster.bootstrap, "acks": "all"})
-    began = time.monotonic()
-    for _ in range(60):
-        producer.produce(topic, bytes(10_000), partition=0)
-    assert producer.flush(20) == 0
+    # One batch would go out at once, whatever its size: here each record is one.
+    producer = Producer({"bootstrap.servers": cluster.bootstrap, "acks": "all", "batch.num.messages": 1})
+    with cluster.none_started_again():
+        cluster.signal_broker(follower, signal.SIGKILL)
+        until(lambda: follower not in nodes_isr(cluster, topic), "the follower has left the ISR")
+        for _ in range(90):
+            producer.produce(topic, bytes(10_000), partition=0)
+        assert producer.flush(PATIENCE) == 0
+        began = time.monotonic()
     until(lambda: follower in nodes_isr(cluster, topic), "the follower is in the ISR again")
-    assert time.monotonic() - began > 1
+    # Each window lets 200 KB and a fetch through, and the first one may have begun before: it takes four of a second.
+    assert time.monotonic() - began > 2
     set_configs(nodes, 4, str(leader), {})
 
 
 def nodes_isr(cluster: ClusterProcess, topic: str) -> list[int]:
-    found = AdminClient({"bootstrap.servers": cluster.bootstrap}).list_topics(topic, timeout=10)
-    return list(found.topics[topic].partitions[0].isrs)
+    return list(described(AdminClient({"bootstrap.servers": cluster.bootstrap}), topic).partitions[0].isrs)
 
 
 def set_configs(nodes: Nodes, kind: int, name: str, values: dict[str, str]) -> None:
@@ -165,7 +170,7 @@ def test_what_is_acknowledged_outlives_its_leaders(cluster: ClusterProcess, topi
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
     sent = 0
     for _ in range(3):
-        leader = admin.list_topics(topic, timeout=10).topics[topic].partitions[0].leader
+        leader = described(admin, topic).partitions[0].leader
         for _ in range(300):
             producer.produce(topic, b"%d" % sent, partition=0, on_delivery=delivered)
             sent += 1
@@ -175,8 +180,9 @@ def test_what_is_acknowledged_outlives_its_leaders(cluster: ClusterProcess, topi
             producer.produce(topic, b"%d" % sent, partition=0, on_delivery=delivered)
             sent += 1
             producer.poll(0.001)
+        # Who is in sync has all of it: the dead one is not, or is back.
+        assert producer.flush(PATIENCE) == 0
         until(lambda: len(nodes_isr(cluster, topic)) == 3, "all are in sync")
-    assert producer.flush(30) == 0
     assert sorted(acknowledged.values(), key=int) == [b"%d" % number for number in range(sent)]
     until(lambda: len(nodes_isr(cluster, topic)) == 3, "all are in sync")
     assert read_all(cluster, topic, sent) == [acknowledged[offset] for offset in sorted(acknowledged)]

@@ -71,8 +71,9 @@ class ReplicationThrottles:
             and self.leader.is_exceeded(self._now_ms())
         )
 
-    def sent(self, partition: Partition, broker_id: int, size: int) -> None:
-        if broker_id not in partition.isr and self.leader.covers(partition.topic, partition.index):
+    def sent(self, partition: Partition, size: int) -> None:
+        # To whomever: who is in sync is not held back, but the rate bounds what leaves this broker altogether.
+        if self.leader.covers(partition.topic, partition.index):
             self.leader.record(size, self._now_ms())
 
     # --- the follower's side ---

@@ -33,7 +33,9 @@ class LeaderThrottle(Protocol):
         """Whether the partition must not be sent to that broker now."""
         ...
 
-    def sent(self, partition: Partition, broker_id: int, size: int) -> None: ...
+    def sent(self, partition: Partition, size: int) -> None:
+        """So many bytes of it go out, to whichever follower."""
+        ...
 
 
 class Follower(NamedTuple):
@@ -259,7 +261,7 @@ class ReplicaSession:
         """What was collected goes out; who else has to be told only of a new high watermark."""
         for member, read in found:
             if throttle is not None and read is not None and member.partition is not None:
-                throttle.sent(member.partition, self.follower.broker_id, read.size)
+                throttle.sent(member.partition, read.size)
             self.ready.pop(member, None)
             self.news.pop(member, None)
             if member.partition is not None:
