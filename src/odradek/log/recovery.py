@@ -222,34 +222,31 @@ class _Loader:
         The segment that ends at the recovery point is looked at, too: it may have been cut off there, and a power loss
         may have brought back what had been behind it.
         """
-        first = max(0, bisect_left(self.segments, recovery_point, key=lambda segment: segment.base_offset) - 1)
-        for index in range(first, len(self.segments)):
-            end_offset, was_cut = self._recover_segment(self.segments[index], recovery_point)
-            if index + 1 < len(self.segments) and self._is_hole(index, end_offset, recovery_point, was_cut=was_cut):
-                self._drop(index + 1)
-                return
+        index = max(0, bisect_left(self.segments, recovery_point, key=lambda segment: segment.base_offset) - 1)
+        while index < len(self.segments):
+            end_offset = self._recover_segment(index, recovery_point)
+            index += 1
+            if index < len(self.segments) and self._is_hole(index - 1, end_offset, recovery_point):
+                self._drop(index)
 
-    def _is_hole(self, index: int, end_offset: int, recovery_point: int, *, was_cut: bool) -> bool:
+    def _is_hole(self, index: int, end_offset: int, recovery_point: int) -> bool:
         """Whether the segment lost its end while the next one was begun.
 
         Segments are synced in the background after a roll, so a power loss may take the end of one and leave the next.
         Apache Kafka serves such a log if the loss is at a boundary of batches. Only compaction leaves gaps of its own,
-        so compacted logs cannot be told, unless something had to be cut off.
+        so compacted logs cannot be told, unless something has to be cut off.
         """
         next_base = self.segments[index + 1].base_offset
-        if end_offset == next_base:
-            return False
-        if was_cut:
-            return True
-        if self.config.compact or end_offset < recovery_point:
+        if end_offset == next_base or self.config.compact or end_offset < recovery_point:
             return False
         self.environment.recovered(
             f"{self.segments[index].path}: ends at offset {end_offset}, but the next segment begins at {next_base}"
         )
         return True
 
-    def _recover_segment(self, segment: Segment, recovery_point: int) -> tuple[int, bool]:
-        """Where its offsets end, and whether it had to be cut off."""
+    def _recover_segment(self, index: int, recovery_point: int) -> int:
+        """Where its offsets end. Where it has to be cut off, what does not follow any more goes, too."""
+        segment = self.segments[index]
         start, next_offset = self._trusted_end(segment, recovery_point)
         file = segment.file()
         end = segment.size
@@ -296,16 +293,25 @@ class _Loader:
                 f"{segment.path}: cut off at byte {position} (offset {next_offset}), "
                 f"{end - position} bytes are lost: {problem}"
             )
-            file.truncate(position)
-            # The log may end at its recovery point now: a clean stop would have nothing to sync, and a power loss after
-            # it bring back, in a log that is marked as clean, what was cut off.
-            file.sync()
-            segment.size = position
+            self._cut_off(index, position, next_offset)
         if segment.truncate_aborted(recovery_point):
             # Nor may that come back: it would stand in the way of what is aborted later at the same offsets.
             self.environment.files.get(segment.file_path(TRANSACTION_INDEX)).sync()
         segment.finish_indexes()
-        return next_offset, problem is not None
+        return next_offset
+
+    def _cut_off(self, index: int, position: int, end_offset: int) -> None:
+        """End the segment at the byte, where its offsets end."""
+        segment = self.segments[index]
+        if index + 1 < len(self.segments) and self.segments[index + 1].base_offset != end_offset:
+            # First, and the last ones first: a compacted log does not show a hole once its edge is smooth.
+            self._drop(index + 1)
+        file = segment.file()
+        file.truncate(position)
+        # The log may end at its recovery point now: a clean stop would have nothing to sync, and a power loss after it
+        # bring back, in a log that is marked as clean, what was cut off.
+        file.sync()
+        segment.size = position
 
     def _trusted_end(self, segment: Segment, recovery_point: int) -> tuple[int, int]:
         """(position, offset) from which the segment is read anew, its indexes cut to there."""
@@ -335,7 +341,7 @@ class _Loader:
 
     def _drop(self, index: int) -> None:
         """Remove segments after one that was cut off: what they hold does not follow any more."""
-        for segment in self.segments[index:]:
+        for segment in reversed(self.segments[index:]):
             self.environment.recovered(f"{segment.path}: removed, the segment before it has lost its end")
             for path in segment.file_paths():
                 self.environment.files.forget(path)
@@ -373,7 +379,7 @@ class _Loader:
         except KafkaError as error:
             # Closed cleanly, and damaged since.
             self.environment.recovered(f"{error.message}; the segment is checked")
-            self._recover_segment(last, last.base_offset)
+            self._recover_segment(len(self.segments) - 1, last.base_offset)
             found = last.resume()
             return last.base_offset if found is None else found
 

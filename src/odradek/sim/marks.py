@@ -42,7 +42,7 @@ SITUATIONS: Final = (
     Situation("sequence_gap_refused", f"{_PRODUCERS}.check", _refuses(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)),
     Situation("fenced_zombie_producer", f"{_PRODUCERS}._check_epoch", _refuses(ErrorCode.INVALID_PRODUCER_EPOCH)),
     Situation("broken_snapshot_passed_over", f"{_PRODUCERS}.load", lambda outcome: isinstance(outcome, Exception)),
-    Situation("truncated_after_torn_batch", f"{_LOADER}._recover_segment", lambda found: found[1]),
+    Situation("truncated_after_torn_batch", f"{_LOADER}._cut_off", _always),
     Situation("segments_behind_a_cut_removed", f"{_LOADER}._drop", _always),
     Situation("segments_replaced_by_compaction", f"{_LOG}.replace_segments", lambda done: done is True),
     Situation("segments_deleted_by_retention", f"{_LOG}.delete_old_segments", lambda count: count not in (0, None)),

@@ -225,12 +225,13 @@ def _(right: Any) -> Any:
 @_bug("recovery cuts too much", "the last whole batch before a crash is thrown away", "crash",
       "odradek.log.recovery:_Loader._recover_segment")  # fmt: skip
 def _(right: Any) -> Any:
-    def recover(self: Any, segment: Any, recovery_point: int) -> Any:
+    def recover(self: Any, index: int, recovery_point: int) -> Any:
+        segment = self.segments[index]
         last = next(iter(deque(segment.scan(0), maxlen=1)), None)
         if last is not None and last.position and last.header.base_offset >= recovery_point:
             segment.file().truncate(last.position)
             segment.size = last.position
-        return right(self, segment, recovery_point)
+        return right(self, index, recovery_point)
 
     return recover
 

@@ -229,7 +229,7 @@ def test_what_recovery_cuts_off_and_removes_is_durable_before_the_log_is_used(
     monkeypatch.setattr(SystemDisk, "sync_directory", note_directory)
     log = reopen(tmp_path, recovery_point=kept)
     assert len(log.segments) == 2
-    assert synced == [str(second), str(second.parent)]
+    assert synced == [str(second.parent), str(second)]
     log.release()
 
 
@@ -802,5 +802,34 @@ def test_a_truncation_that_is_broken_off_anywhere_leaves_the_beginning_of_the_lo
         assert again.end_offset == offset if done else again.end_offset >= offset
         assert fetched(again, 0) == list(range(again.end_offset))
         if done:
+            return
+    pytest.fail("it never comes to its end")
+
+
+@pytest.mark.parametrize("policy", ["delete", "compact"])
+def test_a_recovery_that_is_broken_off_anywhere_leaves_no_hole(tmp_path: Path, policy: str) -> None:
+    """Above all in a compacted log, of which nobody can tell afterwards that something is missing."""
+    config = LogConfig(segment_bytes=200, cleanup_policy=frozenset({policy}))
+    for calls in range(100):
+        directory = tmp_path / f"{calls}"
+        log = open_log(directory, config)
+        for _ in range(10):
+            put(log, batch())
+        log.release()
+        assert len(log.segments) > 3
+        torn = Path(log.segments[1].path)
+        torn.write_bytes(torn.read_bytes()[:-1])
+        disk = LackingDisk()
+        disk.left, disk.errno = calls, errno.EIO
+        try:
+            open_log(directory, config, environment(disk))
+        except (OSError, KafkaError):
+            done = False
+        else:
+            done = True
+        again = open_log(directory, config)
+        assert fetched(again, 0) == list(range(again.end_offset))
+        if done:
+            assert again.end_offset == log.segments[2].base_offset - 1
             return
     pytest.fail("it never comes to its end")
