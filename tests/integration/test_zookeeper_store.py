@@ -106,6 +106,39 @@ def test_a_server_that_is_not_there() -> None:
     asyncio.run(test())
 
 
+def test_a_server_that_takes_a_connection_and_never_answers_costs_no_session(tmp_path: Path) -> None:
+    """As one does that is about to start."""
+
+    async def test(zookeeper: ZooKeeper) -> None:
+        taken: list[asyncio.StreamWriter] = []
+        forwarding: list[asyncio.Task[None]] = []
+
+        async def forward(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            while data := await reader.read(65536):
+                writer.write(data)
+            writer.close()
+
+        async def take(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            taken.append(writer)
+            if len(taken) > 1:
+                there = await asyncio.open_connection("127.0.0.1", zookeeper.ports[0])
+                taken.append(there[1])
+                forwarding.append(asyncio.create_task(forward(reader, there[1])))
+                forwarding.append(asyncio.create_task(forward(there[0], writer)))
+
+        server = await asyncio.start_server(take, "127.0.0.1", 0)
+        async with opened(f"127.0.0.1:{server.sockets[0].getsockname()[1]}") as store:
+            await store.apply([Create("/a", b"1")])
+            assert await store.get("/a") == Node(b"1", 0)
+        await asyncio.gather(*forwarding)
+        for writer in taken:
+            writer.close()
+        server.close()
+
+    with ZooKeeper(tmp_path, tick_ms=500) as zookeeper:
+        asyncio.run(test(zookeeper))
+
+
 @pytest.mark.long
 def test_the_leader_of_an_ensemble_dies(tmp_path: Path) -> None:
     async def test(zookeeper: ZooKeeper) -> None:

@@ -24,6 +24,8 @@ _GET_DATA = 4
 _GET_CHILDREN = 8
 _ERROR = -1
 _RETRY_SECONDS = 2.0
+_HANDSHAKE_SECONDS = 2.0
+"""So long every server may take to begin a session."""
 
 
 class Found(NamedTuple):
@@ -147,7 +149,15 @@ def _read_names(buffer: bytes, offset: int) -> tuple[list[str], int]:
 
 
 class _Connection(ConnectionHandler):  # type: ignore[misc]
-    """Hands every watch event on: kazoo looks for watches of exactly that path, and forgets them."""
+    """Hands every watch event on: kazoo looks for watches of exactly that path, and forgets them.
+
+    A server that is about to start may take a connection and never answer on it. kazoo waits for the session's whole
+    time then, divided by the number of servers: with one of them the session is over by that, and everything with it.
+    """
+
+    def _invoke(self, timeout: float, request: Any, xid: int | None = None) -> Any:
+        session_seconds = self.client._session_timeout / 1000
+        return super()._invoke(min(timeout, max(_HANDSHAKE_SECONDS, session_seconds / 3)), request, xid)
 
     def _read_watch_event(self, buffer: bytes, offset: int) -> None:
         # Two ints, kind and state, come before the path.
