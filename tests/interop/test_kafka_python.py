@@ -21,8 +21,14 @@ def consume(consumer: Any, count: int, timeout_seconds: float = 30) -> list[Any]
 
 
 def group_consumer(bootstrap: str, topic: str, group: str) -> Any:
+    # It may have joined before it knew the topic, and then has no partition until it looks again: after five minutes.
     return KafkaConsumer(
-        topic, bootstrap_servers=bootstrap, group_id=group, auto_offset_reset="earliest", enable_auto_commit=False
+        topic,
+        bootstrap_servers=bootstrap,
+        group_id=group,
+        auto_offset_reset="earliest",
+        enable_auto_commit=False,
+        metadata_max_age_ms=2000,
     )
 
 
