@@ -7,6 +7,7 @@ nobody touches is an entry in a dict; it is opened, and after a crash recovered,
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from itertools import chain
 
 from odradek.log.background_recovery import INLINE_BYTES, recover, unchecked_bytes
@@ -104,8 +105,8 @@ class LogDirectories:
         """After `load`: the machine went down with records that were not synced; after `expect`: a disk is another."""
         self.cordoned: Callable[[], Sequence[str]] = tuple
         """Paths of the directories that get no new replicas; `*` is all of them."""
-        places.environment.recovery_point_lowered = self.checkpoint_recovery_points
-        places.environment.log_start_lowered = lambda: self.checkpoints.write_now(LOG_START_OFFSETS)
+        places.environment.recovery_point_lowered = partial(self._lowered, RECOVERY_POINTS)
+        places.environment.log_start_lowered = partial(self._lowered, LOG_START_OFFSETS)
 
     @property
     def on_work(self) -> Callable[[], None]:
@@ -615,6 +616,12 @@ class LogDirectories:
         """Write `replication-offset-checkpoint`; partitions that are not named keep their last value."""
         self.checkpoints.note_watermarks(watermarks)
         self.checkpoints.write_now(HIGH_WATERMARKS)
+
+    def _lowered(self, name: str, path: str) -> None:
+        """A log there says less now than the checkpoint. Raises OSError if that cannot be written at once."""
+        directory = self._places.at(path)
+        if directory is not None:
+            self.checkpoints.write_of(name, directory)
 
     async def checkpoint(self, watermarks: Mapping[TopicPartition, int]) -> None:
         """Write recovery points, log starts and high watermarks behind the Disk port."""

@@ -671,12 +671,12 @@ class PartitionLog:
         self._named = -1
         if self.recovery_point > offset:
             self.recovery_point = offset
-            self._environment.recovery_point_lowered()
+            self._environment.recovery_point_lowered(self.directory)
 
     def _set_log_start(self, offset: int) -> None:
         old, self.log_start_offset = self.log_start_offset, offset
         if offset < old:
-            self._environment.log_start_lowered()
+            self._environment.log_start_lowered(self.directory)
 
     def advance_log_start(self, offset: int) -> bool:
         """Forget what lies below the offset, as DeleteRecords does; OFFSET_OUT_OF_RANGE past the end."""

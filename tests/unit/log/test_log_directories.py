@@ -857,6 +857,33 @@ def test_what_is_written_below_an_earlier_log_start_is_there_after_a_crash(tmp_p
     stop(again)
 
 
+@pytest.mark.parametrize("fully", [False, True])
+@pytest.mark.parametrize("name", ["recovery-point-offset-checkpoint", "log-start-offset-checkpoint"])
+def test_what_a_truncation_lowers_is_on_the_disk_or_the_directory_is_offline(
+    tmp_path: Path, name: str, fully: bool
+) -> None:
+    disk = FailingDisk()
+    disk.errno = errno.EMFILE
+    directories = start(tmp_path / "a", tmp_path / "b", disk=disk)
+    log, other = topic(directories), topic(directories, 1)
+    for each in (log, other):
+        for _ in range(6):
+            put(each, batch(value=b"x" * 50))
+        each.advance_log_start(5)
+    asyncio.run(directories.flush())
+    asyncio.run(directories.checkpoint({}))
+    disk.broken, disk.suffix = str(tmp_path), name
+    with pytest.raises(KafkaError, match="could not be carried through"):
+        (log.truncate_fully_and_start_at if fully else log.truncate_to)(3)
+    disk.broken = None
+    assert [directory.offline is None for directory in directories.directories] == [False, True]
+    with pytest.raises(KafkaError):
+        put(log, batch())  # after a crash it would be taken for a deleted record, or not be checked
+    disk.broken, disk.suffix = str(tmp_path / "a"), name
+    assert other.truncate_to(3), "it lies in the other log directory"
+    stop(directories, clean=False)
+
+
 def test_a_log_start_is_seen_only_when_a_crash_does_not_take_it_back(tmp_path: Path) -> None:
     directories = start(tmp_path)
     log = topic(directories)
