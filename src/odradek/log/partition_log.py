@@ -155,6 +155,7 @@ class PartitionLog:
         try:
             loaded = load(directory, config, environment, recovery_point, log_start_offset, clean=clean)
         except OSError as error:
+            environment.files.forget_directory(directory)  # the next check may be in a thread, with files of its own
             environment.failed(directory, error)
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{directory}: {error}") from error
         return cls(topic, partition, directory, config, environment, loaded)

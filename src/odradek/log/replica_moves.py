@@ -125,6 +125,8 @@ class ReplicaMoves:
                     self._places.remove_traces(move.path, (source.topic, source.partition))
             if given_up:
                 raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{move.path} is given up")
+            # Of an exchange that failed some may be open, and the check has changed them.
+            self._places.environment.files.forget_directory(move.path)
             move.log = PartitionLog.open(
                 source.topic, source.partition, move.path, source.config, self._places.environment, clean=True
             )

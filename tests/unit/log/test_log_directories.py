@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import shutil
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -27,6 +28,7 @@ from odradek.wire.errors import ErrorCode, KafkaError
 from tests.unit.log.support import (
     NOW,
     ForgetfulDisk,
+    LackingDisk,
     StandingClock,
     batch,
     fetched,
@@ -1076,6 +1078,38 @@ def test_a_log_whose_recovery_lacks_descriptors_is_recovered_later(tmp_path: Pat
     assert asyncio.run(directories.recover("a-topic", 0, LARGE))
     assert directories.open("a-topic", 0, TOPIC, LARGE).end_offset == 5
     stop(directories)
+
+
+def test_files_of_a_log_that_could_not_be_opened_are_not_taken_for_what_they_were(tmp_path: Path) -> None:
+    """The check in the background writes to them, too: to which transactions were aborted, for one."""
+    first = start(tmp_path / "crashed")
+    log = topic(first)
+    for producer_id in (1, 2):
+        put(log, produced(producer_id, 0, transactional=True))
+        put(log, marker(producer_id, commit=False), origin=Origin.COORDINATOR)
+        if producer_id == 1:
+            asyncio.run(first.flush())
+            first.checkpoint_recovery_points()
+    stop(first, clean=False)
+    for left in range(20):
+        shutil.copytree(tmp_path / "crashed", path := tmp_path / str(left))
+        directories = start(path, disk=(disk := LackingDisk()))
+        disk.left = left
+        try:
+            topic(directories)
+            break
+        except KafkaError:
+            disk.left = None
+        assert asyncio.run(directories.recover("a-topic", 0, CONFIG))
+        log = topic(directories)
+        assert log.aborted_transactions(0, 4) == [(1, 0), (2, 2)]
+        put(log, produced(3, 0, transactional=True))
+        put(log, marker(3, commit=False), origin=Origin.COORDINATOR)
+        stop(directories)
+        again = start(path)
+        assert topic(again).aborted_transactions(0, 6) == [(1, 0), (2, 2), (3, 4)]
+        stop(again)
+    assert 3 < left < 19
 
 
 def test_a_log_that_recovery_cannot_read_is_no_longer_said_to_be_recovered_soon(
