@@ -82,6 +82,10 @@ def stop(directories: LogDirectories, **kwargs: Any) -> None:
     asyncio.run(directories.close(**kwargs))
 
 
+def disk_names(path: Path) -> list[str]:
+    return [each.name for each in path.iterdir()]
+
+
 def topic(directories: LogDirectories, partition: int = 0, topic_id: bytes = TOPIC) -> PartitionLog:
     return directories.open("a-topic", partition, topic_id, CONFIG)
 
@@ -186,6 +190,19 @@ def test_deletion_is_at_once_and_finished_later(tmp_path: Path) -> None:
     part = read.ranges[0]
     assert len(part.file.read(part.position, part.size)) == part.size, "what is being sent stays readable"
     assert topic(directories, topic_id=OTHER).end_offset == 0
+    stop(directories)
+
+
+def test_what_cannot_be_removed_for_want_of_descriptors_is_removed_later(tmp_path: Path) -> None:
+    directories = start(tmp_path, disk=(disk := LackingDisk()))
+    put(topic(directories), batch())
+    directories.delete("a-topic", 0, 1000)
+    disk.left = 0
+    assert asyncio.run(directories.work(NOW + 1000)) == NOW + 1000, "again in a second"
+    assert [name for name in disk_names(tmp_path) if name.endswith("-delete")]
+    disk.left = None
+    assert asyncio.run(directories.work(NOW + 1000)) is None
+    assert not [name for name in disk_names(tmp_path) if name.endswith("-delete")]
     stop(directories)
 
 
