@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from typing import Final
 
 from odradek.log.background_recovery import LANE as RECOVERY_LANE
@@ -232,11 +233,10 @@ class ReplicaMoves:
         """
         disk, places = self._places.disk, self._places
         try:
-            if disk.exists(marker := f"{source.directory}/{TAKES_OVER}"):
-                # It decided against the directory that the source came from: that this one has another name was synced
-                # with the checkpoint of `exchange`.
-                disk.remove(marker)
-                disk.sync_directory(source.directory)
+            # If there is one it decided against the directory that the source came from: that this one has another
+            # name was synced with the checkpoint of `exchange`. An earlier try may have removed it, and no more.
+            disk.remove(f"{source.directory}/{TAKES_OVER}")
+            disk.sync_directory(source.directory)
         except OSError as error:
             raise places.storage_error(source.directory, error) from error
         failing = move.path
@@ -252,6 +252,9 @@ class ReplicaMoves:
                     disk.sync_directory(move.path)
             except OSError:
                 source.fail(f"{move.path} takes over from {source.directory} at the next start")
+                if passes(error):
+                    # Not what follows from it, and nobody would hear of that if no directory went offline.
+                    failing, error = source.directory, OSError(errno.EIO, f"a move could not be taken back: {error}")
             raise places.storage_error(failing, error) from error
         try:
             disk.rename(move.path, path)

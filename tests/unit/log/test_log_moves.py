@@ -790,3 +790,65 @@ def test_a_source_goes_on_when_there_was_no_descriptor_for_the_marker(tmp_path: 
     expected = content(log)
     assert content(asyncio.run(move(directories, log))) == expected
     close(directories)
+
+
+class NoDescriptorToSync(SystemDisk):
+    """Has no descriptor for a directory; if told so that is one which a marker was written to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.path: str | None = None
+        self.is_marked = False
+        self.synced: list[str] = []
+
+    def write_atomic(self, path: str, data: Any, *, sync: bool = True) -> None:
+        if self.is_marked and path.endswith(TAKES_OVER):
+            self.path = path.rpartition("/")[0]
+        super().write_atomic(path, data, sync=sync)
+
+    def sync_directory(self, path: str) -> None:
+        if path == self.path:
+            raise OSError(errno.EMFILE, "too many open files", path)
+        super().sync_directory(path)
+        self.synced.append(path)
+
+
+def test_others_hear_of_a_source_that_may_not_go_on_for_want_of_descriptors(tmp_path: Path) -> None:
+    """That the copy does not take over at the next start could not be synced, and nobody would have tried again."""
+    directories = start(tmp_path, disk := NoDescriptorToSync())
+    log = open_partition(directories)
+    fill(log)
+    copy_all(directories, log)
+    expected = content(log)
+    disk.is_marked = True
+    with pytest.raises(KafkaError):
+        asyncio.run(directories.moves.exchange(log))
+    assert log.is_offline
+    source = directories.directory_of("a-topic", 0)
+    assert source is not None
+    assert source.offline is not None
+    close(directories)
+    again = start(tmp_path)
+    assert content(open_partition(again)) == expected
+    close(again)
+
+
+def test_that_nothing_takes_over_from_where_a_replica_was_is_synced_when_there_is_a_descriptor(tmp_path: Path) -> None:
+    directories = start(tmp_path, disk := NoDescriptorToSync())
+    log = open_partition(directories)
+    fill(log)
+    copy_all(directories, log)
+    log = asyncio.run(move(directories, log))
+    copy_all(directories, log)
+    disk.path = log.directory
+    with pytest.raises(KafkaError):
+        asyncio.run(directories.moves.exchange(log))
+    assert not log.is_offline
+    disk.path = None
+    disk.synced.clear()
+    where = log.directory
+    while asyncio.run(directories.moves.copy(log)):
+        pass
+    assert asyncio.run(directories.moves.exchange(log)) is not None
+    assert where in disk.synced
+    close(directories)
