@@ -224,23 +224,23 @@ class _Loader:
         """
         first = max(0, bisect_left(self.segments, recovery_point, key=lambda segment: segment.base_offset) - 1)
         for index in range(first, len(self.segments)):
-            end_offset, was_cut = self._recover_segment(self.segments[index], recovery_point)
-            if index + 1 < len(self.segments) and self._is_hole(index, end_offset, recovery_point, was_cut=was_cut):
+            end_offset = self._recover_segment(self.segments[index], recovery_point)
+            if index + 1 == len(self.segments):
+                return  # cut off, or the last one anyway
+            if self._is_hole(index, end_offset, recovery_point):
                 self._drop(index + 1)
                 return
 
-    def _is_hole(self, index: int, end_offset: int, recovery_point: int, *, was_cut: bool) -> bool:
+    def _is_hole(self, index: int, end_offset: int, recovery_point: int) -> bool:
         """Whether the segment lost its end while the next one was begun.
 
         Segments are synced in the background after a roll, so a power loss may take the end of one and leave the next.
         Apache Kafka serves such a log if the loss is at a boundary of batches. Only compaction leaves gaps of its own,
-        so compacted logs cannot be told, unless something had to be cut off.
+        so compacted logs cannot be told, unless something has to be cut off (`_recover_segment`).
         """
         next_base = self.segments[index + 1].base_offset
         if end_offset == next_base:
             return False
-        if was_cut:
-            return True
         if self.config.compact or end_offset < recovery_point:
             return False
         self.environment.recovered(
@@ -248,8 +248,8 @@ class _Loader:
         )
         return True
 
-    def _recover_segment(self, segment: Segment, recovery_point: int) -> tuple[int, bool]:
-        """Where its offsets end, and whether it had to be cut off."""
+    def _recover_segment(self, segment: Segment, recovery_point: int) -> int:
+        """Where its offsets end. If it has to be cut off before that, what follows it goes, too."""
         start, next_offset = self._trusted_end(segment, recovery_point)
         file = segment.file()
         end = segment.size
@@ -296,6 +296,9 @@ class _Loader:
                 f"{segment.path}: cut off at byte {position} (offset {next_offset}), "
                 f"{end - position} bytes are lost: {problem}"
             )
+            if segment.limit not in (None, next_offset):
+                # First: should the check end half-way, nothing but the damage says that these do not follow any more.
+                self._drop(self.segments.index(segment) + 1)
             file.truncate(position)
             # The log may end at its recovery point now: a clean stop would have nothing to sync, and a power loss after
             # it bring back, in a log that is marked as clean, what was cut off.
@@ -305,7 +308,7 @@ class _Loader:
             # Nor may that come back: it would stand in the way of what is aborted later at the same offsets.
             self.environment.files.get(segment.file_path(TRANSACTION_INDEX)).sync()
         segment.finish_indexes()
-        return next_offset, problem is not None
+        return next_offset
 
     def _trusted_end(self, segment: Segment, recovery_point: int) -> tuple[int, int]:
         """(position, offset) from which the segment is read anew, its indexes cut to there."""

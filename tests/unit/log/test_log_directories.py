@@ -1097,6 +1097,32 @@ def test_a_log_whose_recovery_lacks_descriptors_is_recovered_later(tmp_path: Pat
     stop(directories)
 
 
+def test_a_check_that_is_cut_short_is_not_the_end_of_what_it_has_found(tmp_path: Path) -> None:
+    """Of a compacted log only the cut itself says that what follows in other segments follows no more."""
+    config = replace(CONFIG, cleanup_policy=frozenset({"compact"}))
+    first = start(tmp_path / "crashed")
+    log = first.open("a-topic", 0, TOPIC, config)
+    while len(log.segments) < 3:
+        put(log, batch(value=b"x" * 100))
+    stop(first, clean=False)
+    data = bytearray(Path(log.segments[0].path).read_bytes())
+    data[-1] ^= 1
+    Path(log.segments[0].path).write_bytes(data)
+    lost = log.segments[1].base_offset - 1
+    for left in range(30):
+        shutil.copytree(tmp_path / "crashed", path := tmp_path / str(left))
+        directories = start(path, disk=(disk := LackingDisk()))
+        disk.left = left
+        is_done = asyncio.run(directories.recover("a-topic", 0, config))
+        disk.left = None
+        assert is_done or asyncio.run(directories.recover("a-topic", 0, config))
+        assert directories.open("a-topic", 0, TOPIC, config).end_offset == lost, left
+        stop(directories)
+        if is_done:
+            break
+    assert 5 < left < 29
+
+
 def test_files_of_a_log_that_could_not_be_opened_are_not_taken_for_what_they_were(tmp_path: Path) -> None:
     """The check in the background writes to them, too: to which transactions were aborted, for one."""
     first = start(tmp_path / "crashed")

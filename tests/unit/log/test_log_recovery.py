@@ -217,7 +217,7 @@ def test_what_recovery_cuts_off_and_removes_is_durable_before_the_log_is_used(
     monkeypatch.setattr(SystemDisk, "sync_directory", note_directory)
     log = reopen(tmp_path, recovery_point=kept)
     assert len(log.segments) == 2
-    assert synced == [str(second), str(second.parent)]
+    assert synced == [str(second.parent), str(second)]
     log.release()
 
 
