@@ -257,7 +257,8 @@ class LogDirectories:
     def expect(self, counted_on: Iterable[TopicPartition]) -> None:
         """These the cluster takes for complete here: one without a directory went with its disk.
 
-        Not said while a directory could not be read: it may be there, and is offline then.
+        Not said while a directory could not be read: it may be there, and is offline then. LogDirectoryError if there
+        is no descriptor to write it down.
         """
         if self.records_may_be_lost or self.has_unread:
             return
@@ -265,7 +266,11 @@ class LogDirectories:
         if missing:
             self.records_may_be_lost = True
             self.report(f"{len(missing)} partitions that should be here are not, {missing[0][0]}-{missing[0][1]} first")
-            note_losses(self._disk, self._directories, self._places.failed)
+            try:
+                note_losses(self._disk, self._directories, self._places.failed)
+            except LogDirectoryError:
+                self._unlock()
+                raise
 
     def losses_are_judged(self) -> None:
         """The cluster relies on none of the records any more that may be lost: later starts need not tell of them."""
