@@ -91,9 +91,9 @@ class LocalLog:
         """So many bytes more of what was queued for the segment are in the file."""
         segment.size += size
         segment.queued -= size
-        if not segment.queued and self._environment.files.get(segment.path) is not file:
-            # Opened while the other one was written to: it takes the file for shorter than it is.
-            self._environment.files.forget(segment.path)
+        if not segment.queued:
+            # Opened while this one was written to another takes the file for shorter than it is.
+            self._environment.files.forget_others(segment.path, file)
 
     # --- read ---
 

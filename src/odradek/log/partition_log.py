@@ -368,11 +368,7 @@ class PartitionLog:
         if self._failed is not None:
             return
         size = len(write.data)
-        try:
-            self._local.wrote(write.segment, write.file, size)
-        except OSError as error:
-            self._fail(error, after_write=True)
-            return
+        self._local.wrote(write.segment, write.file, size)
         self.end_offset = write.next_offset
         self._waiters.release(self.end_offset)
         self.on_written(size)
