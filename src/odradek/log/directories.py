@@ -394,6 +394,7 @@ class LogDirectories:
         except OSError as error:
             raise self._places.not_made(path, key, error) from error
         self._unsettled.add(key)
+        self._preferred.pop(key, None)
         directory.known += 1
         self._where[key] = directory
 
@@ -402,7 +403,7 @@ class LogDirectories:
         online = [directory for directory in self._directories if directory.offline is None]
         if not online:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "all log directories are offline")
-        preferred = self._preferred.pop(key, None)
+        preferred = self._preferred.get(key)
         if preferred in online:
             return preferred
         candidates = [each for each in online if not self.is_cordoned(each)] or online

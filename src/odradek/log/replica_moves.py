@@ -78,8 +78,8 @@ class ReplicaMoves:
         present = self.under_way.get(key)
         if present is not None and present.directory is directory:
             return
-        self.cancel(*key)
         if self._places.where.get(key) is directory:
+            self.cancel(*key)
             return
         path = f"{directory.path}/{future_name(*key, self._places.random.uuid().hex())}"
         try:
@@ -90,6 +90,7 @@ class ReplicaMoves:
             self._places.disk.write_atomic(f"{path}/{PARTITION_METADATA}", identity, sync=False)
         except OSError as error:
             raise self._places.not_made(path, key, error) from error
+        self.cancel(*key)
         self.under_way[key] = Move(directory, path)
         self._places.pending.on_work()
 

@@ -458,6 +458,20 @@ def test_a_partition_that_could_not_be_made_in_one_log_directory_is_made_in_anot
     stop(again)
 
 
+def test_a_partition_that_could_not_be_made_for_want_of_descriptors_is_made_where_it_was_asked_for(
+    tmp_path: Path,
+) -> None:
+    directories = start(tmp_path / "a", tmp_path / "b", disk=(disk := LackingDisk()))
+    directories.prefer("a-topic", 0, directories.directories[1])
+    disk.left = 0
+    with pytest.raises(KafkaError):
+        topic(directories)
+    disk.left = None
+    assert Path(topic(directories).directory).parent.name == "b"
+    assert Path(topic(directories, 1).directory).parent.name == "a"
+    stop(directories)
+
+
 @pytest.mark.parametrize("now", "ab")
 def test_a_deleted_topic_that_a_power_loss_brought_back_makes_room_for_the_next_of_its_name(
     tmp_path: Path, now: str

@@ -19,7 +19,7 @@ from odradek.log.partition_log import PartitionLog
 from odradek.ports.disk import SystemDisk
 from odradek.ports.randomness import SeededRandom
 from odradek.wire.errors import ErrorCode, KafkaError
-from tests.unit.log.support import NOW, ForgetfulDisk, StandingClock, batch, produced, put
+from tests.unit.log.support import NOW, ForgetfulDisk, LackingDisk, StandingClock, batch, produced, put
 
 TOPIC = b"t" * 16
 CONFIG = LogConfig(segment_bytes=1500, file_delete_delay_ms=0)
@@ -851,4 +851,21 @@ def test_that_nothing_takes_over_from_where_a_replica_was_is_synced_when_there_i
         pass
     assert asyncio.run(directories.moves.exchange(log)) is not None
     assert where in disk.synced
+    close(directories)
+
+
+@pytest.mark.parametrize("left", [0, 1])
+def test_a_move_that_could_not_begin_for_want_of_descriptors_leaves_the_earlier_one(tmp_path: Path, left: int) -> None:
+    directories = start(tmp_path, disk := LackingDisk(), names="abc")
+    log = open_partition(directories)
+    fill(log)
+    directories.moves.begin(log, directories.directories[1], TOPIC)
+    earlier = directories.moves.under_way["a-topic", 0]
+    directories.directories[2].checkpoints[LOG_START_OFFSETS].named.add(("a-topic", 0))
+    disk.left = left
+    with pytest.raises(KafkaError):
+        directories.moves.begin(log, directories.directories[2], TOPIC)
+    disk.left = None
+    assert directories.moves.under_way["a-topic", 0] is earlier
+    assert Path(asyncio.run(move(directories, log)).directory).parent.name == "b"
     close(directories)
