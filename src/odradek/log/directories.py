@@ -462,6 +462,11 @@ class LogDirectories:
             log_start_offset=directory.log_starts.get(key, 0),
             clean=key not in directory.unrecovered,
         )
+        try:
+            self._lower_recovery_point(key, directory, log.recovery_point)
+        except OSError as error:
+            self._environment.files.forget_directory(path)
+            raise self._places.storage_error(path, error) from error
         log.after_crash = directory.after_crash
         directory.unrecovered.discard(key)
         self._logs[key] = log
@@ -469,9 +474,21 @@ class LogDirectories:
             # An fsync for each partition of a large topic would be dear; for those that are used it is not.
             self._unsettled.discard(key)
             self._pending.settle_later(path)
-        if log.recovery_point < directory.recovery_points.get(key, 0):
-            self.checkpoint_recovery_points()
         return log
+
+    def _lower_recovery_point(self, key: TopicPartition, directory: LogDirectory, offset: int) -> None:
+        """If a check has cut the log off below it: after another crash what is written from there on would not be
+        checked. Raises OSError, and then the log is yet to be checked.
+        """
+        before = directory.recovery_points.get(key, 0)
+        if offset >= before:
+            return
+        directory.recovery_points[key] = offset
+        try:
+            self.checkpoints.write_of(RECOVERY_POINTS, directory)
+        except OSError:
+            directory.recovery_points[key] = before
+            raise
 
     def _check_recovery(self, key: TopicPartition, path: str, directory: LogDirectory) -> None:
         if key in directory.beyond_recovery:
@@ -533,12 +550,13 @@ class LogDirectories:
         if self._where.get(key) is directory and key in directory.unrecovered:
             for text in recovered.repairs:
                 self.report(text)
+            try:
+                self._lower_recovery_point(key, directory, recovered.end_offset)
+            except OSError as error:
+                self._places.failed(path, error)
+                return False
             directory.unrecovered.discard(key)
-            before = directory.recovery_points.get(key, 0)
             directory.recovery_points[key] = recovered.end_offset
-            if recovered.end_offset < before:
-                # After another crash what is written from here on would not be checked.
-                self.checkpoint_recovery_points()
         return True
 
     def _is_of_topic(self, path: str, topic_id: bytes) -> bool:

@@ -1369,8 +1369,9 @@ def test_a_partition_waits_while_the_end_of_its_last_directory_cannot_be_synced(
 
 
 @pytest.mark.parametrize("inline", [False, True])
+@pytest.mark.parametrize("lacking", [False, True])
 def test_a_log_that_was_cut_below_its_recovery_point_is_checked_from_there_after_another_crash(
-    tmp_path: Path, inline: bool
+    tmp_path: Path, inline: bool, lacking: bool
 ) -> None:
     """As for rot in its last segment: the file may not say more than is true until the next checkpoint."""
     first = start(tmp_path)
@@ -1384,7 +1385,16 @@ def test_a_log_that_was_cut_below_its_recovery_point_is_checked_from_there_after
     stop(first, clean=False)
     content = path.read_bytes()
     path.write_bytes(content[: size // 2] + b"\xff" * (size // 2))
-    second = start(tmp_path)
+    second = start(tmp_path, disk=(disk := FailingDisk()))
+    if lacking:
+        disk.broken, disk.errno, disk.suffix = str(tmp_path), errno.EMFILE, "recovery-point-offset-checkpoint"
+        if inline:
+            with pytest.raises(KafkaError):
+                second.open("a-topic", 0, TOPIC, LARGE)
+        else:
+            assert not asyncio.run(second.recover("a-topic", 0, LARGE))
+        disk.broken = None
+        assert second.unrecovered(), "that is tried again"
     if not inline:
         assert asyncio.run(second.recover("a-topic", 0, LARGE))
     assert second.open("a-topic", 0, TOPIC, LARGE).end_offset == 1
