@@ -276,6 +276,10 @@ class LocalLog:
         segment = self.new_segment(cleaned.base_offset, cleaned.size)
         if not cleaned.has_aborted:
             segment.set_no_aborted()
+        for source in sources:
+            # What may lack a descriptor comes before the first name: the next start finishes a swap that it finds, over
+            # what the log is by then.
+            source.release()
         present = [path for path in segment.file_paths() if disk.exists(path + CLEANED)]
         for path in present:
             disk.rename(path + CLEANED, path + SWAP)
