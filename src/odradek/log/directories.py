@@ -7,6 +7,7 @@ nobody touches is an entry in a dict; it is opened, and after a crash recovered,
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from itertools import chain
 
 from odradek.log.background_recovery import INLINE_BYTES, recover, unchecked_bytes
@@ -104,8 +105,8 @@ class LogDirectories:
         """After `load`: the machine went down with records that were not synced; after `expect`: a disk is another."""
         self.cordoned: Callable[[], Sequence[str]] = tuple
         """Paths of the directories that get no new replicas; `*` is all of them."""
-        places.environment.recovery_point_lowered = self.checkpoint_recovery_points
-        places.environment.log_start_lowered = lambda: self.checkpoints.write_now(LOG_START_OFFSETS)
+        places.environment.recovery_point_lowered = partial(self._lowered, RECOVERY_POINTS)
+        places.environment.log_start_lowered = partial(self._lowered, LOG_START_OFFSETS)
 
     @property
     def on_work(self) -> Callable[[], None]:
@@ -256,7 +257,8 @@ class LogDirectories:
     def expect(self, counted_on: Iterable[TopicPartition]) -> None:
         """These the cluster takes for complete here: one without a directory went with its disk.
 
-        Not said while a directory could not be read: it may be there, and is offline then.
+        Not said while a directory could not be read: it may be there, and is offline then. LogDirectoryError if there
+        is no descriptor to write it down.
         """
         if self.records_may_be_lost or self.has_unread:
             return
@@ -264,7 +266,11 @@ class LogDirectories:
         if missing:
             self.records_may_be_lost = True
             self.report(f"{len(missing)} partitions that should be here are not, {missing[0][0]}-{missing[0][1]} first")
-            note_losses(self._disk, self._directories, self._places.failed)
+            try:
+                note_losses(self._disk, self._directories, self._places.failed)
+            except LogDirectoryError:
+                self._unlock()
+                raise
 
     def losses_are_judged(self) -> None:
         """The cluster relies on none of the records any more that may be lost: later starts need not tell of them."""
@@ -388,6 +394,7 @@ class LogDirectories:
         except OSError as error:
             raise self._places.not_made(path, key, error) from error
         self._unsettled.add(key)
+        self._preferred.pop(key, None)
         directory.known += 1
         self._where[key] = directory
 
@@ -396,7 +403,7 @@ class LogDirectories:
         online = [directory for directory in self._directories if directory.offline is None]
         if not online:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "all log directories are offline")
-        preferred = self._preferred.pop(key, None)
+        preferred = self._preferred.get(key)
         if preferred in online:
             return preferred
         candidates = [each for each in online if not self.is_cordoned(each)] or online
@@ -455,6 +462,11 @@ class LogDirectories:
             log_start_offset=directory.log_starts.get(key, 0),
             clean=key not in directory.unrecovered,
         )
+        try:
+            self._lower_recovery_point(key, directory, log.recovery_point)
+        except OSError as error:
+            self._environment.files.forget_directory(path)
+            raise self._places.storage_error(path, error) from error
         log.after_crash = directory.after_crash
         directory.unrecovered.discard(key)
         self._logs[key] = log
@@ -462,9 +474,21 @@ class LogDirectories:
             # An fsync for each partition of a large topic would be dear; for those that are used it is not.
             self._unsettled.discard(key)
             self._pending.settle_later(path)
-        if log.recovery_point < directory.recovery_points.get(key, 0):
-            self.checkpoint_recovery_points()
         return log
+
+    def _lower_recovery_point(self, key: TopicPartition, directory: LogDirectory, offset: int) -> None:
+        """If a check has cut the log off below it: after another crash what is written from there on would not be
+        checked. Raises OSError, and then the log is yet to be checked.
+        """
+        before = directory.recovery_points.get(key, 0)
+        if offset >= before:
+            return
+        directory.recovery_points[key] = offset
+        try:
+            self.checkpoints.write_of(RECOVERY_POINTS, directory)
+        except OSError:
+            directory.recovery_points[key] = before
+            raise
 
     def _check_recovery(self, key: TopicPartition, path: str, directory: LogDirectory) -> None:
         if key in directory.beyond_recovery:
@@ -526,12 +550,13 @@ class LogDirectories:
         if self._where.get(key) is directory and key in directory.unrecovered:
             for text in recovered.repairs:
                 self.report(text)
+            try:
+                self._lower_recovery_point(key, directory, recovered.end_offset)
+            except OSError as error:
+                self._places.failed(path, error)
+                return False
             directory.unrecovered.discard(key)
-            before = directory.recovery_points.get(key, 0)
             directory.recovery_points[key] = recovered.end_offset
-            if recovered.end_offset < before:
-                # After another crash what is written from here on would not be checked.
-                self.checkpoint_recovery_points()
         return True
 
     def _is_of_topic(self, path: str, topic_id: bytes) -> bool:
@@ -615,6 +640,12 @@ class LogDirectories:
         """Write `replication-offset-checkpoint`; partitions that are not named keep their last value."""
         self.checkpoints.note_watermarks(watermarks)
         self.checkpoints.write_now(HIGH_WATERMARKS)
+
+    def _lowered(self, name: str, path: str) -> None:
+        """A log there says less now than the checkpoint. Raises OSError if that cannot be written at once."""
+        directory = self._places.at(path)
+        if directory is not None:
+            self.checkpoints.write_of(name, directory)
 
     async def checkpoint(self, watermarks: Mapping[TopicPartition, int]) -> None:
         """Write recovery points, log starts and high watermarks behind the Disk port."""

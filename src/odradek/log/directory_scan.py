@@ -18,6 +18,7 @@ from odradek.log.checkpoints import (
     parse_meta_properties,
     parse_offsets,
 )
+from odradek.log.environment import passes
 from odradek.log.files import DELETE_DIRECTORY
 from odradek.log.identity import claim
 from odradek.log.log_directory import OFFSET_CHECKPOINTS, LogDirectory, LogDirectoryError
@@ -112,13 +113,17 @@ def may_have_lost_records(disk: Disk, found: Found, path: str) -> bool:
 
 
 def note_losses(disk: Disk, directories: Sequence[LogDirectory], failed: Callable[[str, OSError], None]) -> None:
-    """Have later starts say that records may be lost, as after an unclean end."""
+    """Have later starts say that records may be lost, as after an unclean end. LogDirectoryError if a directory that
+    cannot be told so now stays in use.
+    """
     for directory in directories:
         if directory.offline is None:
             try:
                 disk.write_atomic(f"{directory.path}/{BOOT_ID}", _RECORDS_LOST.encode())
             except OSError as error:
                 failed(directory.path, error)
+                if passes(error):
+                    raise LogDirectoryError(f"{directory.path}: {_RECORDS_LOST}, and not noted: {error}") from error
 
 
 def note_boots(disk: Disk, directories: Sequence[LogDirectory], failed: Callable[[str, OSError], None]) -> None:

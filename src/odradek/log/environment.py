@@ -55,10 +55,12 @@ class LogEnvironment:
         """A segment was rolled: make it durable soon."""
         self.failed: Callable[[str, OSError], None] = _ignore
         """A write in the log directory failed."""
-        self.recovery_point_lowered: Callable[[], None] = _nothing
-        """A truncation went below the recovery point: the checkpoint on the disk must not say more than is true."""
-        self.log_start_lowered: Callable[[], None] = _nothing
-        """A truncation went below the log's start: what is written from there on is no deleted record after a crash."""
+        self.recovery_point_lowered: Callable[[str], None] = _ignore_text
+        """A truncation of the log in that directory went below its recovery point: the checkpoint on the disk must not
+        say more than is true. Raises OSError if it does."""
+        self.log_start_lowered: Callable[[str], None] = _ignore_text
+        """A truncation went below the log's start: what is written from there on is no deleted record after a crash.
+        Raises OSError if it would be."""
         self.recovered: Callable[[str], None] = _ignore_text
         """Something was repaired; the text says what."""
         self.writer_of: Callable[[str], Writer] = self._direct
@@ -77,10 +79,6 @@ def _flush_now(log: PartitionLog) -> None:
 
 
 def _ignore(_: str, __: OSError) -> None:
-    return
-
-
-def _nothing() -> None:
     return
 
 

@@ -93,6 +93,11 @@ class FileCache:
         """Drop a file that is renamed, replaced or removed."""
         self._files.pop(path, None)
 
+    def forget_others(self, path: str, file: File) -> None:
+        """Drop what is open there, unless it is this."""
+        if self._files.get(path) is not file:
+            self._files.pop(path, None)
+
     def forget_directory(self, directory: str) -> None:
         prefix = directory + "/"
         for path in [path for path in self._files if path.startswith(prefix)]:

@@ -91,9 +91,9 @@ class LocalLog:
         """So many bytes more of what was queued for the segment are in the file."""
         segment.size += size
         segment.queued -= size
-        if not segment.queued and self._environment.files.get(segment.path) is not file:
-            # Opened while the other one was written to: it takes the file for shorter than it is.
-            self._environment.files.forget(segment.path)
+        if not segment.queued:
+            # Opened while this one was written to another takes the file for shorter than it is.
+            self._environment.files.forget_others(segment.path, file)
 
     # --- read ---
 
@@ -277,6 +277,10 @@ class LocalLog:
         segment = self.new_segment(cleaned.base_offset, cleaned.size)
         if not cleaned.has_aborted:
             segment.set_no_aborted()
+        for source in sources:
+            # What may lack a descriptor comes before the first name: the next start finishes a swap that it finds, over
+            # what the log is by then.
+            source.release()
         present = [path for path in segment.file_paths() if disk.exists(path + CLEANED)]
         for path in present:
             disk.rename(path + CLEANED, path + SWAP)

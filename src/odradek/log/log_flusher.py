@@ -122,10 +122,11 @@ class LogFlusher:
                 self._places.failed(path, error)
                 if passes(error):
                     self._places.pending.settle_again(path)
-        removed = False
+        removed, left = False, []
         while (paths := self._places.pending.due(now_ms)) is not None:
-            await self._places.disk.run(self._places.lane(paths[0]), self._places.pending.remove, paths)
+            left += await self._places.disk.run(self._places.lane(paths[0]), self._places.pending.remove, paths)
             removed = True
+        self._places.pending.remove_again(left)
         if removed:
             await self._places.settle_ends()
         return self._places.pending.next_ms

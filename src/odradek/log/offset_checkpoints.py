@@ -87,6 +87,12 @@ class OffsetCheckpoints:
                 except OSError as error:
                     self._failed(directory.path, error)
 
+    def write_of(self, name: str, directory: LogDirectory) -> None:
+        """Write one checkpoint of one directory in this thread. Raises OSError."""
+        self._collect(name)
+        if directory.offline is None:
+            directory.checkpoints[name].write_now(directory.offsets(name))
+
     def clear(self, directory: LogDirectory, key: TopicPartition) -> None:
         """See to it that no start finds anything of an earlier partition of that name. Raises OSError.
 

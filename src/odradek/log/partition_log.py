@@ -155,6 +155,7 @@ class PartitionLog:
         try:
             loaded = load(directory, config, environment, recovery_point, log_start_offset, clean=clean)
         except OSError as error:
+            environment.files.forget_directory(directory)  # the next check may be in a thread, with files of its own
             environment.failed(directory, error)
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{directory}: {error}") from error
         return cls(topic, partition, directory, config, environment, loaded)
@@ -367,11 +368,7 @@ class PartitionLog:
         if self._failed is not None:
             return
         size = len(write.data)
-        try:
-            self._local.wrote(write.segment, write.file, size)
-        except OSError as error:
-            self._fail(error, after_write=True)
-            return
+        self._local.wrote(write.segment, write.file, size)
         self.end_offset = write.next_offset
         self._waiters.release(self.end_offset)
         self.on_written(size)
@@ -671,12 +668,12 @@ class PartitionLog:
         self._named = -1
         if self.recovery_point > offset:
             self.recovery_point = offset
-            self._environment.recovery_point_lowered()
+            self._environment.recovery_point_lowered(self.directory)
 
     def _set_log_start(self, offset: int) -> None:
         old, self.log_start_offset = self.log_start_offset, offset
         if offset < old:
-            self._environment.log_start_lowered()
+            self._environment.log_start_lowered(self.directory)
 
     def advance_log_start(self, offset: int) -> bool:
         """Forget what lies below the offset, as DeleteRecords does; OFFSET_OUT_OF_RANGE past the end."""

@@ -6,6 +6,7 @@ import heapq
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from odradek.log.environment import passes
 from odradek.log.files import DELETE_DIRECTORY, PARTITION_METADATA
 from odradek.log.partition_log import PartitionLog
 from odradek.ports.clock import Clock
@@ -105,8 +106,9 @@ class PendingWork:
             return self._again_ms if deletion_ms is None else deletion_ms
         return min(deletion_ms, self._again_ms)
 
-    def remove(self, paths: tuple[str, ...]) -> None:
-        """Remove them, in any thread; failures are reported."""
+    def remove(self, paths: tuple[str, ...]) -> list[str]:
+        """Remove them, in any thread; failures are reported. Answers those for which there was no descriptor."""
+        left = []
         for path in paths:
             try:
                 if path.endswith(DELETE_DIRECTORY):
@@ -114,7 +116,16 @@ class PendingWork:
                 else:
                     self._disk.remove(path)
             except OSError as error:
-                self.report(f"{path} cannot be removed: {error}")
+                if passes(error):
+                    left.append(path)
+                else:
+                    self.report(f"{path} cannot be removed: {error}")
+        return left
+
+    def remove_again(self, paths: Sequence[str]) -> None:
+        """As `delete_later`, but in a while: it has just failed."""
+        if paths:
+            self.delete_later(paths, _AGAIN_MS)
 
 
 def _nothing() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from typing import Final
 
 from odradek.log.background_recovery import LANE as RECOVERY_LANE
@@ -77,8 +78,8 @@ class ReplicaMoves:
         present = self.under_way.get(key)
         if present is not None and present.directory is directory:
             return
-        self.cancel(*key)
         if self._places.where.get(key) is directory:
+            self.cancel(*key)
             return
         path = f"{directory.path}/{future_name(*key, self._places.random.uuid().hex())}"
         try:
@@ -89,6 +90,7 @@ class ReplicaMoves:
             self._places.disk.write_atomic(f"{path}/{PARTITION_METADATA}", identity, sync=False)
         except OSError as error:
             raise self._places.not_made(path, key, error) from error
+        self.cancel(*key)
         self.under_way[key] = Move(directory, path)
         self._places.pending.on_work()
 
@@ -125,6 +127,8 @@ class ReplicaMoves:
                     self._places.remove_traces(move.path, (source.topic, source.partition))
             if given_up:
                 raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{move.path} is given up")
+            # Of an exchange that failed some may be open, and the check has changed them.
+            self._places.environment.files.forget_directory(move.path)
             move.log = PartitionLog.open(
                 source.topic, source.partition, move.path, source.config, self._places.environment, clean=True
             )
@@ -230,11 +234,10 @@ class ReplicaMoves:
         """
         disk, places = self._places.disk, self._places
         try:
-            if disk.exists(marker := f"{source.directory}/{TAKES_OVER}"):
-                # It decided against the directory that the source came from: that this one has another name was synced
-                # with the checkpoint of `exchange`.
-                disk.remove(marker)
-                disk.sync_directory(source.directory)
+            # If there is one it decided against the directory that the source came from: that this one has another
+            # name was synced with the checkpoint of `exchange`. An earlier try may have removed it, and no more.
+            disk.remove(f"{source.directory}/{TAKES_OVER}")
+            disk.sync_directory(source.directory)
         except OSError as error:
             raise places.storage_error(source.directory, error) from error
         failing = move.path
@@ -250,6 +253,9 @@ class ReplicaMoves:
                     disk.sync_directory(move.path)
             except OSError:
                 source.fail(f"{move.path} takes over from {source.directory} at the next start")
+                if passes(error):
+                    # Not what follows from it, and nobody would hear of that if no directory went offline.
+                    failing, error = source.directory, OSError(errno.EIO, f"a move could not be taken back: {error}")
             raise places.storage_error(failing, error) from error
         try:
             disk.rename(move.path, path)

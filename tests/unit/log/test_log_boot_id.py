@@ -4,9 +4,11 @@ from pathlib import Path
 import pytest
 
 from odradek.log.directories import LogDirectories
+from odradek.log.log_directory import LogDirectoryError
 from odradek.ports.clock import SystemClock
 from odradek.ports.disk import SystemDisk
 from odradek.ports.randomness import SystemRandom
+from tests.unit.log.support import LackingDisk
 
 
 class RebootingDisk(SystemDisk):
@@ -91,6 +93,21 @@ def test_records_are_lost_with_the_disk_that_held_them(tmp_path: Path) -> None:
         await last.close()
 
     asyncio.run(run())
+
+
+def test_a_start_that_cannot_note_what_went_with_a_disk_is_none(tmp_path: Path) -> None:
+    """The partitions would be made anew, and the next start take them for complete."""
+    directories = LogDirectories(disk := LackingDisk(), SystemClock(), SystemRandom(), [str(tmp_path)])
+    directories.load(cluster_id="c", node_id=1)
+    disk.left = 0
+    with pytest.raises(LogDirectoryError, match="records may be lost"):
+        directories.expect([("t", 0)])
+    disk.left = None
+    again = LogDirectories(disk, SystemClock(), SystemRandom(), [str(tmp_path)])
+    again.load(cluster_id="c", node_id=1)
+    again.expect([("t", 0)])
+    assert again.records_may_be_lost
+    asyncio.run(again.close())
 
 
 @pytest.mark.parametrize("clean", [True, False])

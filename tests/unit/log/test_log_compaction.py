@@ -23,6 +23,7 @@ from odradek.log.config import LogConfig
 from odradek.log.directories import LogDirectories
 from odradek.log.partition_log import Origin, PartitionLog
 from odradek.log.retained import walk
+from odradek.log.segment import Segment
 from odradek.ports.disk import SystemDisk
 from odradek.ports.randomness import SeededRandom
 from odradek.records.batch import parse_header
@@ -455,6 +456,44 @@ def test_a_log_that_cannot_be_opened_for_now_is_looked_at_again(tmp_path: Path) 
     assert not world.cleaner.uncleanable
     disk.ending = ""
     assert world.cleaner.dirtiest([(world.log, world.log.end_offset)], NOW) is not None
+    world.close()
+
+
+def test_nothing_is_compacted_while_recovery_points_cannot_be_written(tmp_path: Path) -> None:
+    world = World(tmp_path, disk=(disk := FullDisk()))
+    fill(world)
+    world.log.flush(world.log.active_base_offset)
+    (_, found) = world.cleaner.dirtiest([(world.log, world.log.end_offset)], NOW) or pytest.fail("nothing to compact")
+    bases = [segment.base_offset for segment in world.log.segments]
+    disk.ending = ".tmp"
+    with pytest.raises(KafkaError):
+        asyncio.run(world.cleaner.clean(world.log, found, NOW, 1 << 20, asyncio.sleep))
+    assert [segment.base_offset for segment in world.log.segments] == bases
+    disk.ending = ""
+    assert not world.cleaner.uncleanable
+    assert world.compact() is not None
+    world.close()
+
+
+def test_a_compacted_segment_waits_for_descriptors_before_its_files_are_renamed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next start would put it in the place of what has become of its sources until then."""
+    world = World(tmp_path)
+    fill(world)
+    before = world.records()
+
+    def no_index(_: Segment) -> None:
+        raise OSError(errno.EMFILE, "too many open files")
+
+    world.log.flush(world.log.active_base_offset)
+    with monkeypatch.context() as patch:
+        patch.setattr(Segment, "release", no_index)
+        with pytest.raises(KafkaError):
+            world.compact(flush=False)
+    assert not [path.name for path in tmp_path.glob("*/*") if path.suffix in (".swap", ".cleaned", ".deleted")]
+    assert world.records() == before
+    assert world.compact() is not None
     world.close()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import shutil
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -27,6 +28,7 @@ from odradek.wire.errors import ErrorCode, KafkaError
 from tests.unit.log.support import (
     NOW,
     ForgetfulDisk,
+    LackingDisk,
     StandingClock,
     batch,
     fetched,
@@ -78,6 +80,10 @@ def start(
 
 def stop(directories: LogDirectories, **kwargs: Any) -> None:
     asyncio.run(directories.close(**kwargs))
+
+
+def disk_names(path: Path) -> list[str]:
+    return [each.name for each in path.iterdir()]
 
 
 def topic(directories: LogDirectories, partition: int = 0, topic_id: bytes = TOPIC) -> PartitionLog:
@@ -184,6 +190,19 @@ def test_deletion_is_at_once_and_finished_later(tmp_path: Path) -> None:
     part = read.ranges[0]
     assert len(part.file.read(part.position, part.size)) == part.size, "what is being sent stays readable"
     assert topic(directories, topic_id=OTHER).end_offset == 0
+    stop(directories)
+
+
+def test_what_cannot_be_removed_for_want_of_descriptors_is_removed_later(tmp_path: Path) -> None:
+    directories = start(tmp_path, disk=(disk := LackingDisk()))
+    put(topic(directories), batch())
+    directories.delete("a-topic", 0, 1000)
+    disk.left = 0
+    assert asyncio.run(directories.work(NOW + 1000)) == NOW + 1000, "again in a second"
+    assert [name for name in disk_names(tmp_path) if name.endswith("-delete")]
+    disk.left = None
+    assert asyncio.run(directories.work(NOW + 1000)) is None
+    assert not [name for name in disk_names(tmp_path) if name.endswith("-delete")]
     stop(directories)
 
 
@@ -437,6 +456,20 @@ def test_a_partition_that_could_not_be_made_in_one_log_directory_is_made_in_anot
     again = start(tmp_path / "a", tmp_path / "b", disk=SystemDisk())
     assert topic(again).end_offset == (1 if error == errno.EMFILE else 0)
     stop(again)
+
+
+def test_a_partition_that_could_not_be_made_for_want_of_descriptors_is_made_where_it_was_asked_for(
+    tmp_path: Path,
+) -> None:
+    directories = start(tmp_path / "a", tmp_path / "b", disk=(disk := LackingDisk()))
+    directories.prefer("a-topic", 0, directories.directories[1])
+    disk.left = 0
+    with pytest.raises(KafkaError):
+        topic(directories)
+    disk.left = None
+    assert Path(topic(directories).directory).parent.name == "b"
+    assert Path(topic(directories, 1).directory).parent.name == "a"
+    stop(directories)
 
 
 @pytest.mark.parametrize("now", "ab")
@@ -857,6 +890,33 @@ def test_what_is_written_below_an_earlier_log_start_is_there_after_a_crash(tmp_p
     stop(again)
 
 
+@pytest.mark.parametrize("fully", [False, True])
+@pytest.mark.parametrize("name", ["recovery-point-offset-checkpoint", "log-start-offset-checkpoint"])
+def test_what_a_truncation_lowers_is_on_the_disk_or_the_directory_is_offline(
+    tmp_path: Path, name: str, fully: bool
+) -> None:
+    disk = FailingDisk()
+    disk.errno = errno.EMFILE
+    directories = start(tmp_path / "a", tmp_path / "b", disk=disk)
+    log, other = topic(directories), topic(directories, 1)
+    for each in (log, other):
+        for _ in range(6):
+            put(each, batch(value=b"x" * 50))
+        each.advance_log_start(5)
+    asyncio.run(directories.flush())
+    asyncio.run(directories.checkpoint({}))
+    disk.broken, disk.suffix = str(tmp_path), name
+    with pytest.raises(KafkaError, match="could not be carried through"):
+        (log.truncate_fully_and_start_at if fully else log.truncate_to)(3)
+    disk.broken = None
+    assert [directory.offline is None for directory in directories.directories] == [False, True]
+    with pytest.raises(KafkaError):
+        put(log, batch())  # after a crash it would be taken for a deleted record, or not be checked
+    disk.broken, disk.suffix = str(tmp_path / "a"), name
+    assert other.truncate_to(3), "it lies in the other log directory"
+    stop(directories, clean=False)
+
+
 def test_a_log_start_is_seen_only_when_a_crash_does_not_take_it_back(tmp_path: Path) -> None:
     directories = start(tmp_path)
     log = topic(directories)
@@ -1049,6 +1109,64 @@ def test_a_log_whose_recovery_lacks_descriptors_is_recovered_later(tmp_path: Pat
     assert asyncio.run(directories.recover("a-topic", 0, LARGE))
     assert directories.open("a-topic", 0, TOPIC, LARGE).end_offset == 5
     stop(directories)
+
+
+def test_a_check_that_is_cut_short_is_not_the_end_of_what_it_has_found(tmp_path: Path) -> None:
+    """Of a compacted log only the cut itself says that what follows in other segments follows no more."""
+    config = replace(CONFIG, cleanup_policy=frozenset({"compact"}))
+    first = start(tmp_path / "crashed")
+    log = first.open("a-topic", 0, TOPIC, config)
+    while len(log.segments) < 3:
+        put(log, batch(value=b"x" * 100))
+    stop(first, clean=False)
+    data = bytearray(Path(log.segments[0].path).read_bytes())
+    data[-1] ^= 1
+    Path(log.segments[0].path).write_bytes(data)
+    lost = log.segments[1].base_offset - 1
+    for left in range(30):
+        shutil.copytree(tmp_path / "crashed", path := tmp_path / str(left))
+        directories = start(path, disk=(disk := LackingDisk()))
+        disk.left = left
+        is_done = asyncio.run(directories.recover("a-topic", 0, config))
+        disk.left = None
+        assert is_done or asyncio.run(directories.recover("a-topic", 0, config))
+        assert directories.open("a-topic", 0, TOPIC, config).end_offset == lost, left
+        stop(directories)
+        if is_done:
+            break
+    assert 5 < left < 29
+
+
+def test_files_of_a_log_that_could_not_be_opened_are_not_taken_for_what_they_were(tmp_path: Path) -> None:
+    """The check in the background writes to them, too: to which transactions were aborted, for one."""
+    first = start(tmp_path / "crashed")
+    log = topic(first)
+    for producer_id in (1, 2):
+        put(log, produced(producer_id, 0, transactional=True))
+        put(log, marker(producer_id, commit=False), origin=Origin.COORDINATOR)
+        if producer_id == 1:
+            asyncio.run(first.flush())
+            first.checkpoint_recovery_points()
+    stop(first, clean=False)
+    for left in range(20):
+        shutil.copytree(tmp_path / "crashed", path := tmp_path / str(left))
+        directories = start(path, disk=(disk := LackingDisk()))
+        disk.left = left
+        try:
+            topic(directories)
+            break
+        except KafkaError:
+            disk.left = None
+        assert asyncio.run(directories.recover("a-topic", 0, CONFIG))
+        log = topic(directories)
+        assert log.aborted_transactions(0, 4) == [(1, 0), (2, 2)]
+        put(log, produced(3, 0, transactional=True))
+        put(log, marker(3, commit=False), origin=Origin.COORDINATOR)
+        stop(directories)
+        again = start(path)
+        assert topic(again).aborted_transactions(0, 6) == [(1, 0), (2, 2), (3, 4)]
+        stop(again)
+    assert 3 < left < 19
 
 
 def test_a_log_that_recovery_cannot_read_is_no_longer_said_to_be_recovered_soon(
@@ -1251,8 +1369,9 @@ def test_a_partition_waits_while_the_end_of_its_last_directory_cannot_be_synced(
 
 
 @pytest.mark.parametrize("inline", [False, True])
+@pytest.mark.parametrize("lacking", [False, True])
 def test_a_log_that_was_cut_below_its_recovery_point_is_checked_from_there_after_another_crash(
-    tmp_path: Path, inline: bool
+    tmp_path: Path, inline: bool, lacking: bool
 ) -> None:
     """As for rot in its last segment: the file may not say more than is true until the next checkpoint."""
     first = start(tmp_path)
@@ -1266,7 +1385,16 @@ def test_a_log_that_was_cut_below_its_recovery_point_is_checked_from_there_after
     stop(first, clean=False)
     content = path.read_bytes()
     path.write_bytes(content[: size // 2] + b"\xff" * (size // 2))
-    second = start(tmp_path)
+    second = start(tmp_path, disk=(disk := FailingDisk()))
+    if lacking:
+        disk.broken, disk.errno, disk.suffix = str(tmp_path), errno.EMFILE, "recovery-point-offset-checkpoint"
+        if inline:
+            with pytest.raises(KafkaError):
+                second.open("a-topic", 0, TOPIC, LARGE)
+        else:
+            assert not asyncio.run(second.recover("a-topic", 0, LARGE))
+        disk.broken = None
+        assert second.unrecovered(), "that is tried again"
     if not inline:
         assert asyncio.run(second.recover("a-topic", 0, LARGE))
     assert second.open("a-topic", 0, TOPIC, LARGE).end_offset == 1

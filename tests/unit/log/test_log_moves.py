@@ -19,7 +19,7 @@ from odradek.log.partition_log import PartitionLog
 from odradek.ports.disk import SystemDisk
 from odradek.ports.randomness import SeededRandom
 from odradek.wire.errors import ErrorCode, KafkaError
-from tests.unit.log.support import NOW, ForgetfulDisk, StandingClock, batch, produced, put
+from tests.unit.log.support import NOW, ForgetfulDisk, LackingDisk, StandingClock, batch, produced, put
 
 TOPIC = b"t" * 16
 CONFIG = LogConfig(segment_bytes=1500, file_delete_delay_ms=0)
@@ -789,4 +789,83 @@ def test_a_source_goes_on_when_there_was_no_descriptor_for_the_marker(tmp_path: 
     disk.armed = disk.refused = False
     expected = content(log)
     assert content(asyncio.run(move(directories, log))) == expected
+    close(directories)
+
+
+class NoDescriptorToSync(SystemDisk):
+    """Has no descriptor for a directory; if told so that is one which a marker was written to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.path: str | None = None
+        self.is_marked = False
+        self.synced: list[str] = []
+
+    def write_atomic(self, path: str, data: Any, *, sync: bool = True) -> None:
+        if self.is_marked and path.endswith(TAKES_OVER):
+            self.path = path.rpartition("/")[0]
+        super().write_atomic(path, data, sync=sync)
+
+    def sync_directory(self, path: str) -> None:
+        if path == self.path:
+            raise OSError(errno.EMFILE, "too many open files", path)
+        super().sync_directory(path)
+        self.synced.append(path)
+
+
+def test_others_hear_of_a_source_that_may_not_go_on_for_want_of_descriptors(tmp_path: Path) -> None:
+    """That the copy does not take over at the next start could not be synced, and nobody would have tried again."""
+    directories = start(tmp_path, disk := NoDescriptorToSync())
+    log = open_partition(directories)
+    fill(log)
+    copy_all(directories, log)
+    expected = content(log)
+    disk.is_marked = True
+    with pytest.raises(KafkaError):
+        asyncio.run(directories.moves.exchange(log))
+    assert log.is_offline
+    source = directories.directory_of("a-topic", 0)
+    assert source is not None
+    assert source.offline is not None
+    close(directories)
+    again = start(tmp_path)
+    assert content(open_partition(again)) == expected
+    close(again)
+
+
+def test_that_nothing_takes_over_from_where_a_replica_was_is_synced_when_there_is_a_descriptor(tmp_path: Path) -> None:
+    directories = start(tmp_path, disk := NoDescriptorToSync())
+    log = open_partition(directories)
+    fill(log)
+    copy_all(directories, log)
+    log = asyncio.run(move(directories, log))
+    copy_all(directories, log)
+    disk.path = log.directory
+    with pytest.raises(KafkaError):
+        asyncio.run(directories.moves.exchange(log))
+    assert not log.is_offline
+    disk.path = None
+    disk.synced.clear()
+    where = log.directory
+    while asyncio.run(directories.moves.copy(log)):
+        pass
+    assert asyncio.run(directories.moves.exchange(log)) is not None
+    assert where in disk.synced
+    close(directories)
+
+
+@pytest.mark.parametrize("left", [0, 1])
+def test_a_move_that_could_not_begin_for_want_of_descriptors_leaves_the_earlier_one(tmp_path: Path, left: int) -> None:
+    directories = start(tmp_path, disk := LackingDisk(), names="abc")
+    log = open_partition(directories)
+    fill(log)
+    directories.moves.begin(log, directories.directories[1], TOPIC)
+    earlier = directories.moves.under_way["a-topic", 0]
+    directories.directories[2].checkpoints[LOG_START_OFFSETS].named.add(("a-topic", 0))
+    disk.left = left
+    with pytest.raises(KafkaError):
+        directories.moves.begin(log, directories.directories[2], TOPIC)
+    disk.left = None
+    assert directories.moves.under_way["a-topic", 0] is earlier
+    assert Path(asyncio.run(move(directories, log)).directory).parent.name == "b"
     close(directories)

@@ -50,10 +50,13 @@ class StallingDisk(SystemDisk):
         self.inline_seconds = 0.0
         self.failure = 0
         self.lags = False
+        self.lacks = False
         self.syncs: list[str] = []
         self.queued_writes = 0
 
     def open(self, path: str, *, create: bool = False) -> SystemFile:
+        if self.lacks:
+            raise OSError(errno.EMFILE, "too many open files", path)
         return StallingFile(self, path, create)
 
     def keeps_up(self) -> bool:
@@ -439,3 +442,22 @@ def test_files_are_as_if_all_had_been_written_at_once(
     names = {name.name for name in Path(plain.directory).iterdir()}
     for name in names:
         assert (path / "topic-0" / name).read_bytes() == (Path(plain.directory) / name).read_bytes(), name
+
+
+@running
+async def test_what_is_written_needs_no_descriptor_more(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.disk.gate.clear()
+    put(world.log, batch(value=b"x" * LARGE))
+    await asyncio.sleep(0)
+    for _ in range(2):
+        world.directories.sweep_files()
+    world.disk.lacks = True
+    world.disk.gate.set()
+    await world.written()
+    world.disk.lacks = False
+    assert not world.log.is_offline, "nothing was left half done"
+    assert fetched(world.log, 0) == [0]
+    assert put(world.log, batch()).first_offset == 1
+    assert fetched(await world.restart(), 0) == [0, 1]
+    await world.directories.close()
