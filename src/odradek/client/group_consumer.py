@@ -48,9 +48,9 @@ class GroupDriver:
     """A consumer's life in its group."""
 
     __slots__ = (
-        "_again", "_assignors", "_claimed", "_cluster", "_commit_task", "_config", "_cooperative", "_counts",
-        "_fetcher", "_group_id", "_join", "_listener", "_loop", "_member", "_membership", "_next_commit", "_pattern",
-        "_seen_version", "_subscribed", "active",
+        "_again", "_ask_again", "_assignors", "_claimed", "_cluster", "_commit_task", "_config", "_cooperative",
+        "_counts", "_fetcher", "_group_id", "_join", "_listener", "_loop", "_member", "_membership", "_next_commit",
+        "_pattern", "_seen_version", "_subscribed", "active",
     )  # fmt: skip
 
     def __init__(self, cluster: Cluster, config: ConsumerOptions, fetcher: Fetcher) -> None:
@@ -74,6 +74,7 @@ class GroupDriver:
         self._pattern: re.Pattern[str] | None = None
         self._listener: RebalanceListener | None = None
         self._counts: dict[str, int] = {}
+        self._ask_again = 0.0
         self._seen_version = -1
         self.active = False
         """Whether this consumer is or wants to be in the group."""
@@ -127,6 +128,7 @@ class GroupDriver:
         await self._drop_lost()
         self._auto_commit()
         self._notice_metadata()
+        self._ask_for_missing()
         while membership.rejoin or self._join is not None:
             if self._join is None:
                 await self._drop_lost()
@@ -281,6 +283,15 @@ class GroupDriver:
             self._counts = {}
             self._request_rejoin()
 
+    def _ask_for_missing(self) -> None:
+        """Of topics that this member, as the leader, has shared out as empty because nobody knows them yet, or because
+        nobody answered.
+        """
+        now = self._loop.time()
+        if now >= self._ask_again and any(name not in self._cluster.metadata.topics for name in self._counts):
+            self._ask_again = now + self._cluster.options["retry_backoff_max_ms"] / 1000
+            self._cluster.want_metadata()
+
     async def _assign(self, protocol: str, members: list[GroupMember]) -> Mapping[str, bytes]:
         """This member leads: share out the partitions of all topics that anybody subscribes to."""
         metadata = self._cluster.metadata
@@ -291,7 +302,7 @@ class GroupDriver:
         for topic in wanted:
             self._cluster.add_topic(topic)
         if wanted - set(metadata.topics):
-            # Topics that do not turn up count as empty; when they do, another rebalance shares them out.
+            # Topics that do not turn up count as empty; they are asked for again, and shared out when they do.
             with contextlib.suppress(KafkaError, ClientError):
                 await self._cluster.refresh_metadata()
         counts = {name: len(metadata.topics[name].partitions) if name in metadata.topics else 0 for name in wanted}

@@ -20,7 +20,7 @@ from odradek.wire.messages.offset_commit import (
 )
 from odradek.wire.messages.sync_group import SyncGroupResponse
 from tests.unit.client.consumers import filled, read, run, until
-from tests.unit.client.fake_cluster import FakeCluster, silent
+from tests.unit.client.fake_cluster import FakeCluster, drop, silent
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 IN_GROUP: dict[str, Any] = {"group_id": "g", "heartbeat_interval_ms": 5, "enable_auto_commit": False}
@@ -184,3 +184,21 @@ def test_what_the_group_took_away_is_not_what_was_assigned_by_hand_since() -> No
         assert len(await read(consumer, 12)) == 12
 
     run(cluster, body, "t", **IN_GROUP)
+
+
+@pytest.mark.parametrize("trouble", ["no answer", "no such topic yet"])
+def test_a_leader_that_knows_no_partitions_of_a_topic_asks_again_and_shares_them_out(trouble: str) -> None:
+    """Found by the simulator (network-1104044): a member alone in its group read nothing, for ever."""
+    cluster = filled(FakeCluster(topics={"t": 2}), 6)
+
+    def unknown(broker: Any, request: Any, version: int, proper: Any) -> Any:
+        answer = proper()
+        answer.topics = []
+        return answer
+
+    cluster.script(ApiKey.METADATA, *[drop if trouble == "no answer" else unknown] * 2)
+
+    async def body(consumer: Consumer) -> None:
+        assert len(await read(consumer, 12)) == 12
+
+    run(cluster, body, "t", **IN_GROUP, retry_backoff_max_ms=20, retry_backoff_ms=10)
