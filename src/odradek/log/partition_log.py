@@ -562,6 +562,8 @@ class PartitionLog:
         try:
             local.roll(offset, self.producers.snapshot())
         except OSError as error:
+            # That nothing is left of it is durable with the next sync.
+            self._named = -1
             raise self._fail(error) from error
         self._draw_jitter()
         self._environment.flush_later(self)

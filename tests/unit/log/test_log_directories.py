@@ -725,6 +725,30 @@ def test_a_segment_that_could_not_be_begun_for_want_of_descriptors_leaves_nothin
     assert [parse_header(bytes(each)).base_offset for each in again.read_batches(0, 4)] == [0, 1, 2, 3]
 
 
+def test_that_a_segment_was_not_begun_is_durable_before_the_next_answer(tmp_path: Path) -> None:
+    """Its name, come back with a power loss, would cut off what was synced and acknowledged since."""
+    synced: list[str] = []
+
+    class NotingDisk(FailingDisk):
+        def sync_directory(self, path: str) -> None:
+            synced.append(path)
+            super().sync_directory(path)
+
+    disk = NotingDisk()
+    disk.errno = errno.EMFILE
+    directories = start(tmp_path, disk=disk)
+    log = directories.open("a-topic", 0, TOPIC, LogConfig(flush_messages=1))
+    put(log, batch())
+    disk.broken, disk.suffix = log.directory, f"{1:020d}.timeindex"
+    with pytest.raises(KafkaError):
+        log.roll()
+    disk.broken = None
+    synced.clear()
+    put(log, batch())
+    stop(directories, clean=False)
+    assert log.directory in synced
+
+
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])
 def test_no_offset_is_given_twice_when_only_an_index_cannot_be_opened(tmp_path: Path, suffix: str) -> None:
     disk = FailingDisk()
