@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kazoo.handlers.threading import SequentialThreadingHandler
 
 from bench.peers.zookeeper import ZooKeeper
+from odradek.metadata.zookeeper_client import Handler
 from odradek.metadata.zookeeper_store import ZooKeeperStore, with_parents
 from odradek.ports.disk import SystemDisk
 from odradek.ports.store import (
@@ -104,6 +106,18 @@ def test_a_server_that_is_not_there() -> None:
         disk.close()
 
     asyncio.run(test())
+
+
+@pytest.mark.parametrize(("session_seconds", "longest"), [(18, 6), (1, 1), (5, 2)])
+def test_a_machine_that_is_dark_costs_a_part_of_the_session(
+    monkeypatch: pytest.MonkeyPatch, session_seconds: float, longest: float
+) -> None:
+    asked: list[float] = []
+    monkeypatch.setattr(
+        SequentialThreadingHandler, "create_connection", lambda _self, *_, timeout, **__: asked.append(timeout)
+    )
+    Handler(session_seconds).create_connection(address=("127.0.0.1", 1), timeout=session_seconds)
+    assert asked == [longest]
 
 
 def test_a_server_that_takes_a_connection_and_never_answers_costs_no_session(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from kazoo.client import KazooClient
 from kazoo.exceptions import EXCEPTIONS, NoNodeError
+from kazoo.handlers.threading import SequentialThreadingHandler
 from kazoo.protocol.connection import ConnectionHandler
 from kazoo.protocol.serialization import read_buffer, read_string, write_string
 from kazoo.protocol.states import KazooState
@@ -148,16 +149,32 @@ def _read_names(buffer: bytes, offset: int) -> tuple[list[str], int]:
     return names, offset
 
 
-class _Connection(ConnectionHandler):  # type: ignore[misc]
-    """Hands every watch event on: kazoo looks for watches of exactly that path, and forgets them.
+def _patience(session_seconds: float) -> float:
+    """How long one server may take for a connection, and for the session on it.
 
-    A server that is about to start may take a connection and never answer on it. kazoo waits for the session's whole
-    time then, divided by the number of servers: with one of them the session is over by that, and everything with it.
+    A machine that is dark answers no SYN, and a server that is about to start may take a connection and never answer on
+    it. kazoo waits for the session's whole time then (for the answer, divided by the number of servers): when it tries
+    another one the session is over, and everything with it.
     """
+    return max(_HANDSHAKE_SECONDS, session_seconds / 3)
+
+
+class Handler(SequentialThreadingHandler):  # type: ignore[misc]
+    """Makes connections, each within the patience for a server."""
+
+    def __init__(self, session_seconds: float) -> None:
+        super().__init__()
+        self._patience = _patience(session_seconds)
+
+    def create_connection(self, *args: Any, timeout: float, **kwargs: Any) -> Any:
+        return super().create_connection(*args, timeout=min(timeout, self._patience), **kwargs)
+
+
+class _Connection(ConnectionHandler):  # type: ignore[misc]
+    """Hands every watch event on: kazoo looks for watches of exactly that path, and forgets them."""
 
     def _invoke(self, timeout: float, request: Any, xid: int | None = None) -> Any:
-        session_seconds = self.client._session_timeout / 1000
-        return super()._invoke(min(timeout, max(_HANDSHAKE_SECONDS, session_seconds / 3)), request, xid)
+        return super()._invoke(min(timeout, _patience(self.client._session_timeout / 1000)), request, xid)
 
     def _read_watch_event(self, buffer: bytes, offset: int) -> None:
         # Two ints, kind and state, come before the path.
@@ -183,6 +200,7 @@ class Client(KazooClient):  # type: ignore[misc]
         super().__init__(
             hosts,
             timeout=session_timeout_ms / 1000,
+            handler=Handler(session_timeout_ms / 1000),
             connection_retry={"max_tries": -1, "delay": 0.05, "backoff": 2, "max_delay": _RETRY_SECONDS},
         )
         self.changed = changed
