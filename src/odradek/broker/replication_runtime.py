@@ -306,7 +306,8 @@ class ReplicationRuntime:
             fetcher, followed = found
             if followed.is_current and followed.partition is partition and fetcher.leader_id == leader_id:
                 return
-            if fetcher.leader_id != leader_id:
+            if self._fetchers.get((leader_id, self._slot(place))) is not fetcher:
+                # Of another leader; or there are more fetchers now, or fewer.
                 self._unfollow(place)
         followed = FollowedLog(partition)
         fetcher = self._fetcher(leader_id, place)
@@ -319,8 +320,11 @@ class ReplicationRuntime:
         if found is not None and found[1].partition is partition:
             found[0].start_written(place)
 
+    def _slot(self, place: Place) -> int:
+        return (31 * int.from_bytes(place[0][-4:], "big") + place[1]) % self._config.number("num.replica.fetchers")
+
     def _fetcher(self, leader_id: int, place: Place) -> ReplicaFetcher:
-        slot = (31 * int.from_bytes(place[0][-4:], "big") + place[1]) % self._config.number("num.replica.fetchers")
+        slot = self._slot(place)
         fetcher = self._fetchers.get((leader_id, slot))
         if fetcher is None:
             fetcher = self._fetchers[leader_id, slot] = ReplicaFetcher(leader_id, self, self._loop, slot)

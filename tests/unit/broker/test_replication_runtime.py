@@ -159,6 +159,19 @@ async def test_leaders_are_followed_as_images_name_them(tmp_path: Path) -> None:
 
 
 @in_a_loop
+async def test_with_another_number_of_fetchers_nobody_is_followed_twice(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.place(*[PartitionState(2, 0, (1, 2), (1, 2))] * 8)
+    assert len(world.runtime._fetchers) == 1
+    world.runtime._config = BrokerConfig({"node.id": "1", "num.replica.fetchers": "3"})
+    world.place(*[PartitionState(2, 1, (1, 2), (1, 2), 1)] * 8)
+    fetchers = world.runtime._fetchers.values()
+    assert len(fetchers) == 3
+    assert sum(len(list(fetcher.partitions)) for fetcher in fetchers) == 8
+    world.runtime.close()
+
+
+@in_a_loop
 async def test_a_log_that_cannot_be_opened_yet_is_followed_later(tmp_path: Path) -> None:
     world = World(tmp_path)
     world.partitions.refuse = 1
