@@ -161,7 +161,8 @@ class ClusterWatch:
         leaderless = [
             key
             for key, state in states.items()
-            if state.leader not in registered and any(b in alive and _has(hosts[b], key) for b in state.isr)
+            if (state.leader not in registered or not _has(hosts[state.leader], key))
+            and any(b in alive and _has(hosts[b], key) for b in state.isr)
         ]
         # What is not there at all is not leaderless: the next topic of the name begins anew.
         lives = [(self._stored.topic_id(name), index) for name, index in leaderless]

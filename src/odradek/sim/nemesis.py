@@ -228,7 +228,8 @@ async def few_files(world: World, host: BrokerHost, rng: random.Random) -> None:
     world.network.no_descriptor.pop(host.host, None)
     if host.lacks_a_directory or not host.is_up:
         # Where something could not be finished, the directory is out of use until a restart.
-        world.mark("a directory went offline for want of descriptors")
+        if not host.volume.faults.injected and host.is_up:
+            world.mark("a directory went offline for want of descriptors")
         host.kill()
         await _restart(world, host, rng, (0, 1.0))
 

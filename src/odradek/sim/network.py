@@ -72,7 +72,8 @@ class Pipe:
         """Drop what is under way; random, as the kernel had sent some of it or not."""
         keep = self.network.rng.randrange(len(self._chunks) + 1)
         while len(self._chunks) > keep:
-            self._chunks.pop()
+            lost = self._chunks.pop()
+            self.in_flight -= len(lost) if isinstance(lost, bytes) else 0
 
     def reset(self) -> None:
         """The reader gets some of what is under way, then a reset."""

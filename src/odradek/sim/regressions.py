@@ -112,6 +112,7 @@ ONCE_FAILED: Final = {
     "before, and the next start cut off what lay behind",
     "network-1101088": "the simulator's: a member of a KIP-848 group that took its partitions for lost did not ask",
     "network-1104044": "the leader of a group got no metadata, shared its topic out as empty, and asked for it no more",
+    "flush-1104027": "the simulator's: a broker was asked to stop when it was dead",
     "late-21": "a fetch on a connection that its follower had given up came late: the leader took it for behind, and "
     "out of the ISR it stayed",
     "power-201056": "a partition that had lost all it knew of a producer with the power took the batch behind one that "

@@ -208,7 +208,9 @@ class BrokerHost:
         process, broker = self.process, self.broker
         assert process is not None
         assert broker is not None
-        if process.alive and not self.serves:
+        if not process.alive:
+            return False
+        if not self.serves:
             # Two faults overlap. A broker is not stopped in the middle of its start, which is given up.
             self.kill()
             return False
