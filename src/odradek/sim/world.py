@@ -208,7 +208,7 @@ class BrokerHost:
         process, broker = self.process, self.broker
         assert process is not None
         assert broker is not None
-        if not process.alive:
+        if not self.is_up:
             return False
         if not self.serves:
             # Two faults overlap. A broker is not stopped in the middle of its start, which is given up.
