@@ -493,12 +493,15 @@ def test_a_pipe_from_a_file_to_a_reader_that_stops_early(odradek_broker: BrokerP
 def test_a_signal_ends_reading_in_order(number: int, status: int, odradek_broker: BrokerProcess, filled: str):
     server = ["--bootstrap-server", odradek_broker.bootstrap]
     group = f"g-{filled}"
+    # Whoever runs the tests in the background hands on that SIGINT is ignored.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     reader = subprocess.Popen(
         [*PROGRAM, "consume", "--topic", filled, "--group", group, "--from-beginning", *server],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     )
+    signal.signal(signal.SIGINT, before)
     assert reader.stdout is not None
     assert [reader.stdout.readline() for _ in range(10)] == [f"{each}\n" for each in range(10)]
     reader.send_signal(number)

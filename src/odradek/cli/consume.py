@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 _POLL_MS: Final = 1_000
 _POLL_RECORDS: Final = 2_000
-_TERMINATED: Final = 128 + signal.SIGTERM
+_OF_A_SIGNAL: Final = 128
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -174,7 +174,7 @@ async def consume(arguments: argparse.Namespace, form: Format | None, span: Offs
     if settings.get("group_id") is not None and span is not None:
         raise UsageError("--offset and --partition exclude the group.id of the properties")
     printer = Printer(form, arguments.skip_message_on_error)
-    terminated = on_termination()
+    ended = end_on_signals()
     try:
         async with Consumer(**settings) as consumer:
             await reach(consumer.cluster, connect_ms(arguments))
@@ -184,24 +184,31 @@ async def consume(arguments: argparse.Namespace, form: Format | None, span: Offs
             finally:
                 print(f"Processed a total of {printer.count} messages", file=sys.stderr)
     except asyncio.CancelledError:
-        if not terminated.is_set():
+        if not ended:
             raise
-        return _TERMINATED
+        return _OF_A_SIGNAL + ended[0]
     return 0
 
 
-def on_termination() -> asyncio.Event:
-    """Let SIGTERM end the current task in order, as Ctrl-C does; the event tells that it did."""
-    terminated = asyncio.Event()
+def end_on_signals() -> list[int]:
+    """Let SIGTERM and SIGINT end the current task in order; the list tells which came.
+
+    asyncio's own handler of SIGINT cancels the task wherever it is: in the middle of a step the cancellation may be
+    taken for that of a timeout that the task enters next, when that is over at once, and then nobody has heard it. One
+    that the loop calls does so between two steps. A shell starts its background jobs with SIGINT ignored: they keep it.
+    """
+    ended: list[int] = []
     task = asyncio.current_task()
 
-    def end() -> None:
-        terminated.set()
+    def end(number: int) -> None:
+        ended.append(number)
         if task is not None:
             task.cancel()
 
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, end)
-    return terminated
+    for number in (signal.SIGTERM, signal.SIGINT):
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            asyncio.get_running_loop().add_signal_handler(number, end, number)
+    return ended
 
 
 async def begin(
