@@ -16,13 +16,13 @@ from odradek.ports.randomness import Random
 if TYPE_CHECKING:
     from odradek.log.partition_log import PartitionLog
 
-TRANSIENT: Final = (errno.EMFILE, errno.ENFILE, errno.EINTR)
+_TRANSIENT: Final = (errno.EMFILE, errno.ENFILE, errno.EINTR)
 """Failures that say nothing about the disk: the call fails, its log directory stays in use."""
 
 
 def passes(error: BaseException | None) -> bool:
     """Whether what failed will be possible later, as its log directory stays in use."""
-    return isinstance(error, OSError) and error.errno in TRANSIENT
+    return isinstance(error, OSError) and error.errno in _TRANSIENT
 
 
 class LogEnvironment:

@@ -21,7 +21,7 @@ from odradek.log.append import (
     up_to_epoch,
 )
 from odradek.log.config import LogConfig
-from odradek.log.environment import TRANSIENT, LogEnvironment
+from odradek.log.environment import LogEnvironment, passes
 from odradek.log.flushing import FlushPlan
 from odradek.log.local_log import LocalLog
 from odradek.log.producer_replay import check_producers, prepare_markers, replay_marker
@@ -237,9 +237,9 @@ class PartitionLog:
 
     def _fail(self, error: OSError, *, after_write: bool = False) -> KafkaError:
         # After a write, or a part of a truncation, the files hold what the log does not know of: it may not go on.
-        if error.errno in TRANSIENT and not after_write:
+        if passes(error) and not after_write:
             return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.directory}: {error}")
-        if error.errno in TRANSIENT:
+        if passes(error):
             # That passes, but not what is lacking here: the whole directory goes offline, which others hear of.
             error = OSError(errno.EIO, f"a change of the files could not be carried through: {error}")
         reason = f"{self.directory} is offline: {error}"

@@ -15,7 +15,7 @@ from odradek.client.producer import Producer
 from odradek.sim.deletions import delete_records
 from odradek.sim.history import Violation
 from odradek.sim.workloads import CONSUMER_OPTIONS, FAILURES, PRODUCER_OPTIONS, app_random, note_failure
-from odradek.sim.world import BrokerHost, ClientHost
+from odradek.sim.world import BrokerHost, ClientHost, World
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -190,13 +190,18 @@ async def _something(
 
 
 async def _delete(host: ClientHost, admin: Admin, name: str, life: _Life | None) -> None:
-    """By its id: a request that comes late on another connection must not mean the next topic of this name."""
     topic_id = life.topic_id if life is not None else b""
     if life is None:
         found = (await admin.describe_topics([name]))[name]
         if isinstance(found, KafkaError):
             return
         topic_id = found.topic_id
+    await delete_by_id(host, admin, topic_id)
+    admin.cluster.metadata.topics.pop(name, None)
+
+
+async def delete_by_id(host: ClientHost, admin: Admin, topic_id: bytes) -> None:
+    """A request that comes late on another connection must not mean the next topic of the name."""
     request = DeleteTopicsRequest([DeleteTopicsRequestState(None, topic_id)], timeout_ms=5_000)
     connection = await admin.cluster.connections.get(await admin.cluster.controller())
     response = await admin.cluster.ask(connection, request, DeleteTopicsResponse)
@@ -204,7 +209,6 @@ async def _delete(host: ClientHost, admin: Admin, name: str, life: _Life | None)
         host.world.mark(f"topic deletion: {ErrorCode(result.error_code).name}")
         if result.error_code == ErrorCode.NOT_CONTROLLER:
             await admin.cluster.refresh_metadata()
-    admin.cluster.metadata.topics.pop(name, None)
 
 
 def _check(host: ClientHost, name: str, error: KafkaError | None) -> None:
@@ -216,7 +220,7 @@ def _check(host: ClientHost, name: str, error: KafkaError | None) -> None:
 
 async def _write(host: ClientHost, life: _Life, rng: random.Random, count: Counter[str]) -> None:
     """Some records, once no broker that lives takes the topic for the one before it."""
-    if not all(_knows(each, life) for each in host.world.brokers if each.is_up):
+    if not all_know(host.world, life.name, life.topic_id):
         return
     async with Producer(clock=host.clock, **host.options(**PRODUCER_OPTIONS)) as producer:
         partitions = await producer.partitions_for(life.name)
@@ -228,10 +232,15 @@ async def _write(host: ClientHost, life: _Life, rng: random.Random, count: Count
             life.acked.add(value)
 
 
-def _knows(host: BrokerHost, life: _Life) -> bool:
+def all_know(world: World, name: str, topic_id: bytes) -> bool:
+    """Whether no broker that is up takes the topic for the one before it, or for none."""
+    return all(_knows(host, name, topic_id) for host in world.brokers if host.is_up)
+
+
+def _knows(host: BrokerHost, name: str, topic_id: bytes) -> bool:
     view = getattr(host.broker, "_view", None)
-    topic = None if view is None else view.image.topics.get(life.name)
-    return topic is not None and topic.id == life.topic_id
+    topic = None if view is None else view.image.topics.get(name)
+    return topic is not None and topic.id == topic_id
 
 
 async def _see_contents(host: ClientHost, life: _Life) -> None:

@@ -14,11 +14,11 @@ from odradek.client.admin import Admin, NewTopic
 from odradek.client.cluster import GROUP_COORDINATOR
 from odradek.client.model import TopicPartition
 from odradek.client.offsets import fetch_committed
+from odradek.sim.cluster_workloads import all_know, delete_by_id
 from odradek.sim.history import Violation
 from odradek.sim.workloads import FAILURES, app_random, note_failure
-from odradek.sim.world import BrokerHost, ClientHost
+from odradek.sim.world import ClientHost
 from odradek.wire.errors import ErrorCode, KafkaError
-from odradek.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsRequestState, DeleteTopicsResponse
 from odradek.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -81,7 +81,7 @@ async def commit_through_lives(host: ClientHost) -> None:
                         life = await _begin(host, admin, number)
                     elif rng.random() < 0.15:
                         gone, life = life, None
-                        await _delete(host, admin, gone.topic_id)
+                        await delete_by_id(host, admin, gone.topic_id)
                     elif rng.random() < 0.5:
                         await _commit(host, admin, life, rng)
                     else:
@@ -96,23 +96,13 @@ async def commit_through_lives(host: ClientHost) -> None:
 async def _begin(host: ClientHost, admin: Admin, number: int) -> _Life | None:
     found = (await admin.describe_topics([TOPIC]))[TOPIC]
     if not isinstance(found, KafkaError):
-        await _delete(host, admin, found.topic_id)
+        await delete_by_id(host, admin, found.topic_id)
     made = (await admin.create_topics([NewTopic(TOPIC, 1, min(3, len(host.world.brokers)))]))[TOPIC]
     if isinstance(made, KafkaError):
         host.world.mark(f"error {made.code.name}")
         return None
     host.world.mark("topic made anew for its group")
     return _Life(number, made)
-
-
-async def _delete(host: ClientHost, admin: Admin, topic_id: bytes) -> None:
-    """By its id: a request that comes late must not mean the next topic of this name."""
-    request = DeleteTopicsRequest([DeleteTopicsRequestState(None, topic_id)], timeout_ms=5_000)
-    response = await admin.cluster.request(await admin.cluster.controller(), request, DeleteTopicsResponse)
-    for result in response.responses:
-        host.world.mark(f"topic deletion: {ErrorCode(result.error_code).name}")
-        if result.error_code == ErrorCode.NOT_CONTROLLER:
-            await admin.cluster.refresh_metadata()
 
 
 async def _commit(host: ClientHost, admin: Admin, life: _Life, rng: random.Random) -> None:
@@ -138,17 +128,11 @@ async def _commit(host: ClientHost, admin: Admin, life: _Life, rng: random.Rando
 async def _look(host: ClientHost, admin: Admin, life: _Life, *, by_name: bool) -> None:
     if not by_name:
         life.check(await _fetch(host, admin, life), "its id")
-    elif all(_knows(each, life) for each in host.world.brokers if each.is_up):
+    elif all_know(host.world, TOPIC, life.topic_id):
         # By its name it is whichever topic the coordinator knows: this one, once everybody does.
         key = TopicPartition(TOPIC, 0)
         found = await fetch_committed(admin.cluster, GROUP, [key])
         life.check(found[key].offset if key in found else _NONE, "its name")
-
-
-def _knows(host: BrokerHost, life: _Life) -> bool:
-    view = getattr(host.broker, "_view", None)
-    topic = None if view is None else view.image.topics.get(TOPIC)
-    return topic is not None and topic.id == life.topic_id
 
 
 async def _fetch(host: ClientHost, admin: Admin, life: _Life) -> int:
