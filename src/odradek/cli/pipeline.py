@@ -27,6 +27,7 @@ from typing import IO, TYPE_CHECKING, Any, Final
 
 from odradek.cli.errors import CommandError, UsageError
 from odradek.cli.options import SERVER_VARIABLE, pairs, seconds
+from odradek.ports.installation import install_hint
 
 if TYPE_CHECKING:
     from odradek.spark.progress import Follower, Progress
@@ -122,7 +123,7 @@ def _check_packages(declarative: bool) -> None:
         *([("grpc", "pipelines")] if declarative else []),
     ]:
         if importlib.util.find_spec(module) is None:
-            raise CommandError(f"{module} is missing: pip install 'odradek[{extra}]'")
+            raise CommandError(f"{module} is missing: {install_hint(extra)}")
 
 
 @contextlib.contextmanager

