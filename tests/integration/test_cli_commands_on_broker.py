@@ -113,10 +113,83 @@ def test_a_topic_that_exists_or_does_not(run: Run, topic: str):
         assert run(f"topics {action} --topic no-{topic} --if-exists").status == 0
 
 
-def test_patterns_choose_topics(run: Run, topic: str):
+def test_names_of_topics_are_literal_unless_regex_is_given(run: Run, topic: str):
     run(f"topics --create --topic {topic}-b --partitions 1")
-    assert run(f"topics --list --topic {topic}.*").lines == [topic, f"{topic}-b"]
-    assert run(f"topics --describe --topic {topic}-b,nothing -o tsv").lines[0].split("\t")[:2] == [f"{topic}-b", "0"]
+    assert run(f"topics --list --topic {topic}.*").lines == []
+    assert run(f"topics --list --topic {topic}.* --regex").lines == [topic, f"{topic}-b"]
+    assert run(f"topics --list --topic {topic}.* --apache-compatible").lines == [topic, f"{topic}-b"]
+    assert run(f"topics --list --topic {topic}-b,nothing").lines == [f"{topic}-b"]
+    missing = run(f"topics --describe --topic {topic}-b,nothing")
+    assert (missing.status, missing.err) == (1, "odradek topics: topic nothing does not exist\n")
+    hinted = run(f"topics --describe --topic {topic}.*")
+    assert hinted.err.endswith("does not exist; names are literal, --regex makes them regular expressions\n")
+
+
+def test_deletion_does_not_match_other_topics(run: Run, topic: str):
+    for name in (f"{topic}.b", f"{topic}xb"):
+        run(f"topics --create --topic {name} --partitions 1")
+    assert run(f"topics --delete --topic {topic}.b").out == f"Deleted topic {topic}.b.\n"
+    assert run(f"topics --list --topic {topic}.* --regex").lines == [topic, f"{topic}xb"]
+
+
+def test_deletion_of_several_topics_needs_yes(run: Run, topic: str):
+    run(f"topics --create --topic {topic}-b --partitions 1")
+    for choice in (f"--topic {topic}.* --regex", f"--topic {topic},{topic}-b"):
+        refused = run(f"topics --delete {choice}")
+        assert (refused.status, refused.out) == (2, "")
+        assert refused.err == f"odradek topics: this would delete 2 topics ({topic}, {topic}-b): confirm with --yes\n"
+    assert len(run(f"topics --list --topic {topic}.* --regex").lines) == 2
+    assert run(f"topics --delete --topic {topic}.* --regex --yes").status == 0
+    assert run(f"topics --list --topic {topic}.* --regex").lines == []
+
+
+def test_a_regex_does_not_delete_internal_topics(run: Run, filled: str):
+    run(f"consume --topic {filled} --group g-{filled} --from-beginning -n 1")
+    refused = run("topics --delete --topic __consumer.* --regex --yes")
+    assert (refused.status, "internal topics only" in refused.err) == (1, True)
+    assert run("topics --delete --topic __consumer_offsets").status == 2
+    assert "__consumer_offsets" in run("topics --list").lines
+
+
+def test_kafka_topics_deletes_by_pattern_without_a_question(run: Run, topic: str):
+    run(f"topics --create --topic {topic}-b --partitions 1")
+    assert run(f"topics --delete --topic {topic}.* --apache-compatible").status == 0
+    assert run(f"topics --list --topic {topic}.* --regex").lines == []
+
+
+def test_a_positional_topic_is_described(run: Run, topic: str):
+    assert run(f"topics {topic}").out == run(f"topics --describe --topic {topic}").out
+    assert topic in run("topics").lines
+
+
+def test_deletion_of_several_groups_needs_yes(run: Run, filled: str):
+    groups = [f"{filled}-{each}" for each in "ab"]
+    named = " ".join(f"--group {each}" for each in groups)
+    for each in groups:
+        run(f"groups --reset-offsets --group {each} --topic {filled} --to-latest --execute")
+    for line in (f"groups --delete {named}", f"groups --reset-offsets {named} --all-topics --to-earliest --execute"):
+        assert run(line).status == 2
+        assert run(f"{line} -o json").status == 2
+    assert run(f"groups --delete {named} --yes").status == 0
+
+
+def test_deletion_in_several_partitions_needs_yes(run: Run, filled: str):
+    run(f"produce --topic {filled} --partition 1", stdin="x\n")
+    planned = run(f"delete-records --topic {filled} --before -1 --dry-run -o json").json
+    assert [(each["start"], each["before"], each["count"]) for each in planned] == [(0, 10, 10), (0, 1, 1)]
+    refused = run(f"delete-records --topic {filled} --before -1")
+    assert refused.status == 2
+    assert f"{filled}-0: offsets 0 to 9" in refused.err
+    assert len(run(f"consume --topic {filled} --offset start -e").lines) == 11
+    assert run(f"delete-records --topic {filled} --before -1 --yes").status == 0
+    assert run(f"consume --topic {filled} --offset start -e").lines == []
+
+
+def test_a_misspelled_field_writes_nothing(run: Run, topic: str):
+    refused = run(f"produce --topic {topic} -i json", stdin='{"value":"a"}\n{"vlaue":"x"}\n{"value":"b"}\n')
+    assert refused.status == 1
+    assert refused.err.startswith("odradek produce: line 2: unknown field 'vlaue'")
+    assert "null" not in run(f"consume --topic {topic} --offset start -e").lines
 
 
 def test_healthy_topics_have_nothing_to_report(run: Run, topic: str):

@@ -78,9 +78,12 @@ def test_letters_that_came_back_too_often_are_passed_over(run: Run, topics: Topi
     topics.fill(dlq, [letter(origin, 0, b"a", (names.REDRIVES, b"3")), letter(origin, 1, b"b")])
     status, out, _ = run(f"dlq redrive --topic {dlq} --max-redrives 3")
     assert status == 0
-    assert "1 passed over" in out
+    assert "1 records were skipped" in out
     assert values(topics, origin) == [b"b"]
-    assert run(f"dlq redrive --topic {dlq} --from-beginning --to {origin}")[0] == 0
+    assert run(f"dlq redrive --topic {dlq} --from-beginning --to {origin}")[0] == 2
+    status, out, _ = run(f"dlq redrive --topic {dlq} --from-beginning --to {origin} --dry-run -o json")
+    assert (status, json.loads(out)) == (0, [{"topic": origin, "records": 2}])
+    assert run(f"dlq redrive --topic {dlq} --from-beginning --to {origin} --yes")[0] == 0
     assert values(topics, origin) == [b"a", b"b", b"b"]
 
 

@@ -108,16 +108,20 @@ def candidates(words: list[str]) -> list[str]:
     before = words[-2]
     if before in options and takes_value(options[before]):
         return [each for each in values_of(words, before, options[before]) if each == ":" or each.startswith(last)]
-    if last.startswith("-") or not positionals(parser):
-        given = set(words[1:-1])
-        return sorted(
-            name
-            for name, action in options.items()
-            if name.startswith(last or "--")
-            and action.help != argparse.SUPPRESS
-            and (name not in given or is_repeated(action))
-        )
-    return [each for action in positionals(parser) for each in choices(action) if each == ":" or each.startswith(last)]
+    found = []
+    if not last.startswith("-"):
+        for action in positionals(parser):
+            found += [each for each in positional_values(words, action) if each == ":" or each.startswith(last)]
+        if last or found == [":"]:
+            return found
+    given = set(words[1:-1])
+    return found + sorted(
+        name
+        for name, action in options.items()
+        if name.startswith(last or "--")
+        and action.help != argparse.SUPPRESS
+        and (name not in given or is_repeated(action))
+    )
 
 
 def positionals(parser: argparse.ArgumentParser) -> list[argparse.Action]:
@@ -144,6 +148,15 @@ def values_of(words: list[str], option: str, action: argparse.Action) -> list[st
     if option in _TOPIC_OPTIONS:
         return asked(words, topics)
     if option == "--group":
+        return asked(words, groups)
+    return choices(action)
+
+
+def positional_values(words: list[str], action: argparse.Action) -> list[str]:
+    """Values of a positional argument."""
+    if action.metavar == "TOPIC":
+        return asked(words, topics)
+    if action.metavar == "GROUP":
         return asked(words, groups)
     return choices(action)
 

@@ -1,4 +1,4 @@
-"""`odradek delete-records`: Apache's kafka-delete-records (its DeleteRecordsCommand), without JSON, too."""
+"""`odradek delete-records`: Apache's kafka-delete-records (its DeleteRecordsCommand), also without a JSON file."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import json
 import sys
 from typing import TYPE_CHECKING, Any
 
+from odradek.cli.confirmation import add_confirmation, confirm
 from odradek.cli.errors import CommandError, UsageError
 from odradek.cli.names import topic_partitions
 from odradek.cli.options import add_admin
@@ -26,14 +27,29 @@ COLUMNS = (
 )
 
 
+PLAN_COLUMNS = (
+    Column("TOPIC", "topic", 15),
+    Column("PARTITION", "partition"),
+    Column("FROM", "start"),
+    Column("BEFORE", "before"),
+    Column("OFFSETS", "count"),
+)
+
+
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--offset-json-file",
         metavar="FILE",
         help='{"partitions": [{"topic": "t", "partition": 1, "offset": 10}], "version": 1}; - is standard input',
     )
-    parser.add_argument("--topic", action="append", default=[], metavar="NAME[:0,1]", help="topic, or some partitions")
-    parser.add_argument("--before", type=int, metavar="OFFSET", help="with --topic: delete what lies before; -1: all")
+    parser.add_argument(
+        "-t", "--topic", action="append", default=[], metavar="NAME[:0,1]", help="topic, or some of its partitions"
+    )
+    parser.add_argument(
+        "--before", type=int, metavar="OFFSET", help="with --topic: delete the records before this offset; -1: all"
+    )
+    parser.add_argument("--dry-run", action="store_true", help="show which offsets would be deleted")
+    add_confirmation(parser)
     add_admin(parser)
 
 
@@ -41,16 +57,21 @@ def run(arguments: argparse.Namespace) -> int:
     if (arguments.offset_json_file is None) == (not arguments.topic):
         raise UsageError("exactly one of --offset-json-file and --topic is needed")
     if arguments.topic and (arguments.before is None or arguments.before < -1):
-        raise UsageError("--topic needs --before OFFSET (or -1 for everything)")
-    given = None if arguments.offset_json_file is None else read_offsets(arguments.offset_json_file)
-    topics = topic_partitions(arguments.topic)
+        raise UsageError("--topic needs --before OFFSET (or -1 for all records)")
+    if arguments.topic:
+        offsets = named_offsets(arguments)
+    else:
+        offsets = read_offsets(arguments.offset_json_file)
+    if arguments.dry_run:
+        show([row for row in plan(arguments, offsets) if row["count"]], PLAN_COLUMNS, arguments.output)
+        return 0
+    if arguments.topic and len(offsets) > 1 and not arguments.yes:
+        found = [row for row in plan(arguments, offsets) if row["count"]]
+        things = [f"{row['topic']}-{row['partition']}: offsets {row['start']} to {row['before'] - 1}" for row in found]
+        if len(found) > 1:
+            confirm(arguments, f"delete records of {len(found)} partitions", things)
 
     async def work(admin: Admin) -> dict[TopicPartition, int | KafkaError]:
-        from odradek.cli.groups import partitions_of
-
-        offsets = given
-        if offsets is None:
-            offsets = dict.fromkeys(await partitions_of(admin, topics), arguments.before)
         return await admin.delete_records(offsets)
 
     results = run_admin(arguments, work)
@@ -69,6 +90,33 @@ def run(arguments: argparse.Namespace) -> int:
     for failure in failures:
         print(f"odradek delete-records: {failure}", file=sys.stderr)
     return 1 if failures else 0
+
+
+def named_offsets(arguments: argparse.Namespace) -> dict[TopicPartition, int]:
+    """The partitions of `--topic` with the offset of `--before`. Raises CommandError for one that does not exist."""
+    from odradek.cli.groups import partitions_of
+
+    topics = topic_partitions(arguments.topic)
+    partitions = run_admin(arguments, lambda admin: partitions_of(admin, topics))
+    return dict.fromkeys(partitions, arguments.before)
+
+
+def plan(arguments: argparse.Namespace, offsets: dict[TopicPartition, int]) -> list[dict[str, Any]]:
+    """The offsets that a deletion would remove from each partition."""
+    from odradek.client.model import EARLIEST, LATEST
+
+    async def work(admin: Admin) -> list[dict[str, Any]]:
+        starts = await admin.list_offsets(dict.fromkeys(offsets, EARLIEST))
+        ends = await admin.list_offsets(dict.fromkeys(offsets, LATEST))
+        rows = []
+        for key, offset in sorted(offsets.items()):
+            start, end = starts[key].offset, ends[key].offset
+            before = end if offset < 0 else min(offset, end)
+            row = {"topic": key.topic, "partition": key.partition, "start": start, "before": before}
+            rows.append({**row, "count": max(0, before - start)})
+        return rows
+
+    return run_admin(arguments, work)
 
 
 def read_offsets(path: str) -> dict[TopicPartition, int]:

@@ -1,16 +1,18 @@
 """`odradek dlq list|redrive`: dead letters, as `odradek.spark.dead_letters` and Kafka Connect write them.
 
-`redrive` sends records back to the topics they came from, without the headers that say what was wrong. A round of
-records and the group's offsets are one transaction: a redrive that dies leaves no record out and sends none twice.
+`redrive` sends records back to the topics they came from, without the headers that describe the failure. A round of
+records and the group's offsets are one transaction: an interrupted redrive skips no record and sends none twice.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from odradek.cli.confirmation import add_confirmation, confirm
 from odradek.cli.errors import CommandError, UsageError, told
 from odradek.cli.options import add_connection, add_output, client_settings, connect_ms, positive
 from odradek.cli.output import Column, show
@@ -36,24 +38,27 @@ _POLL_MS: Final = 500
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("action", choices=ACTIONS, help="list: what waits and why; redrive: send it to where it was")
-    parser.add_argument("--topic", required=True, metavar="NAME", help="the topic of dead letters")
-    parser.add_argument("--group", metavar="NAME", help="whose offsets say what was redriven; default: NAME-redrive")
-    parser.add_argument("--to", metavar="NAME", help="redrive to this topic in place of each record's own")
-    parser.add_argument("--from-beginning", action="store_true", help="also what was redriven before")
-    parser.add_argument("--max-records", type=positive, metavar="N", help="stop after so many records")
-    parser.add_argument(
-        "--max-redrives", type=positive, metavar="N", help="pass over records that came back so often already"
-    )
+    parser.add_argument("action", choices=ACTIONS, help="list: show dead letters; redrive: send them to their topics")
+    parser.add_argument("-t", "--topic", required=True, metavar="NAME", help="the topic of dead letters")
+    parser.add_argument("--group", metavar="NAME", help="group that keeps the redriven offsets; default: NAME-redrive")
+    parser.add_argument("--to", metavar="NAME", help="redrive to this topic instead of the topic of each record")
+    parser.add_argument("--from-beginning", action="store_true", help="include records that were redriven before")
+    parser.add_argument("--max-records", type=positive, metavar="N", help="stop after N records")
+    parser.add_argument("--max-redrives", type=positive, metavar="N", help="skip records that were redriven N times")
+    parser.add_argument("--dry-run", action="store_true", help="with redrive: count the records without sending them")
+    add_confirmation(parser)
     add_connection(parser)
     add_output(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    if arguments.action == "list" and (arguments.to or arguments.max_redrives):
-        raise UsageError("--to and --max-redrives go with redrive only")
+    if arguments.action == "list" and (arguments.to or arguments.max_redrives or arguments.dry_run or arguments.yes):
+        raise UsageError("--to, --max-redrives, --dry-run and --yes go with redrive only")
+    if arguments.action == "redrive" and arguments.from_beginning and not arguments.dry_run:
+        confirm(arguments, "redrive records a second time", [f"all records of {arguments.topic}"])
+    actions = {"list": _list, "redrive": _count if arguments.dry_run else _redrive}
     with told():
-        return asyncio.run(_list(arguments) if arguments.action == "list" else _redrive(arguments))
+        return asyncio.run(actions[arguments.action](arguments))
 
 
 class Letter(NamedTuple):
@@ -155,7 +160,23 @@ async def _redrive(arguments: argparse.Namespace) -> int:
     else:
         print(f"nothing to redrive in {arguments.topic} for group {group}")
     if passed and not arguments.output:
-        print(f"{passed} passed over: they came back {arguments.max_redrives} times or more")
+        print(f"{passed} records were skipped: they were redriven {arguments.max_redrives} times or more")
+    return 0
+
+
+async def _count(arguments: argparse.Namespace) -> int:
+    """Show how many records a redrive would send to each topic."""
+    from odradek.cli.session import reach
+
+    counts: Counter[str] = Counter()
+    async with _consumer(arguments) as consumer:
+        await reach(consumer.cluster, connect_ms(arguments))
+        async for letters in _letters(consumer, arguments):
+            limit = arguments.max_redrives
+            wanted = [each for each in letters if limit is None or each.redrives < limit]
+            counts.update(arguments.to or each.topic or "?" for each in wanted)
+    rows = [{"topic": topic, "records": count} for topic, count in sorted(counts.items())]
+    show(rows, (Column("TOPIC", "topic"), Column("WOULD-REDRIVE", "records")), arguments.output)
     return 0
 
 

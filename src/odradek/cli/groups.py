@@ -6,9 +6,10 @@ import argparse
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
+from odradek.cli.confirmation import add_confirmation, confirm
 from odradek.cli.errors import CommandError, UsageError
 from odradek.cli.names import topic_partitions
-from odradek.cli.options import add_admin, exactly_one, is_given, only_with
+from odradek.cli.options import add_admin, adopt_positional, exactly_one, is_given, only_with
 from odradek.cli.output import DOCUMENTS, Column, show
 from odradek.cli.session import run_admin
 
@@ -42,45 +43,50 @@ DELETED_COLUMNS: Final = (
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    actions = parser.add_argument_group("actions (one of them)")
-    actions.add_argument("--list", action="store_true", help="names of groups; with --state and --type, those too")
-    actions.add_argument("--describe", action="store_true", help="offsets and lag, --members or --state of groups")
+    parser.add_argument("positional", nargs="?", metavar="GROUP", help="the same as --group GROUP")
+    actions = parser.add_argument_group("actions (default: --describe with a group, --list without)")
+    actions.add_argument("--list", action="store_true", help="list groups, with their states and types if asked for")
+    actions.add_argument("--describe", action="store_true", help="show offsets and lag, --members or --state of groups")
     actions.add_argument("--delete", action="store_true", help="delete groups without members, with their offsets")
-    actions.add_argument("--delete-offsets", action="store_true", help="forget offsets of topics")
+    actions.add_argument("--delete-offsets", action="store_true", help="delete committed offsets of topics")
     actions.add_argument("--reset-offsets", action="store_true", help="set offsets of a group without members")
-    parser.add_argument("--group", action="append", default=[], metavar="ID", help="repeat it for several groups")
-    parser.add_argument("--all-groups", action="store_true")
-    parser.add_argument("--topic", action="append", default=[], metavar="NAME[:0,1]", help="topic, or some partitions")
-    parser.add_argument("--all-topics", action="store_true", help="all topics that the group has offsets of")
+    parser.add_argument("-g", "--group", action="append", default=[], metavar="ID", help="group id (repeatable)")
+    parser.add_argument("--all-groups", action="store_true", help="all groups of consumers")
+    parser.add_argument(
+        "-t", "--topic", action="append", default=[], metavar="NAME[:0,1]", help="topic, or some of its partitions"
+    )
+    parser.add_argument("--all-topics", action="store_true", help="all topics with a committed offset of the group")
     describe = parser.add_argument_group("with --describe")
-    describe.add_argument("--offsets", action="store_true", help="offsets and lag of each partition (the default)")
-    describe.add_argument("--members", action="store_true", help="who is in the group")
-    describe.add_argument("--verbose", action="store_true", help="more columns")
+    describe.add_argument("--offsets", action="store_true", help="show offsets and lag of each partition (the default)")
+    describe.add_argument("--members", action="store_true", help="show the members")
+    describe.add_argument("--verbose", action="store_true", help="show more columns")
     parser.add_argument(
         "--state",
         nargs="?",
         const="",
         metavar="STATE,…",
-        help="describe the state; with --list: groups in these states",
+        help="show the state of each group; with --list: only groups in these states",
     )
-    parser.add_argument("--type", nargs="?", const="", metavar="TYPE,…", help="with --list: groups of these types")
+    parser.add_argument("--type", nargs="?", const="", metavar="TYPE,…", help="with --list: only groups of these types")
     reset = parser.add_argument_group("with --reset-offsets")
-    reset.add_argument("--to-earliest", action="store_true")
-    reset.add_argument("--to-latest", action="store_true")
-    reset.add_argument("--to-current", action="store_true")
-    reset.add_argument("--to-offset", type=int, metavar="N")
-    reset.add_argument("--to-datetime", metavar="TIME", help="2026-01-31T12:00:00.000 (UTC, or with a zone)")
-    reset.add_argument("--by-duration", metavar="DURATION", help="so long ago: PT1H30M or 1h30m")
-    reset.add_argument("--shift-by", type=int, metavar="N", help="forward, or back if negative")
-    reset.add_argument("--from-file", metavar="CSV", help="what --export printed")
-    reset.add_argument("--dry-run", action="store_true", help="only show what would be set (the default)")
-    reset.add_argument("--execute", action="store_true", help="set them")
-    reset.add_argument("--export", action="store_true", help="print CSV")
+    reset.add_argument("--to-earliest", action="store_true", help="to the first record of each partition")
+    reset.add_argument("--to-latest", action="store_true", help="to the end of each partition")
+    reset.add_argument("--to-current", action="store_true", help="to the committed offset, else to the end")
+    reset.add_argument("--to-offset", type=int, metavar="N", help="to this offset")
+    reset.add_argument("--to-datetime", metavar="TIME", help="to the first record since 2026-01-31T12:00 (UTC)")
+    reset.add_argument("--by-duration", metavar="DURATION", help="to the first record of the last PT1H30M or 1h30m")
+    reset.add_argument("--shift-by", type=int, metavar="N", help="forward by N records, or back if N is negative")
+    reset.add_argument("--from-file", metavar="CSV", help="to the offsets in a file that --export has printed")
+    reset.add_argument("--dry-run", action="store_true", help="show the new offsets without setting them (the default)")
+    reset.add_argument("--execute", action="store_true", help="set the new offsets")
+    reset.add_argument("--export", action="store_true", help="print the new offsets as CSV")
+    add_confirmation(parser, compatible="behave like kafka-consumer-groups.sh: no deletion or reset is confirmed")
     add_admin(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    action = exactly_one(arguments, ACTIONS)
+    adopt_positional(arguments, "group", ACTIONS)
+    action = exactly_one(arguments, ACTIONS, default="describe" if arguments.group or arguments.all_groups else "list")
     check(arguments, action)
     if action == "list":
         return list_groups(arguments)
@@ -103,6 +109,7 @@ def check(arguments: argparse.Namespace, action: str) -> None:
         raise UsageError("--group and --all-groups exclude each other")
     if action == "delete-offsets" and (len(arguments.group) != 1 or not arguments.topic):
         raise UsageError("--delete-offsets needs one --group, and --topic")
+    only_with(arguments, action, ("yes",), ("delete", "reset-offsets"))
     only_with(arguments, action, ("members", "offsets", "verbose"), ("describe",))
     only_with(arguments, action, ("state",), ("list", "describe"))
     only_with(arguments, action, ("type",), ("list",))
@@ -160,17 +167,24 @@ def list_groups(arguments: argparse.Namespace) -> int:
 
 
 async def chosen_groups(admin: Admin, arguments: argparse.Namespace) -> list[str]:
-    """The groups that `--group` or `--all-groups` name."""
+    """The groups that `--group` or `--all-groups` choose."""
     if not arguments.all_groups:
         return list(dict.fromkeys(arguments.group))
     return [each.group_id for each in await admin.groups.list() if each.protocol_type in ("", "consumer")]
 
 
-def delete(arguments: argparse.Namespace) -> int:
-    async def work(admin: Admin) -> dict[str, KafkaError | None]:
-        return await admin.groups.delete(await chosen_groups(admin, arguments))
+def confirmed_groups(arguments: argparse.Namespace, action: str) -> list[str]:
+    """The chosen groups, confirmed if there are several. Raises UsageError, CommandError."""
+    groups = run_admin(arguments, lambda admin: chosen_groups(admin, arguments))
+    if len(groups) > 1:
+        confirm(arguments, f"{action} {len(groups)} groups", groups)
+    return groups
 
-    results = run_admin(arguments, work)
+
+def delete(arguments: argparse.Namespace) -> int:
+    """Delete groups; 1 if one could not be deleted."""
+    groups = confirmed_groups(arguments, "delete")
+    results = run_admin(arguments, lambda admin: admin.groups.delete(groups))
     failures = {group: error for group, error in results.items() if error is not None}
     if arguments.output is not None:
         rows = [

@@ -106,32 +106,62 @@ class LineReader:
             raise CommandError(f"line {number}: no {what} found: {shown(line)}")
 
 
+_RECORD_FIELDS: Final = frozenset({"key", "key_base64", "value", "value_base64", "headers", "timestamp"})
+_PLACE_FIELDS: Final = frozenset({"topic", "partition", "offset", "timestamp_type", "leader_epoch"})
+_HEADER_FIELDS: Final = frozenset({"key", "value", "value_base64"})
+
+
 class JsonReader:
-    """One JSON object per line, as `odradek consume -o json` prints it; topic, partition and offset are not used."""
+    """One JSON object per line, as `odradek consume -o json` prints it; its place (topic, offset, …) is not used.
+
+    An unknown or missing field is an error: a record whose value is lost to a misspelling would be a tombstone.
+    """
 
     __slots__ = ()
 
     def read(self, line: bytes, number: int) -> Input:
-        """Raises CommandError for a line that is no such object."""
+        """Raises CommandError for a line that is not such an object."""
         import json
 
         try:
             found = json.loads(line)
         except ValueError as error:
-            raise CommandError(f"line {number}: not JSON: {error}") from error
+            raise CommandError(f"line {number}: this is not JSON: {error}") from error
         if not isinstance(found, dict):
             raise CommandError(f"line {number}: a JSON object is expected")
-        headers: Headers = []
-        for each in found.get("headers") or ():
-            if not isinstance(each, dict) or not isinstance(each.get("key"), str):
-                raise CommandError(f'line {number}: headers are objects with "key" and "value"')
-            headers.append((each["key"], _bytes(each, "value", number)))
+        _check_fields(found, _RECORD_FIELDS, _PLACE_FIELDS, f"line {number}")
+        if "value" not in found and "value_base64" not in found:
+            raise CommandError(f'line {number}: the field "value" is missing ("value": null writes a tombstone)')
         timestamp = found.get("timestamp")
         if timestamp is not None and (not isinstance(timestamp, int) or isinstance(timestamp, bool)):
             raise CommandError(f"line {number}: timestamp is not a number of milliseconds")
         if timestamp is not None and timestamp < 0:
             timestamp = None
+        headers = _json_headers(found.get("headers"), number)
         return Input(_bytes(found, "key", number), _bytes(found, "value", number), headers, timestamp)
+
+
+def _json_headers(given: Any, number: int) -> Headers:
+    if given is None:
+        return []
+    if not isinstance(given, list):
+        raise CommandError(f'line {number}: headers are a list of objects with "key" and "value"')
+    headers: Headers = []
+    for each in given:
+        if not isinstance(each, dict) or not isinstance(each.get("key"), str):
+            raise CommandError(f'line {number}: headers are objects with "key" and "value"')
+        _check_fields(each, _HEADER_FIELDS, frozenset(), f"line {number}: header {each['key']}")
+        headers.append((each["key"], _bytes(each, "value", number)))
+    return headers
+
+
+def _check_fields(found: dict[str, Any], known: frozenset[str], ignored: frozenset[str], place: str) -> None:
+    """Raises CommandError for a field that has no meaning, or for a value in two forms."""
+    for name in found:
+        if name not in known and name not in ignored:
+            raise CommandError(f"{place}: unknown field {name!r} (fields: {', '.join(sorted(known))})")
+        if f"{name}_base64" in found and name in known:
+            raise CommandError(f"{place}: {name} and {name}_base64 exclude each other")
 
 
 def _bytes(found: dict[str, Any], name: str, number: int) -> bytes | None:

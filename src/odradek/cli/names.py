@@ -1,20 +1,39 @@
-"""Names of topics as the command line gives them: patterns, and `topic:0,1` with partitions."""
+"""Names of topics on the command line: literal names, regular expressions, and `topic:0,1` with partitions."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from typing import Final
 
 from odradek.cli.errors import UsageError
 
+_LEGAL: Final = re.compile(r"[a-zA-Z0-9._-]+")
+
+
+def literal_topics(text: str, option: str = "topic") -> list[str]:
+    """Names separated by commas, each once. Raises UsageError for an empty name."""
+    names = [each.strip() for each in text.split(",")]
+    if not all(names):
+        raise UsageError(f"--{option} {text!r}: the name of a topic is empty")
+    return list(dict.fromkeys(names))
+
+
+def missing_topics(names: Iterable[str]) -> str:
+    """The message for topics that do not exist; it mentions `--regex` where that was probably meant."""
+    listed = list(names)
+    subject = f"topic {listed[0]} does" if len(listed) == 1 else f"topics {', '.join(listed)} do"
+    hint = "" if all(map(_LEGAL.fullmatch, listed)) else "; names are literal, --regex makes them regular expressions"
+    return f"{subject} not exist{hint}"
+
 
 def topic_pattern(text: str, option: str = "topic") -> re.Pattern[str]:
-    """What `--topic` matches in whole names: a regular expression, commas as alternatives (Kafka's TopicFilter)."""
+    """A regular expression for whole names, with commas as alternatives (Kafka's TopicFilter). Raises UsageError."""
     cleaned = text.strip().replace(",", "|").replace(" ", "").strip("\"'")
     try:
         return re.compile(cleaned)
     except re.error as error:
-        raise UsageError(f"--{option} {text}: not a regular expression: {error}") from error
+        raise UsageError(f"--{option} {text}: this is not a regular expression: {error}") from error
 
 
 def topic_partitions(texts: Iterable[str], option: str = "topic") -> dict[str, list[int] | None]:

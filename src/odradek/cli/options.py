@@ -112,9 +112,29 @@ def from_zero(text: str) -> float:
     return value
 
 
-def exactly_one(arguments: argparse.Namespace, names: Iterable[str], what: str = "action") -> str:
-    """The one of these flags that is given. Raises UsageError."""
+def adopt_positional(arguments: argparse.Namespace, option: str, actions: Iterable[str] = ()) -> None:
+    """Treat the positional argument as the value of `--option`. Raises UsageError if both are given.
+
+    The name of an action (`odradek topics list`, a habit of rpk) is rejected: it would be taken for a topic's name.
+    """
+    given = arguments.positional
+    if given is None:
+        return
+    if given in actions:
+        raise UsageError(f"did you mean --{given}? ({option} {given!r} is written --{option} {given})")
+    before = getattr(arguments, option)
+    if before:
+        raise UsageError(f"{given} and --{option} name the {option} twice")
+    setattr(arguments, option, [given] if isinstance(before, list) else given)
+
+
+def exactly_one(
+    arguments: argparse.Namespace, names: Iterable[str], what: str = "action", *, default: str | None = None
+) -> str:
+    """The one of these flags that is given, or the default if none is. Raises UsageError."""
     given = [each for each in names if is_given(arguments, each)]
+    if not given and default is not None:
+        return default
     if len(given) != 1:
         raise UsageError(f"exactly one {what} is needed: {', '.join('--' + each for each in names)}")
     return given[0]

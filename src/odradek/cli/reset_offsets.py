@@ -1,4 +1,4 @@
-"""`odradek groups --reset-offsets`: where a group is to go on reading (ConsumerGroupCommand's OffsetsUtils)."""
+"""`odradek groups --reset-offsets`: set the offsets where a group resumes (Apache's OffsetsUtils)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from odradek.cli.errors import CommandError, UsageError
 from odradek.cli.group_details import describe_groups
-from odradek.cli.groups import SCENARIOS, chosen_groups, partitions_of
+from odradek.cli.groups import SCENARIOS, chosen_groups, confirmed_groups, partitions_of
 from odradek.cli.names import topic_partitions
 from odradek.cli.options import exactly_one
 from odradek.cli.output import Column, show
@@ -44,11 +44,12 @@ def reset(arguments: argparse.Namespace) -> int:
     topics = topic_partitions(arguments.topic)
     from_file = read_csv(arguments.from_file, arguments.group) if scenario == "from-file" else {}
     target = _target(arguments, scenario)
+    confirmed = confirmed_groups(arguments, "reset offsets of") if arguments.execute else None
 
     async def work(admin: Admin) -> tuple[list[dict[str, Any]], list[str]]:
         rows: list[dict[str, Any]] = []
         failures: list[str] = []
-        for group in await chosen_groups(admin, arguments):
+        for group in await chosen_groups(admin, arguments) if confirmed is None else confirmed:
             try:
                 await refuse_active(admin, group)
                 current = {key: at.offset for key, at in (await admin.groups.offsets(group)).items()}
@@ -77,7 +78,7 @@ def reset(arguments: argparse.Namespace) -> int:
     if failures and not rows:
         raise CommandError("; ".join(failures))
     if not arguments.dry_run and not arguments.execute and not arguments.export:
-        print("Nothing is changed without --execute; this is what it would set.", file=sys.stderr)
+        print("Dry run: --execute sets these offsets.", file=sys.stderr)
     if arguments.export:
         print(to_csv(rows, with_group=len({row["group"] for row in rows}) > 1), end="")
     else:

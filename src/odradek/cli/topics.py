@@ -1,15 +1,19 @@
-"""`odradek topics`: Apache's kafka-topics (its TopicCommand), with output for programs, too."""
+"""`odradek topics`: Apache's kafka-topics (its TopicCommand), with output for programs.
+
+Unlike in Apache's tool, `--topic` takes literal names unless `--regex` is given: there, `--delete --topic a.b` deletes
+`axb` as well. `--apache-compatible` restores its behaviour.
+"""
 
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from odradek.cli.confirmation import add_confirmation
 from odradek.cli.errors import CommandError, UsageError
-from odradek.cli.names import topic_pattern
-from odradek.cli.options import add_admin, exactly_one, is_given, only_with, pairs, positive
+from odradek.cli.names import literal_topics, missing_topics, topic_pattern
+from odradek.cli.options import add_admin, adopt_positional, exactly_one, is_given, only_with, positive
 from odradek.cli.output import Column, show, show_document
 from odradek.cli.session import run_admin
 
@@ -44,47 +48,61 @@ PARTITION_COLUMNS = (
     Column("LAST-KNOWN-ELR", "last_known_elr", wide=True),
     Column("OFFLINE", "offline_replicas", wide=True),
 )
-DONE_COLUMNS = (Column("TOPIC", "topic", 15), Column("RESULT", "result"), Column("MESSAGE", "message"))
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    actions = parser.add_argument_group("actions (one of them)")
-    actions.add_argument("--list", action="store_true", help="names of topics")
-    actions.add_argument("--describe", action="store_true", help="topics with their partitions")
+    parser.add_argument("positional", nargs="?", metavar="TOPIC", help="the same as --topic TOPIC")
+    actions = parser.add_argument_group("actions (default: --describe with a topic, --list without)")
+    actions.add_argument("--list", action="store_true", help="list the names of topics")
+    actions.add_argument("--describe", action="store_true", help="show topics with their partitions")
     actions.add_argument("--create", action="store_true", help="create a topic")
-    actions.add_argument("--alter", action="store_true", help="give topics more partitions")
+    actions.add_argument("--alter", action="store_true", help="add partitions to topics")
     actions.add_argument("--delete", action="store_true", help="delete topics")
-    parser.add_argument("--topic", metavar="NAME", help="a topic, or (but for --create) a regular expression")
+    parser.add_argument("-t", "--topic", metavar="NAME,…", help="names of topics")
+    parser.add_argument("--regex", action="store_true", help="--topic is a regular expression that matches whole names")
     parser.add_argument("--topic-id", metavar="ID", help="describe the topic with this id")
-    parser.add_argument("--partitions", type=positive, metavar="N", help="with --create and --alter")
-    parser.add_argument("--replication-factor", type=positive, metavar="N", help="with --create")
+    parser.add_argument("--partitions", type=positive, metavar="N", help="number of partitions (--create, --alter)")
+    parser.add_argument("--replication-factor", type=positive, metavar="N", help="number of replicas (--create)")
     parser.add_argument(
         "--replica-assignment",
         metavar="0:1,1:2",
         help="broker ids of each partition's replicas: partitions between commas, replicas between colons",
     )
-    parser.add_argument("--config", action="append", default=[], metavar="NAME=VALUE", help="with --create")
-    parser.add_argument("--if-exists", action="store_true", help="no error where the topic does not exist")
-    parser.add_argument("--if-not-exists", action="store_true", help="no error where the topic exists")
+    parser.add_argument(
+        "--config", action="append", default=[], metavar="NAME=VALUE", help="setting of the new topic (repeatable)"
+    )
+    parser.add_argument("--if-exists", action="store_true", help="succeed if a topic does not exist")
+    parser.add_argument("--if-not-exists", action="store_true", help="succeed if the topic exists")
     parser.add_argument("--exclude-internal", action="store_true", help="leave out topics such as __consumer_offsets")
     for report in REPORTS:
-        parser.add_argument(f"--{report}", action="store_true", help="with --describe: show only these")
+        parser.add_argument(f"--{report}", action="store_true", help="show only these (--describe)")
     parser.add_argument(
-        "--partition-size-limit-per-response", type=positive, default=2000, metavar="N", help="with --describe"
+        "--partition-size-limit-per-response",
+        type=positive,
+        default=2000,
+        metavar="N",
+        help="partitions per response of the broker (--describe; default: 2000)",
+    )
+    add_confirmation(
+        parser,
+        compatible="behave like kafka-topics.sh: --topic is a regular expression, and no deletion is confirmed",
     )
     add_admin(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    action = exactly_one(arguments, ACTIONS)
+    adopt_positional(arguments, "topic", ACTIONS)
+    default = "describe" if arguments.topic or arguments.topic_id else "list"
+    action = exactly_one(arguments, ACTIONS, default=default)
     check(arguments, action)
     if action == "list":
         return list_topics(arguments)
     if action == "describe":
         return describe(arguments)
-    if action == "create":
-        return create(arguments)
-    return alter(arguments) if action == "alter" else delete(arguments)
+    from odradek.cli import topic_changes
+
+    changes = {"create": topic_changes.create, "alter": topic_changes.alter, "delete": topic_changes.delete}
+    return changes[action](arguments)
 
 
 def check(arguments: argparse.Namespace, action: str) -> None:
@@ -98,6 +116,12 @@ def check(arguments: argparse.Namespace, action: str) -> None:
     only_with(arguments, action, ("if-exists",), ("alter", "delete", "describe"))
     only_with(arguments, action, ("topic-id", *REPORTS), ("describe",))
     only_with(arguments, action, ("exclude-internal",), ("list", "describe"))
+    only_with(arguments, action, ("yes",), ("alter", "delete"))
+    only_with(arguments, action, ("regex",), ("list", "describe", "alter", "delete"))
+    if arguments.regex and not arguments.topic:
+        raise UsageError("--regex needs --topic")
+    if arguments.topic and action != "create":
+        (topic_pattern if is_regex(arguments) else literal_topics)(arguments.topic)
     reports = [each for each in REPORTS if is_given(arguments, each)]
     if len(reports) > 1:
         raise UsageError(f"only one of {', '.join('--' + each for each in reports)} at a time")
@@ -117,18 +141,34 @@ def list_topics(arguments: argparse.Namespace) -> int:
 
 
 async def matching(admin: Admin, arguments: argparse.Namespace) -> list[str]:
-    """Names of the topics that `--topic` and `--exclude-internal` choose, sorted."""
+    """Names of the existing topics that `--topic` and `--exclude-internal` choose, sorted."""
     names = await admin.list_topics(include_internal=not arguments.exclude_internal)
     if arguments.topic is None:
         return names
-    pattern = topic_pattern(arguments.topic)
-    return [each for each in names if pattern.fullmatch(each)]
+    if is_regex(arguments):
+        pattern = topic_pattern(arguments.topic)
+        return [each for each in names if pattern.fullmatch(each)]
+    wanted = frozenset(literal_topics(arguments.topic))
+    return [each for each in names if each in wanted]
+
+
+def is_regex(arguments: argparse.Namespace) -> bool:
+    """Whether `--topic` is a regular expression."""
+    return bool(arguments.regex or arguments.apache_compatible)
 
 
 async def matching_or_error(admin: Admin, arguments: argparse.Namespace) -> list[str]:
+    """Names of the topics that `--topic` chooses. Raises CommandError for one that does not exist."""
     names = await matching(admin, arguments)
-    if not names and arguments.topic is not None and not arguments.if_exists:
-        raise CommandError(f"topic {arguments.topic} does not exist", "UNKNOWN_TOPIC_OR_PARTITION")
+    if arguments.topic is None or arguments.if_exists:
+        return names
+    if is_regex(arguments):
+        if not names:
+            raise CommandError(f"no topic matches {arguments.topic}", "UNKNOWN_TOPIC_OR_PARTITION")
+        return names
+    missing = [each for each in literal_topics(arguments.topic) if each not in names]
+    if missing:
+        raise CommandError(missing_topics(missing), "UNKNOWN_TOPIC_OR_PARTITION")
     return names
 
 
@@ -202,106 +242,3 @@ def print_described(topic: TopicDetails, partitions: Sequence[PartitionDetails],
 
 def listed(ids: Sequence[int] | None) -> str:
     return "N/A" if ids is None else ",".join(map(str, ids))
-
-
-# --- changes ---
-
-
-def create(arguments: argparse.Namespace) -> int:
-    from odradek.cli.topic_details import id_text
-    from odradek.client.admin import NewTopic, raise_first
-    from odradek.wire.errors import ErrorCode, KafkaError
-
-    name = arguments.topic
-    configs = pairs(arguments.config, "config")
-    assignments = {} if arguments.replica_assignment is None else assigned_replicas(arguments.replica_assignment)
-    topic = NewTopic(name, arguments.partitions or -1, arguments.replication_factor or -1, configs, assignments)
-    if "." in name or "_" in name:
-        print(
-            "periods and underscores in names can collide in metrics: better use only one of the two", file=sys.stderr
-        )
-
-    async def work(admin: Admin) -> bytes | None:
-        done = await admin.create_topics([topic])
-        failure = done[name]
-        exists = isinstance(failure, KafkaError) and failure.code == ErrorCode.TOPIC_ALREADY_EXISTS
-        if exists and arguments.if_not_exists:
-            return None
-        return raise_first(done)[name]
-
-    topic_id = run_admin(arguments, work)
-    if arguments.output is not None:
-        result = "existed" if topic_id is None else "created"
-        row = {"topic": name, "result": result, "topic_id": None if topic_id is None else id_text(topic_id)}
-        show([row], (*DONE_COLUMNS[:2], Column("TOPIC-ID", "topic_id")), arguments.output)
-    elif topic_id is not None:
-        print(f"Created topic {name}.")
-    return 0
-
-
-def alter(arguments: argparse.Namespace) -> int:
-    given = None if arguments.replica_assignment is None else assigned_replicas(arguments.replica_assignment)
-
-    async def work(admin: Admin) -> dict[str, Any]:
-        names = await matching_or_error(admin, arguments)
-        if not names:
-            return {}
-        count = arguments.partitions or len(given or ())
-        assignments = None
-        if given is not None:
-            described = await admin.describe_topics(names)
-            assignments = {}
-            for name in names:
-                have = len(getattr(described[name], "partitions", ()))
-                assignments[name] = [ids for number, ids in given.items() if number >= have]
-        return await admin.create_partitions(dict.fromkeys(names, count), assignments=assignments)
-
-    return report_done(run_admin(arguments, work), "altered", arguments.output)
-
-
-def delete(arguments: argparse.Namespace) -> int:
-    async def work(admin: Admin) -> dict[str, Any]:
-        names = await matching_or_error(admin, arguments)
-        return await admin.delete_topics(names) if names else {}
-
-    return report_done(run_admin(arguments, work), "deleted", arguments.output)
-
-
-def report_done(results: dict[str, Any], verb: str, output: str | None) -> int:
-    """Print what became of each topic; 1 if anything failed."""
-    failures = {name: each for name, each in results.items() if each is not None}
-    if output is not None:
-        rows = [
-            {
-                "topic": name,
-                "result": verb if each is None else each.code.name,
-                "message": None if each is None else each.message,
-            }
-            for name, each in results.items()
-        ]
-        show(rows, DONE_COLUMNS, output)
-    else:
-        for name in results:
-            if name not in failures:
-                print(f"{verb.capitalize()} topic {name}.")
-    for name, each in failures.items():
-        print(f"odradek topics: {name}: {each}", file=sys.stderr)
-    return 1 if failures else 0
-
-
-def assigned_replicas(text: str) -> dict[int, list[int]]:
-    """`0:1,1:2` -> broker ids by partition. Raises UsageError."""
-    found: dict[int, list[int]] = {}
-    for number, part in enumerate(text.split(",")):
-        try:
-            ids = [int(each) for each in part.split(":")]
-        except ValueError:
-            raise UsageError(f"--replica-assignment {text}: broker ids expected, not {part!r}") from None
-        if len(set(ids)) != len(ids):
-            raise UsageError(f"--replica-assignment: partition {number} has a broker twice: {part}")
-        if number and len(ids) != len(found[0]):
-            raise UsageError(
-                f"--replica-assignment: partition {number} has another number of replicas than partition 0"
-            )
-        found[number] = ids
-    return found

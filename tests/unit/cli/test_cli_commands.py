@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from odradek.cli import configs, consume, groups, offsets, produce, quotas, reset_offsets, topics
+from odradek.cli import configs, consume, groups, offsets, produce, quotas, reset_offsets, topic_changes
 from odradek.cli.configs import Entity
 from odradek.cli.errors import UsageError
 from odradek.cli.main import main
@@ -22,7 +22,12 @@ def parsed(command, line: str) -> argparse.Namespace:
 @pytest.mark.parametrize(
     "line",
     [
-        "topics",
+        "topics list",
+        "topics t --topic u",
+        "topics --list --yes",
+        "topics --create --topic t --regex",
+        "topics --describe --regex",
+        "topics --delete --topic a,",
         "topics --list --create",
         "topics --create",
         "topics --alter --topic t",
@@ -61,7 +66,9 @@ def parsed(command, line: str) -> argparse.Namespace:
         "consume --topic t --group g --command-property group.id=h",
         "consume --topic t --from-beginning --command-property auto.offset.reset=latest",
         "consume --topic t --command-property fetch.max.wait.ms=soon",
-        "groups",
+        "groups describe",
+        "groups g --group h",
+        "groups --list --yes",
         "groups --describe",
         "groups --describe --group g --all-groups",
         "groups --describe --group g --members --state",
@@ -106,6 +113,8 @@ def parsed(command, line: str) -> argparse.Namespace:
         "delete-records --topic t",
         "delete-records --topic t --before -2",
         "delete-records --offset-json-file /nowhere",
+        "dlq list --topic t --dry-run",
+        "dlq list --topic t --yes",
         "cluster explode",
         "cluster balance --decommission one",
         "cluster balance --tolerance -1",
@@ -169,7 +178,7 @@ def test_what_is_given_and_empty_is_not_the_default(words: list[str], capsys: py
 
 
 def test_replica_assignments():
-    assert topics.assigned_replicas("0:1,1:2,2:0") == {0: [0, 1], 1: [1, 2], 2: [2, 0]}
+    assert topic_changes.assigned_replicas("0:1,1:2,2:0") == {0: [0, 1], 1: [1, 2], 2: [2, 0]}
 
 
 def test_settings_of_the_producer_go_by_option_then_property_then_file(tmp_path: Path):

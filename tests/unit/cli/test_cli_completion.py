@@ -13,7 +13,8 @@ def test_commands():
     assert set(COMMANDS) < set(candidates([""]))
 
 
-def test_options_that_are_not_on_the_line_yet():
+def test_options_that_are_not_on_the_line_yet(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(completion, "asked", lambda words, question: [])
     assert candidates(["topics", "--list", "--under-m"]) == ["--under-min-isr-partitions"]
     found = candidates(["topics", "--list", "--config", "a=b", ""])
     assert "--list" not in found
@@ -45,6 +46,8 @@ def test_topics_and_groups_are_asked_for(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(completion, "asked", lambda words, question: [question.__name__, "other"])
     assert candidates(["topics", "--describe", "--topic", "to"]) == ["topics"]
     assert candidates(["groups", "--group", "g"]) == ["groups"]
+    assert candidates(["topics", "to"]) == ["topics"]
+    assert candidates(["groups", "gr"]) == ["groups"]
 
 
 def test_a_cluster_that_cannot_be_reached_has_none(monkeypatch: pytest.MonkeyPatch):

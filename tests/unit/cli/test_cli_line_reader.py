@@ -77,7 +77,7 @@ def test_json_lines():
         {"key": "k", "value": {"a": 1}, "headers": [{"key": "h", "value": None}], "timestamp": 5, "partition": 3}
     )
     assert JsonReader().read(line.encode(), 1) == Input(b"k", b'{"a":1}', [("h", None)], 5)
-    assert JsonReader().read(b"{}", 1) == Input(None, None, [])
+    assert JsonReader().read(b'{"value": null}', 1) == Input(None, None, [])
     encoded = base64.b64encode(b"\xff").decode()
     assert JsonReader().read(json.dumps({"value_base64": encoded}).encode(), 1).value == b"\xff"
 
@@ -92,11 +92,24 @@ def test_json_lines():
         b'{"headers": ["h"]}',
         b'{"value_base64": "?"}',
         b'{"key_base64": 1}',
+        b'{"headers": 5, "value": "x"}',
+        b'{"headers": [{"key": "h", "vlaue": "x"}], "value": "x"}',
+        b'{"value": "x", "value_base64": "eA=="}',
     ],
 )
 def test_lines_that_are_no_records_are_errors(line: bytes):
     with pytest.raises(CommandError, match="line 4"):
         JsonReader().read(line, 4)
+
+
+def test_json_with_an_unknown_field_is_rejected_by_name():
+    with pytest.raises(CommandError, match="line 7: unknown field 'vlaue'"):
+        JsonReader().read(b'{"vlaue": "x"}', 7)
+
+
+def test_json_without_a_value_is_rejected():
+    with pytest.raises(CommandError, match='line 7: the field "value" is missing'):
+        JsonReader().read(b'{"key": "x"}', 7)
 
 
 @given(
