@@ -23,16 +23,16 @@ from odradek.broker.controller_channel import control_connections
 from odradek.broker.controller_link import ControllerLink
 from odradek.broker.controller_watch import ControllerWatch
 from odradek.broker.coordinator_shard import ShardClock
-from odradek.broker.dispatch import Dispatcher, RequestLimits
 from odradek.broker.group_runtime import DYNAMIC_GROUP_CONFIGS, GroupRuntime, group_settings
 from odradek.broker.image_effects import ImageEffects
 from odradek.broker.log_directory_runtime import LogDirectoryRuntime
 from odradek.broker.loggers import BrokerLoggers
 from odradek.broker.membership import Membership, cluster_id
+from odradek.broker.network.dispatch import Dispatcher, RequestLimits
+from odradek.broker.network.server import Server
 from odradek.broker.partitions import Partitions
 from odradek.broker.peers import Peers
 from odradek.broker.replication_runtime import ReplicationRuntime
-from odradek.broker.server import Server
 from odradek.broker.transaction_runtime import TransactionRuntime
 from odradek.log.config import LogConfig
 from odradek.log.directories import LogDirectories

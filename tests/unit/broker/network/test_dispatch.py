@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from odradek.api.registry import Endpoint
-from odradek.broker import dispatch
-from odradek.broker.connection import Disconnect, Pending
-from odradek.broker.dispatch import Dispatcher
+from odradek.broker.network import dispatch
+from odradek.broker.network.connection import Disconnect, Pending
+from odradek.broker.network.dispatch import Dispatcher
 from odradek.quotas.client_quotas import ClientQuotas
 from odradek.wire.apis import ApiKey, request_class
 from odradek.wire.errors import ErrorCode, KafkaError

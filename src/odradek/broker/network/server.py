@@ -7,7 +7,7 @@ import logging
 from collections import Counter, deque
 
 from odradek.broker.config import BrokerConfig
-from odradek.broker.connection import Connection, Dispatch
+from odradek.broker.network.connection import Connection, Dispatch
 from odradek.ports.clock import Clock
 from odradek.ports.network import Listener, Network, Stream
 from odradek.quotas.connection_rates import ConnectionRates

@@ -16,7 +16,7 @@ from odradek.api.controller_service import NotTheController
 from odradek.api.failures import failure_response
 from odradek.api.registry import Endpoint, endpoint
 from odradek.api.throttling import pause
-from odradek.broker.connection import Connection, Disconnect, Pending
+from odradek.broker.network.connection import Connection, Disconnect, Pending
 from odradek.ports.network import Part
 from odradek.wire.apis import APIS, ApiKey, response_header_version
 from odradek.wire.errors import ErrorCode, KafkaError
