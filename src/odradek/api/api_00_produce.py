@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Awaitable
 from functools import partial
 
-from odradek.api.context import ANONYMOUS, LateAnswer, RequestContext
+from odradek.api.context import LateAnswer, RequestContext
 from odradek.api.new_leaders import MOVED, current_leader, endpoints
 from odradek.api.produced_records import FIRST_WITH_ZSTD, check_carried, is_transactional
 from odradek.api.registry import api
@@ -170,7 +170,7 @@ def _throttle(context: RequestContext) -> int:
     throttle_ms = 0
     if quotas.produce.active:
         now_ms = context.services.clock.monotonic() * 1000
-        throttle_ms = quotas.produce.record(ANONYMOUS, context.client_id or "", context.size, now_ms)
+        throttle_ms = quotas.produce.record(*context.quota_entity, context.size, now_ms)
     return pause(context, throttle_ms) if throttle_ms or quotas.request.active else 0
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Iterable
 
-from odradek.api.context import ANONYMOUS, LateAnswer, RequestContext
+from odradek.api.context import LateAnswer, RequestContext
 from odradek.api.new_leaders import MOVED, current_leader, endpoints
 from odradek.api.registry import api
 from odradek.api.replica_fetch import serve as serve_follower
@@ -147,7 +147,7 @@ class _Reader:
         services = self._context.services
         most = min(self._request.max_bytes, services.config.number("fetch.max.bytes"))
         if services.quotas.fetch.active and self._request.replica_id < 0:
-            allowed = services.quotas.fetch.most_at_once(ANONYMOUS, self._context.client_id or "")
+            allowed = services.quotas.fetch.most_at_once(*self._context.quota_entity)
             most = most if allowed is None else min(most, allowed)
         return most
 
@@ -268,7 +268,7 @@ class _Reader:
         if waits_ms or not services.quotas.fetch.active:
             return waits_ms
         now_ms = services.clock.monotonic() * 1000
-        return services.quotas.fetch.admit(ANONYMOUS, context.client_id or "", self._size, now_ms)
+        return services.quotas.fetch.admit(*context.quota_entity, self._size, now_ms)
 
     def _throttled(self, throttle_ms: int) -> list[Part]:
         """An empty answer, after which the connection pauses; what was read comes with a later fetch."""

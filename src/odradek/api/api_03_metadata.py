@@ -74,7 +74,7 @@ def _missing(request: MetadataRequest, image: ClusterImage) -> list[str]:
 
 def _answer(request: MetadataRequest, context: RequestContext, failures: dict[str, ErrorCode]) -> MetadataResponse:
     image = reachable_image(context)
-    listener = context.connection.listener_name
+    listener = context.session.listener_name
     operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else OMITTED
     return MetadataResponse(
         brokers=[

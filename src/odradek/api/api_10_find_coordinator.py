@@ -61,7 +61,7 @@ async def _leader(topic: str, key: str, context: RequestContext) -> FindCoordina
         raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
     partitions = found.partitions
     broker = image.brokers.get(partitions[partition_for_group(key, len(partitions))].leader)
-    endpoint = None if broker is None else broker.endpoints.get(context.connection.listener_name)
+    endpoint = None if broker is None else broker.endpoints.get(context.session.listener_name)
     if broker is None or endpoint is None:
         raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
     return FindCoordinatorResponseCoordinator(key, broker.id, endpoint.host, endpoint.port)

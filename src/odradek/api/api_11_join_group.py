@@ -22,7 +22,7 @@ async def handle(request: JoinGroupRequest, context: RequestContext) -> JoinGrou
         request.member_id,
         request.group_instance_id,
         context.client_id or "",
-        f"/{context.connection.peer_host}",
+        f"/{context.session.peer_host}",
         request.session_timeout_ms,
         request.session_timeout_ms if version == 0 else request.rebalance_timeout_ms,
         request.protocol_type,

@@ -41,8 +41,8 @@ def handle(request: ApiVersionsRequest, context: RequestContext) -> ApiVersionsR
         name, version = request.client_software_name, request.client_software_version
         if not (_SOFTWARE.fullmatch(name) and _SOFTWARE.fullmatch(version)):
             return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
-        context.connection.client_software_name = name
-        context.connection.client_software_version = version
+        context.session.client_software_name = name
+        context.session.client_software_version = version
     if context.version < 3:
         return ApiVersionsResponse(api_keys=_table())
     epoch, levels = finalized(context.services.image())

@@ -44,7 +44,7 @@ async def _once_told(request: DescribeClusterRequest, context: RequestContext) -
 
 def _answer(request: DescribeClusterRequest, context: RequestContext) -> DescribeClusterResponse:
     image = context.services.image()
-    listener = context.connection.listener_name
+    listener = context.session.listener_name
     return DescribeClusterResponse(
         endpoint_type=BROKERS,
         cluster_id=image.cluster_id,

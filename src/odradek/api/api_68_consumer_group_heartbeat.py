@@ -40,7 +40,7 @@ def handle(
             request.instance_id,
             request.rack_id,
             context.client_id or "",
-            f"/{context.connection.peer_host}",
+            f"/{context.session.peer_host}",
             request.rebalance_timeout_ms,
             None if topics is None else tuple(sorted(set(topics))),
             request.subscribed_topic_regex,

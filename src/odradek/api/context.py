@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from odradek.api.session import Session
 from odradek.metadata.image import ClusterImage
 from odradek.ports.clock import Clock
 from odradek.ports.disk import Disk
@@ -29,10 +30,6 @@ if TYPE_CHECKING:
     from odradek.transactions.service import TransactionService
 
 
-ANONYMOUS = "ANONYMOUS"
-"""The user of a connection without authentication, as Kafka's principal is called."""
-
-
 class LateAnswer(Protocol):
     def answer(self, parts: list[Part] | None) -> None:
         """The whole frame, or None where the protocol wants none."""
@@ -43,10 +40,7 @@ class Client(Protocol):
     """The connection that a request came on."""
 
     identifier: int
-    listener_name: str
-    peer_host: str
-    client_software_name: str
-    client_software_version: str
+    session: Session
 
     def later(self) -> LateAnswer:
         """The place of an answer that a raw endpoint gives later; requests behind it may be served meanwhile."""
@@ -154,6 +148,16 @@ class RequestContext:
         """Bytes of the request."""
         self._began_ms: float | None = None
         self._busy_ms = 0.0
+
+    @property
+    def session(self) -> Session:
+        """Who has sent the request."""
+        return self.connection.session
+
+    @property
+    def quota_entity(self) -> tuple[str, str]:
+        """User and client id, by which quotas are kept."""
+        return self.connection.session.principal.name, self.client_id or ""
 
     # The time quota's; nobody calls these while there is none.
 

@@ -36,7 +36,7 @@ def reachable_image(context: RequestContext) -> ClusterImage:
 def endpoints(context: RequestContext, leaders: Iterable[tuple[int, int] | None]) -> list[NodeEndpoint]:
     """Where those leaders are reached over the listener that the client came by, each once."""
     brokers = context.services.image().brokers
-    listener = context.connection.listener_name
+    listener = context.session.listener_name
     found = []
     for broker_id in sorted({leader[0] for leader in leaders if leader is not None}):
         broker = brokers.get(broker_id)

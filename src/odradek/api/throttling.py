@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from odradek.api.context import ANONYMOUS, RequestContext
+from odradek.api.context import RequestContext
 from odradek.controller.outcome import Failure
 from odradek.quotas.mutation_quota import TokenBucket
 from odradek.wire.errors import ErrorCode
@@ -12,7 +12,7 @@ def time_quota_ms(context: RequestContext) -> int:
     """Count the time that the request has taken; milliseconds that the client has to pause for it."""
     now_ms = context.services.clock.monotonic() * 1000
     percents = context.busy_ms(now_ms) / 10
-    return context.services.quotas.request.record(ANONYMOUS, context.client_id or "", percents, now_ms)
+    return context.services.quotas.request.record(*context.quota_entity, percents, now_ms)
 
 
 def pause(context: RequestContext, throttle_ms: int = 0) -> int:
@@ -39,7 +39,7 @@ class Mutations:
         self._bucket: TokenBucket | None = None
         quota = context.services.quotas.mutations
         if quota.active:
-            self._bucket = quota.bucket(ANONYMOUS, context.client_id or "", self._now_ms())
+            self._bucket = quota.bucket(*context.quota_entity, self._now_ms())
 
     def _now_ms(self) -> float:
         return self._context.services.clock.monotonic() * 1000

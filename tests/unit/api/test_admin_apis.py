@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from odradek.api.registry import endpoint
+from odradek.api.session import Session
 from odradek.broker.config import BrokerConfig
 from odradek.metadata.image import Broker, ClusterImage, Endpoint, PartitionState, Topic
 from odradek.quotas.client_quotas import ClientQuotas
@@ -72,7 +73,7 @@ class Side:
             image=lambda: self.fixed or self.view.image,
         )
         context = SimpleNamespace(
-            services=services, version=version, connection=SimpleNamespace(listener_name="PLAINTEXT")
+            services=services, version=version, session=Session("PLAINTEXT", "127.0.0.1"), client_id="c"
         )
         found = endpoint(key)
         assert found is not None

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from odradek.api.registry import endpoint
+from odradek.api.session import Session
 from odradek.groups.settings import GroupSettings
 from odradek.metadata.image import ClusterImage, PartitionState, Topic
 from odradek.quotas.client_quotas import ClientQuotas
@@ -70,7 +71,8 @@ class Caller:
         image.topics = {"t": Topic("t", TOPIC_ID, (state, state))}
         image.topic_names = {TOPIC_ID: "t"}
         self.services = SimpleNamespace(groups=broker.runtime, image=lambda: image, quotas=ClientQuotas(11, 1))
-        self.connection = SimpleNamespace(peer_host="10.0.0.1", identifier=1, later=Late)
+        self.connection = SimpleNamespace(identifier=1, later=Late)
+        self.session = Session("PLAINTEXT", "10.0.0.1")
 
     async def __call__(self, key: ApiKey, version: int, request: Any) -> Any:
         data = bytearray()
@@ -79,7 +81,12 @@ class Caller:
         assert found is not None
         decoded, _ = found.decode(memoryview(data), 0, version)
         context = SimpleNamespace(
-            services=self.services, version=version, client_id="me", connection=self.connection, correlation_id=1
+            services=self.services,
+            version=version,
+            client_id="me",
+            connection=self.connection,
+            session=self.session,
+            correlation_id=1,
         )
         answer = found.handle(decoded, context)
         if found.failed is not None:

@@ -11,6 +11,7 @@ import pytest
 from odradek.api import api_03_metadata, api_60_describe_cluster
 from odradek.api.api_03_metadata import OMITTED
 from odradek.api.encoded_topics import EncodedTopics
+from odradek.api.session import Session
 from odradek.broker.cluster_view import ClusterView
 from odradek.broker.config import BrokerConfig
 from odradek.metadata.image import Broker, ClusterImage, Endpoint, PartitionState, Topic
@@ -33,7 +34,7 @@ def context_of(image: ClusterImage, cluster: Any, version: int) -> Any:
     config = SimpleNamespace(flag=lambda _name: True)
     return SimpleNamespace(
         version=version,
-        connection=SimpleNamespace(listener_name="PLAINTEXT"),
+        session=Session("PLAINTEXT", "127.0.0.1"),
         services=SimpleNamespace(
             image=lambda: image if cluster is TOLD else cluster.image,
             config=config,

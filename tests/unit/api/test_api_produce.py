@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from odradek.api.api_00_produce import handle
+from odradek.api.session import Session
 from odradek.log.config import LogConfig
 from odradek.log.environment import LogEnvironment
 from odradek.log.partition_log import PartitionLog
@@ -146,7 +147,7 @@ def test_nothing_overtakes_a_batch_whose_transaction_could_not_be_verified(tmp_p
         context = context_of({0: partition})
         context.services.partitions.refused = lambda *_: None
         context.services.image = ClusterImage
-        context.connection.listener_name = "PLAINTEXT"
+        context.session = Session("PLAINTEXT", "127.0.0.1")
         context.services.transactions = SimpleNamespace(verify_or_add=verify_or_add)
         fields = BatchFields(producer_id=5, producer_epoch=0, base_sequence=sequence, is_transactional=True)
         records = memoryview(bytearray(encode_batch([(NOW_MS, None, b"x", ())], fields)))

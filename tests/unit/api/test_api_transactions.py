@@ -19,6 +19,7 @@ from odradek.api import (
 )
 from odradek.api.answers import when
 from odradek.api.context import RequestContext
+from odradek.api.session import Session
 from odradek.api.transactional_produce import keep, refusals
 from odradek.log.append import AppendResult
 from odradek.metadata.image import ClusterImage, PartitionState, Topic
@@ -49,7 +50,7 @@ LED = PartitionState(1, 0, (1,), (1,))
 class Client:
     def __init__(self) -> None:
         self.identifier = 7
-        self.listener_name = "PLAINTEXT"
+        self.session = Session("PLAINTEXT", "127.0.0.1")
         self.closed: list[str] = []
 
     def close(self, reason: str) -> None:

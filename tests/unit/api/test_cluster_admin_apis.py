@@ -68,7 +68,7 @@ def served(test: Callable[[Ask], Any]) -> None:
             found = endpoint(key)
             assert found is not None
             response = found.handle(
-                decoded, SimpleNamespace(services=services, version=version, connection=SimpleNamespace())
+                decoded, SimpleNamespace(services=services, version=version, session=SimpleNamespace())
             )
             if inspect.isawaitable(response):
                 response = await response

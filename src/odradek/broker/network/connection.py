@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
+from odradek.api.session import Session
 from odradek.ports.disk import Bytes, FileRange
 from odradek.ports.network import WOULD_BLOCK, Part, Stream
 from odradek.wire.frames import FrameError, FrameReader
@@ -78,13 +79,10 @@ class Connection:
         "_starved",
         "_stream",
         "_writing",
-        "client_software_name",
-        "client_software_version",
         "closed",
         "identifier",
-        "listener_name",
-        "peer_host",
         "requests_received",
+        "session",
     )
 
     def __init__(
@@ -92,7 +90,7 @@ class Connection:
         stream: Stream,
         dispatch: Dispatch,
         identifier: int,
-        listener_name: str,
+        session: Session,
         frames: FrameReader,
         max_in_flight: int,
         closed: Callable[[Connection, str], None],
@@ -114,10 +112,7 @@ class Connection:
         self._serving = False
         self.closed = False
         self.identifier = identifier
-        self.listener_name = listener_name
-        self.peer_host = stream.peer_host
-        self.client_software_name = ""
-        self.client_software_version = ""
+        self.session = session
         self.requests_received = 0
         stream.watch_reads(self._readable)
 

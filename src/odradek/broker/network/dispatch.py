@@ -115,7 +115,7 @@ class Dispatcher:
             raise
         except Exception as error:
             # A mistake of ours outside of any handler. Without an answer or an end the client would wait for ever.
-            log.exception("a request from %s could not be served", connection.peer_host)
+            log.exception("a request from %s could not be served", connection.session.peer_host)
             raise Disconnect("a request could not be served") from error
 
     def _serve(self, frame: memoryview, connection: Connection) -> list[Part] | Pending | None:

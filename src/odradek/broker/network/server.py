@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections import Counter, deque
 
+from odradek.api.session import Session
 from odradek.broker.config import BrokerConfig
 from odradek.broker.network.connection import Connection, Dispatch
 from odradek.ports.clock import Clock
@@ -150,7 +151,7 @@ class Server:
             stream,
             self._dispatch,
             self._next_identifier,
-            listener_name,
+            Session(listener_name, host),
             FrameReader(config.number("socket.request.max.bytes"), self._buffers),
             config.number("odradek.max.in.flight.requests"),
             self._closed,
@@ -162,7 +163,7 @@ class Server:
 
     def _closed(self, connection: Connection, reason: str) -> None:
         self.connections.pop(connection.identifier, None)
-        host = connection.peer_host
+        host = connection.session.peer_host
         self._per_ip[host] -= 1
         if not self._per_ip[host]:
             del self._per_ip[host]

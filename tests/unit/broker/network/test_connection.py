@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from odradek.api.session import Session
 from odradek.broker.network.connection import Connection, Disconnect, Pending
 from odradek.ports.disk import FileRange, SystemDisk
 from odradek.ports.network import WOULD_BLOCK, Part
@@ -85,7 +86,7 @@ class Server:
             self.stream,
             self.dispatch,
             1,
-            "PLAINTEXT",
+            Session("PLAINTEXT", "127.0.0.1"),
             FrameReader(max_frame_bytes, buffers),
             max_in_flight,
             lambda _, why: self.reasons.append(why),

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from odradek.api.registry import Endpoint
+from odradek.api.session import Session
 from odradek.broker.network import dispatch
 from odradek.broker.network.connection import Disconnect, Pending
 from odradek.broker.network.dispatch import Dispatcher
@@ -27,9 +28,8 @@ VERSION = 4
 class Peer:
     """A connection as far as the dispatcher knows it."""
 
-    peer_host = "127.0.0.1"
-
     def __init__(self) -> None:
+        self.session = Session("PLAINTEXT", "127.0.0.1")
         self.closed: list[str] = []
         self.answers: list[Any] = []
 

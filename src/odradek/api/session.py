@@ -1,0 +1,69 @@
+"""Who is at the other end of a connection: what handlers, quotas and the authorizer know of a client."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Final, NamedTuple
+
+
+class Principal(NamedTuple):
+    """The identity that a request runs under (Kafka's `KafkaPrincipal`)."""
+
+    type: str
+    """`User` for everything that Kafka's default principal builder makes."""
+    name: str
+    token_authenticated: bool = False
+    """Whether a delegation token proved the identity (KIP-48): such a client may not create tokens."""
+
+    def __str__(self) -> str:
+        return f"{self.type}:{self.name}"
+
+
+ANONYMOUS: Final = Principal("User", "ANONYMOUS")
+"""The principal of a connection without authentication."""
+
+
+class Authentication(Enum):
+    """How far a connection has come in proving its identity."""
+
+    NOT_REQUIRED = "not required"
+    """The listener asks for no proof, and the peer has offered none."""
+    IN_PROGRESS = "in progress"
+    """The peer has chosen a SASL mechanism; only SaslAuthenticate may follow."""
+    COMPLETE = "complete"
+    """The peer has proven its identity."""
+
+
+class Session:
+    """One connection's circumstances, from its start to its end.
+
+    `principal` is what quotas and ACLs go by. `broker_id` is set once the peer has proven that it is a broker of this
+    cluster; requests of the audience BROKERS are served to such a peer only.
+    """
+
+    __slots__ = (
+        "authentication",
+        "broker_id",
+        "client_software_name",
+        "client_software_version",
+        "listener_name",
+        "peer_host",
+        "principal",
+    )
+
+    def __init__(self, listener_name: str, peer_host: str, principal: Principal = ANONYMOUS) -> None:
+        self.listener_name = listener_name
+        """The listener that the connection was accepted on, by its name in `listeners`."""
+        self.peer_host = peer_host
+        """The peer's address; of a forwarded request, the client's."""
+        self.principal = principal
+        self.authentication = Authentication.NOT_REQUIRED
+        self.broker_id: int | None = None
+        self.client_software_name = ""
+        """As the client's ApiVersions request names it (KIP-511); empty before."""
+        self.client_software_version = ""
+
+    @property
+    def is_broker(self) -> bool:
+        """Whether the peer has proven that it is a broker of this cluster."""
+        return self.broker_id is not None
