@@ -1,12 +1,13 @@
-"""`odradek completion bash|zsh|fish`: a script that asks this very program what may follow, topics and groups included.
+"""`odradek completion bash|zsh|fish`: a script that asks this program for candidates: options, topics, settings, …
 
-The scripts call `odradek completion --complete WORD…` with what stands on the line; it prints candidates, one a line.
+The scripts call `odradek completion --complete WORD…` with the words of the line; it prints one candidate per line.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 from odradek.cli.errors import CommandError, UsageError
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
 
 SHELLS: Final = ("bash", "zsh", "fish")
 _TOPIC_OPTIONS: Final = ("--topic", "--include")
+_SETTINGS: Final = {("topics", "--config"): "topics", ("serve", "--set"): "", ("configs", "--add-config"): "",
+                    ("configs", "--delete-config"): ""}  # fmt: skip
+"""Options that take names of settings, and the resource where the command fixes it."""
 _CONNECT_MS: Final = 800
 _FILES: Final = ("FILE", "CSV", "DIR", "server.properties")
 
@@ -32,6 +36,8 @@ _odradek() {
     if [[ ${COMPREPLY[0]} == : ]]; then
         compopt -o default
         COMPREPLY=()
+    elif [[ ${COMPREPLY[0]} == *= ]]; then
+        compopt -o nospace
     fi
 }
 complete -F _odradek odradek
@@ -43,6 +49,8 @@ _odradek() {
     found=("${(@f)$(odradek completion --complete "${(@)words[2,CURRENT]}" 2>/dev/null)}")
     if [[ ${found[1]} == : ]]; then
         _files
+    elif [[ ${found[1]} == *= ]]; then
+        compadd -S '' -- "${found[@]}"
     else
         compadd -- "${found[@]}"
     fi
@@ -149,7 +157,36 @@ def values_of(words: list[str], option: str, action: argparse.Action) -> list[st
         return asked(words, topics)
     if option == "--group":
         return asked(words, groups)
+    if (words[0], option) in _SETTINGS:
+        return settings(words, option)
     return choices(action)
+
+
+def settings(words: list[str], option: str) -> list[str]:
+    """`NAME=` for each setting (NAME to delete one), after the settings that stand before it in a list with commas."""
+    from odradek.broker.setting_names import BROKER_SETTINGS, DYNAMIC_SETTINGS
+
+    command, typed = words[0], words[-1]
+    if command == "serve":
+        names: Iterable[str] = BROKER_SETTINGS
+    else:
+        names = DYNAMIC_SETTINGS.get(_SETTINGS[command, option] or _entity_type(words), ())
+    before = typed.rpartition(",")[0] + "," if command == "configs" and "," in typed else ""
+    equals = "" if option == "--delete-config" else "="
+    return sorted(f"{before}{name}{equals}" for name in names)
+
+
+def _entity_type(words: list[str]) -> str:
+    """The type of the entity that a line of `configs` names."""
+    from odradek.cli.configs import DEFAULT_SHORTCUTS, SHORTCUTS
+
+    for at, word in enumerate(words):
+        short = word.removeprefix("--")
+        if word.startswith("--") and short in {**SHORTCUTS, **DEFAULT_SHORTCUTS}:
+            return {**SHORTCUTS, **DEFAULT_SHORTCUTS}[short]
+        if word == "--entity-type" and at + 1 < len(words):
+            return words[at + 1]
+    return ""
 
 
 def positional_values(words: list[str], action: argparse.Action) -> list[str]:

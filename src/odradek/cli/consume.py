@@ -88,7 +88,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--consumer.config", dest="consumer_config", help=argparse.SUPPRESS)
     parser.add_argument("--request-timeout-ms", type=milliseconds, help=argparse.SUPPRESS)
     add_connection(parser)
-    add_output(parser)
+    add_output(parser, stream=True)
 
 
 def run(arguments: argparse.Namespace) -> int:

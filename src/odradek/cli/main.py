@@ -1,7 +1,7 @@
 """`odradek COMMAND …`: finds the command's module and runs it.
 
-Exit status 0 for success, 1 when the cluster refused or something failed, 2 for a mistake on the command line or in a
-configuration file; failures are one line on standard error.
+Exit status 0 means success, 1 that the cluster rejected the request or that it failed, 2 a mistake on the command line
+or in a configuration file. A failure is one line on standard error.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Protocol
 
 from odradek.cli.errors import CommandError, UsageError
 from odradek.cli.options import Parser
+from odradek.cli.suggestions import suggestion
 
 __all__ = ["COMMANDS", "Command", "CommandError", "UsageError", "load", "main"]
 
@@ -25,15 +26,15 @@ COMMANDS = {
     "consume": "print the records of topics",
     "groups": "list, describe and delete consumer groups, reset their offsets",
     "configs": "describe and alter configurations of topics, brokers and groups",
-    "demo": "the main job on real flights: producer, broker, Spark query, consumer group, every total verified",
-    "pipeline": "run a Spark pipeline: Java found, no jars, checkpoints kept, a line of progress for every batch",
-    "dlq": "list dead letters and send them again to where they came from",
-    "offsets": "print the first, last or any offsets of topics by time",
+    "demo": "run producer, broker, Spark query and consumer group on real flights and verify every total",
+    "pipeline": "run a Spark pipeline with its checkpoints and a line of progress for every batch",
+    "dlq": "list dead letters and send them back to their topics",
+    "offsets": "print the first or last offsets of topics, or those of a time",
     "delete-records": "delete the oldest records of partitions",
-    "cluster": "tell the cluster's id, brokers, state; balance it, restart it broker by broker",
-    "plan": "tell how many disks and brokers a workload takes",
-    "dump-log": "print what is in the files of a log, in the form of Apache's tool",
-    "verify": "check the files of a stopped broker and say what can be saved",
+    "cluster": "show the cluster's id, brokers and state; balance it; restart its brokers one by one",
+    "plan": "estimate the disks and brokers that a workload needs",
+    "dump-log": "print the contents of log files in the form of Apache's tool",
+    "verify": "check the files of a stopped broker and report what can be recovered",
     "completion": "print a shell completion script",
 }
 """Command -> what it does. `odradek.cli.COMMAND` has `configure(parser)` and `run(arguments) -> exit status`."""
@@ -54,7 +55,8 @@ def overview() -> str:
     width = max(map(len, COMMANDS))
     lines = "\n".join(f"  {name:<{width}}  {about}" for name, about in COMMANDS.items())
     return (
-        f"usage: odradek COMMAND [OPTIONS]\n\ncommands:\n{lines}\n\n`odradek COMMAND --help` tells a command's options."
+        f"usage: odradek COMMAND [OPTIONS]\n\ncommands:\n{lines}\n\n"
+        "`odradek COMMAND --help` lists the options of a command and shows examples."
     )
 
 
@@ -70,8 +72,8 @@ def joined(words: Sequence[str]) -> list[str]:
     return result
 
 
-def tell_programs(error: CommandError, output: str | None) -> None:
-    """Who asked for a document gets one, also when all failed."""
+def show_error_document(error: CommandError, output: str | None) -> None:
+    """Print the error as a document where the output is one, so that a program reads it like a result."""
     from odradek.cli.output import DOCUMENTS, show_document
 
     if output in DOCUMENTS:
@@ -80,7 +82,27 @@ def tell_programs(error: CommandError, output: str | None) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command line; the exit status."""
     words = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        try:
+            return dispatch(words)
+        finally:
+            # Here and not at exit: a reader that has gone (`odradek --help | true`) is noticed when output is flushed.
+            if sys.stdout is not None:
+                sys.stdout.flush()
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        # The reader of our output (head, less) has gone, which is not an error. Exit must find nothing left to flush.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def dispatch(words: list[str]) -> int:
+    """Run the command that the first word names; the exit status."""
+    if words[:1] == ["help"] and len(words) == 2:
+        words = [words[1], "--help"]
     if not words or words[0] in ("-h", "--help", "help"):
         print(overview())
         return 0 if words else 2
@@ -91,28 +113,33 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     name = words[0]
     if name not in COMMANDS:
-        print(f"odradek: unknown command {name!r}; `odradek --help` lists the commands", file=sys.stderr)
+        hint = suggestion(name, COMMANDS) or "`odradek --help` lists the commands"
+        print(f"odradek: unknown command {name!r}; {hint}", file=sys.stderr)
         return 2
     command = load(name)
+    return execute(f"odradek {name}", parser_of(name, command), command, words[1:])
+
+
+def parser_of(name: str, command: Command) -> Parser:
+    """The parser of a command's options."""
     parser = Parser(prog=f"odradek {name}", description=COMMANDS[name], allow_abbrev=False)
     command.configure(parser)
+    return parser
+
+
+def execute(program: str, parser: Parser, command: Command, words: Sequence[str]) -> int:
+    """Parse the words and run the command; failures become one line and the exit status."""
     chosen = argparse.Namespace()
     try:
-        parser.parse_args(joined(words[1:]), chosen)
+        parser.parse(joined(words), chosen)
         return command.run(chosen)
     except UsageError as error:
-        print(f"odradek {name}: {error}", file=sys.stderr)
+        print(f"{program}: {error}", file=sys.stderr)
         return 2
     except CommandError as error:
-        print(f"odradek {name}: {error}", file=sys.stderr)
-        tell_programs(error, getattr(chosen, "output", None))
+        print(f"{program}: {error}", file=sys.stderr)
+        show_error_document(error, getattr(chosen, "output", None))
         return 1
-    except KeyboardInterrupt:
-        return 130
-    except BrokenPipeError:
-        # The reader of our output (head, less) has gone: that is its right. Nothing is left for exit to flush.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
 
 
 if __name__ == "__main__":

@@ -6,10 +6,11 @@ import argparse
 import math
 import os
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NoReturn
 
 from odradek.cli.errors import UsageError
+from odradek.cli.suggestions import suggestion
 from odradek.version import __version__
 
 FORMATS: Final = ("table", "wide", "json", "jsonl", "yaml", "tsv")
@@ -20,7 +21,22 @@ ANSWER_MS: Final = 30_000
 
 
 class Parser(argparse.ArgumentParser):
-    """An argument parser whose complaints are UsageErrors, so that they are one line."""
+    """An argument parser that raises its errors as UsageError, so that they are one line."""
+
+    def parse(self, words: Sequence[str], namespace: argparse.Namespace | None = None) -> argparse.Namespace:
+        """Parse all words. Raises UsageError, for an unknown option with the nearest known one."""
+        found, unknown = self.parse_known_args(words, namespace)
+        if unknown:
+            hint = ""
+            if unknown[0].startswith("-"):
+                options = [
+                    name for each in self._actions if each.help != argparse.SUPPRESS for name in each.option_strings
+                ]
+                hint = suggestion(unknown[0].partition("=")[0], options)
+            raise UsageError(
+                f"unrecognized arguments: {' '.join(unknown)} ({hint or f'`{self.prog} --help` lists the options'})"
+            )
+        return found
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message} (`{self.prog} --help` lists the options)")
@@ -29,35 +45,35 @@ class Parser(argparse.ArgumentParser):
 def add_connection(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("connection")
     group.add_argument(
+        "-b",
         "--bootstrap-server",
         metavar="HOST:PORT,…",
-        help=f"brokers to ask first; default: ${SERVER_VARIABLE}, else {DEFAULT_SERVER}",
+        help=f"brokers to connect to first; default: ${SERVER_VARIABLE}, else {DEFAULT_SERVER}",
     )
-    group.add_argument("--command-config", metavar="FILE", help="properties file with client settings")
+    group.add_argument("--command-config", metavar="FILE", help="client settings in a properties file")
     group.add_argument(
         "--connect-timeout",
         type=milliseconds,
         metavar="MS",
-        help=f"how long to try to reach a broker (default: {CONNECT_MS})",
+        help=f"time limit for the first connection (default: {CONNECT_MS})",
     )
     group.add_argument("--version", action="version", version=f"odradek {__version__}", help=argparse.SUPPRESS)
 
 
 def add_admin(parser: argparse.ArgumentParser) -> None:
-    """Connection, --timeout and -o: what all commands that ask and answer have."""
+    """Add connection options, --timeout and -o, for a command that asks the cluster and prints the answer."""
     add_connection(parser)
     parser.add_argument(
-        "--timeout", type=milliseconds, metavar="MS", help=f"how long to wait for answers (default: {ANSWER_MS})"
+        "--timeout", type=milliseconds, metavar="MS", help=f"time limit for responses (default: {ANSWER_MS})"
     )
     add_output(parser)
 
 
-def add_output(parser: argparse.ArgumentParser) -> None:
+def add_output(parser: argparse.ArgumentParser, *, stream: bool = False) -> None:
+    """Add `-o`; a stream prints each result as it comes, so its JSON is one object per line."""
+    json = "json and jsonl: one object per line" if stream else "json: one document, jsonl: one object per line"
     parser.add_argument(
-        "-o",
-        "--output",
-        choices=FORMATS,
-        help="table for people (wide: all columns), json: one document, jsonl: one line each, tsv: no heading",
+        "-o", "--output", choices=FORMATS, help=f"table (wide: all columns), {json}, yaml, or tsv without a heading"
     )
 
 

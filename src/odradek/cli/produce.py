@@ -85,7 +85,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(f"--{option}", type=kind, dest=f"set_{setting}", metavar="N", help=about)
     parser.add_argument("--socket-buffer-size", type=int, metavar="N", help=argparse.SUPPRESS)
     add_connection(parser)
-    add_output(parser)
+    add_output(parser, stream=True)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -33,6 +33,23 @@ def test_values_of_options():
     assert candidates(["topics", "--partitions", ""]) == []
 
 
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("topics --create --config retention.m", ["retention.ms="]),
+        ("configs --alter --topic t --add-config retention.m", ["retention.ms="]),
+        ("configs --alter --topic t --add-config a=1,retention.m", ["a=1,retention.ms="]),
+        ("configs --alter --entity-type topics --entity-name t --delete-config retention.m", ["retention.ms"]),
+        ("configs --alter --broker 1 --add-config log.retention.m", ["log.retention.ms="]),
+        ("configs --alter --group g --add-config consumer.session", ["consumer.session.timeout.ms="]),
+        ("configs --alter --user u --add-config x", []),
+        ("serve --set log.retention.h", ["log.retention.hours="]),
+    ],
+)
+def test_names_of_settings_are_completed(line: str, expected: list[str]):
+    assert candidates(line.split()) == expected
+
+
 def test_positional_arguments():
     assert candidates(["completion", "f"]) == ["fish"]
     assert candidates(["serve", ""]) == [":"]

@@ -1,5 +1,8 @@
 import argparse
 import json
+import os
+import subprocess
+import sys
 import types
 
 import pytest
@@ -40,9 +43,36 @@ def test_the_version(capsys: pytest.CaptureFixture[str]):
     assert capsys.readouterr().out == f"odradek {__version__}\n"
 
 
-def test_an_unknown_command(capsys: pytest.CaptureFixture[str]):
-    assert main(["topic"]) == 2
-    assert capsys.readouterr().err.count("\n") == 1
+def test_an_unknown_command_names_the_nearest_one(capsys: pytest.CaptureFixture[str]):
+    assert main(["topcs"]) == 2
+    assert capsys.readouterr().err == "odradek: unknown command 'topcs'; did you mean topics?\n"
+
+
+def test_an_unknown_command_like_no_other_names_the_help(capsys: pytest.CaptureFixture[str]):
+    assert main(["xyzzy"]) == 2
+    assert capsys.readouterr().err == "odradek: unknown command 'xyzzy'; `odradek --help` lists the commands\n"
+
+
+def test_an_unknown_option_names_the_nearest_one(capsys: pytest.CaptureFixture[str]):
+    assert main(["topics", "--descibe=1"]) == 2
+    assert "(did you mean --describe?)" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("line", ["--help", "topics --help", "help topics", "completion bash"])
+def test_output_into_a_closed_pipe_is_not_an_error(line: str):
+    reader, writer = os.pipe()
+    os.close(reader)
+    program = [sys.executable, "-m", "odradek.cli.main", *line.split()]
+    done = subprocess.run(program, stdout=writer, stderr=subprocess.PIPE, timeout=60)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+@pytest.mark.parametrize("name", ["produce", "consume"])
+def test_json_of_streams_is_described_as_one_object_per_line(name: str, capsys: pytest.CaptureFixture[str]):
+    with pytest.raises(SystemExit):
+        main([name, "--help"])
+    assert "json and jsonl: one object per line" in " ".join(capsys.readouterr().out.split())
 
 
 def test_a_mistake_is_one_line_and_status_2(command, capsys: pytest.CaptureFixture[str]):
