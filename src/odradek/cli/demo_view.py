@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import sys
 import time
-from types import TracebackType
+from collections.abc import Mapping
+from types import MappingProxyType, TracebackType
 from typing import NamedTuple, Self
 
 from rich.console import Console, Group
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
+from rich.text import Text
 
 from odradek.cli.demo_flights import Day, Totals
 
@@ -18,18 +20,36 @@ _LINE_EVERY_S = 2.0
 
 
 class Progress(NamedTuple):
-    """A moment of the demo, in records. group_lag is None until the group has its partitions."""
+    """A moment of the demo, in records. `group_lag` is None until the group has its partitions."""
 
     phase: str
     seconds: float
     total: int
-    produced: int
-    processed: int
-    micro_batches: int
-    records_per_second: float
-    results: int
-    group_lag: int | None
-    days: dict[Day, Totals]
+    produced: int = 0
+    processed: int = 0
+    micro_batches: int = 0
+    records_per_second: float = 0.0
+    results: int = 0
+    group_lag: int | None = None
+    days: Mapping[Day, Totals] = MappingProxyType({})
+
+    def line(self) -> str:
+        """One line for a log: only what has begun."""
+        parts = [self.phase]
+        if self.produced:
+            parts.append(f"sent {self.produced:,} of {self.total:,}")
+        if self.micro_batches:
+            parts.append(
+                f"Spark read {self.processed:,} in {_counted(self.micro_batches, 'micro-batch', 'micro-batches')} "
+                f"at {self.records_per_second:,.0f}/s"
+            )
+        if self.results:
+            parts.append(f"{self.results:,} results, group lag {'-' if self.group_lag is None else self.group_lag}")
+        return f"{self.seconds:6.1f} s  {'; '.join(parts)}"
+
+
+def _counted(number: int, one: str, many: str) -> str:
+    return f"{number:,} {one if number == 1 else many}"
 
 
 class View:
@@ -53,41 +73,48 @@ class View:
         if self._live is not None:
             self._live.__exit__(kind, error, trace)
 
-    def show(self, at: Progress) -> None:
+    def say(self, line: str) -> None:
+        """Print a line that stays."""
         if self._live is not None:
-            self._live.update(_screen(at))
+            self._live.console.print(line, highlight=False)
+        else:
+            print(line, flush=True)
+
+    def show(self, at: Progress) -> None:
+        """Draw the moment on a terminal; elsewhere print a line for each phase and every two seconds."""
+        if self._live is not None:
+            self._live.update(screen(at))
             return
         now = time.monotonic()
         if at.phase != self._last_phase or now - self._last_line_s >= _LINE_EVERY_S:
             self._last_phase, self._last_line_s = at.phase, now
-            lag = "-" if at.group_lag is None else f"{at.group_lag}"
-            print(
-                f"{at.seconds:6.1f} s  {at.phase}: produced {at.produced:,}/{at.total:,}, Spark read {at.processed:,} "
-                f"in {at.micro_batches} batches at {at.records_per_second:,.0f}/s, lag {at.produced - at.processed:,}, "
-                f"results {at.results:,} (group lag {lag})",
-                flush=True,
-            )
+            print(at.line(), flush=True)
 
 
-def _screen(at: Progress) -> Group:
-    bars = Table.grid(padding=(0, 2))
-    for name, done in (("produced", at.produced), ("through Spark", at.processed)):
-        bars.add_row(name, ProgressBar(total=max(at.total, 1), completed=done, width=40), f"{done:,} of {at.total:,}")
-    numbers = Table.grid(padding=(0, 2))
-    lag = "-" if at.group_lag is None else f"{at.group_lag:,}"
-    numbers.add_row(
-        f"{at.seconds:.1f} s",
-        at.phase,
-        f"{at.micro_batches} micro-batches",
-        f"{at.records_per_second:,.0f} records/s",
-        f"query lag {at.produced - at.processed:,}",
-        f"{at.results:,} results",
-        f"group lag {lag}",
-    )
-    return Group(bars, numbers, airports(at.days))
+def screen(at: Progress) -> Group:
+    """What a terminal shows: the phase with its seconds, then only what has begun."""
+    words = [f"{at.seconds:.1f} s", at.phase]
+    if at.micro_batches:
+        words += [
+            _counted(at.micro_batches, "micro-batch", "micro-batches"),
+            f"{at.records_per_second:,.0f} records/s",
+            f"query lag {at.produced - at.processed:,}",
+            f"{at.results:,} results",
+            f"group lag {'-' if at.group_lag is None else f'{at.group_lag:,}'}",
+        ]
+    parts: list[Table | Text] = [Text("  ".join(words))]
+    if at.produced:
+        bars = Table.grid(padding=(0, 2))
+        for name, done in (("sent", at.produced), ("through Spark", at.processed)):
+            bar = ProgressBar(total=max(at.total, 1), completed=done, width=40)
+            bars.add_row(name, bar, f"{done:,} of {at.total:,}")
+        parts.insert(0, bars)
+    if at.days:
+        parts.append(airports(at.days))
+    return Group(*parts)
 
 
-def airports(days: dict[Day, Totals]) -> Table:
+def airports(days: Mapping[Day, Totals]) -> Table:
     """Totals per airport."""
     table = Table(title="Departures from New York, 2013")
     for name in ("airport", "days", "flights", "cancelled", "mean delay, minutes"):
