@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from odradek.api.registry import served_keys
+from odradek.api.declarations import DECLARATIONS
 from odradek.wire.apis import APIS, ApiKey, response_class
 from odradek.wire.headers import encode_request_header, parse_response_header
 from odradek.wire.messages import create_topics, metadata
@@ -140,7 +140,7 @@ class Fuzzer:
 def fuzz(broker: Any, count: int, seed: str) -> Counter[str]:
     topics = topics_of(broker.bootstrap)
     work = [
-        (key, version) for key in served_keys() for version in range(APIS[key].min_version, APIS[key].max_version + 1)
+        (key, version) for key in DECLARATIONS for version in range(APIS[key].min_version, APIS[key].max_version + 1)
     ]
 
     def share(number: int) -> Counter[str]:

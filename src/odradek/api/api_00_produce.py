@@ -50,7 +50,7 @@ def _all_failed(request: ProduceRequest, context: RequestContext, code: ErrorCod
     return _encode(failed, context, failed=False)
 
 
-@api(ApiKey.PRODUCE, decode=decode_request, overtaking=True, failed=_all_failed)
+@api(ApiKey.PRODUCE, decode=decode_request, failed=_all_failed)
 def handle(
     request: ProduceRequest, context: RequestContext
 ) -> list[Part] | Awaitable[list[Part] | None] | LateAnswer | None:

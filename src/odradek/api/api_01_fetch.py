@@ -57,7 +57,7 @@ def _all_failed(request: FetchRequest, context: RequestContext, code: ErrorCode)
     return encode_response(context.version, context.correlation_id, topics, error_code=code)
 
 
-@api(ApiKey.FETCH, decode=decode_request, overtaking=True, failed=_all_failed)
+@api(ApiKey.FETCH, decode=decode_request, failed=_all_failed)
 def handle(request: FetchRequest, context: RequestContext) -> list[Part] | Awaitable[list[Part]] | LateAnswer | None:
     try:
         if request.replica_id >= 0:

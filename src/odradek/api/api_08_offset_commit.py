@@ -64,7 +64,7 @@ def _failed(request: OffsetCommit, context: RequestContext, code: ErrorCode) -> 
 
 
 # What is committed is decided before the next request of the connection starts; only the answer waits.
-@api(ApiKey.OFFSET_COMMIT, decode=decode_request, overtaking=True, failed=_failed)
+@api(ApiKey.OFFSET_COMMIT, decode=decode_request, failed=_failed)
 def handle(request: OffsetCommit, context: RequestContext) -> list[Part] | LateAnswer | None:
     group_id, generation_id, member_id, instance_id, retention_ms, topics = request
     groups = context.services.groups

@@ -11,7 +11,7 @@ import re
 from functools import cache
 
 from odradek.api.context import RequestContext
-from odradek.api.registry import api, served_apis
+from odradek.api.registry import api, apis_for_clients
 from odradek.metadata.features import FEATURES, finalized
 from odradek.wire.apis import ApiKey
 from odradek.wire.errors import ErrorCode
@@ -31,7 +31,7 @@ def _table() -> list[ApiVersionsResponseApiVersion]:
     return [
         # KAFKA-18659: librdkafka before 2.8 stops compressing unless Produce seems to begin at 0.
         ApiVersionsResponseApiVersion(key, 0 if key == ApiKey.PRODUCE else spec.min_version, spec.max_version)
-        for key, spec in served_apis().items()
+        for key, spec in apis_for_clients().items()
     ]
 
 

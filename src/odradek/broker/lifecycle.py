@@ -14,7 +14,8 @@ import logging
 from contextlib import AsyncExitStack
 
 from odradek.api.context import Services
-from odradek.api.registry import endpoint, served_keys
+from odradek.api.declarations import DECLARATIONS
+from odradek.api.registry import endpoint
 from odradek.broker.background import BackgroundJobs
 from odradek.broker.cluster_view import ClusterView
 from odradek.broker.config import BrokerConfig, ConfigError, Listener
@@ -371,7 +372,7 @@ class Broker:
 
     async def load_the_rest(self) -> None:
         """Load what a start does without, a little at a time: on first use there may be no descriptor left for it."""
-        for key in served_keys():
+        for key in DECLARATIONS:
             await asyncio.sleep(LOAD_PAUSE_SECONDS)
             try:
                 endpoint(key)

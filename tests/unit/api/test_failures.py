@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from odradek.api.declarations import DECLARATIONS
 from odradek.api.failures import failure_response
-from odradek.api.registry import served_keys
 from odradek.wire.apis import APIS, ApiKey, request_class, response_class
 from odradek.wire.errors import ErrorCode
 from odradek.wire.messages import add_partitions_to_txn as add_partitions
@@ -21,7 +21,7 @@ from odradek.wire.primitives import EncodeError
 FAILED = ErrorCode.UNKNOWN_SERVER_ERROR
 
 
-@pytest.mark.parametrize("key", sorted(served_keys()))
+@pytest.mark.parametrize("key", sorted(DECLARATIONS))
 def test_every_served_api_can_say_that_it_failed_in_every_version(key: int) -> None:
     for version in range(APIS[key].min_version, APIS[key].max_version + 1):
         response = failure_response(key, request_class(key)(), version, FAILED)
@@ -66,7 +66,7 @@ def _codes(message: Any) -> list[int]:
 
 
 @pytest.mark.parametrize("words", ["why", None])
-@pytest.mark.parametrize("key", sorted(set(served_keys()) - {ApiKey.FETCH}))
+@pytest.mark.parametrize("key", sorted(set(DECLARATIONS) - {ApiKey.FETCH}))
 def test_the_client_sees_the_code_in_every_version(key: int, words: str | None) -> None:
     # Fetch has an answer of its own (`Endpoint.failed`).
     for version in range(APIS[key].min_version, APIS[key].max_version + 1):

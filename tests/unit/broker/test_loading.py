@@ -8,10 +8,11 @@ import sys
 PROGRAM = """
 import asyncio
 from odradek.api import registry
+from odradek.api.declarations import DECLARATIONS
 from odradek.broker import lifecycle
 
-lifecycle.LOAD_PAUSE_SECONDS = 0
-keys = registry.served_keys().keys()
+from odradek.api.declarations import DECLARATIONS
+keys = DECLARATIONS.keys()
 assert registry._endpoints.keys() < keys, "everything was loaded at the start"
 asyncio.run(lifecycle.Broker.load_the_rest(None))
 assert registry._endpoints.keys() == keys, keys - registry._endpoints.keys()

@@ -28,22 +28,6 @@ log = logging.getLogger("odradek.requests")
 _DRAIN_STEP_SECONDS = 0.005
 _LATE_KEPT = 1024
 
-_BETWEEN_BROKERS = frozenset(
-    {
-        ApiKey.LEADER_AND_ISR,
-        ApiKey.STOP_REPLICA,
-        ApiKey.UPDATE_METADATA,
-        ApiKey.CONTROLLED_SHUTDOWN,
-        ApiKey.WRITE_TXN_MARKERS,
-        ApiKey.ALTER_PARTITION,
-        ApiKey.ALLOCATE_PRODUCER_IDS,
-    }
-)
-"""They never pause, whatever quota there is for everybody."""
-
-_LARGE = _BETWEEN_BROKERS | {ApiKey.PRODUCE}
-"""What the controller tells is as large as the cluster."""
-
 
 def encode_response(message: Any, key: int, version: int, correlation_id: int) -> bytearray:
     """A whole response frame: size, correlation id, tagged fields where the header has them, body."""
@@ -131,7 +115,7 @@ class Dispatcher:
             return self._unsupported(found, version, correlation_id)
         began_ms = self._services.clock.monotonic() * 1000 if self._time_quota.active else 0.0
         size = len(frame)
-        if size > self._small and size > self._limits.control_bytes and key not in _LARGE:
+        if size > self._small and size > self._limits.control_bytes and not found.declared.is_large:
             raise Disconnect(f"{found.key.name} request of {size} bytes, above odradek.max.control.request.bytes")
         try:
             request, _end = found.decode(frame, position, version)
@@ -189,7 +173,7 @@ class Dispatcher:
     ) -> Pending:
         future = asyncio.ensure_future(answer, loop=self._loop)
         # A coroutine has only begun: a write that is not in the log yet must not be overtaken by the next one.
-        overtaking = found.overtaking and future is answer
+        overtaking = found.declared.is_overtaking and future is answer
         pending = Pending(connection, overtaking, future.cancel if found.key == ApiKey.FETCH else None)
         self._tasks[future] = found.key
 
@@ -225,7 +209,7 @@ class Dispatcher:
     def _encoded(self, found: Endpoint, answer: Any, request: Any, context: RequestContext) -> list[Part] | None:
         if answer is None or found.failed is not None:
             return answer  # type: ignore[no-any-return]
-        if found.key not in _BETWEEN_BROKERS:
+        if found.declared.is_throttled:
             throttle_ms: int = getattr(answer, "throttle_time_ms", 0)
             if throttle_ms or self._time_quota.active:
                 throttle_ms = pause(context, throttle_ms)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from odradek.api.declarations import Declaration
 from odradek.api.registry import Endpoint
 from odradek.api.session import Session
 from odradek.broker.network import dispatch
@@ -59,7 +60,8 @@ def error_in(parts: Any) -> int:
 def served(
     monkeypatch: pytest.MonkeyPatch, handle: Callable[..., Any], peer: Peer, *, overtaking: bool = False, **more: Any
 ) -> Any:
-    found = Endpoint(KEY, more.get("decode", request_class(KEY).decode), handle, overtaking, more.get("failed"))
+    declared = Declaration(KEY, is_overtaking=overtaking)
+    found = Endpoint(declared, more.get("decode", request_class(KEY).decode), handle, more.get("failed"))
     monkeypatch.setattr(dispatch, "endpoint", lambda key: found)
     services: Any = SimpleNamespace(quotas=ClientQuotas(11, 1))
     connection: Any = peer
@@ -173,7 +175,7 @@ def test_an_answer_that_takes_its_time_does_not_keep_those_after_it(monkeypatch:
             pending.answer([])
         return pending
 
-    found = Endpoint(KEY, request_class(KEY).decode, handle, True, None)
+    found = Endpoint(Declaration(KEY, is_overtaking=True), request_class(KEY).decode, handle)
     monkeypatch.setattr(dispatch, "endpoint", lambda key: found)
 
     async def scenario() -> None:
