@@ -14,6 +14,7 @@ from odradek.broker.config import BrokerConfig, ConfigError
 from odradek.broker.lifecycle import Broker, StartError
 from odradek.broker.logs import configure_logging
 from odradek.cli.errors import UsageError
+from odradek.cli.service_manager import ServiceManager
 from odradek.ports.clock import process_age
 
 IDENTITY: Final = "meta.properties"
@@ -99,6 +100,8 @@ def _check_is_no_cluster(directory: str) -> None:
 
 
 async def _serve(config: BrokerConfig, *, until_input_ends: bool) -> int:
+    manager = ServiceManager.from_environment(os.environ)
+    manager.status("starting")
     broker = Broker(config)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -116,10 +119,14 @@ async def _serve(config: BrokerConfig, *, until_input_ends: bool) -> int:
         return 2 if error.misconfigured else 1
     ready = f"odradek ready bootstrap={broker.bootstrap} pid={os.getpid()} seconds={process_age():.2f}"
     print(ready, flush=True)
+    manager.ready(f"serving on {broker.bootstrap}")
+    alive = asyncio.create_task(manager.keep_alive())
     loading = asyncio.create_task(broker.load_the_rest())
     await stop.wait()
     loading.cancel()
+    manager.stopping("handing leadership over and closing the logs")
     await broker.stop()
+    alive.cancel()
     return 0
 
 

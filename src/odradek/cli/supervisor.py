@@ -22,6 +22,7 @@ from odradek.broker.lifecycle import METADATA_FILE
 from odradek.cli.cluster_restart import LOCK, PROCESSES
 from odradek.cli.errors import UsageError
 from odradek.cli.serve import IDENTITY
+from odradek.cli.service_manager import ServiceManager
 from odradek.ports.clock import process_age
 from odradek.ports.disk import DirectoryLock, SystemDisk
 
@@ -126,7 +127,7 @@ class _Child:
 class Supervisor:
     """`await run()` until a signal ends the cluster; the exit status."""
 
-    __slots__ = ("_arguments", "_children", "_config", "_given", "_home", "_out", "_prefixed", "_stop")
+    __slots__ = ("_arguments", "_children", "_config", "_given", "_home", "_manager", "_out", "_prefixed", "_stop")
 
     def __init__(
         self, arguments: argparse.Namespace, config: BrokerConfig, given: Mapping[str, str], out: TextIO
@@ -143,6 +144,7 @@ class Supervisor:
         self._config = config
         self._given = given
         self._home = home_of(config)
+        self._manager = ServiceManager.from_environment(os.environ)
         self._out = out
         self._prefixed = arguments.log_format == "text"
         self._children = [_Child(i + 1) for i in range(arguments.brokers)]
@@ -163,8 +165,10 @@ class Supervisor:
             loop.add_signal_handler(number, self._stop.set)
         keepers = [loop.create_task(self._keep(child)) for child in self._children]
         ready = loop.create_task(self._report_ready())
+        alive = loop.create_task(self._manager.keep_alive())
         await self._stop.wait()
         ready.cancel()
+        self._manager.stopping("stopping the brokers")
         for child in self._children:
             if child.process is not None and child.process.returncode is None:
                 child.process.send_signal(signal.SIGTERM)
@@ -173,6 +177,7 @@ class Supervisor:
             if unfinished and child.process is not None and child.process.returncode is None:
                 child.process.kill()
         await asyncio.wait(keepers)
+        alive.cancel()
         return max(child.status for child in self._children)
 
     async def _report_ready(self) -> None:
@@ -182,6 +187,7 @@ class Supervisor:
         brokers = ",".join(f"{c.broker_id}:{c.process.pid}" for c in self._children if c.process is not None)
         line = f"{_READY}bootstrap={bootstrap} pid={os.getpid()} brokers={brokers} seconds={process_age():.2f}"
         print(line, file=self._out, flush=True)
+        self._manager.ready(f"{len(self._children)} brokers serve on {bootstrap}")
 
     # --- one broker ---
 
