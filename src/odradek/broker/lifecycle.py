@@ -39,6 +39,7 @@ from odradek.log.config import LogConfig
 from odradek.log.directories import LogDirectories
 from odradek.log.directory_scan import stored_identity
 from odradek.log.log_directory import LogDirectoryError
+from odradek.log.ownership import METADATA_FILE, partition_names
 from odradek.log.write_queue import WriteSettings
 from odradek.metadata.image import GROUP_METADATA_TOPIC, NO_BROKER, ClusterImage, Endpoint, Topic
 from odradek.metadata.image import Broker as BrokerEntry
@@ -47,7 +48,7 @@ from odradek.ports.clock import Clock, SystemClock
 from odradek.ports.disk import Disk, SystemDisk
 from odradek.ports.network import Network, TcpNetwork
 from odradek.ports.randomness import Random, SystemRandom
-from odradek.ports.store import MetadataStore, SessionExpired, StoreError
+from odradek.ports.store import MetadataStore, SessionExpired, StoreError, WrongStore
 from odradek.quotas.client_quotas import ClientQuotas
 from odradek.replication.fetch_sessions import FetchSessions
 from odradek.replication.replica_sessions import ReplicaSessions
@@ -56,7 +57,6 @@ from odradek.wire.errors import KafkaError
 
 log = logging.getLogger("odradek.broker")
 
-METADATA_FILE = "odradek-metadata.sqlite"
 DRAIN_SECONDS = 5.0
 LOAD_PAUSE_SECONDS = 0.02
 _FETCHERS_KNOWN = 4096
@@ -150,7 +150,8 @@ class Broker:
         except (LogDirectoryError, ConfigError) as error:
             raise StartError(str(error)) from error
         except StoreError as error:
-            raise StartError(f"metadata store: {error}", misconfigured=False) from error
+            misconfigured = isinstance(error, WrongStore)
+            raise StartError(f"metadata store: {error}", misconfigured=misconfigured) from error
         self._background.start()
         self._log_directories.start()
         self.bootstrap = _address(listeners[0])
@@ -198,11 +199,19 @@ class Broker:
         """What the store has, read in a new session if the first one is over already. Raises StoreError."""
         while True:
             try:
-                self._cluster_id = await cluster_id(self._store, self._ports.random, expected_id)
+                self._cluster_id = await cluster_id(
+                    self._store, self._ports.random, expected_id, holds_data=self._holds_partitions
+                )
                 return await self._view.load()
             except SessionExpired:
                 log.warning("the session with the metadata store is lost")
                 await self._store.reopen()
+
+    def _holds_partitions(self) -> bool:
+        try:
+            return any(partition_names(self._ports.disk, path) for path in self._config.log_dirs)
+        except OSError:
+            return False
 
     def _log_config(self, topic: Topic) -> LogConfig:
         settings = self._config.topic_settings(topic.configs)

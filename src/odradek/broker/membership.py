@@ -39,6 +39,7 @@ from odradek.ports.store import (
     Put,
     SessionExpired,
     StoreError,
+    WrongStore,
 )
 from odradek.wire.errors import ErrorCode, KafkaError
 
@@ -63,18 +64,26 @@ class Reign(Protocol):
     def resign(self) -> None: ...
 
 
-async def cluster_id(store: MetadataStore, random: Random, expected: str | None) -> str:
+async def cluster_id(
+    store: MetadataStore, random: Random, expected: str | None, *, holds_data: Callable[[], bool] = bool
+) -> str:
     """The cluster's id; a new cluster gets the expected one, or a fresh one.
 
-    Raises StoreError, also when `expected` is not the one of this store: the data belongs to another cluster.
+    Raises StoreError; WrongStore when `expected` is not the id in this store, so that the data belongs to another
+    cluster, and when the store has no cluster though the log directories hold partitions of the expected one.
     """
     while True:
         node = await store.get(CLUSTER_ID)
         if node is not None:
             found = ClusterIdNode.decode(node.data)
             if expected is not None and expected != found:
-                raise StoreError(f"the metadata is of cluster {found}, not of {expected}")
+                raise WrongStore(f"the metadata is of cluster {found}, not of {expected}")
             return found
+        if expected is not None and holds_data():
+            raise WrongStore(
+                f"the store is empty, but the log directories hold partitions of cluster {expected}, all of which "
+                "would be set aside: restore the metadata, or set log.dirs to another folder"
+            )
         try:
             await store.apply([Create(CLUSTER_ID, ClusterIdNode.encode(expected or id_text(random.uuid())))])
         except NodeExists:

@@ -1,14 +1,23 @@
 """The files of a broker that does not run, for the tools that print and check them."""
 
 from odradek.log.dump import DumpOptions, UnknownFile, as_text, dump
-from odradek.log.verification import Finding, partition_directories, verify_checkpoints, verify_partition
+from odradek.log.ownership import METADATA_FILE
+from odradek.log.verification import (
+    Finding,
+    log_directories,
+    partition_directories,
+    verify_checkpoints,
+    verify_partition,
+)
 
 __all__ = [
+    "METADATA_FILE",
     "DumpOptions",
     "Finding",
     "UnknownFile",
     "as_text",
     "dump",
+    "log_directories",
     "partition_directories",
     "verify_checkpoints",
     "verify_partition",

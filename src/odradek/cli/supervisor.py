@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final, TextIO
 
 from odradek.broker.config import BrokerConfig
-from odradek.broker.lifecycle import METADATA_FILE
+from odradek.broker.stored_files import METADATA_FILE
 from odradek.cli.cluster_restart import LOCK, PROCESSES
 from odradek.cli.errors import UsageError
 from odradek.cli.serve import IDENTITY

@@ -16,6 +16,8 @@ LOG_START_OFFSETS: Final = "log-start-offset-checkpoint"
 CLEANER_OFFSETS: Final = "cleaner-offset-checkpoint"
 META_PROPERTIES: Final = "meta.properties"
 CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"
+STORE_FORMAT: Final = 1
+"""`odradek.format` in `meta.properties`: grows when older versions could no longer read the directory."""
 BOOT_ID: Final = ".odradek_boot"
 """The machine's start that the directory was last used in."""
 LOCK: Final = ".lock"
@@ -85,6 +87,10 @@ class MetaProperties(NamedTuple):
     cluster_id: str | None
     node_id: int | None
     directory_id: bytes | None
+    format: int | None = None
+    """`odradek.format` of a directory that Odradek wrote; None in one of Apache Kafka, which ignores the field."""
+    version: int = 1
+    """0 in a directory of Kafka with ZooKeeper (`broker.id`), 1 since KRaft (`node.id`)."""
 
 
 def parse_meta_properties(data: bytes) -> MetaProperties:
@@ -95,9 +101,13 @@ def parse_meta_properties(data: bytes) -> MetaProperties:
         if version not in ("0", "1"):
             raise CorruptCheckpoint(f"unknown version {version}")
         node = found.get("node.id", found.get("broker.id"))
-        directory = found.get("directory.id")
+        directory, written_as = found.get("directory.id"), found.get("odradek.format")
         return MetaProperties(
-            found.get("cluster.id"), None if node is None else int(node), decode_uuid(directory) if directory else None
+            found.get("cluster.id"),
+            None if node is None else int(node),
+            decode_uuid(directory) if directory else None,
+            None if written_as is None else int(written_as),
+            int(version),
         )
     except ValueError as error:
         raise CorruptCheckpoint(f"{META_PROPERTIES}: {error}") from error
@@ -128,6 +138,8 @@ def format_meta_properties(properties: MetaProperties) -> bytes:
         fields["cluster.id"] = _escaped(properties.cluster_id)
     if properties.directory_id is not None:
         fields["directory.id"] = encode_uuid(properties.directory_id)
+    if properties.format is not None:
+        fields["odradek.format"] = str(properties.format)
     return "".join(f"{name}={value}\n" for name, value in fields.items()).encode("latin-1")
 
 

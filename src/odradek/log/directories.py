@@ -33,6 +33,7 @@ from odradek.log.log_directory import LogDirectory, LogDirectoryError
 from odradek.log.log_flusher import LogFlusher
 from odradek.log.moves import TAKES_OVER
 from odradek.log.offset_checkpoints import OffsetCheckpoints
+from odradek.log.ownership import refuse_foreign
 from odradek.log.partition_log import PartitionLog
 from odradek.log.placed_logs import PlacedLogs
 from odradek.log.replica_moves import ReplicaMoves
@@ -138,7 +139,12 @@ class LogDirectories:
     # --- start ---
 
     def lock(self) -> None:
-        """Make the directories and keep other processes out of them. Raises LogDirectoryError when one is in use."""
+        """Make the directories and keep other processes out of them.
+
+        Raises LogDirectoryError when one is in use, or was written by another product or a newer version.
+        """
+        for directory in self._directories:
+            refuse_foreign(self._disk, directory.path, adopts=self.adopts)
         for directory in self._directories:
             try:
                 self._disk.make_directories(directory.path)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from odradek.log.checkpoints import (
     META_PROPERTIES,
+    STORE_FORMAT,
     CorruptCheckpoint,
     MetaProperties,
     format_meta_properties,
@@ -36,7 +37,7 @@ def claim(disk: Disk, directory: str, exists: bool, own: MetaProperties, random:
             f"{path} belongs to node {found.node_id}, and this broker is configured as {own.node_id}"
         )
     directory_id = found.directory_id or random.uuid()
-    complete = own._replace(directory_id=directory_id)
+    complete = own._replace(directory_id=directory_id, format=STORE_FORMAT)
     if found != complete:
         disk.write_atomic(path, format_meta_properties(complete))
     return directory_id

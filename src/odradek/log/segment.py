@@ -417,6 +417,9 @@ class Segment:
             offset = min(offset, found.header.base_offset)
             self.file().truncate(found.position)
             self.size = found.position
+        else:
+            # It is appended to from here on, which must not reach another folder through a second name of the file.
+            self.file().truncate(self.size)
         offsets.truncate_to(offset)
         times.truncate_to(offset)
         self.truncate_aborted(offset)

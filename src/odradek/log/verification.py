@@ -59,15 +59,32 @@ class Batches(NamedTuple):
     findings: list[Finding]
 
 
+def log_directories(disk: Disk, path: str) -> list[str]:
+    """The log directories at the path: the path itself, or those in it, as a cluster of one machine has them.
+
+    A partition's directory stands for itself. The list is empty where there is no log. Raises OSError.
+    """
+    if META_PROPERTIES in disk.list(path) or list(partition_directories(disk, path)):
+        return [path]
+    below = [f"{path.rstrip('/')}/{name}" for name in disk.list(path)]
+    return [each for each in below if disk.is_directory(each) and disk.exists(f"{each}/{META_PROPERTIES}")]
+
+
 def partition_directories(disk: Disk, path: str) -> Iterator[str]:
     """Those of a log directory, or the directory itself if it is a partition's. Raises OSError."""
     names = disk.list(path)
-    if any(name.endswith(LOG) for name in names):
+    if _holds_partition(names):
         yield path
         return
     for name in names:
-        if _PARTITION.match(name) and disk.is_directory(f"{path}/{name}"):
-            yield f"{path}/{name}"
+        directory = f"{path}/{name}"
+        if _PARTITION.match(name) and disk.is_directory(directory) and _holds_partition(disk.list(directory)):
+            yield directory
+
+
+def _holds_partition(names: list[str]) -> bool:
+    """Whether a directory with these names is a partition's. A name like `broker-1` alone says nothing."""
+    return PARTITION_METADATA in names or any(base_offset_of(name) is not None for name in names)
 
 
 def verify_checkpoints(disk: Disk, path: str) -> Iterator[Finding]:

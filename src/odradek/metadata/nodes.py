@@ -72,6 +72,12 @@ class BrokerNode:
     """Ephemeral: a registered broker. `epoch` is ours; ZooKeeper's is the transaction id of the node."""
 
     @staticmethod
+    def is_of_odradek(path: str, data: bytes) -> bool:
+        """Whether Odradek wrote it: Apache Kafka's registrations have no `epoch`."""
+        with _reading(path):
+            return "epoch" in json.loads(data)
+
+    @staticmethod
     def path(broker_id: int) -> str:
         return f"{BROKER_IDS}/{broker_id}"
 
@@ -309,6 +315,12 @@ class DeletionNode:
 
 class ControllerNode:
     """Ephemeral: the broker that created it is the controller."""
+
+    @staticmethod
+    def is_of_odradek(data: bytes) -> bool:
+        """Whether Odradek may have written it: a controller of Kafka 3.4 and later writes version 2, KRaft's too."""
+        with _reading(CONTROLLER):
+            return int(json.loads(data)["version"]) == 1
 
     @staticmethod
     def encode(broker_id: int, timestamp_ms: int) -> bytes:

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from odradek.metadata.nodes import BROKER_IDS, CONTROLLER, BrokerNode, ControllerNode
+from odradek.metadata.paths import name_of
 from odradek.ports.disk import Disk
 from odradek.ports.installation import install_hint
-from odradek.ports.store import MetadataStore, StoreError
+from odradek.ports.store import MetadataStore, StoreError, WrongStore
 
 
 class StoreConfig(Protocol):
@@ -45,12 +47,41 @@ async def _open_zookeeper(connect: str, config: StoreConfig, disk: Disk) -> Meta
         raise StoreError(
             f"zookeeper.connect is set, but {error.name} is not installed: {install_hint('zookeeper')}"
         ) from error
-    return await ZooKeeperStore.open(
+    store = await ZooKeeperStore.open(
         connect,
         disk,
         session_timeout_ms=config.number("zookeeper.session.timeout.ms"),
         connection_timeout_ms=config.optional_number("zookeeper.connection.timeout.ms"),
     )
+    try:
+        await refuse_foreign_cluster(store, connect)
+    except BaseException:
+        await store.close()
+        raise
+    return store
+
+
+async def refuse_foreign_cluster(store: MetadataStore, place: str) -> None:
+    """Raise WrongStore while brokers or a controller of Apache Kafka are registered; StoreError.
+
+    One of our brokers that registered beside them would become their controller once that one's session ends.
+    """
+    nodes = await store.subtree(BROKER_IDS)
+    brokers = sorted(
+        int(name_of(path))
+        for path, node in nodes.items()
+        if path != BROKER_IDS and not BrokerNode.is_of_odradek(path, node.data)
+    )
+    controller = await store.get(CONTROLLER)
+    found = [f"broker{'s' if len(brokers) > 1 else ''} {', '.join(map(str, brokers))}"] if brokers else []
+    if controller is not None and not ControllerNode.is_of_odradek(controller.data):
+        found.append(f"controller {ControllerNode.decode(controller.data)}")
+    if found:
+        raise WrongStore(
+            f"{' and '.join(found)} of Apache Kafka registered in "
+            f"ZooKeeper at {place}, and a cluster has brokers of one product only: set zookeeper.connect to another "
+            "ensemble or chroot, or move with `odradek import`"
+        )
 
 
 def patience_seconds(config: StoreConfig) -> float:

@@ -7,12 +7,13 @@ cold ranges) is sent to `Disk.run`, which executes calls of one lane one after t
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import os
 import shutil
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple, ParamSpec, Protocol, TypeVar
+
+from odradek.ports.foreign_files import lock_open_file
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -116,7 +117,7 @@ class Disk(Protocol):
         ...
 
     def lock(self, path: str) -> DirectoryLock:
-        """Take an exclusive lock file; BlockingIOError when another process holds it."""
+        """Take an exclusive lock file; BlockingIOError when another process, also one of Apache Kafka, holds it."""
         ...
 
     async def run(self, lane: str, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -141,6 +142,7 @@ def _raise(error: OSError, path: str) -> DiskError:
 
 
 _IOV_MAX = 1024
+_COPY_BYTES = 1024 * 1024
 
 
 class SystemFile:
@@ -220,10 +222,29 @@ class SystemFile:
 
     def truncate(self, size: int) -> None:
         try:
-            os.ftruncate(self._fd, size)
+            # The other name of a file is that of the folder it was imported from: that one keeps what it has.
+            if os.fstat(self._fd).st_nlink > 1:
+                self._part_from_links(size)
+            else:
+                os.ftruncate(self._fd, size)
         except OSError as error:
             raise _raise(error, self.path) from error
         self._size = size
+
+    def _part_from_links(self, size: int) -> None:
+        """Replace the file, under the same descriptor, by a copy of its first `size` bytes that has one name only."""
+        temporary = self.path + ".tmp"
+        fd = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        try:
+            at = 0
+            while at < size and (chunk := os.pread(self._fd, min(_COPY_BYTES, size - at), at)):
+                at += os.pwrite(fd, chunk, at)
+            os.ftruncate(fd, size)
+            os.fsync(fd)
+            os.replace(temporary, self.path)
+            os.dup2(fd, self._fd, inheritable=False)
+        finally:
+            os.close(fd)
 
     def sync(self) -> None:
         try:
@@ -352,7 +373,7 @@ class SystemDisk:
     def lock(self, path: str) -> _FileLock:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock_open_file(fd)
         except OSError:
             os.close(fd)
             raise

@@ -21,6 +21,10 @@ class StoreError(Exception):
     """Base of what a store can refuse."""
 
 
+class WrongStore(StoreError):
+    """The store is not the one that belongs to this broker's data: a mistake in the configuration."""
+
+
 class NoNode(StoreError):
     """The node (or the parent of a new one) does not exist."""
 

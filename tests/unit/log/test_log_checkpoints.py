@@ -37,7 +37,7 @@ def test_leader_epochs() -> None:
 
 
 def test_meta_properties_of_both_versions() -> None:
-    ours = MetaProperties("cluster-1", 3, UUID)
+    ours = MetaProperties("cluster-1", 3, UUID, format=1)
     assert checkpoints.parse_meta_properties(checkpoints.format_meta_properties(ours)) == ours
     kraft = (
         b"#\n#Sat Nov 21 08:00:00 UTC 2026\ncluster.id=abc\ndirectory.id=AAECAwQFBgcICQoLDA0ODw\nnode.id=1\nversion=1\n"
@@ -48,7 +48,7 @@ def test_meta_properties_of_both_versions() -> None:
     escaped = b"! by hand\n\n  cluster.id : a\\:b\nnode.id=1\nversion=1\n"
     assert checkpoints.parse_meta_properties(escaped) == MetaProperties("a:b", 1, None)
     zookeeper = b"#\nversion=0\nbroker.id=2\ncluster.id=abc\n"
-    assert checkpoints.parse_meta_properties(zookeeper) == MetaProperties("abc", 2, None)
+    assert checkpoints.parse_meta_properties(zookeeper) == MetaProperties("abc", 2, None, version=0)
     for broken in (b"version=7\n", b"version=1\nnode.id=x\n", b"version=1\ndirectory.id=short\n"):
         with pytest.raises(CorruptCheckpoint):
             checkpoints.parse_meta_properties(broken)

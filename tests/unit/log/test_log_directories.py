@@ -63,6 +63,12 @@ class FailingDisk(SystemDisk):
         super().write_atomic(path, data, sync=sync)
 
 
+def make_partition(directory: Path, name: str) -> None:
+    """A partition's directory as an earlier start left it, in a log directory that Odradek wrote."""
+    (directory / name).mkdir(parents=True)
+    (directory / "meta.properties").write_text("version=1\nodradek.format=1\n")
+
+
 def start(
     *paths: Path,
     disk: SystemDisk | None = None,
@@ -406,7 +412,7 @@ def test_other_peoples_directories_are_refused(tmp_path: Path) -> None:
 
 def test_the_same_partition_twice_is_refused(tmp_path: Path) -> None:
     for name in "ab":
-        (tmp_path / name / "t-0").mkdir(parents=True)
+        make_partition(tmp_path / name, "t-0")
         (tmp_path / name / "t-0" / f"{0:020d}.log").write_bytes(bytes(batch()))
     with pytest.raises(LogDirectoryError, match="t-0 is in two log directories"):
         start(tmp_path / "a", tmp_path / "b")
@@ -418,7 +424,7 @@ def test_of_the_same_partition_twice_the_one_that_was_never_written_goes(
     tmp_path: Path, written: str, opened: bool
 ) -> None:
     for name in "ab":
-        (tmp_path / name / "t-0").mkdir(parents=True)
+        make_partition(tmp_path / name, "t-0")
         if opened or name == written:
             (tmp_path / name / "t-0" / f"{0:020d}.log").write_bytes(bytes(batch()) if name == written else b"")
     directories = start(tmp_path / "a", tmp_path / "b", topic_id_of=lambda _: TOPIC)
@@ -432,7 +438,7 @@ def test_of_the_same_partition_twice_the_one_that_was_never_written_goes(
 
 def test_of_the_same_partition_twice_one_that_began_later_is_not_taken_for_an_unwritten_one(tmp_path: Path) -> None:
     for name, begins, size in (("a", 0, 100), ("b", 7, 0)):
-        (tmp_path / name / "t-0").mkdir(parents=True)
+        make_partition(tmp_path / name, "t-0")
         (tmp_path / name / "t-0" / f"{begins:020d}.log").write_bytes(bytes(size))
     with pytest.raises(LogDirectoryError, match="t-0 is in two log directories"):
         start(tmp_path / "a", tmp_path / "b")
@@ -478,7 +484,7 @@ def test_a_deleted_topic_that_a_power_loss_brought_back_makes_room_for_the_next_
 ) -> None:
     """Found by the simulator (blackout-600004): the broker refused to start."""
     for name, topic_id in (("a", TOPIC), ("b", OTHER)):
-        (tmp_path / name / "t-0").mkdir(parents=True)
+        make_partition(tmp_path / name, "t-0")
         (tmp_path / name / "t-0" / "partition.metadata").write_bytes(format_partition_metadata(topic_id))
     wanted = {"a": TOPIC, "b": OTHER}[now]
     directories = start(tmp_path / "a", tmp_path / "b", topic_id_of=lambda _: wanted)
@@ -491,7 +497,7 @@ def test_a_deleted_topic_that_a_power_loss_brought_back_makes_room_for_the_next_
 
 def test_a_topic_deleted_twice_that_a_power_loss_brought_back_is_set_aside(tmp_path: Path) -> None:
     for name in "ab":
-        (tmp_path / name / "t-0").mkdir(parents=True)
+        make_partition(tmp_path / name, "t-0")
     directories = start(tmp_path / "a", tmp_path / "b", topic_id_of=lambda _: None)
     assert directories.set_aside_strays(lambda *_: False) == 1
     assert len(list(tmp_path.glob("*/*-stray"))) == 2

@@ -1,0 +1,90 @@
+"""Data of another program that does not run: held against its start, linked and copied, never written.
+
+Apache Kafka locks `.lock` with `fcntl` (Java's FileChannel), Odradek with `flock`; on Linux these do not see each
+other, so both kinds are taken.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import shutil
+import struct
+from typing import Final
+
+_FLOCK: Final = "hhqqi4x"
+"""`struct flock` of 64-bit Linux: type, whence, start, length (0: to the end), process (0 for locks of open files)."""
+_HELD: Final = frozenset({errno.EACCES, errno.EAGAIN})
+
+
+def lock_open_file(fd: int, *, shared: bool = False) -> None:
+    """Take both kinds of lock on an open file. Raises BlockingIOError when another process holds one.
+
+    The second kind belongs to the open file and not to the process (`F_OFD_SETLK`), so that closing another descriptor
+    of the file does not give it up. Platforms without it take the first kind only.
+    """
+    fcntl.flock(fd, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+    command: int | None = getattr(fcntl, "F_OFD_SETLK", None)
+    if command is None:
+        return
+    kind = fcntl.F_RDLCK if shared else fcntl.F_WRLCK
+    try:
+        fcntl.fcntl(fd, command, struct.pack(_FLOCK, kind, os.SEEK_SET, 0, 0, 0))
+    except OSError as error:
+        if error.errno in _HELD:
+            raise BlockingIOError(error.errno, error.strerror) from error
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP, errno.ENOLCK):
+            raise
+
+
+class HeldFolder:
+    """Keeps other programs from starting on a folder until `release`; made by `hold`."""
+
+    __slots__ = ("_fd",)
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def release(self) -> None:
+        """Give the folder back."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+
+def hold(path: str) -> HeldFolder | None:
+    """Hold the folder by its lock file, which is opened for reading only; None when there is no such file.
+
+    Raises BlockingIOError when a program uses the folder, OSError.
+    """
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    try:
+        lock_open_file(fd, shared=True)
+    except OSError:
+        os.close(fd)
+        raise
+    return HeldFolder(fd)
+
+
+def link(source: str, target: str) -> bool:
+    """Give the file a second name; False where the file system cannot, as between two of them. Raises OSError."""
+    try:
+        os.link(source, target)
+    except OSError as error:
+        if error.errno in (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP):
+            return False
+        raise
+    return True
+
+
+def copy(source: str, target: str) -> None:
+    """Copy content, times and mode, and sync the copy. Raises OSError; FileExistsError when the target exists."""
+    with open(source, "rb") as original, open(target, "xb") as made:
+        shutil.copyfileobj(original, made, 1 << 20)
+        made.flush()
+        os.fsync(made.fileno())
+    shutil.copystat(source, target)
