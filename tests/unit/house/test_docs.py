@@ -17,9 +17,9 @@ from odradek.metadata.configs import GROUP, TOPIC, broker_definition
 from tests.unit.house.sources import PACKAGE, ROOT
 
 DOCUMENTS = ("README.md", "CONTRIBUTING.md", *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md")))
-FILES = (".py", ".toml", ".properties", ".sqlite")
-NO_SETTINGS = frozenset(("transaction.version", "odradek.sim", "os.sendfile"))
-"""What looks like a setting: a feature, a module, a function."""
+FILES = (".py", ".toml", ".properties", ".sqlite", ".checkpoint")
+NO_SETTINGS = frozenset(("transaction.version", "odradek.sim", "os.sendfile", "odradek.format"))
+"""What looks like a setting: a feature, a module, a function, a field of meta.properties."""
 
 
 @cache
