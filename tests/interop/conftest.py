@@ -69,6 +69,14 @@ def apache_kafka(java_tools: JavaTools, tmp_path_factory: pytest.TempPathFactory
             process.terminate()
 
 
+@pytest.fixture(params=["apache", "odradek"])
+def server(request: pytest.FixtureRequest) -> str:
+    """HOST:PORT; Apache's is skipped with its reason where there is no Java or Maven."""
+    if request.param == "apache":
+        return str(request.getfixturevalue("apache_kafka"))
+    return str(request.getfixturevalue("odradek_broker").bootstrap)
+
+
 @pytest.fixture(scope="session")
 def java_tools() -> JavaTools:
     if not (os.environ.get("JAVA_HOME") or shutil.which("java")):

@@ -10,18 +10,10 @@ from confluent_kafka import Consumer as RdConsumer
 from confluent_kafka import Producer as RdProducer
 
 from odradek.client import Admin, Consumer, KafkaError, NewTopic, Producer, TopicPartition, TransactionalProducer
-from odradek.client.admin import TOPIC, AlterConfig, ConfigResource, raise_first
+from odradek.client.admin import AlterConfig, ConfigResource, ConfigResourceType, raise_first
 from odradek.client.blocking import Blocking
 from odradek.client.errors import ProducerFenced
 from odradek.client.model import ConsumerRecord
-
-
-@pytest.fixture(params=["apache", "odradek"])
-def server(request: pytest.FixtureRequest) -> str:
-    """HOST:PORT; Apache's is skipped with its reason where there is no Java or Maven."""
-    if request.param == "apache":
-        return str(request.getfixturevalue("apache_kafka"))
-    return str(request.getfixturevalue("odradek_broker").bootstrap)
 
 
 @pytest.fixture
@@ -209,7 +201,7 @@ def test_transactions_are_seen_whole_or_not_at_all(server: str, topic: str) -> N
 def test_admin(server: str, topic: str) -> None:
     async def body() -> None:
         async with Admin(bootstrap_servers=server) as admin:
-            resource = ConfigResource(TOPIC, topic)
+            resource = ConfigResource(ConfigResourceType.TOPIC, topic)
             raise_first(await admin.alter_configs({resource: [AlterConfig("retention.ms", "12345")]}))
 
             async def altered() -> bool:

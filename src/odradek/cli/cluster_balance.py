@@ -13,6 +13,7 @@ from odradek.cli.cluster_status import topics_of
 from odradek.cli.errors import CommandError
 from odradek.cli.output import DOCUMENTS, Column, show
 from odradek.cli.session import run_admin
+from odradek.client.admin import raise_first
 from odradek.client.model import TopicPartition
 
 if TYPE_CHECKING:
@@ -66,12 +67,10 @@ def balance(arguments: argparse.Namespace) -> int:
 
 async def _sizes(admin: Admin) -> dict[TopicPartition, Replica]:
     sizes: dict[TopicPartition, int] = defaultdict(int)
-    for directories in (await admin.describe_log_dirs()).values():
-        for directory in directories:
-            for topic in directory.topics:
-                for each in topic.partitions:
-                    place = TopicPartition(topic.name, each.partition_index)
-                    sizes[place] = max(sizes[place], each.partition_size)
+    for directories in raise_first(await admin.log_dirs.describe()).values():
+        for directory in directories.values():
+            for place, replica in directory.replicas.items():
+                sizes[place] = max(sizes[place], replica.size_bytes)
     return {
         place: Replica(tuple(each.replicas), sizes[place])
         for topic in await topics_of(admin)
@@ -88,9 +87,9 @@ async def execute(admin: Admin, proposals: list[Proposal]) -> None:
         place, error = next(iter(refused.items()))
         raise CommandError(f"{len(refused)} moves are refused, {place.topic}-{place.partition}: {error}", "REFUSED")
     wanted = {each.place for each in proposals}
-    while wanted & await admin.replicas.moving():  # noqa: ASYNC110 - the brokers tell nobody
+    while wanted & (await admin.replicas.reassignments()).keys():  # noqa: ASYNC110 - brokers send no notice
         await asyncio.sleep(_LOOK_SECONDS)
-    await admin.replicas.elect_preferred(list(wanted))
+    await admin.replicas.elect(wanted)
 
 
 def _show(

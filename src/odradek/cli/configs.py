@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from odradek.wire.errors import KafkaError
 
 ACTIONS: Final = ("describe", "alter")
-RESOURCES: Final = {"topics": 2, "brokers": 4, "broker-loggers": 8, "client-metrics": 16, "groups": 32}
-"""Entity types that are config resources (Kafka's ConfigResource.Type)."""
+RESOURCES: Final = ("topics", "brokers", "broker-loggers", "client-metrics", "groups")
+"""Entity types that are config resources: the plural of Kafka's ConfigResource.Type."""
 
 QUOTAS: Final = ("users", "clients", "ips")
 SHORTCUTS: Final = {
@@ -209,22 +209,14 @@ async def named(admin: Admin, entity: Entity) -> list[Entity]:
         ids = [str(each.node_id) for each in (await admin.describe_cluster()).brokers]
         defaults = [Entity("brokers", None)] if entity.type == "brokers" else []
         return [*(Entity(entity.type, each) for each in ids), *defaults]
-    from odradek.client.cluster import error_of
-    from odradek.wire.messages.list_config_resources import ListConfigResourcesRequest, ListConfigResourcesResponse
-
-    request = ListConfigResourcesRequest([RESOURCES[entity.type]])
-    response = await admin.cluster.retrying(
-        lambda: admin.cluster.request_any(request, ListConfigResourcesResponse), "ListConfigResources"
-    )
-    if response.error_code:
-        raise error_of(response.error_code)
-    return [Entity(entity.type, each.resource_name) for each in response.config_resources]
+    return [Entity(entity.type, each.name) for each in await admin.list_config_resources([resource_of(entity).type])]
 
 
 def resource_of(entity: Entity) -> ConfigResource:
-    from odradek.client.admin import ConfigResource
+    from odradek.client.admin import ConfigResource, ConfigResourceType
 
-    return ConfigResource(RESOURCES[entity.type], entity.name or "")
+    kind = entity.type.removesuffix("s").replace("-", "_").upper()
+    return ConfigResource(ConfigResourceType[kind], entity.name or "")
 
 
 def is_shown(entity: Entity, entry: ConfigEntry, everything: bool) -> bool:
@@ -278,9 +270,12 @@ def document(entity: Entity, entries: list[ConfigEntry]) -> dict[str, Any]:
 
 def alter(arguments: argparse.Namespace, entity: Entity, changes: dict[str, str | None]) -> int:
     async def work(admin: Admin) -> None:
-        from odradek.client.admin import DELETE, SET, AlterConfig, raise_first
+        from odradek.client.admin import AlterConfig, AlterConfigOp, raise_first
 
-        wanted = [AlterConfig(name, value, DELETE if value is None else SET) for name, value in changes.items()]
+        wanted = [
+            AlterConfig(name, value, AlterConfigOp.DELETE if value is None else AlterConfigOp.SET)
+            for name, value in changes.items()
+        ]
         raise_first(await admin.alter_configs({resource_of(entity): wanted}))
 
     run_admin(arguments, work)

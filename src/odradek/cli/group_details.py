@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Collection, Iterable
-from typing import Any, Final, NamedTuple
+from collections.abc import Collection
+from typing import Any, Final
 
 from odradek.cli.errors import CommandError
 from odradek.cli.groups import chosen_groups
 from odradek.cli.output import DOCUMENTS, Column, show, show_document
 from odradek.cli.session import run_admin
-from odradek.client.admin import Admin
-from odradek.client.cluster import GROUP_COORDINATOR, error_of
-from odradek.client.groups import GroupDescription
+from odradek.client.admin import Admin, GroupDescription
 from odradek.client.model import LATEST, TopicPartition
 from odradek.client.offsets import by_topic
-from odradek.wire.errors import ErrorCode, KafkaError
+from odradek.wire.errors import KafkaError
 
 OFFSET_COLUMNS: Final = (
     Column("GROUP", "group", 15),
@@ -53,35 +51,14 @@ STATE_COLUMNS: Final = (
 )
 
 
-class Member(NamedTuple):
-    """A member of either protocol; epochs and target are None with the classic one."""
-
-    member_id: str
-    group_instance_id: str | None
-    client_id: str
-    client_host: str
-    assignment: Collection[TopicPartition]
-    epoch: int | None = None
-    target: Collection[TopicPartition] | None = None
-
-
-class Group(NamedTuple):
-    group_id: str
-    type: str
-    state: str
-    strategy: str
-    coordinator_id: int
-    members: list[Member]
-    epoch: int | None = None
-    assignment_epoch: int | None = None
-
-
 def describe(arguments: argparse.Namespace) -> int:
     """Prints what was asked for of each group; 1 if one could not be described."""
     view = "members" if arguments.members else "state" if arguments.state is not None else "offsets"
 
-    async def work(admin: Admin) -> tuple[list[Group], dict[str, KafkaError], list[dict[str, Any]]]:
-        found, failures = await describe_groups(admin, await chosen_groups(admin, arguments))
+    async def work(admin: Admin) -> tuple[list[GroupDescription], dict[str, KafkaError], list[dict[str, Any]]]:
+        described = await admin.groups.describe(await chosen_groups(admin, arguments))
+        found = [each for each in described.values() if isinstance(each, GroupDescription)]
+        failures = {name: each for name, each in described.items() if isinstance(each, KafkaError)}
         rows: list[dict[str, Any]] = []
         for group in found:
             if view == "offsets":
@@ -103,7 +80,7 @@ def describe(arguments: argparse.Namespace) -> int:
 def print_rows(
     arguments: argparse.Namespace,
     view: str,
-    groups: list[Group],
+    groups: list[GroupDescription],
     failures: dict[str, KafkaError],
     rows: list[dict[str, Any]],
 ) -> None:
@@ -131,98 +108,13 @@ def print_rows(
         show(rows, columns, shown)
 
 
-# --- asking ---
-
-
-async def describe_groups(admin: Admin, group_ids: Iterable[str]) -> tuple[list[Group], dict[str, KafkaError]]:
-    """Groups of the classic and of the consumer protocol, and the errors of those that could not be described."""
-    wanted = list(group_ids)
-    groups: list[Group] = []
-    failures: dict[str, KafkaError] = {}
-    for group_id, classic in (await admin.groups.describe(wanted)).items():
-        if isinstance(classic, KafkaError):
-            other = await describe_consumer_group(admin, group_id)
-            if isinstance(other, Group):
-                groups.append(other)
-            else:
-                failures[group_id] = other or classic
-        elif classic.state == "Dead" and not classic.members:
-            # Before KIP-1043 a group that does not exist was answered as a dead one.
-            failures[group_id] = error_of(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
-        else:
-            groups.append(_classic(classic))
-    return groups, failures
-
-
-def _classic(found: GroupDescription) -> Group:
-    members = [
-        Member(e.member_id, e.group_instance_id, e.client_id, e.client_host, e.assignment or ()) for e in found.members
-    ]
-    return Group(found.group_id, "Classic", found.state, found.partition_assignor, found.coordinator_id, members)
-
-
-async def describe_consumer_group(admin: Admin, group_id: str) -> Group | KafkaError | None:
-    """A group of KIP-848's protocol; None where the broker knows no such groups."""
-    from odradek.cli.topic_details import offers
-    from odradek.wire.messages.consumer_group_describe import (
-        ConsumerGroupDescribeRequest,
-        ConsumerGroupDescribeResponse,
-    )
-
-    if not await offers(admin, ConsumerGroupDescribeRequest):
-        return None
-    cluster = admin.cluster
-
-    async def attempt() -> Any:
-        response = await cluster.request_coordinator(
-            GROUP_COORDINATOR, group_id, ConsumerGroupDescribeRequest([group_id]), ConsumerGroupDescribeResponse
-        )
-        group = response.groups[0]
-        if group.error_code != ErrorCode.GROUP_ID_NOT_FOUND:
-            cluster.check_coordinator(GROUP_COORDINATOR, group_id, group.error_code, group.error_message)
-        return group
-
-    found = await cluster.retrying(attempt, f"describe group {group_id}")
-    if found.error_code:
-        return error_of(found.error_code, found.error_message)
-    members = [
-        Member(
-            each.member_id,
-            each.instance_id,
-            each.client_id,
-            each.client_host,
-            _partitions(each.assignment),
-            each.member_epoch,
-            _partitions(each.target_assignment),
-        )
-        for each in found.members
-    ]
-    node = await cluster.coordinator(GROUP_COORDINATOR, group_id)
-    return Group(
-        group_id,
-        "Consumer",
-        found.group_state,
-        found.assignor_name,
-        node,
-        members,
-        found.group_epoch,
-        found.assignment_epoch,
-    )
-
-
-def _partitions(assignment: Any) -> list[TopicPartition]:
-    return [
-        TopicPartition(each.topic_name, number) for each in assignment.topic_partitions for number in each.partitions
-    ]
-
-
 # --- rows ---
 
 
-async def offset_rows(admin: Admin, group: Group) -> list[dict[str, Any]]:
+async def offset_rows(admin: Admin, group: GroupDescription) -> list[dict[str, Any]]:
     """A row per partition that has a committed offset or a member that reads it."""
     committed = await admin.groups.offsets(group.group_id)
-    owners = {key: member for member in group.members for key in member.assignment}
+    owners = {key: member for member in group.members for key in member.assignment or ()}
     partitions = sorted(committed.keys() | owners.keys())
     ends = await end_offsets(admin, partitions)
     rows = []
@@ -262,7 +154,7 @@ async def end_offsets(admin: Admin, partitions: Collection[TopicPartition]) -> d
     return {key: at.offset for key, at in found.items()}
 
 
-def member_rows(group: Group) -> list[dict[str, Any]]:
+def member_rows(group: GroupDescription) -> list[dict[str, Any]]:
     return [
         {
             "group": group.group_id,
@@ -270,13 +162,13 @@ def member_rows(group: Group) -> list[dict[str, Any]]:
             "group_instance_id": each.group_instance_id,
             "host": each.client_host,
             "client_id": each.client_id,
-            "partition_count": len(each.assignment),
+            "partition_count": len(each.assignment or ()),
             "current_epoch": each.epoch,
-            "assignment": _listed(each.assignment),
-            "assignment_text": _text(each.assignment),
+            "assignment": _listed(each.assignment or ()),
+            "assignment_text": _text(each.assignment or ()),
             "target_epoch": group.assignment_epoch,
-            "target_assignment": None if each.target is None else _listed(each.target),
-            "target_assignment_text": None if each.target is None else _text(each.target),
+            "target_assignment": None if each.target_assignment is None else _listed(each.target_assignment),
+            "target_assignment_text": None if each.target_assignment is None else _text(each.target_assignment),
         }
         for each in group.members
     ]
@@ -290,14 +182,14 @@ def _text(assignment: Collection[TopicPartition]) -> str:
     return ";".join(f"{e['topic']}:{','.join(map(str, e['partitions']))}" for e in _listed(assignment))
 
 
-def state_row(group: Group, admin: Admin) -> dict[str, Any]:
+def state_row(group: GroupDescription, admin: Admin) -> dict[str, Any]:
     coordinator = admin.cluster.connections.brokers.get(group.coordinator_id)
     address = None if coordinator is None else f"{coordinator.host}:{coordinator.port}"
     return {
         "group": group.group_id,
         "coordinator": {"id": group.coordinator_id, "address": address},
         "coordinator_text": f"{address or '-'} ({group.coordinator_id})",
-        "assignment_strategy": group.strategy or None,
+        "assignment_strategy": group.partition_assignor or None,
         "state": group.state,
         "type": group.type,
         "group_epoch": group.epoch,

@@ -14,8 +14,7 @@ from odradek.cli.output import DOCUMENTS, Column, show
 from odradek.cli.session import run_admin
 
 if TYPE_CHECKING:
-    from odradek.client.admin import Admin
-    from odradek.client.groups import GroupListing
+    from odradek.client.admin import Admin, GroupListing
     from odradek.client.model import TopicPartition
     from odradek.wire.errors import KafkaError
 
@@ -146,7 +145,7 @@ def list_groups(arguments: argparse.Namespace) -> int:
         {
             "group": each.group_id,
             "state": each.state,
-            "type": each.type.capitalize(),
+            "type": each.type,
             "protocol_type": each.protocol_type,
             "coordinator_id": each.coordinator_id,
         }

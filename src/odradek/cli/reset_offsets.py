@@ -11,14 +11,13 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from odradek.cli.errors import CommandError, UsageError
-from odradek.cli.group_details import describe_groups
 from odradek.cli.groups import SCENARIOS, chosen_groups, confirmed_groups, partitions_of
 from odradek.cli.names import topic_partitions
 from odradek.cli.options import exactly_one
 from odradek.cli.output import Column, show
 from odradek.cli.session import run_admin
 from odradek.cli.times import duration_ms, timestamp_ms
-from odradek.client.admin import Admin
+from odradek.client.admin import Admin, GroupState
 from odradek.client.model import EARLIEST, LATEST, TopicPartition
 from odradek.wire.errors import KafkaError
 
@@ -104,9 +103,9 @@ def _target(arguments: argparse.Namespace, scenario: str) -> int:
 
 async def refuse_active(admin: Admin, group: str) -> None:
     """Raises CommandError for a group with members; one that does not exist yet may be given offsets."""
-    found, _ = await describe_groups(admin, [group])
-    if found and found[0].state not in ("Empty", "Dead"):
-        raise CommandError(f"offsets can be reset only while a group is inactive; this one is {found[0].state}")
+    found = (await admin.groups.describe([group]))[group]
+    if not isinstance(found, KafkaError) and found.state not in (GroupState.EMPTY, GroupState.DEAD):
+        raise CommandError(f"offsets can be reset only while a group is inactive; this one is {found.state}")
 
 
 async def plan(

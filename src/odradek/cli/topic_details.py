@@ -6,7 +6,7 @@ import base64
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from odradek.client.admin import TOPIC, Admin, ConfigResource, raise_first
+from odradek.client.admin import Admin, ConfigResource, ConfigResourceType, raise_first
 from odradek.client.cluster import error_of
 from odradek.client.connection import Request
 from odradek.wire.errors import ErrorCode, KafkaError
@@ -70,7 +70,7 @@ async def describe_topics(admin: Admin, names: Sequence[str], partitions_per_ans
         found = await _pages(admin, names, partitions_per_answer)
     else:
         found = await _from_metadata(admin, names)
-    resources = [ConfigResource(TOPIC, name) for name in names if name in found]
+    resources = [ConfigResource(ConfigResourceType.TOPIC, name) for name in names if name in found]
     described = await admin.describe_configs(resources)
     gone = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,)
     configs = raise_first({k: v for k, v in described.items() if not (isinstance(v, KafkaError) and v.code in gone)})

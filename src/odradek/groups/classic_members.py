@@ -160,7 +160,10 @@ class ClassicMembers:
     # --- LeaveGroup ---
 
     def leave(self, now_ms: int, token: Token, group: ConsumerGroup, leaving: Sequence[LeavingMember]) -> Outcome:
-        """The reply is a list of LeftMember. Administrators remove members of both protocols so."""
+        """The reply is a list of LeftMember. Administrators remove members of both protocols so.
+
+        It names each member as the request did, with an empty member id too: Java's client looks for what it asked.
+        """
         left: list[LeftMember] = []
         gone: list[str] = []
         for member_id, instance_id, _ in leaving:
@@ -169,7 +172,7 @@ class ClassicMembers:
             except KafkaError as error:
                 left.append(LeftMember(member_id, instance_id, error.code))
                 continue
-            left.append(LeftMember(member.member_id, instance_id, ErrorCode.NONE))
+            left.append(LeftMember(member_id, instance_id, ErrorCode.NONE))
             gone.append(member.member_id)
         if not gone:
             return Outcome(now=[(token, left)])

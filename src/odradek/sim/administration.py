@@ -6,7 +6,7 @@ import asyncio
 import random
 from typing import Any, Final
 
-from odradek.client.admin import TOPIC, Admin, AlterConfig, ConfigResource, NewTopic
+from odradek.client.admin import Admin, AlterConfig, ConfigResource, ConfigResourceType, NewTopic
 from odradek.client.consumer import Consumer
 from odradek.client.model import LATEST, READ_COMMITTED, READ_UNCOMMITTED, TopicPartition
 from odradek.client.producer import Producer
@@ -81,7 +81,7 @@ async def _one_life(host: ClientHost, admin: Admin, topic: str, rng: random.Rand
 async def _alter(host: ClientHost, admin: Admin, topic: str, rng: random.Random) -> None:
     """A setting is changed; who asks then is told the new value, whatever happens to the broker in between."""
     name, value = rng.choice(_ALTERATIONS)
-    resource = ConfigResource(TOPIC, topic)
+    resource = ConfigResource(ConfigResourceType.TOPIC, topic)
     failure = (await admin.alter_configs({resource: [AlterConfig(name, value)]}))[resource]
     if failure is not None:
         host.world.mark(f"error {failure.code.name}")

@@ -13,7 +13,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-from odradek.client.admin import TOPIC, Admin, ConfigResource, NewTopic
+from odradek.client.admin import Admin, ConfigResource, ConfigResourceType, NewTopic
 from odradek.client.consumer import Consumer
 from odradek.client.model import LATEST, READ_UNCOMMITTED, OffsetAndMetadata, TopicPartition
 from odradek.client.offsets import fetch_committed, list_offsets
@@ -121,7 +121,7 @@ class Markers:
 
 
 async def _check_topic(admin: Admin, topic: str, partitions: int) -> None:
-    resource = ConfigResource(TOPIC, topic)
+    resource = ConfigResource(ConfigResourceType.TOPIC, topic)
     settings = (await admin.describe_configs([resource], keys=["cleanup.policy"]))[resource]
     if isinstance(settings, KafkaError):
         raise settings

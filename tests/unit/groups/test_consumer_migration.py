@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from odradek.groups.events import JoinResult, LeavingMember, SyncResult
+from odradek.groups.events import JoinResult, LeavingMember, LeftMember, SyncResult
 from odradek.groups.subscriptions import read_assignment, write_assignment
 from odradek.wire.errors import ErrorCode
 from odradek.wire.messages.consumer_protocol import (
@@ -203,6 +203,12 @@ def test_an_empty_group_is_of_no_kind(shard: VirtualShard) -> None:
     assert again.join().leader == again.member_id
     assert shard.coordinator.consumer_groups == {}
     assert shard.committed("g", "a") == 5
+
+
+def test_removed_static_member_is_named_as_it_was_requested(shard: VirtualShard) -> None:
+    """Java's AdminClient looks in the answer for the identity that it sent, which has no member id."""
+    ConsumerMember(shard, "k", "a", instance="i").join()
+    assert shard.left("g", LeavingMember("", "i")) == [LeftMember("", "i", ErrorCode.NONE)]
 
 
 def test_classic_members_leave_and_are_removed(shard: VirtualShard) -> None:

@@ -16,6 +16,7 @@ from odradek.groups.events import (
     ConsumerHeartbeat,
     JoinRequest,
     LeavingMember,
+    LeftMember,
     OffsetToCommit,
     Outcome,
     SyncRequest,
@@ -272,10 +273,13 @@ class VirtualShard:
         return self.answers[token]
 
     def leave(self, group_id: str, *leaving: LeavingMember | str) -> list[ErrorCode]:
+        return [member.error for member in self.left(group_id, *leaving)]
+
+    def left(self, group_id: str, *leaving: LeavingMember | str) -> list[LeftMember]:
         token = self.token()
         members = [m if isinstance(m, LeavingMember) else LeavingMember(m) for m in leaving]
         self.obey(self.coordinator.leave(self.now_ms, token, group_id, members))
-        return [member.error for member in self.answers[token]]
+        return list(self.answers[token])
 
     def commit(self, group_id: str, member_id: str, generation: int, *offsets: Any, **fields: Any) -> Any:
         """Offsets are (topic, partition, offset) or OffsetToCommit. The codes, or the code that failed them all."""

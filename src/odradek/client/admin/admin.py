@@ -1,0 +1,216 @@
+"""The admin client's face; its subjects are the other modules of this package."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, Unpack
+
+from odradek.client.admin import configs as config_calls
+from odradek.client.admin import topics as topic_calls
+from odradek.client.admin import topology
+from odradek.client.admin.configs import AlterConfig, ConfigEntry, ConfigResource
+from odradek.client.admin.enums import ConfigResourceType
+from odradek.client.admin.groups import GroupsAdmin
+from odradek.client.admin.replicas import ReplicasAdmin
+from odradek.client.admin.requests import AdminRequests
+from odradek.client.admin.topics import NewTopic
+from odradek.client.admin.topology import ClusterDescription, QuorumDescription
+from odradek.client.cluster import Cluster
+from odradek.client.config import AdminOptions, resolve_admin
+from odradek.client.errors import IllegalState
+from odradek.client.metadata import TopicInfo
+from odradek.client.model import READ_UNCOMMITTED, OffsetAndTimestamp, TopicPartition
+from odradek.client.offsets import list_offsets
+from odradek.ports.network import Network
+from odradek.ports.randomness import Random
+from odradek.wire.errors import KafkaError
+
+if TYPE_CHECKING:
+    from odradek.client.admin.acls import AclsAdmin
+    from odradek.client.admin.features import FeaturesAdmin
+    from odradek.client.admin.log_dirs import LogDirsAdmin
+    from odradek.client.admin.quotas import QuotasAdmin
+    from odradek.client.admin.transactions import TransactionsAdmin
+    from odradek.client.admin.users import UsersAdmin
+
+
+class Admin:
+    """`async with Admin(bootstrap_servers=...) as admin: await admin.create_topics([NewTopic("t", 4)])`.
+
+    Calls that name several things return a dict with a KafkaError as the *value* of each that failed; `raise_first`
+    turns such an answer into an exception. Every call raises ClientError when no broker answers in time.
+    """
+
+    __slots__ = ("_cluster", "_config", "_network", "_random", "_requests", "groups", "replicas")
+
+    def __init__(
+        self, *, network: Network | None = None, random: Random | None = None, **options: Unpack[AdminOptions]
+    ) -> None:
+        """Options as in Kafka, underscores for dots. Raises ConfigError."""
+        self._config = resolve_admin(options)
+        self._network = network
+        self._random = random
+        self._cluster: Cluster | None = None
+        self._requests = AdminRequests(lambda: self.cluster)
+        self.groups = GroupsAdmin(self._requests)
+        """Consumer groups: list, describe, delete, their offsets and members."""
+        self.replicas = ReplicasAdmin(self._requests)
+        """Replicas of partitions: reassign them, elect leaders, compare end offsets."""
+
+    @property
+    def log_dirs(self) -> LogDirsAdmin:
+        """Log directories: describe them, move replicas between them."""
+        from odradek.client.admin.log_dirs import LogDirsAdmin
+
+        return LogDirsAdmin(self._requests)
+
+    @property
+    def quotas(self) -> QuotasAdmin:
+        """Client quotas: describe, alter."""
+        from odradek.client.admin.quotas import QuotasAdmin
+
+        return QuotasAdmin(self._requests)
+
+    @property
+    def users(self) -> UsersAdmin:
+        """SCRAM credentials of users: describe, alter."""
+        from odradek.client.admin.users import UsersAdmin
+
+        return UsersAdmin(self._requests)
+
+    @property
+    def acls(self) -> AclsAdmin:
+        """Access control lists: describe, create, delete."""
+        from odradek.client.admin.acls import AclsAdmin
+
+        return AclsAdmin(self._requests)
+
+    @property
+    def transactions(self) -> TransactionsAdmin:
+        """Transactions: list, describe, abort; their producers: describe, fence."""
+        from odradek.client.admin.transactions import TransactionsAdmin
+
+        return TransactionsAdmin(self._requests)
+
+    @property
+    def features(self) -> FeaturesAdmin:
+        """Features of the cluster: describe, update."""
+        from odradek.client.admin.features import FeaturesAdmin
+
+        return FeaturesAdmin(self._requests)
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any], **arguments: Any) -> Self:
+        """From a mapping with Kafka's dotted names."""
+        return cls(**arguments, **{name.replace(".", "_"): value for name, value in config.items()})
+
+    async def start(self) -> None:
+        """Make the client usable; it connects on the first call."""
+        if self._cluster is None:
+            self._cluster = Cluster(
+                self._config, network=self._network, random=self._random, allow_auto_create_topics=False
+            )
+
+    async def close(self) -> None:
+        """Close all connections."""
+        if self._cluster is not None:
+            await self._cluster.close()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    @property
+    def cluster(self) -> Cluster:
+        """Connections and metadata. Raises IllegalState before `start`."""
+        if self._cluster is None:
+            raise IllegalState("the admin client is not started: use it in `async with`, or call start()")
+        return self._cluster
+
+    # --- topics ---
+
+    async def create_topics(
+        self, topics: Iterable[NewTopic], *, validate_only: bool = False, timeout_ms: int = 60_000
+    ) -> dict[str, bytes | KafkaError]:
+        """Create topics; the topic id (sixteen bytes, zeros where the broker gives none) of each or its error."""
+        return await topic_calls.create_topics(
+            self._requests, topics, validate_only=validate_only, timeout_ms=timeout_ms
+        )
+
+    async def delete_topics(self, names: Iterable[str], *, timeout_ms: int = 60_000) -> dict[str, KafkaError | None]:
+        """Delete topics with all their records."""
+        return await topic_calls.delete_topics(self._requests, names, timeout_ms=timeout_ms)
+
+    async def list_topics(self, *, include_internal: bool = False) -> list[str]:
+        """Names of all topics, sorted."""
+        found = await self.describe_topics(None)
+        return sorted(
+            n for n, t in found.items() if isinstance(t, TopicInfo) and (include_internal or not t.is_internal)
+        )
+
+    async def describe_topics(self, names: Collection[str] | None) -> dict[str, TopicInfo | KafkaError]:
+        """Topics with their partitions (all topics for None), read from a broker now."""
+        return await topic_calls.describe_topics(self._requests, names)
+
+    async def create_partitions(
+        self,
+        counts: Mapping[str, int],
+        *,
+        assignments: Mapping[str, list[list[int]]] | None = None,
+        validate_only: bool = False,
+        timeout_ms: int = 60_000,
+    ) -> dict[str, KafkaError | None]:
+        """Raise the number of partitions of topics to `counts`; assignments give broker ids for each new one."""
+        return await topic_calls.create_partitions(
+            self._requests, counts, assignments=assignments, validate_only=validate_only, timeout_ms=timeout_ms
+        )
+
+    async def delete_records(
+        self, offsets: Mapping[TopicPartition, int], *, timeout_ms: int = 60_000
+    ) -> dict[TopicPartition, int | KafkaError]:
+        """Delete the records before the offsets (-1: the high watermark); the new log start offset by partition."""
+        return await topic_calls.delete_records(self._requests, offsets, timeout_ms=timeout_ms)
+
+    async def list_offsets(
+        self, timestamps: Mapping[TopicPartition, int], *, isolation_level: int = READ_UNCOMMITTED
+    ) -> dict[TopicPartition, OffsetAndTimestamp]:
+        """Offsets by time: ms since the epoch, or EARLIEST, LATEST, MAX_TIMESTAMP. Raises KafkaError, CallTimedOut."""
+        return await list_offsets(self.cluster, timestamps, isolation_level=isolation_level)
+
+    # --- configs ---
+
+    async def describe_configs(
+        self, resources: Iterable[ConfigResource], *, keys: Collection[str] | None = None
+    ) -> dict[ConfigResource, dict[str, ConfigEntry] | KafkaError]:
+        """All settings (or these keys) of topics, brokers, groups."""
+        return await config_calls.describe_configs(self._requests, resources, keys=keys)
+
+    async def alter_configs(
+        self, changes: Mapping[ConfigResource, Iterable[AlterConfig]], *, validate_only: bool = False
+    ) -> dict[ConfigResource, KafkaError | None]:
+        """Change single settings and leave the others as they are (IncrementalAlterConfigs)."""
+        return await config_calls.alter_configs(self._requests, changes, validate_only=validate_only)
+
+    async def list_config_resources(self, types: Collection[ConfigResourceType] = ()) -> list[ConfigResource]:
+        """Resources that have settings, of these types or of all (KIP-1142). Raises KafkaError."""
+        return await config_calls.list_config_resources(self._requests, types)
+
+    # --- the cluster ---
+
+    async def describe_cluster(self) -> ClusterDescription:
+        """Id, controller and live brokers. Raises KafkaError."""
+        return await topology.describe_cluster(self._requests)
+
+    async def describe_quorum(self) -> QuorumDescription:
+        """The quorum that keeps the cluster's metadata (KIP-595). Raises KafkaError."""
+        return await topology.describe_quorum(self._requests)
+
+    async def unregister_broker(self, broker_id: int) -> None:
+        """Remove the registration of a broker that is gone for good. Raises KafkaError."""
+        await topology.unregister_broker(self._requests, broker_id)

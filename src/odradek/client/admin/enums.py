@@ -1,0 +1,230 @@
+"""The enumerations of the admin client, with Kafka's names and wire values.
+
+A value that this version does not know reads as UNKNOWN, as in Java's client.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum, StrEnum
+from typing import Self
+
+
+class ConfigResourceType(IntEnum):
+    """What a setting belongs to (Kafka's ConfigResource.Type)."""
+
+    UNKNOWN = 0
+    TOPIC = 2
+    BROKER = 4
+    BROKER_LOGGER = 8
+    CLIENT_METRICS = 16
+    GROUP = 32
+
+    @classmethod
+    def _missing_(cls, _value: object) -> Self | None:
+        return cls.UNKNOWN
+
+
+class AlterConfigOp(IntEnum):
+    """How a setting changes (KIP-339). APPEND and SUBTRACT are for lists."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+class ConfigSource(StrEnum):
+    """Where the value of a setting comes from (Kafka's ConfigEntry.ConfigSource)."""
+
+    UNKNOWN = "UNKNOWN"
+    DYNAMIC_TOPIC_CONFIG = "DYNAMIC_TOPIC_CONFIG"
+    DYNAMIC_BROKER_CONFIG = "DYNAMIC_BROKER_CONFIG"
+    DYNAMIC_DEFAULT_BROKER_CONFIG = "DYNAMIC_DEFAULT_BROKER_CONFIG"
+    STATIC_BROKER_CONFIG = "STATIC_BROKER_CONFIG"
+    DEFAULT_CONFIG = "DEFAULT_CONFIG"
+    DYNAMIC_BROKER_LOGGER_CONFIG = "DYNAMIC_BROKER_LOGGER_CONFIG"
+    DYNAMIC_CLIENT_METRICS_CONFIG = "DYNAMIC_CLIENT_METRICS_CONFIG"
+    DYNAMIC_GROUP_CONFIG = "DYNAMIC_GROUP_CONFIG"
+
+    @classmethod
+    def from_wire(cls, code: int) -> ConfigSource:
+        """The source of a number in a DescribeConfigs answer."""
+        sources = tuple(cls)
+        return sources[code] if 0 <= code < len(sources) else cls.UNKNOWN
+
+
+class ElectionType(IntEnum):
+    """PREFERRED elects the first replica, UNCLEAN any live one if no replica in sync is alive (KIP-460)."""
+
+    PREFERRED = 0
+    UNCLEAN = 1
+
+
+class TransactionState(StrEnum):
+    """State of a transaction at its coordinator (KIP-664)."""
+
+    UNKNOWN = "Unknown"
+    EMPTY = "Empty"
+    ONGOING = "Ongoing"
+    PREPARE_COMMIT = "PrepareCommit"
+    PREPARE_ABORT = "PrepareAbort"
+    COMPLETE_COMMIT = "CompleteCommit"
+    COMPLETE_ABORT = "CompleteAbort"
+    PREPARE_EPOCH_FENCE = "PrepareEpochFence"
+
+    @classmethod
+    def _missing_(cls, _value: object) -> Self | None:
+        return cls.UNKNOWN
+
+
+class GroupState(StrEnum):
+    """State of a group of any protocol (Kafka's GroupState)."""
+
+    UNKNOWN = "Unknown"
+    PREPARING_REBALANCE = "PreparingRebalance"
+    COMPLETING_REBALANCE = "CompletingRebalance"
+    STABLE = "Stable"
+    DEAD = "Dead"
+    EMPTY = "Empty"
+    ASSIGNING = "Assigning"
+    RECONCILING = "Reconciling"
+    NOT_READY = "NotReady"
+
+    @classmethod
+    def _missing_(cls, _value: object) -> Self | None:
+        return cls.UNKNOWN
+
+
+class GroupType(StrEnum):
+    """The protocol that the members of a group speak (KIP-848)."""
+
+    UNKNOWN = "Unknown"
+    CLASSIC = "Classic"
+    CONSUMER = "Consumer"
+    SHARE = "Share"
+    STREAMS = "Streams"
+
+    @classmethod
+    def _missing_(cls, value: object) -> GroupType:
+        spelling = {each.value.lower(): each for each in cls}
+        return spelling.get(str(value).lower(), cls.UNKNOWN)
+
+
+class ScramMechanism(IntEnum):
+    """Mechanisms of SCRAM credentials (KIP-554)."""
+
+    UNKNOWN = 0
+    SCRAM_SHA_256 = 1
+    SCRAM_SHA_512 = 2
+
+    @classmethod
+    def _missing_(cls, _value: object) -> Self | None:
+        return cls.UNKNOWN
+
+    @property
+    def mechanism_name(self) -> str:
+        """The name as SASL writes it, for instance `SCRAM-SHA-256`."""
+        return self.name.replace("_", "-")
+
+    @property
+    def hash_name(self) -> str:
+        """The hash function's name in `hashlib`."""
+        return {1: "sha256", 2: "sha512"}[self.value]
+
+
+class ResourceType(IntEnum):
+    """What an ACL protects."""
+
+    UNKNOWN = 0
+    ANY = 1
+    TOPIC = 2
+    GROUP = 3
+    CLUSTER = 4
+    TRANSACTIONAL_ID = 5
+    DELEGATION_TOKEN = 6
+    USER = 7
+
+    @classmethod
+    def _missing_(cls, _value: object) -> Self | None:
+        return cls.UNKNOWN
+
+
+class PatternType(IntEnum):
+    """How an ACL's resource name matches (KIP-290). ANY and MATCH are for filters only."""
+
+    UNKNOWN = 0
+    ANY = 1
+    MATCH = 2
+    LITERAL = 3
+    PREFIXED = 4
+
+    @classmethod
+    def _missing_(cls, _value: object) -> Self | None:
+        return cls.UNKNOWN
+
+
+class AclOperation(IntEnum):
+    """What an ACL permits or denies. ANY is for filters only."""
+
+    UNKNOWN = 0
+    ANY = 1
+    ALL = 2
+    READ = 3
+    WRITE = 4
+    CREATE = 5
+    DELETE = 6
+    ALTER = 7
+    DESCRIBE = 8
+    CLUSTER_ACTION = 9
+    DESCRIBE_CONFIGS = 10
+    ALTER_CONFIGS = 11
+    IDEMPOTENT_WRITE = 12
+    CREATE_TOKENS = 13
+    DESCRIBE_TOKENS = 14
+    TWO_PHASE_COMMIT = 15
+
+    @classmethod
+    def _missing_(cls, _value: object) -> Self | None:
+        return cls.UNKNOWN
+
+
+class AclPermissionType(IntEnum):
+    """Whether an ACL permits or denies. ANY is for filters only."""
+
+    UNKNOWN = 0
+    ANY = 1
+    DENY = 2
+    ALLOW = 3
+
+    @classmethod
+    def _missing_(cls, _value: object) -> Self | None:
+        return cls.UNKNOWN
+
+
+class FeatureUpgradeType(IntEnum):
+    """Which changes of a feature's level are permitted (KIP-584, KIP-778)."""
+
+    UNKNOWN = 0
+    UPGRADE = 1
+    SAFE_DOWNGRADE = 2
+    UNSAFE_DOWNGRADE = 3
+
+    @classmethod
+    def _missing_(cls, _value: object) -> Self | None:
+        return cls.UNKNOWN
+
+
+class QuotaEntityType(StrEnum):
+    """What a client quota limits (KIP-546, KIP-612)."""
+
+    USER = "user"
+    CLIENT_ID = "client-id"
+    IP = "ip"
+
+
+class QuotaMatch(IntEnum):
+    """How a quota filter matches an entity: one name, the default entity, or every entity that is set."""
+
+    EXACT = 0
+    DEFAULT = 1
+    ANY = 2

@@ -1,0 +1,166 @@
+"""Topics: create, delete, list, describe, add partitions, delete records, look up offsets."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, NamedTuple
+
+from odradek.client.admin.requests import AdminRequests, failure_of
+from odradek.client.cluster import error_of, is_stale_metadata
+from odradek.client.metadata import TopicInfo
+from odradek.client.model import TopicPartition
+from odradek.client.offsets import by_topic
+from odradek.wire.errors import ErrorCode, KafkaError
+from odradek.wire.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsRequestAssignment,
+    CreatePartitionsRequestTopic,
+    CreatePartitionsResponse,
+)
+from odradek.wire.messages.create_topics import (
+    CreateTopicsRequest,
+    CreateTopicsRequestConfig,
+    CreateTopicsRequestReplicaAssignment,
+    CreateTopicsRequestTopic,
+    CreateTopicsResponse,
+)
+from odradek.wire.messages.delete_records import (
+    DeleteRecordsRequest,
+    DeleteRecordsRequestPartition,
+    DeleteRecordsRequestTopic,
+    DeleteRecordsResponse,
+)
+from odradek.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsRequestState, DeleteTopicsResponse
+
+_STATES_SINCE = 6
+"""The version of DeleteTopics that takes ids beside names, in another field."""
+
+
+class NewTopic(NamedTuple):
+    """A topic to create. -1 takes the broker's default; replica_assignments gives broker ids by partition instead."""
+
+    name: str
+    num_partitions: int = -1
+    replication_factor: int = -1
+    configs: Mapping[str, str] = {}
+    replica_assignments: Mapping[int, list[int]] = {}
+
+
+async def create_topics(
+    requests: AdminRequests, topics: Iterable[NewTopic], *, validate_only: bool, timeout_ms: int
+) -> dict[str, bytes | KafkaError]:
+    """See `Admin.create_topics`."""
+    request = CreateTopicsRequest(
+        topics=[
+            CreateTopicsRequestTopic(
+                each.name,
+                -1 if each.replica_assignments else each.num_partitions,
+                -1 if each.replica_assignments else each.replication_factor,
+                [CreateTopicsRequestReplicaAssignment(n, ids) for n, ids in each.replica_assignments.items()],
+                [CreateTopicsRequestConfig(name, value) for name, value in each.configs.items()],
+            )
+            for each in topics
+        ],
+        timeout_ms=timeout_ms,
+        validate_only=validate_only,
+    )
+    response = await requests.to_controller(
+        request, CreateTopicsResponse, codes=lambda answer: [t.error_code for t in answer.topics]
+    )
+    return {t.name: error_of(t.error_code, t.error_message) if t.error_code else t.topic_id for t in response.topics}
+
+
+async def delete_topics(
+    requests: AdminRequests, names: Iterable[str], *, timeout_ms: int
+) -> dict[str, KafkaError | None]:
+    """See `Admin.delete_topics`."""
+    wanted = list(names)
+
+    def adapt(request: Any, version: int) -> None:
+        by_state = version >= _STATES_SINCE
+        request.topics = [DeleteTopicsRequestState(name=each) for each in wanted] if by_state else []
+        request.topic_names = [] if by_state else wanted
+
+    response = await requests.to_controller(
+        DeleteTopicsRequest(timeout_ms=timeout_ms),
+        DeleteTopicsResponse,
+        codes=lambda answer: [t.error_code for t in answer.responses],
+        adapt=adapt,
+    )
+    for each in wanted:
+        requests.cluster.metadata.topics.pop(each, None)
+    return {t.name or "": failure_of(t.error_code, t.error_message) for t in response.responses}
+
+
+async def describe_topics(requests: AdminRequests, names: Collection[str] | None) -> dict[str, TopicInfo | KafkaError]:
+    """See `Admin.describe_topics`."""
+    cluster = requests.cluster
+    cluster.follow_topics(names)
+
+    async def attempt() -> dict[str, TopicInfo | KafkaError]:
+        errors = await cluster.refresh_metadata()
+        found: dict[str, TopicInfo | KafkaError] = {}
+        for name in sorted(cluster.metadata.topics if names is None else names):
+            info = cluster.metadata.topics.get(name)
+            if name in errors or info is None:
+                found[name] = error_of(errors.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), f"topic {name}")
+            else:
+                found[name] = info
+        return found
+
+    return await cluster.retrying(attempt, "describe topics")
+
+
+async def create_partitions(
+    requests: AdminRequests,
+    counts: Mapping[str, int],
+    *,
+    assignments: Mapping[str, list[list[int]]] | None,
+    validate_only: bool,
+    timeout_ms: int,
+) -> dict[str, KafkaError | None]:
+    """See `Admin.create_partitions`."""
+    topics = []
+    for name, count in counts.items():
+        given = (assignments or {}).get(name)
+        brokers = None if given is None else [CreatePartitionsRequestAssignment(each) for each in given]
+        topics.append(CreatePartitionsRequestTopic(name, count, brokers))
+    response = await requests.to_controller(
+        CreatePartitionsRequest(topics, timeout_ms, validate_only),
+        CreatePartitionsResponse,
+        codes=lambda answer: [t.error_code for t in answer.results],
+    )
+    return {t.name: failure_of(t.error_code, t.error_message) for t in response.results}
+
+
+async def delete_records(
+    requests: AdminRequests, offsets: Mapping[TopicPartition, int], *, timeout_ms: int
+) -> dict[TopicPartition, int | KafkaError]:
+    """See `Admin.delete_records`."""
+    cluster = requests.cluster
+    done: dict[TopicPartition, int | KafkaError] = {}
+
+    async def attempt() -> dict[TopicPartition, int | KafkaError]:
+        leaders: dict[int, list[TopicPartition]] = defaultdict(list)
+        for key in offsets:
+            if key not in done:
+                leaders[(await cluster.leader(*key)).leader].append(key)
+        for node_id, keys in leaders.items():
+            topics = [
+                DeleteRecordsRequestTopic(
+                    topic, [DeleteRecordsRequestPartition(p, offsets[TopicPartition(topic, p)]) for p in partitions]
+                )
+                for topic, partitions in by_topic(keys).items()
+            ]
+            response = await cluster.request(node_id, DeleteRecordsRequest(topics, timeout_ms), DeleteRecordsResponse)
+            for topic_answer in response.topics:
+                for each in topic_answer.partitions:
+                    key = TopicPartition(topic_answer.name, each.partition_index)
+                    if is_stale_metadata(each.error_code):
+                        await cluster.refresh_metadata()
+                        raise error_of(each.error_code, f"{key}")
+                    done[key] = error_of(each.error_code, f"{key}") if each.error_code else each.low_watermark
+        return done
+
+    return await cluster.retrying(attempt, "DeleteRecords")
