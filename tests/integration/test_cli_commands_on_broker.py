@@ -328,6 +328,24 @@ def test_json_lines_can_be_produced_again(run: Run, filled: str):
     assert again.out == run(f"consume --topic {filled} --offset start -e", "-f", form).out
 
 
+def test_delimiters_of_keys_and_records(run: Run, topic: str):
+    assert run(f"produce {topic} -p 0 -K : -D ;", stdin="a:1\n;b:2;c:3").status == 0
+    read = run(f"consume {topic} --offset start -e -q -K = -D |")
+    assert (read.out, read.err) == ("a=1\n|b=2|c=3|", "")
+
+
+def test_kcat_options_produce_consume_and_list(run: Run, topic: str, odradek_broker: BrokerProcess):
+    server = odradek_broker.bootstrap
+    assert run(f"-P -b {server} -t {topic} -p 1 -K : -k none", stdin="a:1\n\n2\n").status == 0
+    read = run(f"-C -b {server} -t {topic} -e -f", r"%p %o %k=%s\n")
+    assert (read.status, read.out, read.err) == (0, "1 0 a=1\n1 1 none=2\n", "")
+    assert run(f"-C -b {server} -t {topic} -p 1 -o -1 -c 1").lines == ["2"]
+    listed = run(f"-L -b {server} -t {topic}").lines
+    assert listed[0] == f"Metadata for {topic} (from {server}):"
+    assert f'  topic "{topic}" with 2 partitions:' in listed
+    assert run(f"-L -b {server} -t no-{topic}").status == 1
+
+
 # --- groups ---
 
 

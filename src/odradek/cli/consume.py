@@ -1,4 +1,4 @@
-"""`odradek consume`: Apache's console consumer (its ConsoleConsumer), and what rpk and kcat are loved for."""
+"""`odradek consume`: Apache's console consumer (its ConsoleConsumer), with offsets and formats of rpk and kcat."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import asyncio
 import signal
 import sys
 import time
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from odradek.cli.errors import CommandError, UsageError, told
 from odradek.cli.names import topic_pattern
@@ -15,8 +15,10 @@ from odradek.cli.offset_spec import END, START, OffsetRange, parse_range, resolv
 from odradek.cli.options import (
     add_connection,
     add_output,
+    adopt_positional,
     client_settings,
     connect_ms,
+    delimiter,
     milliseconds,
     or_unlimited,
     pairs,
@@ -45,30 +47,53 @@ _OF_A_SIGNAL: Final = 128
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("positional", nargs="?", metavar="TOPIC", help="the same as --topic TOPIC")
     what = parser.add_argument_group("what to read")
-    what.add_argument("--topic", metavar="NAME")
-    what.add_argument("--include", metavar="REGEX", help="all topics whose whole name matches")
-    what.add_argument("--partition", type=int, metavar="N", help="only this partition")
+    what.add_argument("-t", "--topic", metavar="NAME", help="topic to read")
+    what.add_argument("--include", metavar="REGEX", help="read all topics whose whole name matches")
+    what.add_argument("-p", "--partition", type=int, metavar="N", help="read only this partition")
     what.add_argument(
-        "--from-beginning", action="store_true", help="where there is no committed offset: from the start"
+        "--from-beginning", action="store_true", help="start at the first record without a committed offset"
     )
     what.add_argument(
         "--offset",
         metavar="WHERE",
         help="earliest, latest, 42, -10 (the last ten), +10, @TIME, FROM:TO; TIME is 2026-01-31T12:00, ms or -1h",
     )
-    what.add_argument("--group", metavar="ID", help="read as a member of a group, which remembers what it has read")
+    what.add_argument("-g", "--group", metavar="ID", help="read as a member of a group, which commits its offsets")
     what.add_argument(
         "--isolation-level", choices=("read_uncommitted", "read_committed"), help="default: read_uncommitted"
     )
     until = parser.add_argument_group("when to end")
-    until.add_argument("-n", "--max-messages", type=or_unlimited, default=-1, metavar="N", help="after so many records")
-    until.add_argument("--timeout-ms", type=or_unlimited, metavar="MS", help="when nothing came for so long")
-    until.add_argument("-e", "--exit", action="store_true", help="at the end of what is there now")
-    shape = parser.add_argument_group("how to print")
+    until.add_argument("-n", "--max-messages", type=or_unlimited, default=-1, metavar="N", help="after N records")
+    until.add_argument("--timeout-ms", type=or_unlimited, metavar="MS", help="after MS without a record")
+    until.add_argument("-e", "--exit", action="store_true", help="at the current end of the topic")
+    _configure_output(parser.add_argument_group("how to print"))
+    parser.add_argument("--property", action="append", default=[], help=argparse.SUPPRESS)
+    parser.add_argument("--command-property", action="append", default=[], metavar="NAME=VALUE", help="client setting")
+    parser.add_argument("--consumer-property", action="append", default=[], help=argparse.SUPPRESS)
+    parser.add_argument("--consumer.config", dest="consumer_config", help=argparse.SUPPRESS)
+    parser.add_argument("--request-timeout-ms", type=milliseconds, help=argparse.SUPPRESS)
+    parser.set_defaults(form=None)
+    add_connection(parser)
+    add_output(parser, stream=True)
+
+
+def _configure_output(shape: argparse._ArgumentGroup) -> None:
     shape.add_argument(
         "-f", "--format", metavar="TEMPLATE", help=r"such as '%%t %%p %%o %%k %%v\n'; %%v{hex}, %%d{strftime[%%F]}, …"
     )
+    shape.add_argument(
+        "-K",
+        "--key-delimiter",
+        type=delimiter,
+        metavar="TEXT",
+        help=r"print the key and this (\t, \x1f, …) before the value",
+    )
+    shape.add_argument(
+        "-D", "--record-delimiter", type=delimiter, metavar="TEXT", help=r"print this after each record (default: \n)"
+    )
+    shape.add_argument("-q", "--quiet", action="store_true", help="do not print the number of records at the end")
     shape.add_argument(
         "--formatter-property",
         action="append",
@@ -78,20 +103,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "line.separator, headers.separator, null.literal, key.deserializer, value.deserializer, header.deserializer",
     )
     shape.add_argument("--formatter-config", metavar="FILE", help="formatter properties in a file")
-    shape.add_argument("--formatter", metavar="CLASS", help="Apache's Default- or NoOpMessageFormatter")
+    shape.add_argument("--formatter", metavar="CLASS", help="Apache's DefaultMessageFormatter or NoOpMessageFormatter")
     shape.add_argument("--key-deserializer", metavar="CLASS", help="Apache's String-, Long-, DoubleDeserializer, …")
-    shape.add_argument("--value-deserializer", metavar="CLASS")
-    shape.add_argument("--skip-message-on-error", action="store_true", help="go on after what cannot be printed")
-    parser.add_argument("--property", action="append", default=[], help=argparse.SUPPRESS)
-    parser.add_argument("--command-property", action="append", default=[], metavar="NAME=VALUE", help="client setting")
-    parser.add_argument("--consumer-property", action="append", default=[], help=argparse.SUPPRESS)
-    parser.add_argument("--consumer.config", dest="consumer_config", help=argparse.SUPPRESS)
-    parser.add_argument("--request-timeout-ms", type=milliseconds, help=argparse.SUPPRESS)
-    add_connection(parser)
-    add_output(parser, stream=True)
+    shape.add_argument("--value-deserializer", metavar="CLASS", help="the same for values")
+    shape.add_argument("--skip-message-on-error", action="store_true", help="skip records that cannot be printed")
 
 
 def run(arguments: argparse.Namespace) -> int:
+    adopt_positional(arguments, "topic")
     check(arguments)
     arguments.command_config = renamed(arguments, "consumer.config", "command-config")
     form = chosen_format(arguments)
@@ -120,7 +139,13 @@ def check(arguments: argparse.Namespace) -> None:
 
 
 def chosen_format(arguments: argparse.Namespace) -> Format | None:
-    """What prints records; None prints nothing. Raises UsageError."""
+    """The format of records; None prints nothing. Raises UsageError."""
+    if arguments.form is not None:
+        return cast(Format, arguments.form)
+    if arguments.format is not None or arguments.output is not None:
+        for option in ("key_delimiter", "record_delimiter"):
+            if getattr(arguments, option) is not None:
+                raise UsageError(f"--{option.replace('_', '-')} goes neither with --format nor with --output")
     if arguments.format is not None:
         return template_format(arguments.format)
     if arguments.output is not None:
@@ -133,6 +158,10 @@ def chosen_format(arguments: argparse.Namespace) -> Format | None:
         name = getattr(arguments, f"{option}_deserializer")
         if name is not None:
             properties[f"{option}.deserializer"] = name
+    if arguments.key_delimiter is not None:
+        properties.update({"print.key": "true", "key.separator": arguments.key_delimiter})
+    if arguments.record_delimiter is not None:
+        properties["line.separator"] = arguments.record_delimiter
     formatter = arguments.formatter
     if formatter in NO_OP_FORMATTERS:
         return None
@@ -161,7 +190,7 @@ def settings_of(arguments: argparse.Namespace) -> dict[str, Any]:
             raise UsageError(f"--from-beginning, but the properties say {settings['auto_offset_reset']}")
         settings["auto_offset_reset"] = "earliest"
     elif arguments.offset is not None:
-        # An offset that is not there any more: what is left from there on, as in Apache's tool with its own reset.
+        # A deleted offset: start at the first record that is left, as Apache's tool does with its own reset.
         settings.setdefault("auto_offset_reset", "earliest")
     return settings
 
@@ -182,7 +211,8 @@ async def consume(arguments: argparse.Namespace, form: Format | None, span: Offs
             try:
                 await read(consumer, arguments, printer, ends)
             finally:
-                print(f"Processed a total of {printer.count} messages", file=sys.stderr)
+                if not arguments.quiet:
+                    print(f"Processed a total of {printer.count} messages", file=sys.stderr)
     except asyncio.CancelledError:
         if not ended:
             raise
@@ -191,11 +221,11 @@ async def consume(arguments: argparse.Namespace, form: Format | None, span: Offs
 
 
 def end_on_signals() -> list[int]:
-    """Let SIGTERM and SIGINT end the current task in order; the list tells which came.
+    """Cancel the current task on SIGTERM and SIGINT; the list receives the signal's number.
 
-    asyncio's own handler of SIGINT cancels the task wherever it is: in the middle of a step the cancellation may be
-    taken for that of a timeout that the task enters next, when that is over at once, and then nobody has heard it. One
-    that the loop calls does so between two steps. A shell starts its background jobs with SIGINT ignored: they keep it.
+    asyncio's own handler of SIGINT cancels the task in the middle of a step. A timeout that the task enters next and
+    that expires at once mistakes this cancellation for its own and swallows it. A handler that the loop calls cancels
+    between two steps. A shell starts its background jobs with SIGINT ignored; it stays ignored.
     """
     ended: list[int] = []
     task = asyncio.current_task()
@@ -270,7 +300,7 @@ async def read(
 
 
 class Patience:
-    """How long nothing may come."""
+    """The time limit without a record."""
 
     __slots__ = ("_deadline",)
 
@@ -287,7 +317,7 @@ class Patience:
 
 
 async def is_done(consumer: Consumer, ends: dict[TopicPartition, int]) -> bool:
-    """Whether all assigned partitions are read up to their ends; of one that a group gave us, the end is now."""
+    """Whether all assigned partitions are read up to their ends; that of a newly assigned one is its end now."""
     assigned = consumer.assignment()
     fresh = assigned - ends.keys()
     if fresh:

@@ -56,7 +56,8 @@ def overview() -> str:
     lines = "\n".join(f"  {name:<{width}}  {about}" for name, about in COMMANDS.items())
     return (
         f"usage: odradek COMMAND [OPTIONS]\n\ncommands:\n{lines}\n\n"
-        "`odradek COMMAND --help` lists the options of a command and shows examples."
+        "`odradek COMMAND --help` lists the options of a command and shows examples.\n"
+        "`odradek -C|-P|-L|-G …` takes the options of kcat (`odradek -L --help`)."
     )
 
 
@@ -111,6 +112,12 @@ def dispatch(words: list[str]) -> int:
 
         print(f"odradek {__version__}")
         return 0
+    from odradek.cli import kcat
+
+    if kcat.is_kcat(words):
+        parser = Parser(prog="odradek", description="the options of kcat", allow_abbrev=False)
+        kcat.configure(parser)
+        return execute("odradek", parser, kcat, kcat.separated(words))
     name = words[0]
     if name not in COMMANDS:
         hint = suggestion(name, COMMANDS) or "`odradek --help` lists the commands"

@@ -144,6 +144,26 @@ def adopt_positional(arguments: argparse.Namespace, option: str, actions: Iterab
     setattr(arguments, option, [given] if isinstance(before, list) else given)
 
 
+def delimiter(text: str) -> str:
+    r"""A delimiter as kcat writes it: text with `\n`, `\t`, `\r`, `\0`, `\\` and `\xNN` (ASCII)."""
+    import re
+
+    def character(match: re.Match[str]) -> str:
+        escape = match[1]
+        if escape[0] == "x" and len(escape) == 3 and int(escape[1:], 16) < 128:
+            return chr(int(escape[1:], 16))
+        try:
+            return {"n": "\n", "t": "\t", "r": "\r", "0": "\0", "\\": "\\"}[escape]
+        except KeyError:
+            raise argparse.ArgumentTypeError(
+                f"\\{escape} is not one of \\n, \\t, \\r, \\0, \\\\, \\x00 to \\x7f"
+            ) from None
+
+    if not text:
+        raise argparse.ArgumentTypeError("a delimiter is empty")
+    return re.sub(r"\\(x[0-9a-fA-F]{2}|.)", character, text)
+
+
 def exactly_one(
     arguments: argparse.Namespace, names: Iterable[str], what: str = "action", *, default: str | None = None
 ) -> str:

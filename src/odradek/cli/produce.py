@@ -16,8 +16,10 @@ from odradek.cli.line_reader import Headers, JsonReader, LineReader
 from odradek.cli.options import (
     add_connection,
     add_output,
+    adopt_positional,
     client_settings,
     connect_ms,
+    delimiter,
     milliseconds,
     pairs,
     positive,
@@ -36,23 +38,34 @@ _CHUNK_BYTES: Final = 1 << 18
 _UNREPORTED: Final = 10_000
 
 TUNING: Final = (
-    ("batch-size", "batch_size", "bytes of a batch"),
+    ("batch-size", "batch_size", "maximum size of a batch, in bytes"),
     ("max-partition-memory-bytes", "batch_size", argparse.SUPPRESS),
-    ("max-memory-bytes", "buffer_memory", "bytes of records that wait to be sent"),
-    ("max-block-ms", "max_block_ms", "how long sending may wait for metadata and memory"),
-    ("message-send-max-retries", "retries", "how often a failed batch is sent again"),
-    ("metadata-expiry-ms", "metadata_max_age_ms", "when to refresh metadata without a need"),
-    ("request-timeout-ms", "request_timeout_ms", "how long a broker may take for an answer"),
-    ("retry-backoff-ms", "retry_backoff_ms", "pause before a batch is sent again"),
-    ("timeout", "linger_ms", "how long a record may wait for others to make a batch (linger.ms)"),
+    ("max-memory-bytes", "buffer_memory", "memory for records that wait to be sent, in bytes"),
+    ("max-block-ms", "max_block_ms", "time limit to wait for metadata and memory"),
+    ("message-send-max-retries", "retries", "number of retries of a failed batch"),
+    ("metadata-expiry-ms", "metadata_max_age_ms", "maximum age of metadata"),
+    ("request-timeout-ms", "request_timeout_ms", "time limit for a response"),
+    ("retry-backoff-ms", "retry_backoff_ms", "pause before a retry"),
+    ("timeout", "linger_ms", "time that a batch waits for more records (linger.ms)"),
 )
 """Option -> the producer's setting of the same meaning."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--topic", required=True, metavar="NAME", help="where the records go")
-    parser.add_argument("--partition", type=int, metavar="N", help="send all to this partition")
+    parser.add_argument("positional", nargs="?", metavar="TOPIC", help="the same as --topic TOPIC")
+    parser.add_argument("-t", "--topic", metavar="NAME", help="topic to send to")
+    parser.add_argument("-p", "--partition", type=int, metavar="N", help="send all records to this partition")
     parser.add_argument("-k", "--key", metavar="TEXT", help="the key of every record")
+    parser.add_argument(
+        "-K",
+        "--key-delimiter",
+        type=delimiter,
+        metavar="TEXT",
+        help=r"each line is KEY, this text (\t, \x1f, …), VALUE",
+    )
+    parser.add_argument(
+        "-D", "--record-delimiter", type=delimiter, metavar="TEXT", help=r"records end with this text (default: \n)"
+    )
     parser.add_argument(
         "-H", "--header", action="append", default=[], metavar="NAME=VALUE", help="a header of every record"
     )
@@ -73,26 +86,39 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--command-property", action="append", default=[], metavar="NAME=VALUE", help="client setting")
     parser.add_argument("--producer-property", action="append", default=[], help=argparse.SUPPRESS)
     parser.add_argument("--producer.config", dest="producer_config", help=argparse.SUPPRESS)
-    parser.add_argument("--sync", action="store_true", help="wait for each record before the next")
+    parser.add_argument("--sync", action="store_true", help="wait for the acknowledgement of each record")
     parser.add_argument(
-        "-z", "--compression-codec", nargs="?", const="gzip", choices=CODECS, help="gzip if no codec is named"
+        "-z",
+        "--compression-codec",
+        nargs="?",
+        const="gzip",
+        choices=CODECS,
+        help="compression of batches (-z alone: gzip)",
     )
     parser.add_argument(
-        "--request-required-acks", choices=("0", "1", "-1", "all"), help="whom to wait for; default: all"
+        "--request-required-acks", choices=("0", "1", "-1", "all"), help="acknowledgements to wait for (default: all)"
     )
     for option, setting, about in TUNING:
         kind = positive if option in ("batch-size", "max-partition-memory-bytes") else milliseconds
         parser.add_argument(f"--{option}", type=kind, dest=f"set_{setting}", metavar="N", help=about)
     parser.add_argument("--socket-buffer-size", type=int, metavar="N", help=argparse.SUPPRESS)
+    parser.set_defaults(default_key=None, skip_empty=False, limit=-1)
     add_connection(parser)
     add_output(parser, stream=True)
 
 
 def run(arguments: argparse.Namespace) -> int:
+    adopt_positional(arguments, "topic")
+    if not arguments.topic:
+        raise UsageError("--topic is needed")
     arguments.command_config = renamed(arguments, "producer.config", "command-config")
     properties = pairs(renamed(arguments, "property", "reader-property"), "reader-property")
     if arguments.reader_config:
         properties = {**read_properties(arguments.reader_config, "reader-config"), **properties}
+    if arguments.key_delimiter is not None:
+        if arguments.input == "json" or properties.keys() & {"parse.key", "key.separator"}:
+            raise UsageError("--key-delimiter goes neither with -i json nor with parse.key and key.separator")
+        properties.update({"parse.key": "true", "key.separator": arguments.key_delimiter})
     reader = LineReader(properties) if arguments.input == "lines" else JsonReader()
     headers: Headers = [(n, v.encode()) for n, v in pairs(arguments.header, "header").items()]
     if arguments.partition is not None and arguments.partition < 0:
@@ -126,15 +152,21 @@ async def send_all(arguments: argparse.Namespace, reader: LineReader | JsonReade
     key = None if arguments.key is None else arguments.key.encode()
     report = Report(arguments.topic, arguments.output)
     number = 0
+    end = arguments.record_delimiter or "\n"
     async with Producer(**settings_of(arguments)) as producer:
         await reach(producer.cluster, connect_ms(arguments))
-        async for line in lines(prompt=is_terminal(sys.stdout)):
+        async for line in lines(prompt=is_terminal(sys.stdout), end=end.encode()):
+            if number == arguments.limit:
+                break
+            if not line and arguments.skip_empty:
+                continue
             number += 1
             record = reader.read(line, number)
+            own_key = arguments.default_key if record.key is None else record.key
             delivery = await producer.send(
                 arguments.topic,
                 record.value,
-                record.key if key is None else key,
+                own_key if key is None else key,
                 record.headers + headers,
                 arguments.partition,
                 record.timestamp_ms,
@@ -193,26 +225,28 @@ class Report:
             print(f"{found.topic}\t{found.partition}\t{found.offset}\t{found.timestamp}")
 
 
-async def lines(descriptor: int | None = None, *, prompt: bool = False) -> AsyncIterator[bytes]:
-    """Lines of standard input as they come, without their ends."""
+async def lines(descriptor: int | None = None, *, prompt: bool = False, end: bytes = b"\n") -> AsyncIterator[bytes]:
+    """Records of standard input as they come, without their ends; a line may end with a carriage return, too."""
     fd = sys.stdin.fileno() if descriptor is None else descriptor
     ask = prompt and os.isatty(fd)
+    extra = b"\r" if end == b"\n" else b""
     rest = b""
     async for chunk in chunks(fd, ask):
-        # A line may come in many chunks: only the new one is searched.
-        head, newline, tail = chunk.rpartition(b"\n")
-        if not newline:
+        # A record may come in many chunks: only the new one is searched, with an end that may have begun before it.
+        kept = max(0, len(rest) - len(end) + 1)
+        first, *others = (rest[kept:] + chunk).split(end)
+        if not others:
             rest += chunk
             continue
-        for line in (rest + head).split(b"\n"):
-            yield line.removesuffix(b"\r")
-        rest = tail
+        for line in (rest[:kept] + first, *others[:-1]):
+            yield line.removesuffix(extra)
+        rest = others[-1]
     if rest:
-        yield rest.removesuffix(b"\r")
+        yield rest.removesuffix(extra)
 
 
 async def chunks(fd: int, ask: bool) -> AsyncIterator[bytes]:
-    """What can be read now, until the end; the loop goes on while a terminal or pipe has nothing."""
+    """Input as it can be read, until its end; the loop runs on while a terminal or pipe is empty."""
     waits = not stat.S_ISREG(os.fstat(fd).st_mode)
     while True:
         if ask:
@@ -226,7 +260,7 @@ async def chunks(fd: int, ask: bool) -> AsyncIterator[bytes]:
 
 
 async def readable(fd: int) -> bool:
-    """Wait until there is something to read; False for what cannot be waited for, because it always is ready."""
+    """Wait until there is input; False for a descriptor that cannot be waited for because it is always ready."""
     loop = asyncio.get_running_loop()
     ready = asyncio.Event()
     try:

@@ -119,7 +119,7 @@ def template_format(template: str) -> Format:
 
     Raises UsageError.
     """
-    parts = _compile(template, _RECORD_TOKENS)
+    parts = compile_template(template, _RECORD_TOKENS)
     return lambda record: b"".join([part if isinstance(part, bytes) else part(record) for part in parts])
 
 
@@ -134,7 +134,9 @@ def _counter(_: str) -> Callable[[Any], bytes]:
     return counted
 
 
-def _number(read: Callable[[Any], int]) -> Callable[[str], Callable[[Any], bytes]]:
+def number_token(read: Callable[[Any], int]) -> Callable[[str], Callable[[Any], bytes]]:
+    """A token that prints a number of the record."""
+
     def make(modifier: str) -> Callable[[Any], bytes]:
         if modifier not in ("", "ascii"):
             raise UsageError(f"-f: {{{modifier}}} is for keys, values and headers")
@@ -143,15 +145,19 @@ def _number(read: Callable[[Any], int]) -> Callable[[str], Callable[[Any], bytes
     return make
 
 
-def _length(read: Callable[[Any], bytes | None]) -> Callable[[str], Callable[[Any], bytes]]:
+def length_token(read: Callable[[Any], bytes | None]) -> Callable[[str], Callable[[Any], bytes]]:
+    """A token that prints the length of a part of the record, -1 for null."""
+
     def length(record: Any) -> int:
         data = read(record)
         return -1 if data is None else len(data)
 
-    return _number(length)
+    return number_token(length)
 
 
-def _data(read: Callable[[Any], bytes | None]) -> Callable[[str], Callable[[Any], bytes]]:
+def data_token(read: Callable[[Any], bytes | None]) -> Callable[[str], Callable[[Any], bytes]]:
+    """A token that prints a part of the record, in the form of its modifier."""
+
     def make(modifier: str) -> Callable[[Any], bytes]:
         convert = _conversion(modifier)
         return lambda record: b"" if (data := read(record)) is None else convert(data)
@@ -201,7 +207,7 @@ def _time(modifier: str) -> Callable[[Any], bytes]:
 
 
 def _headers(modifier: str) -> Callable[[Any], bytes]:
-    parts = _compile(modifier or "%k=%v ", _HEADER_TOKENS)
+    parts = compile_template(modifier or "%k=%v ", _HEADER_TOKENS)
 
     def text(record: Any) -> bytes:
         return b"".join(
@@ -214,31 +220,32 @@ def _headers(modifier: str) -> Callable[[Any], bytes]:
 Tokens = Mapping[str, Callable[[str], Callable[[Any], bytes]]]
 
 _HEADER_TOKENS: Final[Tokens] = {
-    "k": _data(lambda header: header[0].encode()),
-    "v": _data(lambda header: header[1]),
-    "K": _length(lambda header: header[0].encode()),
-    "V": _length(lambda header: header[1]),
+    "k": data_token(lambda header: header[0].encode()),
+    "v": data_token(lambda header: header[1]),
+    "K": length_token(lambda header: header[0].encode()),
+    "V": length_token(lambda header: header[1]),
 }
 _RECORD_TOKENS: Final[Tokens] = {
-    "t": _data(lambda record: record.topic.encode()),
-    "T": _length(lambda record: record.topic.encode()),
-    "k": _data(lambda record: record.key),
-    "K": _length(lambda record: record.key),
-    "v": _data(lambda record: record.value),
-    "V": _length(lambda record: record.value),
-    "s": _data(lambda record: record.value),
-    "S": _length(lambda record: record.value),
-    "p": _number(lambda record: record.partition),
-    "o": _number(lambda record: record.offset),
-    "e": _number(lambda record: record.leader_epoch),
-    "H": _number(lambda record: len(record.headers)),
+    "t": data_token(lambda record: record.topic.encode()),
+    "T": length_token(lambda record: record.topic.encode()),
+    "k": data_token(lambda record: record.key),
+    "K": length_token(lambda record: record.key),
+    "v": data_token(lambda record: record.value),
+    "V": length_token(lambda record: record.value),
+    "s": data_token(lambda record: record.value),
+    "S": length_token(lambda record: record.value),
+    "p": number_token(lambda record: record.partition),
+    "o": number_token(lambda record: record.offset),
+    "e": number_token(lambda record: record.leader_epoch),
+    "H": number_token(lambda record: len(record.headers)),
     "h": _headers,
     "d": _time,
     "i": _counter,
 }
 
 
-def _compile(template: str, tokens: Tokens) -> list[bytes | Callable[[Any], bytes]]:
+def compile_template(template: str, tokens: Tokens) -> list[bytes | Callable[[Any], bytes]]:
+    """A template as its literal parts and functions of a record. Raises UsageError."""
     parts: list[bytes | Callable[[Any], bytes]] = []
     text = bytearray()
     at = 0
