@@ -6,9 +6,9 @@ import asyncio
 import logging
 from typing import Protocol
 
-from odradek.broker.group_runtime import GroupRuntime
+from odradek.broker.coordinators.groups import GroupCoordinatorService
+from odradek.broker.coordinators.transactions import TransactionCoordinatorService
 from odradek.broker.partitions import Partitions
-from odradek.broker.transaction_runtime import TransactionRuntime
 from odradek.log.environment import passes
 from odradek.metadata.image import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, ClusterImage, Topic
 from odradek.quotas.client_quotas import ClientQuotas
@@ -44,8 +44,8 @@ class ImageEffects:
         self,
         node_id: int,
         partitions: Partitions,
-        groups: GroupRuntime,
-        transactions: TransactionRuntime,
+        groups: GroupCoordinatorService,
+        transactions: TransactionCoordinatorService,
         quotas: ClientQuotas,
     ) -> None:
         self._node_id = node_id
@@ -115,7 +115,9 @@ class ImageEffects:
         if self._again is not None:
             self._again.cancel()
 
-    def _lead_topic(self, name: str, coordinator: GroupRuntime | TransactionRuntime, level: int) -> bool:
+    def _lead_topic(
+        self, name: str, coordinator: GroupCoordinatorService | TransactionCoordinatorService, level: int
+    ) -> bool:
         """False if the log of a partition could not be opened, and may be later: for want of a descriptor, or since it
         is being checked.
         """

@@ -23,8 +23,9 @@ from odradek.broker.controller import Controller
 from odradek.broker.controller_channel import control_connections
 from odradek.broker.controller_link import ControllerLink
 from odradek.broker.controller_watch import ControllerWatch
-from odradek.broker.coordinator_shard import ShardClock
-from odradek.broker.group_runtime import DYNAMIC_GROUP_CONFIGS, GroupRuntime, group_settings
+from odradek.broker.coordinators.groups import DYNAMIC_GROUP_CONFIGS, GroupCoordinatorService, group_settings
+from odradek.broker.coordinators.timers import CoordinatorClock
+from odradek.broker.coordinators.transactions import TransactionCoordinatorService
 from odradek.broker.image_effects import ImageEffects
 from odradek.broker.log_directory_runtime import LogDirectoryRuntime
 from odradek.broker.loggers import BrokerLoggers
@@ -34,7 +35,6 @@ from odradek.broker.network.server import Server
 from odradek.broker.partitions import Partitions
 from odradek.broker.peers import Peers
 from odradek.broker.replication_runtime import ReplicationRuntime
-from odradek.broker.transaction_runtime import TransactionRuntime
 from odradek.log.config import LogConfig
 from odradek.log.directories import LogDirectories
 from odradek.log.directory_scan import stored_identity
@@ -271,27 +271,26 @@ class Broker:
     def _start_services(self) -> None:
         config, ports = self._config, self._ports
         loop = asyncio.get_running_loop()
-        self._groups = GroupRuntime(
+        self._groups = GroupCoordinatorService(
             group_settings(config),
             self._offsets_partitions,
             self._image,
             ports.clock,
             ports.random,
             loop,
+            # Topics that are to be adopted are created one by one, and their offsets may be there before.
+            lambda: self._view.is_whole and not self._directories.adopts,
         )
         config.on_change(DYNAMIC_GROUP_CONFIGS, lambda _: self._groups.configure(group_settings(config)))
-        self._transactions = TransactionRuntime(
+        self._transactions = TransactionCoordinatorService(
             config,
-            ShardClock(ports.clock),
-            self._image,
+            CoordinatorClock(ports.clock),
+            self._view,
             self._link,
             self._partitions,
             self._groups,
             self._peers,
         )
-        self._transactions.knows_all = lambda: self._view.is_whole
-        # Topics that are to be adopted are made one by one, and their offsets may be there before.
-        self._groups.knows_all = lambda: self._view.is_whole and not self._directories.adopts
         self._log_directories = LogDirectoryRuntime(
             config, self._partitions, self._directories, ports.disk, self._image
         )

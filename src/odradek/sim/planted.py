@@ -294,7 +294,7 @@ def _(right: Any) -> Any:
 
 
 @_bug("commits answered as aborts", "a commit writes abort markers to the second partition", "txn",
-      "odradek.broker.transaction_markers:MarkerWriter.write")  # fmt: skip
+      "odradek.broker.coordinators.markers:MarkerWriter.write")  # fmt: skip
 def _(right: Any) -> Any:
     def write(self: Any, marker: Any, settled: Any) -> None:
         if marker.topic == "ledger" and marker.partition == 1:
@@ -362,10 +362,10 @@ def _(right: Any) -> Any:
 
 
 @_bug("offsets lost at reload", "the offsets log is read from its last segment only", "crash",
-      "odradek.broker.group_shard:GroupShard._replay_batch")  # fmt: skip
+      "odradek.broker.coordinators.context:CoordinatorContext._replay_batch")  # fmt: skip
 def _(right: Any) -> Any:
     def replay(self: Any, header: Any, records: Any) -> None:
-        if header.base_offset >= self._partition.log.active_base_offset:
+        if self._environment.name != "group" or header.base_offset >= self.partition.log.active_base_offset:
             right(self, header, records)
 
     return replay

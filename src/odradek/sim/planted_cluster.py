@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, Final
 
+from odradek.broker.coordinators.shard import CoordinatorState
 from odradek.controller.partition_changes import Election
 from odradek.replication.in_sync import committed_offset
 from odradek.wire.errors import ErrorCode
@@ -356,58 +357,54 @@ def _(right: Any) -> Any:
 # --- coordinators ---
 
 
-@_bug("groups before they are loaded", "a group coordinator serves while it still reads its log", "cluster",
-      "odradek.broker.group_shard:GroupShard.load")  # fmt: skip
-def _(right: Any) -> Any:
+def _served_while_loading(coordinator: str, right: Any) -> Any:
     def load(self: Any) -> None:
+        if self._environment.name != coordinator:
+            right(self)
+            return
         # As long as a log that is not tiny takes.
         self._loop.call_later(0.3, right, self)
-        self._failure = None
+        self.state = CoordinatorState.ACTIVE
 
     return load
+
+
+@_bug("groups before they are loaded", "a group coordinator serves while it still reads its log", "cluster",
+      "odradek.broker.coordinators.context:CoordinatorContext.load")  # fmt: skip
+def _(right: Any) -> Any:
+    return _served_while_loading("group", right)
 
 
 @_bug("transactions before they are loaded", "a transaction coordinator serves while it still reads its log",
-      "succession", "odradek.broker.transaction_shard:TransactionShard.load")  # fmt: skip
+      "succession", "odradek.broker.coordinators.context:CoordinatorContext.load")  # fmt: skip
 def _(right: Any) -> Any:
-    def load(self: Any) -> None:
-        # As long as a log that is not tiny takes.
-        self._loop.call_later(0.3, right, self)
-        self._failure = None
-
-    return load
+    return _served_while_loading("transaction", right)
 
 
 @_bug("coordinator stays", "a broker that leads a partition of groups no more answers for them", "cluster",
-      "odradek.broker.group_runtime:GroupRuntime.resigned")  # fmt: skip
+      "odradek.broker.coordinators.groups:GroupCoordinatorService.resigned")  # fmt: skip
 def _(right: Any) -> Any:
     return _nothing
 
 
 @_bug("coordinator comes back", "a broker that leads a partition of groups again goes on with what it knew before",
-      "cluster", "odradek.broker.group_shard:GroupShard.unload", "odradek.broker.group_runtime:GroupRuntime.resigned",
-      "odradek.broker.group_runtime:GroupRuntime.elected")  # fmt: skip
+      "cluster", "odradek.broker.coordinators.groups:GroupCoordinatorService.resigned",
+      "odradek.broker.coordinators.groups:GroupCoordinatorService.elected")  # fmt: skip
 def _(right: Any) -> Any:
     if right.__name__ == "elected":
 
         def elected(self: Any, partition: Any) -> None:
-            shard = self._shards.get(partition.index)
+            context = self._runtime.context(partition.index)
             right(self, partition)
-            if shard is not None:
-                shard._failure = None
+            if context is not None:
+                context.state = CoordinatorState.ACTIVE
 
         return elected
-    if right.__name__ == "unload":
-
-        def unload(self: Any) -> None:
-            right(self)
-
-        return unload
 
     def resigned(self: Any, index: int) -> None:
-        shard = self._shards.get(index)
-        if shard is not None:
-            shard.unload()
+        context = self._runtime.context(index)
+        if context is not None:
+            context.close()
 
     return resigned
 
@@ -419,7 +416,7 @@ def _(right: Any) -> Any:
 
 
 @_bug("markers not retried", "a marker that its partition's leader did not take is given up", "cluster",
-      "odradek.broker.transaction_markers:RoutedMarkers._settled")  # fmt: skip
+      "odradek.broker.coordinators.markers:RoutedMarkers._settled")  # fmt: skip
 def _(right: Any) -> Any:
     return lambda self, delivery, topic, index, committed: right(self, delivery, topic, index, True)
 
@@ -431,7 +428,8 @@ def _(right: Any) -> Any:
 
 
 @_bug("not verified elsewhere", "a partition takes a transaction's records without asking a coordinator elsewhere",
-      "cluster", "odradek.broker.transaction_runtime:TransactionRuntime._verify_elsewhere")  # fmt: skip
+      "cluster",
+      "odradek.broker.coordinators.transactions:TransactionCoordinatorService._verify_elsewhere")  # fmt: skip
 def _(right: Any) -> Any:
     async def verify(self: Any, coordinator: int, request: Any, *, adds: bool, abortable: bool) -> Any:
         await asyncio.sleep(0)

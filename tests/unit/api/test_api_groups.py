@@ -43,7 +43,7 @@ from odradek.wire.messages.offset_fetch import (
     OffsetFetchRequestTopic,
 )
 from odradek.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
-from tests.unit.broker.group_broker import GroupBroker
+from tests.unit.broker.coordinators.group_broker import GroupBroker
 
 TOPIC_ID = bytes(range(16))
 OTHER_ID = bytes(range(1, 17))
@@ -173,7 +173,7 @@ async def test_join_and_sync_in_every_version(call: Caller, version: int) -> Non
     group = call.broker.runtime.describe_group("g")
     assert (group.state, group.members[0].client_host, group.members[0].client_id) == ("Stable", "/10.0.0.1", "me")
     assert member.startswith("me-")
-    timeouts = next(iter(call.broker.runtime._shards.values())).coordinator.groups["g"].members[member]
+    timeouts = call.broker.coordinator.groups["g"].members[member]
     assert timeouts.rebalance_timeout_ms == (10_000 if version == 0 else 30_000)
 
 

@@ -7,7 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from odradek.broker.group_runtime import GroupRuntime
+from odradek.broker.coordinators.groups import GroupCoordinatorService
+from odradek.broker.coordinators.shard import CoordinatorState
+from odradek.groups.coordinator import GroupCoordinator
 from odradek.groups.events import CommitRequest, JoinRequest, OffsetToCommit, SyncRequest
 from odradek.groups.settings import GroupSettings
 from odradek.log.config import LogConfig
@@ -29,11 +31,17 @@ class GroupBroker:
         self.directory = directory
         self.count = partitions
         self.image = ClusterImage()
-        self.runtime = GroupRuntime(
-            settings, lambda: self.count, lambda: self.image, SystemClock(), SeededRandom(1), asyncio.get_running_loop()
+        self.knows_all_topics = False
+        """Most tests have no topics in the image."""
+        self.runtime = GroupCoordinatorService(
+            settings,
+            lambda: self.count,
+            lambda: self.image,
+            SystemClock(),
+            SeededRandom(1),
+            asyncio.get_running_loop(),
+            lambda: self.knows_all_topics,
         )
-        # Most tests say nothing of topics.
-        self.runtime.knows_all = lambda: False
         self.partitions = [self._partition(index) for index in range(partitions)]
 
     def _partition(self, index: int, config: LogConfig = CONFIG) -> Partition:
@@ -49,6 +57,16 @@ class GroupBroker:
         for partition in self.partitions:
             self.runtime.elected(partition)
         return self
+
+    @property
+    def coordinator(self) -> GroupCoordinator:
+        """The state machine of the first partition."""
+        return self.runtime._runtime.shard(0).coordinator
+
+    @property
+    def is_loading(self) -> bool:
+        """Whether the first partition is being loaded."""
+        return self.runtime.state_of(0) is CoordinatorState.LOADING
 
     def stop(self) -> None:
         self.runtime.close()

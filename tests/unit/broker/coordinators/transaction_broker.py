@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from odradek.broker.config import BrokerConfig
-from odradek.broker.coordinator_shard import ShardClock
+from odradek.broker.coordinators.timers import CoordinatorClock
+from odradek.broker.coordinators.transactions import TransactionCoordinatorService
 from odradek.broker.peers import Peers
-from odradek.broker.transaction_runtime import TransactionRuntime
 from odradek.log.config import LogConfig
 from odradek.log.environment import LogEnvironment
 from odradek.log.partition_log import PartitionLog
@@ -47,6 +47,8 @@ class TransactionBroker:
     def __init__(self, directory: Path, settings: dict[str, str] | None = None, ids: Ids | None = None) -> None:
         self.directory = directory
         self.ids = ids or Ids()
+        self.is_whole = True
+        """Whether a topic outside the image does not exist."""
         self.ended: list[tuple[int, int, int, bool]] = []
         self.partitions: dict[tuple[str, int], Partition] = {}
         for place in ((STATE, 0), (OFFSETS, 0), (TOPIC, 0), (TOPIC, 1)):
@@ -56,10 +58,10 @@ class TransactionBroker:
         self.image = ClusterImage().with_topics(
             Topic(name, name.encode().ljust(16, b"-"), (led,) * count) for name, count in counts.items()
         )
-        self.runtime = TransactionRuntime(
+        self.runtime = TransactionCoordinatorService(
             BrokerConfig(settings or {}),
-            ShardClock(SystemClock()),
-            lambda: self.image,
+            CoordinatorClock(SystemClock()),
+            self,
             self.ids,  # type: ignore[arg-type]
             self,  # type: ignore[arg-type]
             self,

@@ -1,18 +1,22 @@
-"""The transaction coordinator of this broker: its shards (`transaction_shard`), and requests on their way to them."""
+"""The transaction coordinator of this broker (Kafka's TransactionCoordinator): requests on their way to a partition."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
-from odradek.broker.coordinator_shard import RELOAD_SECONDS, ShardClock
-from odradek.broker.marker_channels import MarkerChannels
+from odradek.broker.coordinators.context import CoordinatorContext, CoordinatorEnvironment
+from odradek.broker.coordinators.marker_channels import MarkerChannels
+from odradek.broker.coordinators.markers import LEADER_HERE, MarkerWriter, RoutedMarkers, TransactionListener
+from odradek.broker.coordinators.producer_ids import ProducerIds
+from odradek.broker.coordinators.remote_verification import ask_coordinator
+from odradek.broker.coordinators.runtime import CoordinatorRuntime
+from odradek.broker.coordinators.shard import CoordinatorState, RecordCodec
+from odradek.broker.coordinators.timers import CoordinatorClock
+from odradek.broker.coordinators.transaction_shard import Decide, TransactionShard
 from odradek.broker.peers import Peers
-from odradek.broker.producer_ids import ProducerIds
-from odradek.broker.remote_verification import ask_coordinator
-from odradek.broker.transaction_markers import LEADER_HERE, MarkerWriter, RoutedMarkers, TransactionListener
-from odradek.broker.transaction_shard import Decide, TransactionShard
 from odradek.groups.placement import partition_for_group
 from odradek.log.producer_state import ProducerStates
 from odradek.metadata.features import TRANSACTION_VERSION, level_in_force
@@ -30,7 +34,7 @@ from odradek.transactions.events import (
     TransactionDescription,
 )
 from odradek.transactions.id_patterns import id_matcher
-from odradek.transactions.records import TV_0, TV_2
+from odradek.transactions.records import TV_0, TV_2, TransactionRecord, decode_record, encode_record
 from odradek.transactions.service import (
     ListFilter,
     Listings,
@@ -45,6 +49,8 @@ from odradek.wire.errors import ErrorCode, KafkaError
 if TYPE_CHECKING:
     from odradek.api.context import Configuration, PartitionLookup
     from odradek.api.controller_service import ControllerService
+
+logger = logging.getLogger("odradek.transactions")
 
 _REMEMBERED_COMMITTERS = 10_000
 _REMEMBERED_SENDERS = 1_000
@@ -75,118 +81,124 @@ def transaction_settings(config: Configuration, transaction_version: Callable[[]
     )
 
 
-class TransactionRuntime:
+class KnownCluster(Protocol):
+    """The cluster as far as this broker knows it."""
+
+    @property
+    def image(self) -> ClusterImage:
+        """The newest image."""
+        ...
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether a topic outside the image does not exist; else the image may be incomplete."""
+        ...
+
+
+class TransactionCoordinatorService:
     """Serves `transactions.service.TransactionService`.
 
-    The broker tells it when it begins (`elected`) and ceases (`resigned`) to lead a partition of `__transaction_state`.
+    The broker calls `elected` and `resigned` as it gains and loses partitions of `__transaction_state`.
     """
 
     __slots__ = (
         "_clock",
-        "_closed",
+        "_cluster",
         "_commits",
         "_config",
         "_ids",
-        "_image",
         "_loop",
         "_markers",
         "_node_id",
         "_partitions",
         "_peers",
+        "_runtime",
         "_senders",
         "_settings",
-        "_shards",
         "_writer",
-        "knows_all",
     )
 
     def __init__(
         self,
         config: Configuration,
-        clock: ShardClock,
-        image: Callable[[], ClusterImage],
+        clock: CoordinatorClock,
+        cluster: KnownCluster,
         controller: ControllerService,
         partitions: PartitionLookup,
         groups: TransactionListener,
         peers: Peers,
     ) -> None:
-        self.knows_all: Callable[[], bool] = lambda: True
-        """Whether a topic that is not in the image does not exist; else it may just not have been told of yet."""
-        self._config = config
         loop = asyncio.get_running_loop()
+        self._config = config
         self._node_id = peers.node_id
         self._peers = peers
         self._settings = transaction_settings(config, self._transaction_version)
         self._clock = clock
         self._loop = loop
-        self._image = image
+        self._cluster = cluster
         self._ids = ProducerIds(controller.next_producer_id_block, loop)
         self._partitions = partitions
         self._writer = MarkerWriter(partitions, groups, clock, loop)
         channels = MarkerChannels(peers, loop, config.number("request.timeout.ms"))
         self._markers = RoutedMarkers(self._writer, self._leader_of, channels.send, loop)
-        self._shards: dict[int, TransactionShard] = {}
-        self._closed = False
+        codec = RecordCodec(self._encode, decode_record)
+        environment = CoordinatorEnvironment("transaction", logger, clock, loop)
+        self._runtime: CoordinatorRuntime[TransactionShard, TransactionRecord] = CoordinatorRuntime(
+            codec, self._open_shard, environment
+        )
         self._commits = NewestConnections(_REMEMBERED_COMMITTERS)
         self._senders = NewestConnections(_REMEMBERED_SENDERS)
 
+    def _encode(self, record: TransactionRecord) -> tuple[bytes, bytes | None]:
+        return encode_record(record, self._settings.transaction_version())
+
+    def _open_shard(self, context: CoordinatorContext[Any, TransactionRecord]) -> TransactionShard:
+        coordinator = TransactionCoordinator(self._settings, self._ids)
+        return TransactionShard(context, coordinator, self._settings, self._markers, self._clock, self._loop)
+
     def _transaction_version(self) -> int:
-        return level_in_force(self._image(), TRANSACTION_VERSION)
+        return level_in_force(self._cluster.image, TRANSACTION_VERSION)
 
     def _leader_of(self, topic: str, index: int) -> int | None:
-        state = self._image().partition(topic, index)
+        state = self._cluster.image.partition(topic, index)
         if state is None:
-            # A coordinator that was elected just now may load a transaction with a topic that is told of right after.
-            return None if self.knows_all() else NO_LEADER
+            # A coordinator that was elected just now may load a transaction before it learns of the topic.
+            return None if self._cluster.is_whole else NO_LEADER
         return LEADER_HERE if state.leader == self._node_id else state.leader
 
-    # --- what the broker says ---
+    # --- what the broker calls ---
 
     def elected(self, partition: Partition) -> None:
-        """Load the partition's transactions and coordinate them; a shard that is there already stays."""
-        if partition.index not in self._shards and not self._closed:
-            coordinator = TransactionCoordinator(self._settings, self._ids)
-            shard = TransactionShard(partition, coordinator, self._settings, self._markers, self._clock, self._loop)
-            self._shards[partition.index] = shard
-            shard.on_failed = lambda: self._failed(partition, shard)
-            shard.load()
-
-    def _failed(self, partition: Partition, shard: TransactionShard) -> None:
-        self._loop.call_later(RELOAD_SECONDS, self._reload, partition, shard)
-
-    def _reload(self, partition: Partition, failed: TransactionShard) -> None:
-        if self._shards.get(partition.index) is failed:
-            self.resigned(partition.index)
-            self.elected(partition)
+        """Load the partition's transactions and coordinate them; a partition that is loaded already stays."""
+        self._runtime.elected(partition)
 
     def resigned(self, index: int) -> None:
         """Stop coordinating the transactions of a partition."""
-        shard = self._shards.pop(index, None)
-        if shard is not None:
-            shard.unload()
+        self._runtime.resigned(index)
 
     def close(self) -> None:
-        """Coordinate nothing any more, whatever the controller says."""
-        self._closed = True
-        for index in list(self._shards):
-            self.resigned(index)
+        """Resign from every partition, and ignore later elections."""
+        self._runtime.close()
+
+    def state_of(self, index: int) -> CoordinatorState | None:
+        """The state of a partition, or None if this broker does not coordinate it."""
+        return self._runtime.state_of(index)
 
     def _partition_count(self, topic: str) -> int:
-        found = self._image().topics.get(topic)
+        found = self._cluster.image.topics.get(topic)
         return 0 if found is None else len(found.partitions)
 
     def _shard(self, transactional_id: str) -> TransactionShard:
         count = self._partition_count(TRANSACTION_STATE_TOPIC)
-        shard = self._shards.get(partition_for_group(transactional_id, count)) if count else None
-        if shard is None:
+        if not count:
             raise KafkaError(ErrorCode.NOT_COORDINATOR)
-        return shard
+        return self._runtime.shard(partition_for_group(transactional_id, count))
 
     def _check_connection(
         self, shard: TransactionShard, transactional_id: str, producer_id: int, producer_epoch: int, connection: int
     ) -> None:
         """Raise StaleConnection if the id's present producer has replaced the connection, else note it as used."""
-        found = shard.check().transactions.get(transactional_id)
+        found = shard.active_coordinator().transactions.get(transactional_id)
         if found is None or found.producer_id != producer_id or found.producer_epoch != producer_epoch:
             return  # the coordinator refuses it, or has done already what it asks for
         if shard.connections.has_gone_on(transactional_id, producer_id, producer_epoch, connection):
@@ -259,7 +271,7 @@ class TransactionRuntime:
         return partition_for_group(group_id, count)
 
     def verify_partitions(self, request: AddPartitions) -> Refusals:
-        found = self._shard(request.transactional_id).check().verify_partitions(request)
+        found = self._shard(request.transactional_id).active_coordinator().verify_partitions(request)
         return {partition: code for partition, code in found.items() if code is not ErrorCode.NONE}
 
     def end(self, request: EndTransaction, connection: int) -> asyncio.Future[ProducerResult]:
@@ -392,11 +404,11 @@ class TransactionRuntime:
         states, unknown = states_of(wanted.states)
         pattern = wanted.transactional_id_pattern
         matches = id_matcher(pattern) if pattern else None
-        if any(shard.is_loading for shard in self._shards.values()):
+        if any(shard.is_loading for shard in self._runtime.shards()):
             raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         now_ms = self._clock.now_ms()
         found = []
-        for shard in self._shards.values():
+        for shard in self._runtime.shards():
             found += shard.coordinator.listings(
                 now_ms,
                 states if wanted.states else None,
@@ -439,6 +451,6 @@ async def _one_code_later(refusals: Awaitable[Refusals]) -> ErrorCode:
     return _one_code(await refusals)
 
 
-def _serves(runtime: TransactionRuntime) -> TransactionService:
+def _serves(runtime: TransactionCoordinatorService) -> TransactionService:
     """That the runtime has the service's shape is for the type checker to say."""
     return runtime

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from odradek.broker import group_runtime
+from odradek.broker.coordinators import runtime as coordinator_runtime
+from odradek.broker.coordinators.shard import CoordinatorState
 from odradek.groups.events import ConsumerHeartbeat, JoinResult, LeavingMember, OffsetToCommit, SyncResult
 from odradek.groups.settings import GroupSettings
 from odradek.log.append import Origin
@@ -26,7 +27,7 @@ from odradek.records.builder import encode_batch
 from odradek.records.control import encode_end_transaction
 from odradek.wire.errors import ErrorCode as E
 from odradek.wire.errors import KafkaError
-from tests.unit.broker.group_broker import (
+from tests.unit.broker.coordinators.group_broker import (
     QUICK,
     GroupBroker,
     commit_request,
@@ -145,11 +146,11 @@ async def test_a_shard_whose_log_could_not_be_read_is_loaded_anew(tmp_path: Path
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(PartitionLog, "read_batches", fails_once)
-        patch.setattr(group_runtime, "RELOAD_SECONDS", 0.01)
+        patch.setattr(coordinator_runtime, "RELOAD_SECONDS", 0.01)
         broker.start()
         await until(lambda: not failures)
-        shard = broker.runtime._shards[0]
-        await until(lambda: broker.runtime._shards[0] is not shard and not broker.runtime._shards[0].is_loading)
+        assert broker.runtime.state_of(0) is CoordinatorState.FAILED
+        await until(lambda: broker.runtime.state_of(0) is CoordinatorState.ACTIVE)
     assert not log.is_offline
     assert await committed(broker) == 5
     broker.stop()
@@ -340,10 +341,9 @@ async def test_a_topic_deleted_while_a_shard_loads_loses_its_offsets_all_the_sam
         await broker.commit(commit_request(*[("t" * 100, p, i) for p in range(200)], group_id=f"g{i}"))
     broker.stop()
     broker = GroupBroker(tmp_path).start()
-    shard = next(iter(broker.runtime._shards.values()))
-    assert shard.is_loading
+    assert broker.is_loading
     broker.runtime.topics_deleted(["doomed"])
-    await until(lambda: not shard.is_loading)
+    await until(lambda: not broker.is_loading)
     assert await committed(broker, "kept") == 6
     assert await committed(broker, "doomed") == -1
     broker.stop()
@@ -362,7 +362,7 @@ async def test_a_topic_that_was_deleted_while_no_shard_was_there_loses_its_offse
     broker.image = broker.image.with_topic(Topic("kept", ids["kept"], (state,)))
     broker.start()
     assert await committed(broker, "doomed") == 5
-    broker.runtime.knows_all = lambda: True
+    broker.knows_all_topics = True
     await until(lambda: broker.partitions[0].log.end_offset == len(offsets) + 1)
     assert [await committed(broker, name) for name in ("kept", "doomed")] == [5, -1]
     broker.stop()
@@ -385,8 +385,7 @@ async def test_loading_takes_several_turns_and_says_so(tmp_path: Path) -> None:
         with pytest.raises(KafkaError) as refused:
             call()
         assert refused.value.code is E.COORDINATOR_LOAD_IN_PROGRESS
-    shard = next(iter(broker.runtime._shards.values()))
-    await until(lambda: not shard.is_loading)
+    await until(lambda: not broker.is_loading)
     assert len(broker.runtime.list_groups([], [])) == 40
     assert await committed(broker, "t" * 100, 199, "g39") == 39
     broker.stop()
@@ -416,12 +415,11 @@ async def test_a_log_is_loaded_though_it_is_compacted_meanwhile(tmp_path: Path) 
     log = broker.partitions[0].log
     log.set_config(config)
     broker.start()
-    shard = next(iter(broker.runtime._shards.values()))
-    assert shard.is_loading
+    assert broker.is_loading
     size = sum(segment.size for segment in log.segments)
     compact(log)
     assert sum(segment.size for segment in log.segments) < size
-    await until(lambda: not shard.is_loading)
+    await until(lambda: not broker.is_loading)
     assert not log.is_offline
     assert [await committed(broker, "t" * 100, 19, f"g{i}") for i in range(8)] == list(range(32, 40))
     broker.stop()
@@ -478,11 +476,9 @@ async def test_transactional_commits_are_pending_across_a_restart(tmp_path: Path
     broker = GroupBroker(tmp_path).start()
     assert await stable() == -E.UNSTABLE_OFFSET_COMMIT
     marker = encode_end_transaction(
-        commit=True, producer_id=42, producer_epoch=3, coordinator_epoch=0, timestamp_ms=broker.runtime._clock.now_ms()
+        commit=True, producer_id=42, producer_epoch=3, coordinator_epoch=0, timestamp_ms=SystemClock().now_ms()
     )
-    result = broker.partitions[0].append(
-        memoryview(marker), now_ms=broker.runtime._clock.now_ms(), origin=Origin.COORDINATOR
-    )
+    result = broker.partitions[0].append(memoryview(marker), now_ms=SystemClock().now_ms(), origin=Origin.COORDINATOR)
     broker.runtime.transaction_ended(0, 42, result.last_offset, committed=True)
     assert await stable() == 7
     broker.stop()
@@ -540,10 +536,9 @@ async def test_a_marker_that_comes_while_its_shard_loads_is_not_lost(tmp_path: P
     await broker.runtime.commit_transactional_offsets(commit_request(("t", 0, 7)), 42, 0)
     broker.stop()
     broker = GroupBroker(tmp_path).start()
-    shard = next(iter(broker.runtime._shards.values()))
-    assert shard.is_loading
+    assert broker.is_loading
     broker.runtime.transaction_ended(0, 42, broker.partitions[0].log.end_offset - 1, committed=True)
-    await until(lambda: not shard.is_loading)
+    await until(lambda: not broker.is_loading)
     assert await committed(broker) == 7
     broker.stop()
 
@@ -568,7 +563,7 @@ async def test_a_broker_that_stops_coordinates_nothing_whatever_the_controller_s
     broker = GroupBroker(tmp_path).start()
     broker.runtime.close()
     broker.start()
-    assert not broker.runtime._shards
+    assert broker.runtime.state_of(0) is None
     broker.stop()
 
 

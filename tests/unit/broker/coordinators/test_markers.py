@@ -9,10 +9,10 @@ from typing import Any, cast
 import pytest
 
 from odradek.broker import peers as peers_module
-from odradek.broker import transaction_markers
-from odradek.broker.marker_channels import MarkerChannels
+from odradek.broker.coordinators import markers as markers_module
+from odradek.broker.coordinators.marker_channels import MarkerChannels
+from odradek.broker.coordinators.markers import MarkerWriter, RoutedMarkers
 from odradek.broker.peers import Peers
-from odradek.broker.transaction_markers import MarkerWriter, RoutedMarkers
 from odradek.client.connection import Connection
 from odradek.client.errors import UnsupportedByBroker
 from odradek.metadata.image import Broker, ClusterImage, Endpoint
@@ -27,7 +27,7 @@ MARKERS = Markers("id", 7, 0, True, frozenset({("t", 0), ("t", 1)}), 0)
 @pytest.mark.parametrize("code", [ErrorCode.NETWORK_EXCEPTION, ErrorCode.TRANSACTION_COORDINATOR_FENCED])
 def test_markers_that_nobody_wants_any_more_are_forgotten(monkeypatch: pytest.MonkeyPatch, code: ErrorCode) -> None:
     """Their coordinator has lost its partition: another one sends them."""
-    monkeypatch.setattr(transaction_markers, "_RETRY_SECONDS", 0.0)
+    monkeypatch.setattr(markers_module, "_RETRY_SECONDS", 0.0)
 
     async def test() -> None:
         sent: list[Callable[[ErrorCode], None]] = []

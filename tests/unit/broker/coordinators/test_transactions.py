@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from odradek.broker.producer_ids import ProducerIds
+from odradek.broker.coordinators.producer_ids import ProducerIds
 from odradek.metadata.image import PartitionState
 from odradek.records.batch import parse_header
 from odradek.records.control import ControlType, decode_control_record
@@ -20,7 +20,7 @@ from odradek.transactions.events import AddPartitions, NoProducerIds, ProducerRe
 from odradek.transactions.service import PartitionMarker, Refusals, Verification
 from odradek.wire.errors import ErrorCode as E
 from odradek.wire.errors import KafkaError
-from tests.unit.broker.transaction_broker import OFFSETS, STATE, TOPIC, Ids, TransactionBroker
+from tests.unit.broker.coordinators.transaction_broker import OFFSETS, STATE, TOPIC, Ids, TransactionBroker
 
 
 def running(test: Callable[[Path], Awaitable[None]]) -> Callable[[Path], None]:
@@ -168,13 +168,13 @@ async def test_a_topic_that_is_not_told_of_yet_gets_its_marker(tmp_path: Path) -
     broker = TransactionBroker(tmp_path).start()
     producer = await broker.producer()
     assert broker.add(producer, (TOPIC, 0)).result() is E.NONE
-    whole, image = False, broker.image
-    broker.runtime.knows_all = lambda: whole
+    image = broker.image
+    broker.is_whole = False
     broker.image = image.without_topics([TOPIC])
     assert broker.end(producer).result() == ProducerResult(E.NONE)
     await turn()
     assert broker.shown() == "PrepareCommit"
-    whole, broker.image = True, image
+    broker.is_whole, broker.image = True, image
     await until(lambda: broker.shown() == "CompleteCommit")
     assert markers_in(broker.partitions[TOPIC, 0]) == [(*producer, True)]
     broker.stop()
@@ -426,7 +426,7 @@ def test_what_is_not_refused_is_asked_for_again_if_its_transaction_ended_meanwhi
                 await until(lambda: broker.shown() == "CompleteAbort")
             return answer
 
-        monkeypatch.setattr("odradek.broker.transaction_runtime.ask_coordinator", ask)
+        monkeypatch.setattr("odradek.broker.coordinators.transactions.ask_coordinator", ask)
         elsewhere = broker.image.topics[STATE]._replace(partitions=(PartitionState(2, 0, (2,), (2,)),))
         broker.image = broker.image.with_topic(elsewhere)
         refused = await broker.verify_or_add(producer, (TOPIC, 0), (TOPIC, 1), version=11)

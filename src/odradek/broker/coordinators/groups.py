@@ -1,14 +1,18 @@
-"""The group coordinator of this broker: its shards, and requests on their way to them (see `group_shard`)."""
+"""The group coordinator of this broker (Kafka's GroupCoordinatorService): requests on their way to their partition."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from odradek.broker.config import ConfigError
-from odradek.broker.coordinator_shard import RELOAD_SECONDS, ShardClock
-from odradek.broker.group_shard import GroupShard
+from odradek.broker.coordinators.context import CoordinatorContext, CoordinatorEnvironment
+from odradek.broker.coordinators.group_shard import GroupShard
+from odradek.broker.coordinators.runtime import CoordinatorRuntime
+from odradek.broker.coordinators.shard import CoordinatorState, RecordCodec
+from odradek.broker.coordinators.timers import CoordinatorClock
 from odradek.groups.assignors import ASSIGNOR_CLASSES, ASSIGNORS
 from odradek.groups.coordinator import GroupCoordinator
 from odradek.groups.events import (
@@ -26,6 +30,7 @@ from odradek.groups.events import (
     SyncResult,
 )
 from odradek.groups.placement import partition_for_group
+from odradek.groups.records import GroupRecord, decode_record, encode_record
 from odradek.groups.service import Reply, TopicOffsets
 from odradek.groups.settings import GroupSettings
 from odradek.metadata.image import ClusterImage, Topic
@@ -76,29 +81,29 @@ def _assignors(names: Sequence[str]) -> tuple[str, ...]:
 DYNAMIC_GROUP_CONFIGS = ("group.consumer.assignment.interval.ms",)
 """All that Kafka lets an administrator change while the broker runs; a group's own settings come with the image."""
 
-_AGAIN_SECONDS = 1.0
 _REMEMBERED_COMMITTERS = 10_000
 _ANY_PRODUCER = 0
 
+logger = logging.getLogger("odradek.groups")
 
-class GroupRuntime:
+
+class GroupCoordinatorService:
     """Serves `groups.service.GroupService`.
 
-    The broker tells it when it begins (`elected`) and ceases (`resigned`) to lead a partition of
-    `__consumer_offsets`, and when topics come, go or grow.
+    The broker calls `elected` and `resigned` as it gains and loses partitions of `__consumer_offsets`, and
+    `topics_deleted` and `topics_changed` when topics are created, deleted or get more partitions.
     """
 
     __slots__ = (
         "_clock",
-        "_closed",
         "_committers",
         "_image",
+        "_knows_all_topics",
         "_loop",
         "_partition_count",
         "_random",
+        "_runtime",
         "_settings",
-        "_shards",
-        "knows_all",
     )
 
     def __init__(
@@ -109,90 +114,69 @@ class GroupRuntime:
         clock: Clock,
         random: Random,
         loop: asyncio.AbstractEventLoop,
+        knows_all_topics: Callable[[], bool],
     ) -> None:
-        self.knows_all: Callable[[], bool] = lambda: True
-        """Whether a topic that is not in the image does not exist; else it may just not have been told of yet."""
+        """`knows_all_topics`: whether a topic outside the image does not exist; else the image may be incomplete."""
         self._settings = settings
         self._partition_count = partition_count
         self._image = image
-        self._clock = ShardClock(clock)
+        self._clock = CoordinatorClock(clock)
         self._random = random
         self._loop = loop
-        self._shards: dict[int, GroupShard] = {}
-        self._closed = False
+        self._knows_all_topics = knows_all_topics
+        environment = CoordinatorEnvironment("group", logger, self._clock, loop, settings.offset_commit_timeout_ms)
+        self._runtime: CoordinatorRuntime[GroupShard, GroupRecord] = CoordinatorRuntime(
+            RecordCodec(encode_record, decode_record), self._open_shard, environment
+        )
         self._committers = NewestConnections(_REMEMBERED_COMMITTERS)
 
-    # --- what the broker says ---
+    def _open_shard(self, context: CoordinatorContext[Any, GroupRecord]) -> GroupShard:
+        coordinator = GroupCoordinator(self._settings, self._random, self._image)
+        return GroupShard(context, coordinator, self._clock, self._loop, self._knows_all_topics)
+
+    # --- what the broker calls ---
 
     def elected(self, partition: Partition) -> None:
-        """Load the partition's groups and coordinate them; a shard that is there already stays."""
-        if partition.index not in self._shards and not self._closed:
-            coordinator = GroupCoordinator(self._settings, self._random, self._image)
-            shard = GroupShard(partition, coordinator, self._settings, self._clock, self._loop)
-            self._shards[partition.index] = shard
-            shard.on_failed = lambda: self._failed(partition, shard)
-            shard.load()
-            self._look_for_missed(partition.index, shard)
+        """Load the partition's groups and coordinate them; a partition that is loaded already stays."""
+        self._runtime.elected(partition)
 
-    def _look_for_missed(self, index: int, shard: GroupShard) -> None:
-        """Drop the offsets of topics that were deleted while nobody could say so in the shard's log.
+    def resigned(self, index: int) -> None:
+        """Stop coordinating the groups of a partition."""
+        self._runtime.resigned(index)
 
-        A broker is told what it leads before it is told of the topics that are not here.
-        """
-        if self._shards.get(index) is not shard:
-            return
-        if self.knows_all():
-            shard.tell(lambda coordinator, _now_ms, _token: coordinator.topics_missed())
-        else:
-            self._loop.call_later(_AGAIN_SECONDS, self._look_for_missed, index, shard)
+    def close(self) -> None:
+        """Resign from every partition, and ignore later elections."""
+        self._runtime.close()
 
-    def _failed(self, partition: Partition, shard: GroupShard) -> None:
-        self._loop.call_later(RELOAD_SECONDS, self._reload, partition, shard)
-
-    def _reload(self, partition: Partition, failed: GroupShard) -> None:
-        if self._shards.get(partition.index) is failed:
-            self.resigned(partition.index)
-            self.elected(partition)
+    def state_of(self, index: int) -> CoordinatorState | None:
+        """The state of a partition, or None if this broker does not coordinate it."""
+        return self._runtime.state_of(index)
 
     def configure(self, settings: GroupSettings) -> None:
         """A setting has been changed (`DYNAMIC_GROUP_CONFIGS`)."""
         self._settings = settings
-        for shard in self._shards.values():
+        for shard in self._runtime.shards():
             shard.coordinator.configure(settings)
 
-    def resigned(self, index: int) -> None:
-        """Stop coordinating the groups of a partition."""
-        shard = self._shards.pop(index, None)
-        if shard is not None:
-            shard.unload()
-
-    def close(self) -> None:
-        """Coordinate nothing any more, whatever the controller says."""
-        self._closed = True
-        for index in list(self._shards):
-            self.resigned(index)
-
     def topics_deleted(self, topics: Iterable[str]) -> None:
+        """Delete the offsets that groups have committed in these topics."""
         names = list(topics)
-        for shard in self._shards.values():
-            shard.tell(lambda coordinator, _now_ms, _token: coordinator.topics_deleted(names))
+        for shard in self._runtime.shards():
+            shard.run_when_loaded(lambda coordinator, _now_ms, _token: coordinator.topics_deleted(names))
 
     def topics_changed(self, topics: Sequence[str], grown: Sequence[tuple[Topic, int]]) -> None:
-        """`grown` are those that have more partitions now, with the number that they had."""
-        for shard in self._shards.values():
-            shard.tell(lambda coordinator, now_ms, _token: coordinator.topics_changed(now_ms, topics, grown))
+        """These were created or deleted or grew; `grown` has the last, each with its previous number of partitions."""
+        for shard in self._runtime.shards():
+            shard.run_when_loaded(lambda coordinator, now_ms, _token: coordinator.topics_changed(now_ms, topics, grown))
 
     def transaction_ended(self, index: int, producer_id: int, last_offset: int, *, committed: bool) -> None:
         """A transaction's marker was appended to a partition at `last_offset`."""
-        shard = self._shards.get(index)
-        if shard is not None:
-            shard.transaction_ended(producer_id, last_offset, committed=committed)
+        context = self._runtime.context(index)
+        if context is not None:
+            context.end_transaction(producer_id, last_offset, committed=committed)
 
     def _shard(self, group_id: str) -> GroupShard:
-        shard = self._shards.get(partition_for_group(group_id, self._partition_count()))
-        if shard is None:
-            raise KafkaError(ErrorCode.NOT_COORDINATOR)
-        return shard
+        return self._runtime.shard(partition_for_group(group_id, self._partition_count()))
 
     # --- requests ---
 
@@ -219,7 +203,7 @@ class GroupRuntime:
             # Whether the member is known will show; until then it must not be told to join again.
             return ErrorCode.NONE
         now_ms = self._clock.now_ms()
-        return shard.check().heartbeat(now_ms, group_id, member_id, group_instance_id, generation_id)
+        return shard.active_coordinator().heartbeat(now_ms, group_id, member_id, group_instance_id, generation_id)
 
     def leave(self, group_id: str, leaving: Sequence[LeavingMember]) -> asyncio.Future[list[LeftMember]]:
         if not group_id:
@@ -253,7 +237,7 @@ class GroupRuntime:
         member: tuple[str | None, int] = (None, -1),
     ) -> asyncio.Future[TopicOffsets]:
         shard = self._shard(group_id)
-        shard.check().check_fetch(group_id, *member)
+        shard.active_coordinator().check_fetch(group_id, *member)
         return shard.read(lambda found: found.fetch_offsets(group_id, topics, require_stable=require_stable))
 
     def delete_offsets(self, group_id: str, partitions: Sequence[tuple[str, int]]) -> asyncio.Future[list[ErrorCode]]:
@@ -275,19 +259,19 @@ class GroupRuntime:
 
     def describe_group(self, group_id: str) -> GroupDescription:
         shard = self._shard(group_id)
-        coordinator = shard.check()
+        coordinator = shard.active_coordinator()
         shard.flush()
         return coordinator.describe_groups([group_id])[0]
 
     def describe_consumer_group(self, group_id: str) -> ConsumerGroupDescription:
         shard = self._shard(group_id)
-        coordinator = shard.check()
+        coordinator = shard.active_coordinator()
         shard.flush()
         return coordinator.describe_consumer_group(group_id)
 
     def list_groups(self, states: Sequence[str], types: Sequence[str]) -> list[GroupListing]:
         found: list[GroupListing] = []
-        for shard in self._shards.values():
+        for shard in self._runtime.shards():
             if shard.is_loading:
                 raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
             shard.flush()

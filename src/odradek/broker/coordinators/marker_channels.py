@@ -23,8 +23,8 @@ from odradek.wire.messages.write_txn_markers import (
     WriteTxnMarkersResponse,
 )
 
-log = logging.getLogger("odradek.transactions")
-_log_failure = logs_failure(log, "sending transaction markers failed")
+logger = logging.getLogger("odradek.transactions")
+_log_failure = logs_failure(logger, "sending transaction markers failed")
 
 _VERSION = 2
 

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
-from odradek.broker.coordinator_shard import ShardClock
+from odradek.broker.coordinators.timers import CoordinatorClock
 from odradek.log.partition_log import Origin
 from odradek.metadata.image import GROUP_METADATA_TOPIC, NO_LEADER
 from odradek.records.control import encode_end_transaction
@@ -20,7 +20,7 @@ from odradek.wire.errors import ErrorCode, KafkaError
 if TYPE_CHECKING:
     from odradek.api.context import PartitionLookup
 
-log = logging.getLogger("odradek.transactions")
+logger = logging.getLogger("odradek.transactions")
 
 _RETRY_SECONDS = 0.1
 
@@ -46,7 +46,7 @@ class MarkerWriter:
         self,
         partitions: PartitionLookup,
         groups: TransactionListener,
-        clock: ShardClock,
+        clock: CoordinatorClock,
         loop: asyncio.AbstractEventLoop,
     ) -> None:
         self._partitions = partitions
@@ -184,16 +184,16 @@ class RoutedMarkers:
     def _answered(self, delivery: _Delivery, topic: str, index: int, code: ErrorCode) -> None:
         transactional_id = delivery.markers.transactional_id
         if code is ErrorCode.TRANSACTION_COORDINATOR_FENCED:
-            log.warning("%s-%d takes no marker for %s: %s", topic, index, transactional_id, code.name)
+            logger.warning("%s-%d takes no marker for %s: %s", topic, index, transactional_id, code.name)
             self._forget(delivery)
             return
         if code is ErrorCode.INVALID_PRODUCER_EPOCH:
             # The partition is past this transaction, and the coordinator's log has lost what came after it. Kafka tries
             # no more and never completes it, so that its transactional id is of no use any more.
-            log.warning("%s-%d is past the transaction of %s that is being ended", topic, index, transactional_id)
+            logger.warning("%s-%d is past the transaction of %s that is being ended", topic, index, transactional_id)
             code = ErrorCode.NONE
         if code is not ErrorCode.NONE:
-            log.debug("%s-%d has no marker for %s yet: %s", topic, index, transactional_id, code.name)
+            logger.debug("%s-%d has no marker for %s yet: %s", topic, index, transactional_id, code.name)
         self._settled(delivery, topic, index, code is ErrorCode.NONE)
 
     def _settled(self, delivery: _Delivery, topic: str, index: int, committed: bool) -> None:
