@@ -80,7 +80,8 @@ def test_mistakes_on_the_command_line_are_exit_code_2(tmp_path: Path) -> None:
         (("--listen", "nonsense"), "HOST:PORT expected"),
         (("--set", "num.partitions"), "NAME=VALUE expected"),
         (("--set", "num.partitions=many"), "num.partitions"),
-        (("--set", "no.such.setting=1"), "unknown configuration no.such.setting"),
+        (("--set", "log.such.setting=1"), "command line: unknown configuration log.such.setting"),
+        (("--set", "authorizer.class.name=x"), "authorizer.class.name=x is refused"),
         ((str(tmp_path / "missing.properties"),), "missing.properties: No such file"),
     ):
         result = serve("--data-dir", str(tmp_path / "data"), *arguments)
@@ -89,7 +90,18 @@ def test_mistakes_on_the_command_line_are_exit_code_2(tmp_path: Path) -> None:
         assert result.stderr.count("\n") == 1, "one line"
 
 
-def test_settings_without_effect_are_named_in_one_warning(make_broker: MakeBroker) -> None:
+def test_all_bad_settings_are_shown_at_once(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text("sasl.enabled.mechanisms=SCRAM-SHA-512\nlog.dris=/x\n")
+    result = serve(str(file), "--data-dir", str(tmp_path / "data"), "--listen", "127.0.0.1:0")
+    assert result.returncode == 2
+    summary, *problems = result.stderr.splitlines()
+    assert summary == "odradek serve: 2 settings cannot be used:"
+    assert [line.strip().partition(": ")[0] for line in problems] == [f"{file}:1", f"{file}:2"]
+    assert not (tmp_path / "data").exists()
+
+
+def test_settings_without_effect_are_named_in_a_warning(make_broker: MakeBroker) -> None:
     broker = make_broker({"num.network.threads": 3, "num.io.threads": 8}).start()
     warnings = [line for line in broker.log().splitlines() if "WARNING" in line]
     assert len(warnings) == 1

@@ -1,7 +1,7 @@
 """The broker's own configuration: a stock `server.properties`, what the command line adds, what is set while it runs.
 
-Every name of Kafka's is accepted, whether we act on it or not; `unused_names` says which of the given ones have no
-effect here. A name that Kafka never had, or a value it would refuse, is a `ConfigError`.
+Each setting of Kafka is implemented, harmless or refused (`odradek.metadata.setting_effects`); `without_effect` groups
+the given ones that are harmless. An unknown name, an invalid value or a refused setting is a `ConfigError`.
 """
 
 from __future__ import annotations
@@ -10,6 +10,9 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
+from odradek.broker.config_errors import ConfigError, Problem, config_error
+from odradek.broker.properties import parse_properties
+from odradek.broker.refusals import refusals
 from odradek.metadata.config_definitions import ConfigSource, InvalidConfig, SetValue, Value, plain_text, split_list
 from odradek.metadata.configs import (
     BROKER,
@@ -17,15 +20,10 @@ from odradek.metadata.configs import (
     broker_definition,
     broker_synonyms,
     check_broker_value,
-    is_passed_on,
     topic_settings,
 )
-from odradek.metadata.effective import EFFECTIVE_BROKER_CONFIGS
+from odradek.metadata.setting_rules import effect_of, grouped, refusal, suggestion
 from odradek.ports.disk import Disk, SystemDisk
-
-
-class ConfigError(ValueError):
-    """A configuration that no broker can start with; the text names the setting."""
 
 
 class Listener(NamedTuple):
@@ -37,6 +35,9 @@ class Listener(NamedTuple):
     security_protocol: str
 
 
+ALL_INTERFACES = "PLAINTEXT://:9092"
+"""Kafka's default of `listeners`."""
+LOOPBACK_NAMES = frozenset(("localhost", "127.0.0.1", "[::1]"))
 SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 DEFAULT_NODE_ID = 1
 _SERVER = re.compile(r"[^:\s]+(:\d{1,5})?|\[[^\s\]]+\](:\d{1,5})?")
@@ -48,18 +49,23 @@ Changed = Callable[[frozenset[str]], None]
 class BrokerConfig:
     """Typed values by Kafka's names. The stronger source wins: dynamic here, dynamic for all, file, default."""
 
-    __slots__ = ("_changed", "_dynamic", "_dynamic_default", "_given", "_typed")
+    __slots__ = ("_changed", "_defaults", "_dynamic", "_dynamic_default", "_given", "_typed")
 
-    def __init__(self, settings: Mapping[str, str]) -> None:
-        """Settings as in a properties file. Raises ConfigError."""
+    def __init__(self, settings: Mapping[str, str], origins: Mapping[str, str] | None = None) -> None:
+        """Settings as in a properties file; `origins` are the places that errors name (FILE:LINE), by setting.
+
+        Raises ConfigError with all problems that were found.
+        """
+        self._defaults = _defaults_beside(settings)
         self._given = _with_both_ids(dict(settings))
         self._dynamic: Mapping[str, str] = {}
         self._dynamic_default: Mapping[str, str] = {}
         self._typed: dict[str, Value] = {}
         self._changed: list[tuple[frozenset[str], Changed]] = []
-        for name, text in self._given.items():
-            self._check(name, text)
-        self._check_together()
+        problems = [problem for name, text in settings.items() for problem in _problems(name, text)]
+        problems += self._problems_together({problem.name for problem in problems})
+        if problems:
+            raise config_error(problems, origins or {})
 
     @classmethod
     def load(
@@ -67,14 +73,19 @@ class BrokerConfig:
     ) -> BrokerConfig:
         """Read a properties file (UTF-8 or ISO 8859-1) and put the overrides over it. Raises ConfigError."""
         settings: dict[str, str] = {}
+        origins: dict[str, str] = {}
         if path is not None:
             try:
                 data = (disk or SystemDisk()).read_file(path)
             except OSError as error:
                 raise ConfigError(f"{path}: {error.strerror}") from error
-            settings = parse_properties(data, path)
-        settings.update(overrides or {})
-        return cls(settings)
+            for name, found in parse_properties(data, path).items():
+                settings[name] = found.text
+                origins[name] = f"{path}:{found.line}"
+        for name, text in (overrides or {}).items():
+            settings[name] = text
+            origins[name] = "command line"
+        return cls(settings, origins)
 
     # --- typed values ---
 
@@ -145,16 +156,17 @@ class BrokerConfig:
         for synonym in names:
             definition = broker_definition(synonym)
             if definition is not None and definition.default is not None and synonym in BROKER:
-                found.append(SetValue(synonym, definition.default, ConfigSource.DEFAULT_CONFIG))
+                default = self._defaults.get(synonym, definition.default)
+                found.append(SetValue(synonym, default, ConfigSource.DEFAULT_CONFIG))
         return found
 
     def set_names(self) -> set[str]:
         """Names that the file, the command line or a dynamic setting gives."""
         return {*self._given, *self._dynamic, *self._dynamic_default}
 
-    def unused_names(self) -> list[str]:
-        """Given names that have no effect here, sorted."""
-        return sorted(name for name in self._given if name not in EFFECTIVE_BROKER_CONFIGS)
+    def without_effect(self) -> dict[str, list[str]]:
+        """Given names that have no effect here, grouped by what they do in Apache Kafka."""
+        return grouped(self._given)
 
     # --- dynamic settings ---
 
@@ -164,7 +176,9 @@ class BrokerConfig:
         Values were validated when they were set; one that cannot be read any more raises ConfigError, nothing changes.
         """
         for name, text in (*default.items(), *own.items()):
-            self._check(name, text, strict=False)
+            if broker_definition(name) is not None:
+                for problem in _value_problems(name, text):
+                    raise ConfigError(problem.text)
         before = {
             name: self.value(name)
             for name in {*self._dynamic, *self._dynamic_default, *default, *own}
@@ -205,14 +219,24 @@ class BrokerConfig:
     def listeners(self) -> list[Listener]:
         """Addresses to bind, without those of a KRaft controller. Raises ConfigError."""
         controllers = self._controller_listener_names()
-        text = self._given.get("listeners")
-        if text is None and ("host.name" in self._given or "port" in self._given):
-            text = f"PLAINTEXT://{self.text('host.name')}:{self.number('port')}"
-        found = self._parse_listeners("listeners", text if text is not None else self.text("listeners"))
-        kept = [listener for listener in found if listener.name not in controllers]
+        kept = [listener for listener in self._bound_listeners() if listener.name not in controllers]
         if not kept:
             raise ConfigError("listeners: no listener is left for clients")
         return kept
+
+    def all_listeners(self) -> list[Listener]:
+        """Listeners of clients and of KRaft's controller, bound and advertised. Raises ConfigError."""
+        advertised = self._given.get("advertised.listeners")
+        found = self._bound_listeners()
+        if advertised:
+            found += self._parse_listeners("advertised.listeners", advertised, distinct_ports=False)
+        return found
+
+    def _bound_listeners(self) -> list[Listener]:
+        text = self._given.get("listeners")
+        if text is None and ("host.name" in self._given or "port" in self._given):
+            text = f"PLAINTEXT://{self.text('host.name')}:{self.number('port')}"
+        return self._parse_listeners("listeners", text if text is not None else self.text("listeners"))
 
     def advertised_listeners(self) -> list[Listener]:
         """What clients are told. A host of "" and port 0 are for the one who binds to fill in. Raises ConfigError."""
@@ -274,35 +298,55 @@ class BrokerConfig:
             text = layer.get(name)
             if text is not None:
                 return definition.parse(text)
-        return definition.parse(definition.default)
+        return definition.parse(self._defaults.get(name, definition.default))
 
-    def _check(self, name: str, text: str, *, strict: bool = True) -> None:
-        definition = broker_definition(name)
-        if definition is None:
-            if strict and not is_passed_on(name):
-                raise ConfigError(f"unknown configuration {name}{_suggestion(name)}")
-            return
+    def _problems_together(self, unreadable: set[str]) -> list[Problem]:
+        """Problems of several settings at once; those in `unreadable` have problems of their own."""
+        checks: tuple[tuple[str, Callable[[], object]], ...] = (
+            ("node.id", self._check_ids),
+            ("listener.security.protocol.map", self.security_protocols),
+            ("listeners", self.listeners),
+            ("advertised.listeners", self.advertised_listeners),
+            ("inter.broker.listener.name", self._check_named_listeners),
+            ("log.dirs", self._check_log_dirs),
+            ("zookeeper.connect", self._check_zookeeper),
+        )
+        problems: dict[str, Problem] = {}
+        for name, check in checks:
+            try:
+                check()
+            except ConfigError as error:
+                # Later checks may fail by the same cause.
+                problems.setdefault(str(error), Problem(name, str(error)))
+            except InvalidConfig:
+                assert unreadable, "a value was checked before"
         try:
-            check_broker_value(definition, text)
-        except InvalidConfig as error:
-            raise ConfigError(str(error)) from error
+            return [*problems.values(), *refusals(self)]
+        except (ConfigError, InvalidConfig):
+            assert problems or unreadable, "the same values were read before"
+            return list(problems.values())
 
-    def _check_together(self) -> None:
-        for name in self._given:
-            if name.startswith(LISTENER_PREFIX) and not name.removeprefix(LISTENER_PREFIX).partition(".")[2]:
-                raise ConfigError(f"{name}: listener.name.NAME.CONFIG expected")
-        advertised = {listener.name for listener in self.advertised_listeners()}
-        bound = {listener.name for listener in self.listeners()}
+    def _check_ids(self) -> None:
+        old, new = self._given.get("broker.id"), self._given.get("node.id")
+        if old is not None and new is not None and old.strip() != new.strip():
+            raise ConfigError("You must set `node.id` to the same value as `broker.id`.")
+
+    def _check_named_listeners(self) -> None:
+        names = {listener.name for listener in (*self.advertised_listeners(), *self.listeners())}
         for name in ("inter.broker.listener.name", "control.plane.listener.name"):
             wanted = self.text(name).upper()
-            if wanted and wanted not in bound | advertised:
+            if wanted and wanted not in names:
                 raise ConfigError(f"{name}: {wanted} is not among the listeners")
         if self.text("inter.broker.listener.name") and "security.inter.broker.protocol" in self._given:
             raise ConfigError(
                 "Only one of inter.broker.listener.name and security.inter.broker.protocol should be set."
             )
+
+    def _check_log_dirs(self) -> None:
         if not self.log_dirs:
             raise ConfigError("log.dirs: no directory is named")
+
+    def _check_zookeeper(self) -> None:
         servers = self.text("zookeeper.connect").partition("/")[0]
         for server in servers.split(",") if servers else ():
             if not _SERVER.fullmatch(server.strip()):
@@ -329,18 +373,27 @@ class BrokerConfig:
         return found
 
 
-def parse_properties(data: bytes, path: str) -> dict[str, str]:
-    """Java's properties syntax. Raises ConfigError for bytes or escapes that cannot be read."""
-    try:
-        text = data.decode("utf-8")
-    except UnicodeDecodeError:
-        text = data.decode("iso-8859-1")
-    import javaproperties  # its import takes longer than all the rest of a start without a file
+def _problems(name: str, text: str) -> list[Problem]:
+    """Problems of one setting by itself."""
+    if name.startswith(LISTENER_PREFIX) and not name.removeprefix(LISTENER_PREFIX).partition(".")[2]:
+        return [Problem(name, f"{name}: listener.name.NAME.CONFIG expected")]
+    if effect_of(name) is None:
+        near = suggestion(name)
+        return [Problem(name, f"unknown configuration {name}{f' (did you mean {near}?)' if near else ''}")]
+    found = _value_problems(name, text)
+    if not found and (refused := refusal(name, text)) is not None:
+        found = [Problem(name, refused)]
+    return found
 
+
+def _value_problems(name: str, text: str) -> list[Problem]:
+    definition = broker_definition(name)
     try:
-        return dict(javaproperties.loads(text))
-    except javaproperties.InvalidUEscapeError as error:
-        raise ConfigError(f"{path}: {error}") from error
+        if definition is not None:
+            check_broker_value(definition, text)
+    except InvalidConfig as error:
+        return [Problem(name, str(error))]
+    return []
 
 
 def _parse_listener(name: str, text: str, protocols: Mapping[str, str]) -> Listener:
@@ -358,20 +411,23 @@ def _parse_listener(name: str, text: str, protocols: Mapping[str, str]) -> Liste
     return Listener(listener_name, host[1:-1] if bracketed else host, int(port), protocol)
 
 
+def _defaults_beside(settings: Mapping[str, str]) -> dict[str, str]:
+    """Defaults that follow from what is set.
+
+    A broker listens on the loopback address unless its file says that other machines reach it: by an advertised
+    address, or by a ZooKeeper on another machine. Then the default is Kafka's, all interfaces.
+    """
+    advertised = settings.get("advertised.listeners") or settings.get("advertised.host.name")
+    servers = "" if "process.roles" in settings else settings.get("zookeeper.connect", "")
+    hosts = {server.rpartition(":")[0].strip() or server.strip() for server in servers.partition("/")[0].split(",")}
+    return {"listeners": ALL_INTERFACES} if advertised or hosts - {"", *LOOPBACK_NAMES} else {}
+
+
 def _with_both_ids(settings: dict[str, str]) -> dict[str, str]:
-    """`broker.id` and `node.id` are two names of one thing (Kafka's populateSynonyms). Raises ConfigError."""
+    """`broker.id` and `node.id` are two names of one setting (Kafka's populateSynonyms)."""
     old, new = settings.get("broker.id"), settings.get("node.id")
-    if old is not None and new is not None and old.strip() != new.strip():
-        raise ConfigError("You must set `node.id` to the same value as `broker.id`.")
     if new is not None:
-        settings["broker.id"] = new
+        settings.setdefault("broker.id", new)
     elif old is not None and old.strip() != "-1":
         settings["node.id"] = old
     return settings
-
-
-def _suggestion(name: str) -> str:
-    import difflib
-
-    near = difflib.get_close_matches(name, BROKER, 1, 0.85)
-    return f" (did you mean {near[0]}?)" if near else ""

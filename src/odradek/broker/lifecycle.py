@@ -18,7 +18,8 @@ from odradek.api.declarations import DECLARATIONS
 from odradek.api.registry import endpoint
 from odradek.broker.background import BackgroundJobs
 from odradek.broker.cluster_view import ClusterView
-from odradek.broker.config import BrokerConfig, ConfigError, Listener
+from odradek.broker.config import BrokerConfig, Listener
+from odradek.broker.config_errors import ConfigError
 from odradek.broker.controller import Controller
 from odradek.broker.controller_channel import control_connections
 from odradek.broker.controller_link import ControllerLink
@@ -132,9 +133,8 @@ class Broker:
     async def start(self) -> None:
         """Serve when this returns. Raises StartError."""
         config = self._config
-        unused = config.unused_names()
-        if unused:
-            log.warning("settings without effect in this version: %s", ", ".join(unused))
+        for purpose, names in config.without_effect().items():
+            log.warning("settings without effect: %s (%s)", ", ".join(names), purpose)
         try:
             # Whoever cannot start gives back what it took: the next attempt may come from this very process.
             async with AsyncExitStack() as opened:
@@ -344,8 +344,6 @@ class Broker:
         """Open the sockets; connections wait. The listeners with the ports that they got."""
         bound = []
         for listener in self._config.listeners():
-            if listener.security_protocol != "PLAINTEXT":
-                raise StartError(f"listener {listener.name}: {listener.security_protocol} is not supported yet")
             try:
                 opened = self._server.listen(listener.name, listener.host, listener.port)
             except OSError as error:

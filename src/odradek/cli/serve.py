@@ -10,7 +10,8 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from odradek.broker.config import BrokerConfig, ConfigError
+from odradek.broker.config import BrokerConfig
+from odradek.broker.config_errors import ConfigError
 from odradek.broker.lifecycle import Broker, StartError
 from odradek.broker.logs import configure_logging
 from odradek.cli.errors import UsageError

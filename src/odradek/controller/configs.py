@@ -26,6 +26,7 @@ from odradek.metadata.configs import (
 )
 from odradek.metadata.image import DEFAULT_BROKER, ClusterImage
 from odradek.metadata.nodes import ConfigNode
+from odradek.metadata.setting_rules import refusal
 from odradek.ports.store import Create, Delete, Operation, Put
 from odradek.wire.errors import ErrorCode, KafkaError
 
@@ -203,7 +204,15 @@ def _validate(
         fixed = sorted(_FIXED_HERE & touched.keys())
         if fixed:
             raise InvalidConfig(f"Cannot update these configs dynamically: [{', '.join(fixed)}]")
+        _check_is_not_refused({name: text for name, text in after.items() if before.get(name) != text})
         validate_dynamic_broker_configs(after, per_broker=resource.name != DEFAULT_BROKER)
+
+
+def _check_is_not_refused(configs: Mapping[str, str]) -> None:
+    """Raises KafkaError INVALID_CONFIG: ignored, a setting that restricts or protects would serve everybody."""
+    reasons = [reason for name, text in configs.items() if (reason := refusal(name, text)) is not None]
+    if reasons:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, "; ".join(reasons))
 
 
 def _path(resource: ResourceChanges) -> str:

@@ -118,7 +118,8 @@ BROKER_CONFIGS = (
     _c("internal.metadata.log.segment.bytes", INT, None, None, LOW, READ_ONLY, False),
     _c("internal.metadata.max.batch.size.in.bytes", INT, "8388608", None, LOW, READ_ONLY, False),
     _c("internal.metadata.delete.delay.millis", LONG, "60000", None, LOW, READ_ONLY, False),
-    _c("listeners", LIST, "PLAINTEXT://:9092", None, HIGH, PER_BROKER),
+    # Kafka's default is all interfaces.
+    _c("listeners", LIST, "PLAINTEXT://127.0.0.1:9092", None, HIGH, PER_BROKER),
     _c("advertised.listeners", LIST, None, None, HIGH),
     _c(
         "listener.security.protocol.map",

@@ -79,21 +79,23 @@ _CHAINS: Mapping[str, tuple[str, ...]] = {
 }
 
 LISTENER_PREFIX = "listener.name."
-_PASSED_ON = (LISTENER_PREFIX, "ssl.", "sasl.", "config.providers.", "rsm.config.", "rlmm.config.", "confluent.")
 
 
 def broker_definition(name: str) -> ConfigDefinition | None:
     """Also of `listener.name.NAME.CONFIG`, which means CONFIG for one listener."""
     found = BROKER.get(name)
     if found is None and name.startswith(LISTENER_PREFIX):
-        base = base_name(name)
-        inner = BROKER.get(base)
-        # SASL adds the mechanism: listener.name.NAME.scram-sha-256.sasl.jaas.config
-        if inner is None and "." in base:
-            inner = BROKER.get(base.split(".", 1)[1])
+        inner = BROKER.get(inner_name(name))
         if inner is not None:
             return inner._replace(name=name)
     return found
+
+
+def inner_name(name: str) -> str:
+    """As `base_name`, also without a SASL mechanism: `listener.name.NAME.scram-sha-256.sasl.jaas.config`."""
+    base = base_name(name)
+    without_mechanism = base.partition(".")[2]
+    return without_mechanism if base != name and base not in BROKER and without_mechanism in BROKER else base
 
 
 def base_name(name: str) -> str:
@@ -101,11 +103,6 @@ def base_name(name: str) -> str:
     if not name.startswith(LISTENER_PREFIX):
         return name
     return name[len(LISTENER_PREFIX) :].partition(".")[2]
-
-
-def is_passed_on(name: str) -> bool:
-    """Names that plugins read and no one else: known by their prefix alone."""
-    return name.startswith(_PASSED_ON)
 
 
 def broker_synonyms(name: str) -> tuple[str, ...]:

@@ -13,6 +13,10 @@ from odradek.ports.disk import Disk
 from odradek.ports.installation import install_hint
 from odradek.ports.store import MetadataStore, StoreError, WrongStore
 
+_APACHE_NODES = ("/isr_change_notification", "/config/changes")
+"""Nodes that brokers of Apache Kafka create when they start (its `ZkData.PersistentZkPaths`), and Odradek never."""
+_ELSEWHERE = "set zookeeper.connect to another ensemble or chroot, or move with `odradek import`"
+
 
 class StoreConfig(Protocol):
     """What is read of a broker's configuration."""
@@ -62,7 +66,7 @@ async def _open_zookeeper(connect: str, config: StoreConfig, disk: Disk) -> Meta
 
 
 async def refuse_foreign_cluster(store: MetadataStore, place: str) -> None:
-    """Raise WrongStore while brokers or a controller of Apache Kafka are registered; StoreError.
+    """Raise WrongStore where brokers or a controller of Apache Kafka are registered, or were; StoreError.
 
     One of our brokers that registered beside them would become their controller once that one's session ends.
     """
@@ -79,9 +83,11 @@ async def refuse_foreign_cluster(store: MetadataStore, place: str) -> None:
     if found:
         raise WrongStore(
             f"{' and '.join(found)} of Apache Kafka registered in "
-            f"ZooKeeper at {place}, and a cluster has brokers of one product only: set zookeeper.connect to another "
-            "ensemble or chroot, or move with `odradek import`"
+            f"ZooKeeper at {place}, and a cluster has brokers of one product only: {_ELSEWHERE}"
         )
+    for path in _APACHE_NODES:
+        if await store.get(path) is not None:
+            raise WrongStore(f"{path} in ZooKeeper at {place} belongs to a cluster of Apache Kafka: {_ELSEWHERE}")
 
 
 def patience_seconds(config: StoreConfig) -> float:

@@ -2,26 +2,105 @@ from pathlib import Path
 
 import pytest
 
-from odradek.broker.config import BrokerConfig, ConfigError, Listener
+from odradek.broker.config import BrokerConfig, Listener
+from odradek.broker.config_errors import ConfigError
 from odradek.metadata.config_definitions import ConfigSource, SetValue
 
-STOCK = sorted((Path(__file__).parent / "stock").glob("*.properties"))
+STOCK = {path.stem: path for path in sorted((Path(__file__).parent / "stock").glob("*.properties"))}
+NOT_ALONE = "kraft-broker-3.9"
 LONG_MAX = (1 << 63) - 1
 
 
-@pytest.mark.parametrize("path", STOCK, ids=lambda path: path.stem)
-def test_stock_files_are_accepted_whole(path: Path) -> None:
-    config = BrokerConfig.load(str(path))
+@pytest.mark.parametrize("name", sorted(STOCK.keys() - {NOT_ALONE}))
+def test_stock_files_are_accepted(name: str) -> None:
+    config = BrokerConfig.load(str(STOCK[name]))
     assert [(listener.name, listener.port) for listener in config.listeners()] == [("PLAINTEXT", 9092)]
     assert config.number("socket.request.max.bytes") == 104857600
     assert config.number("offsets.topic.replication.factor") == 1
     assert config.topic_settings({})["retention.ms"] == 168 * 3600 * 1000
     assert config.log_dirs[0].startswith("/tmp/")
-    unused = config.unused_names()
-    assert "num.network.threads" in unused
-    assert not {"listeners", "log.dirs", "num.partitions", "log.retention.hours", "controller.listener.names"} & set(
-        unused
+    assert ["num.io.threads", "num.network.threads"] in config.without_effect().values()
+
+
+def test_stock_file_of_a_broker_beside_controllers_is_refused() -> None:
+    with pytest.raises(ConfigError) as raised:
+        BrokerConfig.load(str(STOCK[NOT_ALONE]))
+    problems = str(raised.value).splitlines()
+    assert problems[0] == "2 settings cannot be used:"
+    assert ".properties:1: process.roles=broker is refused: " in problems[1]
+    assert ".properties:3: controller.quorum.voters=1@localhost:9093 is refused: " in problems[2]
+
+
+@pytest.mark.parametrize(
+    ("settings", "refused"),
+    [
+        ({"process.roles": "controller"}, "process.roles"),
+        ({"process.roles": "broker", "controller.quorum.bootstrap.servers": "localhost:9093"}, "process.roles"),
+        ({"controller.quorum.voters": "1@a:1,2@b:1,3@c:1"}, "controller.quorum.voters"),
+        ({"controller.quorum.voters": "2@localhost:9093"}, "controller.quorum.voters"),
+        ({"controller.quorum.bootstrap.servers": "c1:9093"}, "controller.quorum.bootstrap.servers"),
+        ({"controller.quorum.bootstrap.servers": "localhost:1,localhost:2"}, "controller.quorum.bootstrap.servers"),
+        ({"metadata.log.dir": "/b", "log.dirs": "/a,/b"}, "metadata.log.dir"),
+        ({"listeners": "SSL://h:1"}, "listeners: SSL"),
+        ({"listeners": "IN://h:1", "listener.security.protocol.map": "IN:SASL_PLAINTEXT"}, "listeners: IN"),
+        (
+            {
+                "listeners": "PLAINTEXT://h:1,CONTROLLER://h:2",
+                "controller.listener.names": "CONTROLLER",
+                "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:SSL",
+            },
+            "listeners: CONTROLLER",
+        ),
+    ],
+)
+def test_other_controllers_metadata_and_protocols_are_refused(settings: dict[str, str], refused: str) -> None:
+    with pytest.raises(ConfigError, match=rf"^{refused}.* is refused: "):
+        BrokerConfig(settings)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"process.roles": "broker,controller", "controller.quorum.voters": "1@anywhere:9093"},
+        {"process.roles": "controller,broker", "node.id": "7", "controller.quorum.voters": "7@a:9093"},
+        {
+            "listeners": "PLAINTEXT://kafka.example:9092,CONTROLLER://kafka.example:9093",
+            "controller.listener.names": "CONTROLLER",
+            "controller.quorum.bootstrap.servers": "kafka.example:9093",
+        },
+        {"metadata.log.dir": "/a", "log.dirs": "/a,/b"},
+        {"remote.log.storage.system.enable": "false", "security.inter.broker.protocol": "PLAINTEXT"},
+    ],
+)
+def test_settings_that_name_this_node_alone_are_accepted(settings: dict[str, str]) -> None:
+    BrokerConfig(settings)
+
+
+def test_all_problems_are_shown_with_file_and_line(tmp_path: Path) -> None:
+    path = tmp_path / "server.properties"
+    path.write_text(
+        "# a comment\nnum.partitons=3\n\nlog.dirs=/a,\\\n  /b\n"
+        "process.roles=broker\nnum.io.threads=no\nzookeeper.set.acl=true\n"
     )
+    with pytest.raises(ConfigError) as raised:
+        BrokerConfig.load(str(path), {"nonsense": "1"})
+    lines = str(raised.value).splitlines()
+    assert lines[0] == "5 settings cannot be used:"
+    assert [line.strip().partition(": ")[0] for line in lines[1:]] == [
+        *(f"{path}:{line}" for line in (2, 6, 7, 8)),
+        "command line",
+    ]
+    assert lines[1].endswith(": unknown configuration num.partitons (did you mean num.partitions?)")
+    assert "process.roles=broker is refused: " in lines[2]
+    assert lines[3].endswith(": Invalid value no for configuration num.io.threads: Not a number of type INT")
+    assert lines[4].endswith(": zookeeper.set.acl=true is refused: nodes in ZooKeeper are written without ACLs")
+    assert lines[5].endswith(": unknown configuration nonsense")
+
+
+def test_secrets_are_not_shown_in_problems() -> None:
+    with pytest.raises(ConfigError) as raised:
+        BrokerConfig({"ssl.keystore.password": "hunter2", "sasl.jaas.config": "hunter2", "nonsense": "hunter2"})
+    assert "hunter2" not in str(raised.value)
 
 
 def test_there_are_stock_files() -> None:
@@ -125,14 +204,12 @@ def test_java_properties_syntax(tmp_path: Path) -> None:
         BrokerConfig.load(str(path))
 
 
-def test_plugins_names_are_passed_on() -> None:
-    config = BrokerConfig(
-        {"listener.name.outside.ssl.keystore.type": "PEM", "sasl.something.custom": "1", "super.users": "a"}
-    )
-    assert config.unused_names() == [
-        "listener.name.outside.ssl.keystore.type", "sasl.something.custom", "super.users",
-    ]  # fmt: skip
-    assert config.text("listener.name.outside.ssl.keystore.type") == "PEM"
+def test_plugins_settings_are_accepted_without_effect() -> None:
+    config = BrokerConfig({"cruise.control.metrics.topic": "m", "confluent.license": "x"})
+    assert list(config.without_effect().values()) == [["confluent.license", "cruise.control.metrics.topic"]]
+
+
+def test_value_of_a_listeners_setting_is_checked() -> None:
     with pytest.raises(ConfigError, match=r"max\.connections"):
         BrokerConfig({"listener.name.outside.max.connections": "many"})
 
@@ -141,14 +218,14 @@ def test_listeners() -> None:
     config = BrokerConfig(
         {
             "listeners": "Outside://[::1]:9092, INSIDE://0.0.0.0:9093,CONTROLLER://:9094,EMPTY://:0",
-            "listener.security.protocol.map": "OUTSIDE:ssl,INSIDE:PLAINTEXT,EMPTY:PLAINTEXT",
+            "listener.security.protocol.map": "OUTSIDE:plaintext,INSIDE:PLAINTEXT,EMPTY:PLAINTEXT",
             "controller.listener.names": "CONTROLLER",
             "inter.broker.listener.name": "INSIDE",
             "control.plane.listener.name": "EMPTY",
         }
     )
     assert config.listeners() == [
-        Listener("OUTSIDE", "::1", 9092, "SSL"),
+        Listener("OUTSIDE", "::1", 9092, "PLAINTEXT"),
         Listener("INSIDE", "0.0.0.0", 9093, "PLAINTEXT"),
         Listener("EMPTY", "", 0, "PLAINTEXT"),
     ]
@@ -160,16 +237,36 @@ def test_listeners() -> None:
 
 
 def test_listeners_by_default_and_as_in_old_files() -> None:
-    assert BrokerConfig({}).listeners() == [Listener("PLAINTEXT", "", 9092, "PLAINTEXT")]
+    assert BrokerConfig({}).listeners() == [Listener("PLAINTEXT", "127.0.0.1", 9092, "PLAINTEXT")]
     assert BrokerConfig({}).inter_broker_listener_name == "PLAINTEXT"
     old = BrokerConfig({"host.name": "a", "port": "9", "advertised.host.name": "b", "advertised.port": "10"})
     assert old.listeners() == [Listener("PLAINTEXT", "a", 9, "PLAINTEXT")]
     assert old.advertised_listeners() == [Listener("PLAINTEXT", "b", 10, "PLAINTEXT")]
     two = BrokerConfig(
-        {"listeners": "PLAINTEXT://127.0.0.1:9092,SSL://[::1]:9092", "advertised.listeners": "SSL://s:1"}
+        {
+            "listeners": "PLAINTEXT://127.0.0.1:9092,SIX://[::1]:9092",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,SIX:PLAINTEXT",
+            "advertised.listeners": "SIX://s:1",
+        }
     )
     assert len(two.listeners()) == 2
-    assert two.advertised_listeners() == [Listener("SSL", "s", 1, "SSL")]
+    assert two.advertised_listeners() == [Listener("SIX", "s", 1, "PLAINTEXT")]
+
+
+@pytest.mark.parametrize(
+    ("settings", "host"),
+    [
+        ({"advertised.listeners": "PLAINTEXT://kafka1.example.org:9092"}, ""),
+        ({"zookeeper.connect": "zoo1:2181,zoo2:2181/odradek"}, ""),
+        ({"zookeeper.connect": "localhost:2181,127.0.0.1:2182"}, "127.0.0.1"),
+        ({"zookeeper.connect": "zoo1", "process.roles": "broker,controller"}, "127.0.0.1"),
+        ({"listeners": "PLAINTEXT://:9092"}, ""),
+        ({"port": "9092"}, ""),
+    ],
+)
+def test_broker_that_others_reach_listens_on_all_interfaces(settings: dict[str, str], host: str) -> None:
+    config = BrokerConfig(settings)
+    assert [listener.host for listener in config.listeners()] == [host]
 
 
 @pytest.mark.parametrize(

@@ -122,6 +122,21 @@ def test_brokers_and_groups_have_a_node_while_something_is_set() -> None:
             "Cannot update these configs dynamically: [log.dirs]",
         ),
         (
+            change(BROKER, "1", ("authorizer.class.name", "x.Y", SET)),
+            ErrorCode.INVALID_CONFIG,
+            "authorizer.class.name=x.Y is refused: this version has no authorizer, every client may do everything",
+        ),
+        (
+            change(BROKER, "1", ("ssl.keystore.password", "secret", SET)),
+            ErrorCode.INVALID_CONFIG,
+            "ssl.keystore.password is refused: this version has no TLS, connections are plain text",
+        ),
+        (
+            change(BROKER, "", ("config.providers", "file", APPEND)),
+            ErrorCode.INVALID_CONFIG,
+            "config.providers=file is refused: this version resolves no references to secrets",
+        ),
+        (
             change(BROKER, "1", ("num.io.threads", "x", SET)),
             ErrorCode.INVALID_REQUEST,
             "Invalid value x for configuration num.io.threads: Not a number of type INT",

@@ -1,11 +1,8 @@
-import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-import odradek.metadata.configs
 from odradek.metadata.config_definitions import InvalidConfig, Value
 from odradek.metadata.config_docs import DOCUMENTATION
 from odradek.metadata.configs import (
@@ -18,9 +15,6 @@ from odradek.metadata.configs import (
     validate_group_configs,
     validate_topic_configs,
 )
-from odradek.metadata.effective import EFFECTIVE_BROKER_CONFIGS
-
-UNREAD = ("effective.py", "config_docs.py", "broker_configs.py", "own_configs.py", "topic_configs.py", "options.py")
 
 
 def default(name: str) -> Value:
@@ -31,31 +25,6 @@ def test_defaults_are_valid() -> None:
     for definition in (*BROKER.values(), *TOPIC.values(), *GROUP.values()):
         value = definition.parse_default()
         assert (value is None) == (definition.default is None), definition.name
-
-
-def test_what_counts_as_effective_is_read_somewhere() -> None:
-    """The warning at the start would lie otherwise."""
-    package = Path(odradek.metadata.configs.__file__).parents[1]
-    text = "".join(p.read_text() for p in package.rglob("*.py") if p.name not in UNREAD and p.parent.name != "messages")
-    synonyms = {s.name for synonyms in TOPIC_SYNONYMS.values() for s in synonyms}
-    internal = ("offsets.topic.", "transaction.state.log.")  # read by prefix, see controller.internal_topics
-    unread = [
-        name
-        for name in EFFECTIVE_BROKER_CONFIGS - synonyms
-        if f'"{name}"' not in text and not name.startswith(internal)
-    ]
-    assert not unread
-
-
-def test_what_is_read_counts_as_effective() -> None:
-    """The warning at the start would call it without effect."""
-    package = Path(odradek.metadata.configs.__file__).parents[1]
-    sources = [path for part in ("api", "broker", "controller", "metadata") for path in (package / part).rglob("*.py")]
-    reads = re.compile(r"""(?:\.(?:number|optional_number|real|text|flag|words)|number)\(\s*"([a-z.]+)"\s*\)""")
-    read = {name for path in sources for name in reads.findall(path.read_text()) if name in BROKER}
-    assert len(read) > 60
-    # KRaft's roles only keep `zookeeper.connect` from being used: no effect to count on.
-    assert read - EFFECTIVE_BROKER_CONFIGS == {"process.roles"}
 
 
 def test_kafka_4_3_is_complete() -> None:
@@ -69,7 +38,6 @@ def test_synonyms_exist() -> None:
     assert {s.name for synonyms in TOPIC_SYNONYMS.values() for s in synonyms} <= BROKER.keys()
     assert TOPIC_SYNONYMS.keys() <= TOPIC.keys()
     assert set(GROUP_SYNONYMS.values()) <= BROKER.keys()
-    assert BROKER.keys() >= EFFECTIVE_BROKER_CONFIGS
 
 
 def test_the_defaults_of_topics_are_those_of_brokers() -> None:

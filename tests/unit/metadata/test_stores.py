@@ -42,6 +42,14 @@ def test_kraft_controller_in_zookeeper_is_refused() -> None:
         check(Create(CONTROLLER, APACHE_CONTROLLER, ephemeral=True))
 
 
+@pytest.mark.parametrize("path", ["/isr_change_notification", "/config/changes"])
+def test_metadata_of_a_stopped_apache_cluster_is_refused(path: str) -> None:
+    with pytest.raises(
+        WrongStore, match=f"^{path} in ZooKeeper at zk:2181/chroot belongs to a cluster of Apache Kafka"
+    ):
+        check(Create(path, b""))
+
+
 def test_brokers_of_odradek_and_an_empty_zookeeper_are_accepted() -> None:
     check()
     check(
