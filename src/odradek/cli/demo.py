@@ -61,6 +61,8 @@ def run(arguments: argparse.Namespace) -> int:
         raise CommandError(f"the demo needs {', '.join(missing)}: {install_hint('demo')}")
     folder = Path(tempfile.mkdtemp(prefix="odradek-demo-"))
     keep = arguments.keep
+    # While Java starts, descriptor 2 is spark.log: the reason of a failure belongs to the user.
+    standard_error = os.dup(2)
     try:
         good = Demo(folder, arguments.records, arguments.patience, arguments.seconds_limit).run()
         keep = keep or not good
@@ -68,6 +70,9 @@ def run(arguments: argparse.Namespace) -> int:
         keep = True
         raise
     finally:
+        sys.stderr.flush()
+        os.dup2(standard_error, 2)
+        os.close(standard_error)
         if keep:
             print(f"kept in {folder}: broker data in data/, Spark's checkpoint in checkpoint/, logs in *.log")
             print(f"  look at it again: odradek serve --data-dir {folder / 'data'} --listen 127.0.0.1:9092", flush=True)

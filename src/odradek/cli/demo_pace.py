@@ -6,7 +6,7 @@ from typing import Final
 
 FIRST_RECORDS: Final = 5_000
 MOST_RECORDS: Final = 60_000
-GOOD_SECONDS: Final = 4.0
+GOOD_SECONDS: Final = 15.0
 """A micro-batch that takes longer does not let the next one grow."""
 
 
@@ -14,7 +14,7 @@ class Pace:
     """The producer may send `allowed` records; each micro-batch that Spark finishes allows more.
 
     A micro-batch holds what was sent meanwhile, so the window between both bounds its size. The window doubles after
-    each fast micro-batch, up to MOST_RECORDS, and halves after one that took over twice GOOD_SECONDS.
+    each fast micro-batch, up to MOST_RECORDS, and halves after one that took over four times GOOD_SECONDS.
     """
 
     def __init__(self) -> None:
@@ -25,6 +25,6 @@ class Pace:
         """`processed`: records of all micro-batches so far; `seconds`: how long the last one took."""
         if seconds <= GOOD_SECONDS:
             self._window = min(self._window * 2, MOST_RECORDS)
-        elif seconds > 2 * GOOD_SECONDS:
+        elif seconds > 4 * GOOD_SECONDS:
             self._window = max(self._window // 2, FIRST_RECORDS)
         self.allowed = max(self.allowed, processed + self._window)

@@ -1,5 +1,6 @@
 """The demo waits for progress, reports what it waited for, and keeps its folder when it failed."""
 
+import os
 import types
 from pathlib import Path
 
@@ -144,6 +145,19 @@ def test_folder_is_kept_when_the_demo_failed(
     assert main(["demo"]) == 1
     assert folders.exists()
     assert f"kept in {folders}" in capsys.readouterr().out
+
+
+def test_cause_reaches_the_user_while_standard_error_is_a_file(
+    folders: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+):
+    def fail(self: Demo) -> bool:
+        with (folders / "spark.log").open("wb") as log:
+            os.dup2(log.fileno(), 2)
+        raise CommandError("gave up")
+
+    monkeypatch.setattr(Demo, "run", fail)
+    assert main(["demo"]) == 1
+    assert capfd.readouterr().err == "odradek demo: gave up\n"
 
 
 def test_folder_is_removed_and_not_named_when_all_agreed(
