@@ -1,5 +1,6 @@
 """Fixtures that start real brokers; the broker's log is shown with each test that fails."""
 
+import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
@@ -7,6 +8,9 @@ import hypothesis
 import pytest
 
 from bench.peers.broker import BrokerProcess
+
+# The command line's current profile is a developer's own: tests use none.
+os.environ["ODRADEK_PROFILE"] = ""
 
 # How long an example takes says more of the machine's load than of the code.
 hypothesis.settings.register_profile("odradek", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])

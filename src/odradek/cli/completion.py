@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from odradek.client.admin import Admin
 
 SHELLS: Final = ("bash", "zsh", "fish")
-_TOPIC_OPTIONS: Final = ("--topic", "--include")
+_TOPIC_OPTIONS: Final = ("--topic", "-t", "--include")
 _SETTINGS: Final = {("topics", "--config"): "topics", ("serve", "--set"): "", ("configs", "--add-config"): "",
                     ("configs", "--delete-config"): ""}  # fmt: skip
 """Options that take names of settings, and the resource where the command fixes it."""
@@ -155,8 +155,10 @@ def values_of(words: list[str], option: str, action: argparse.Action) -> list[st
     """Values of an option, asked of the cluster if they are topics or groups."""
     if option in _TOPIC_OPTIONS:
         return asked(words, topics)
-    if option == "--group":
+    if option in ("--group", "-g"):
         return asked(words, groups)
+    if option == "--profile":
+        return profiles()
     if (words[0], option) in _SETTINGS:
         return settings(words, option)
     return choices(action)
@@ -195,7 +197,19 @@ def positional_values(words: list[str], action: argparse.Action) -> list[str]:
         return asked(words, topics)
     if action.metavar == "GROUP":
         return asked(words, groups)
+    if words[0] == "profile" and action.dest == "name":
+        return profiles()
     return choices(action)
+
+
+def profiles() -> list[str]:
+    """Names of profiles; none where the file is wrong."""
+    from odradek.cli import profile_file
+
+    try:
+        return sorted(profile_file.read().profiles)
+    except UsageError:
+        return []
 
 
 async def topics(admin: Admin) -> list[str]:

@@ -6,7 +6,6 @@ import argparse
 from typing import TYPE_CHECKING
 
 from odradek.cli.errors import CommandError
-from odradek.cli.options import servers_of
 from odradek.cli.session import run_admin
 from odradek.client.metadata import TopicInfo
 
@@ -20,7 +19,8 @@ def list_metadata(topic: str | None, arguments: argparse.Namespace) -> int:
     async def work(admin: Admin) -> list[str]:
         cluster = await admin.describe_cluster()
         topics = await admin.describe_topics(None if topic is None else [topic])
-        lines = [f" {len(cluster.brokers)} brokers:"]
+        servers = admin.cluster.options["bootstrap_servers"]
+        lines = [f"Metadata for {topic or 'all topics'} (from {servers}):", f" {len(cluster.brokers)} brokers:"]
         for broker in cluster.brokers:
             note = " (controller)" if broker.node_id == cluster.controller_id else ""
             lines.append(f"  broker {broker.node_id} at {broker.host}:{broker.port}{note}")
@@ -36,7 +36,5 @@ def list_metadata(topic: str | None, arguments: argparse.Namespace) -> int:
                 lines.append(f"{place}, replicas: {replicas}, isrs: {isrs}")
         return lines
 
-    lines = run_admin(arguments, work)
-    print(f"Metadata for {topic or 'all topics'} (from {servers_of(arguments)}):")
-    print("\n".join(lines))
+    print("\n".join(run_admin(arguments, work)))
     return 0

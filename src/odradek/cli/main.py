@@ -35,6 +35,7 @@ COMMANDS = {
     "plan": "estimate the disks and brokers that a workload needs",
     "dump-log": "print the contents of log files in the form of Apache's tool",
     "verify": "check the files of a stopped broker and report what can be recovered",
+    "profile": "keep named connections: servers, TLS and SASL fields",
     "completion": "print a shell completion script",
 }
 """Command -> what it does. `odradek.cli.COMMAND` has `configure(parser)` and `run(arguments) -> exit status`."""

@@ -16,8 +16,10 @@ from odradek.version import __version__
 FORMATS: Final = ("table", "wide", "json", "jsonl", "yaml", "tsv")
 SERVER_VARIABLE: Final = "ODRADEK_BOOTSTRAP_SERVER"
 DEFAULT_SERVER: Final = "127.0.0.1:9092"
+PROFILE_VARIABLE: Final = "ODRADEK_PROFILE"
 CONNECT_MS: Final = 3_000
 ANSWER_MS: Final = 30_000
+_SECURITY: Final = ("ssl.", "sasl.", "security.")
 
 
 class Parser(argparse.ArgumentParser):
@@ -25,7 +27,9 @@ class Parser(argparse.ArgumentParser):
 
     def parse(self, words: Sequence[str], namespace: argparse.Namespace | None = None) -> argparse.Namespace:
         """Parse all words. Raises UsageError, for an unknown option with the nearest known one."""
-        found, unknown = self.parse_known_args(words, namespace)
+        # Arguments of the kind "*" may stand on both sides of options only if all options are read first.
+        mixed = any(not each.option_strings and each.nargs == "*" for each in self._actions)
+        found, unknown = (self.parse_known_intermixed_args if mixed else self.parse_known_args)(words, namespace)
         if unknown:
             hint = ""
             if unknown[0].startswith("-"):
@@ -48,7 +52,10 @@ def add_connection(parser: argparse.ArgumentParser) -> None:
         "-b",
         "--bootstrap-server",
         metavar="HOST:PORT,…",
-        help=f"brokers to connect to first; default: ${SERVER_VARIABLE}, else {DEFAULT_SERVER}",
+        help=f"brokers to connect to first; default: ${SERVER_VARIABLE}, the profile, {DEFAULT_SERVER}",
+    )
+    group.add_argument(
+        "--profile", metavar="NAME", help=f"connection of `odradek profile`; default: ${PROFILE_VARIABLE}"
     )
     group.add_argument("--command-config", metavar="FILE", help="client settings in a properties file")
     group.add_argument(
@@ -227,12 +234,33 @@ def read_properties(path: str, option: str) -> dict[str, str]:
     return found
 
 
-def servers_of(arguments: argparse.Namespace, settings: Mapping[str, str] | None = None) -> str:
-    """Raises UsageError for servers that are given and empty, as a variable of a script that is not set."""
+def servers_of(
+    arguments: argparse.Namespace, settings: Mapping[str, str] | None = None, profile: Mapping[str, str] | None = None
+) -> str:
+    """The servers of the option, the properties, `--profile`, the environment, the current profile, else the default.
+
+    Raises UsageError for an option that is given and empty, like an unset variable of a script.
+    """
     given = arguments.bootstrap_server
     if given is not None and not given.strip():
         raise UsageError("--bootstrap-server is empty: HOST:PORT expected")
-    return str(given or (settings or {}).get("bootstrap.servers") or os.environ.get(SERVER_VARIABLE) or DEFAULT_SERVER)
+    of_profile = (profile or {}).get("bootstrap_servers")
+    candidates = (
+        given,
+        (settings or {}).get("bootstrap.servers"),
+        of_profile if getattr(arguments, "profile", None) else None,
+        os.environ.get(SERVER_VARIABLE),
+        of_profile,
+    )
+    return str(next((each for each in candidates if each), DEFAULT_SERVER))
+
+
+def profile_options(arguments: argparse.Namespace, settings: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Client options of the profile that applies. Raises UsageError."""
+    from odradek.cli import profile_file
+
+    elsewhere = (arguments.bootstrap_server, (settings or {}).get("bootstrap.servers"), os.environ.get(SERVER_VARIABLE))
+    return profile_file.chosen(getattr(arguments, "profile", None), has_servers=any(elsewhere))
 
 
 def connect_ms(arguments: argparse.Namespace) -> int:
@@ -246,19 +274,23 @@ def connect_ms(arguments: argparse.Namespace) -> int:
 def client_settings(
     arguments: argparse.Namespace, known: Mapping[str, Any], given: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
-    """Options of a client (names with underscores) from the configuration file, `given` properties and the servers.
+    """Options of a client (names with underscores): of the profile, the properties file, `given` properties, servers.
 
-    What this client does not have, a warning names. Raises UsageError.
+    A warning names settings without effect. Raises UsageError, also for a setting of TLS or SASL, which the client does
+    not implement: it would connect without the protection that was asked for.
     """
     settings = read_properties(arguments.command_config, "command-config") if arguments.command_config else {}
     settings.update(given or {})
-    servers = servers_of(arguments, settings)
-    options: dict[str, Any] = {}
+    profile = profile_options(arguments, settings)
+    servers = servers_of(arguments, settings, profile)
+    options: dict[str, Any] = {name: value for name, value in profile.items() if name in known}
     ignored = []
     for name, value in settings.items():
         option = name.replace(".", "_")
         if option in known:
             options[option] = value
+        elif name.startswith(_SECURITY):
+            raise UsageError(f"{name} is not implemented yet: the client connects without TLS and SASL")
         elif not _is_known_anywhere(option):
             ignored.append(name)
     if ignored:

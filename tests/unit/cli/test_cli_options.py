@@ -37,7 +37,7 @@ def test_servers_come_from_the_option_then_the_file_then_the_environment(monkeyp
 
 def test_settings_of_the_file_that_no_client_has_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     file = tmp_path / "client.properties"
-    file.write_text("request.timeout.ms = 5\nclient.id: me\ngroup.id=g\nsasl.mechanism=PLAIN\n")
+    file.write_text("request.timeout.ms = 5\nclient.id: me\ngroup.id=g\ninterceptor.classes=X\n")
     arguments = parsed("--command-config", str(file), "--bootstrap-server", "h:1")
     settings = client_settings(arguments, ADMIN_DEFAULTS)
     assert settings == {
@@ -46,8 +46,14 @@ def test_settings_of_the_file_that_no_client_has_are_named(tmp_path: Path, capsy
         "bootstrap_servers": "h:1",
         "socket_connection_setup_timeout_ms": CONNECT_MS,
     }
-    assert capsys.readouterr().err == "not supported and ignored: sasl.mechanism\n"
+    assert capsys.readouterr().err == "not supported and ignored: interceptor.classes\n"
     assert client_settings(arguments, CONSUMER_DEFAULTS, {"group.id": "other"})["group_id"] == "other"
+
+
+@pytest.mark.parametrize("setting", ["ssl.truststore.location", "sasl.mechanism", "security.providers"])
+def test_settings_that_protect_are_refused(setting: str):
+    with pytest.raises(UsageError, match=f"{setting} is not implemented yet"):
+        client_settings(parsed("--bootstrap-server", "h:1"), ADMIN_DEFAULTS, {setting: "x"})
 
 
 def test_a_file_that_is_not_there(tmp_path: Path):
