@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import Callable
@@ -106,6 +107,22 @@ def test_settings_without_effect_are_named_in_a_warning(make_broker: MakeBroker)
     warnings = [line for line in broker.log().splitlines() if "WARNING" in line]
     assert len(warnings) == 1
     assert "num.io.threads, num.network.threads" in warnings[0]
+
+
+def test_settings_can_come_with_the_input(tmp_path: Path) -> None:
+    """As from a supervisor; the process ends with its input."""
+    settings = {"log.dirs": str(tmp_path / "data"), "listeners": "PLAINTEXT://127.0.0.1:0"}
+    command = [sys.executable, "-m", "odradek.cli.main", "serve", "--until-input-ends"]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(json.dumps(settings) + "\n")
+        process.stdin.flush()
+        assert process.stdout.readline().startswith("odradek ready bootstrap=127.0.0.1:")
+        process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert (tmp_path / "data" / "meta.properties").exists()
 
 
 def test_the_log_can_be_json(tmp_path: Path) -> None:

@@ -51,12 +51,15 @@ class BrokerConfig:
 
     __slots__ = ("_changed", "_defaults", "_dynamic", "_dynamic_default", "_given", "_typed")
 
-    def __init__(self, settings: Mapping[str, str], origins: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, settings: Mapping[str, str], origins: Mapping[str, str] | None = None, *, is_single: bool = False
+    ) -> None:
         """Settings as in a properties file; `origins` are the places that errors name (FILE:LINE), by setting.
 
-        Raises ConfigError with all problems that were found.
+        `is_single`: the cluster has this broker only, unless a metadata store is named. Raises ConfigError with all
+        problems that were found.
         """
-        self._defaults = _defaults_beside(settings)
+        self._defaults = _defaults_beside(settings, is_single=is_single)
         self._given = _with_both_ids(dict(settings))
         self._dynamic: Mapping[str, str] = {}
         self._dynamic_default: Mapping[str, str] = {}
@@ -69,7 +72,12 @@ class BrokerConfig:
 
     @classmethod
     def load(
-        cls, path: str | None = None, overrides: Mapping[str, str] | None = None, *, disk: Disk | None = None
+        cls,
+        path: str | None = None,
+        overrides: Mapping[str, str] | None = None,
+        *,
+        disk: Disk | None = None,
+        is_single: bool = False,
     ) -> BrokerConfig:
         """Read a properties file (UTF-8 or ISO 8859-1) and put the overrides over it. Raises ConfigError."""
         settings: dict[str, str] = {}
@@ -85,7 +93,7 @@ class BrokerConfig:
         for name, text in (overrides or {}).items():
             settings[name] = text
             origins[name] = "command line"
-        return cls(settings, origins)
+        return cls(settings, origins, is_single=is_single)
 
     # --- typed values ---
 
@@ -411,16 +419,22 @@ def _parse_listener(name: str, text: str, protocols: Mapping[str, str]) -> Liste
     return Listener(listener_name, host[1:-1] if bracketed else host, int(port), protocol)
 
 
-def _defaults_beside(settings: Mapping[str, str]) -> dict[str, str]:
+def _defaults_beside(settings: Mapping[str, str], *, is_single: bool) -> dict[str, str]:
     """Defaults that follow from what is set.
 
     A broker listens on the loopback address unless its file says that other machines reach it: by an advertised
-    address, or by a ZooKeeper on another machine. Then the default is Kafka's, all interfaces.
+    address, or by a ZooKeeper on another machine. Then the default is Kafka's, all interfaces. Groups of a single
+    broker do not wait for more members: these cannot be waiting for their own brokers to start.
     """
+    defaults: dict[str, str] = {}
     advertised = settings.get("advertised.listeners") or settings.get("advertised.host.name")
-    servers = "" if "process.roles" in settings else settings.get("zookeeper.connect", "")
-    hosts = {server.rpartition(":")[0].strip() or server.strip() for server in servers.partition("/")[0].split(",")}
-    return {"listeners": ALL_INTERFACES} if advertised or hosts - {"", *LOOPBACK_NAMES} else {}
+    servers = "" if "process.roles" in settings else settings.get("zookeeper.connect", "").partition("/")[0]
+    hosts = {server.rpartition(":")[0].strip() or server.strip() for server in servers.split(",")}
+    if advertised or hosts - {"", *LOOPBACK_NAMES}:
+        defaults["listeners"] = ALL_INTERFACES
+    if is_single and not servers and not settings.get("odradek.metadata.store"):
+        defaults["group.initial.rebalance.delay.ms"] = "0"
+    return defaults
 
 
 def _with_both_ids(settings: dict[str, str]) -> dict[str, str]:

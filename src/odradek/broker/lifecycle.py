@@ -18,7 +18,7 @@ from odradek.api.declarations import DECLARATIONS
 from odradek.api.registry import endpoint
 from odradek.broker.background import BackgroundJobs
 from odradek.broker.cluster_view import ClusterView
-from odradek.broker.config import BrokerConfig, Listener
+from odradek.broker.config import BrokerConfig
 from odradek.broker.config_errors import ConfigError
 from odradek.broker.controller import Controller
 from odradek.broker.controller_channel import control_connections
@@ -31,6 +31,7 @@ from odradek.broker.image_effects import ImageEffects
 from odradek.broker.log_directory_runtime import LogDirectoryRuntime
 from odradek.broker.loggers import BrokerLoggers
 from odradek.broker.membership import Membership, cluster_id
+from odradek.broker.network.addresses import BoundListener, address_notices, bootstrap_of
 from odradek.broker.network.dispatch import Dispatcher, RequestLimits
 from odradek.broker.network.server import Server
 from odradek.broker.partitions import Partitions
@@ -91,12 +92,6 @@ class Ports:
         self.store = store
 
 
-def _address(listener: Listener) -> str:
-    """HOST:PORT as clients write it, of this machine where the listener is bound to all interfaces."""
-    host = listener.host or "127.0.0.1"
-    return f"[{host}]:{listener.port}" if ":" in host else f"{host}:{listener.port}"
-
-
 class Broker:
     """One broker. `await start()`, serve until `await stop()`."""
 
@@ -123,12 +118,16 @@ class Broker:
         "_view",
         "_watch",
         "bootstrap",
+        "bound",
     )
 
     def __init__(self, config: BrokerConfig, ports: Ports | None = None) -> None:
         self._config = config
         self._ports = ports or Ports()
         self.bootstrap = ""
+        """HOST:PORT for clients: of the first listener, as it is advertised if it is bound to all interfaces."""
+        self.bound = ""
+        """HOST:PORT of the first listener's socket."""
 
     async def start(self) -> None:
         """Serve when this returns. Raises StartError."""
@@ -145,7 +144,9 @@ class Broker:
                 opened.callback(self._watch.close)
                 opened.callback(self._server.close)
                 listeners = self._bind()
-                await self._join_cluster(listeners)
+                endpoints = self._endpoints(listeners)
+                self.bootstrap, self.bound = bootstrap_of(listeners[0], endpoints), listeners[0].address
+                await self._join_cluster(endpoints)
                 opened.pop_all()
         except (LogDirectoryError, ConfigError) as error:
             raise StartError(str(error)) from error
@@ -154,8 +155,12 @@ class Broker:
             raise StartError(f"metadata store: {error}", misconfigured=misconfigured) from error
         self._background.start()
         self._log_directories.start()
-        self.bootstrap = _address(listeners[0])
-        log.info("node %d of cluster %s serves on %s", config.node_id, self._cluster_id, self.bootstrap)
+        addresses = ", ".join(each.address for each in listeners)
+        log.info("node %d of cluster %s serves on %s", config.node_id, self._cluster_id, addresses)
+        is_derived = not config.given("advertised.listeners") and not config.given("advertised.host.name")
+        for each in listeners:
+            for level, text in address_notices(each, endpoints, is_derived=is_derived):
+                log.log(level, "%s", text)
 
     async def _start_storage(self, opened: AsyncExitStack) -> None:
         config, ports = self._config, self._ports
@@ -340,8 +345,8 @@ class Broker:
         topic = self._view.image.topics.get(GROUP_METADATA_TOPIC)
         return self._config.number("offsets.topic.num.partitions") if topic is None else len(topic.partitions)
 
-    def _bind(self) -> list[Listener]:
-        """Open the sockets; connections wait. The listeners with the ports that they got."""
+    def _bind(self) -> list[BoundListener]:
+        """Open the sockets; connections wait."""
         bound = []
         for listener in self._config.listeners():
             try:
@@ -350,17 +355,22 @@ class Broker:
                 self._server.close()
                 reason = "the address is in use" if error.errno == errno.EADDRINUSE else error.strerror or str(error)
                 raise StartError(f"cannot listen on {listener.host}:{listener.port}: {reason}") from error
-            bound.append(listener._replace(port=opened.port))
+            bound.append(BoundListener(listener._replace(port=opened.port), opened.host))
         return bound
 
-    async def _join_cluster(self, bound: list[Listener]) -> None:
-        ports = {listener.name: listener.port for listener in bound}
-        endpoints = {
+    def _endpoints(self, bound: list[BoundListener]) -> dict[str, Endpoint]:
+        """Addresses that clients are told, by the name of the listener."""
+        ports = {each.listener.name: each.listener.port for each in bound}
+        return {
             listener.name: Endpoint(
-                listener.host or self._own_host(), listener.port or ports[listener.name], listener.security_protocol
+                listener.host or self._ports.network.own_host(),
+                listener.port or ports[listener.name],
+                listener.security_protocol,
             )
             for listener in self._config.advertised_listeners()
         }
+
+    async def _join_cluster(self, endpoints: dict[str, Endpoint]) -> None:
         view = self._view
         await self._effects.begin(view.image)
         view.subscribe(self._effects)
@@ -384,9 +394,6 @@ class Broker:
                 endpoint(key)
             except OSError as error:
                 log.warning("API key %d cannot be loaded now: %s", key, error)
-
-    def _own_host(self) -> str:
-        return self._ports.network.own_host()
 
     async def _hand_over(self) -> None:
         """Have the controller move leadership elsewhere, as far as others can take it (Kafka's controlled shutdown)."""

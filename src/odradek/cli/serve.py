@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import os
 import signal
 import sys
@@ -28,14 +29,18 @@ LEVELS = ("debug", "info", "warning", "error")
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("properties", nargs="?", metavar="server.properties", help="a Kafka configuration file")
     parser.add_argument("--data-dir", metavar="DIR", help="where the data lives (log.dirs); default ./odradek-data")
-    parser.add_argument("--listen", metavar="HOST:PORT", help="address to serve on; port 0 picks a free one")
+    parser.add_argument(
+        "--listen",
+        metavar="HOST:PORT",
+        help="address to serve on, default 127.0.0.1:9092; port 0 picks a free one, 0.0.0.0 stands for all interfaces",
+    )
     parser.add_argument(
         "--set", action="append", default=[], metavar="NAME=VALUE", dest="settings", help="a setting by Kafka's name"
     )
     parser.add_argument(
         "--brokers", type=int, default=1, metavar="N", help="a cluster of N brokers, each a process, ports consecutive"
     )
-    # Of a supervisor for its brokers: they end when it does.
+    # Of a supervisor for its brokers: their settings are the first line of the input, and they end when it does.
     parser.add_argument("--until-input-ends", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--log-level", choices=LEVELS, default="info", help="of the log on standard error")
     parser.add_argument("--log-format", choices=("text", "json"), default="text")
@@ -70,7 +75,9 @@ def run(arguments: argparse.Namespace) -> int:
     configure_logging(arguments.log_level, arguments.log_format)
     try:
         settings = settings_of(arguments)
-        config = BrokerConfig.load(arguments.properties, settings)
+        if arguments.until_input_ends:
+            settings |= _settings_of_input()
+        config = BrokerConfig.load(arguments.properties, settings, is_single=arguments.brokers == 1)
     except ConfigError as error:
         raise UsageError(str(error)) from error
     if arguments.brokers < 1:
@@ -91,6 +98,18 @@ def run(arguments: argparse.Namespace) -> int:
         runner = asyncio.Runner(loop_factory=uvloop.new_event_loop)
     with runner:
         return runner.run(_serve(config, until_input_ends=arguments.until_input_ends))
+
+
+def _settings_of_input() -> dict[str, str]:
+    """The first line of standard input, a JSON object: other users of the machine can read arguments, not this."""
+    line = b""
+    while not line.endswith(b"\n"):
+        data = os.read(sys.stdin.fileno(), 65536)
+        if not data:
+            raise UsageError("standard input ended before the settings")
+        line += data
+    settings: dict[str, str] = json.loads(line)
+    return settings
 
 
 def _check_is_no_cluster(directory: str) -> None:
@@ -118,8 +137,7 @@ async def _serve(config: BrokerConfig, *, until_input_ends: bool) -> int:
     except StartError as error:
         print(f"odradek serve: {error}", file=sys.stderr)
         return 2 if error.misconfigured else 1
-    ready = f"odradek ready bootstrap={broker.bootstrap} pid={os.getpid()} seconds={process_age():.2f}"
-    print(ready, flush=True)
+    print(ready_line(broker.bootstrap, broker.bound), flush=True)
     manager.ready(f"serving on {broker.bootstrap}")
     alive = asyncio.create_task(manager.keep_alive())
     loading = asyncio.create_task(broker.load_the_rest())
@@ -129,6 +147,12 @@ async def _serve(config: BrokerConfig, *, until_input_ends: bool) -> int:
     await broker.stop()
     alive.cancel()
     return 0
+
+
+def ready_line(bootstrap: str, bound: str) -> str:
+    """The line that says where clients find the broker, and the address of its socket if that is another one."""
+    socket = "" if bound == bootstrap else f" bound={bound}"
+    return f"odradek ready bootstrap={bootstrap} pid={os.getpid()} seconds={process_age():.2f}{socket}"
 
 
 async def _started(starting: asyncio.Task[None], stop: asyncio.Event) -> bool:

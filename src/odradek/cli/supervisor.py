@@ -34,7 +34,7 @@ _KILL_AFTER_SECONDS: Final = 60.0
 _READ_BYTES: Final = 64 * 1024
 _MISCONFIGURED: Final = 2
 _READY: Final = "odradek ready "
-DEFAULT_PORT: Final = 9092
+DEFAULT_LISTEN: Final = "127.0.0.1:9092"
 LAST_PORT: Final = 65_535
 
 
@@ -45,7 +45,7 @@ def home_of(config: BrokerConfig) -> Path:
 
 def listen_address(listen: str | None) -> tuple[str, int]:
     """Host and port of the first broker; port 0 lets each one pick a free port."""
-    host, _, port = (listen or f":{DEFAULT_PORT}").rpartition(":")
+    host, _, port = (listen or DEFAULT_LISTEN).rpartition(":")
     return host, int(port)
 
 
@@ -76,8 +76,11 @@ def broker_settings(
         "broker.id": str(broker_id),
         "log.dirs": ",".join(f"{each}/broker-{broker_id}" for each in config.log_dirs).replace("{id}", str(broker_id)),
         "listeners": f"PLAINTEXT://{host}:{port}",
-        "advertised.listeners": "",
     }
+    # Those of the file belong to its own listeners and to one node.
+    for name in ("advertised.listeners", "controller.quorum.bootstrap.servers", "controller.quorum.voters"):
+        if config.given(name) is not None:
+            settings.setdefault(name, "")
     if config.given("odradek.metadata.store") is None and config.given("zookeeper.connect") is None:
         settings["odradek.metadata.store"] = f"{home_of(config)}/{METADATA_FILE}"
     for name in ("offsets.topic.replication.factor", "transaction.state.log.replication.factor"):
@@ -114,13 +117,14 @@ async def lines_of(stream: asyncio.StreamReader) -> AsyncIterator[str]:
 class _Child:
     """One broker: its process while it has one, and where it serves."""
 
-    __slots__ = ("bootstrap", "broker_id", "process", "ready", "status")
+    __slots__ = ("bootstrap", "bound", "broker_id", "process", "ready", "status")
 
     def __init__(self, broker_id: int) -> None:
         self.broker_id = broker_id
         self.process: asyncio.subprocess.Process | None = None
         self.ready = asyncio.Event()
         self.bootstrap = ""
+        self.bound = ""
         self.status = 0
 
 
@@ -194,8 +198,8 @@ class Supervisor:
     def _address(self, child: _Child) -> tuple[str, int]:
         """The port that it had before, or the one that `--listen` gives it."""
         host, port = listen_address(self._arguments.listen)
-        if child.bootstrap:
-            return host, int(child.bootstrap.rpartition(":")[2])
+        if child.bound:
+            return host, int(child.bound.rpartition(":")[2])
         return host, port and port + child.broker_id - 1
 
     async def _keep(self, child: _Child) -> None:
@@ -228,8 +232,6 @@ class Supervisor:
         arguments = self._arguments
         command = [sys.executable, "-m", "odradek.cli.main", "serve", "--until-input-ends"]
         command += [f"--log-level={arguments.log_level}", f"--log-format={arguments.log_format}"]
-        for name, value in settings.items():
-            command += ["--set", f"{name}={value}"]
         if arguments.properties:
             command.append(arguments.properties)
         pipe = asyncio.subprocess.PIPE
@@ -237,6 +239,9 @@ class Supervisor:
         process = child.process = await asyncio.create_subprocess_exec(
             *command, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True
         )
+        assert process.stdin is not None
+        # Not as arguments, which other users of the machine can read. The pipe stays open until this process ends.
+        process.stdin.write(json.dumps(settings).encode() + b"\n")
         assert process.stdout is not None
         assert process.stderr is not None
         self._note_processes()
@@ -264,6 +269,7 @@ class Supervisor:
             if text.startswith(_READY):
                 fields = dict(field.partition("=")[::2] for field in text.removeprefix(_READY).split())
                 child.bootstrap = fields["bootstrap"]
+                child.bound = fields.get("bound", child.bootstrap)
                 child.ready.set()
             self._say(child, text)
 

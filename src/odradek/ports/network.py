@@ -73,6 +73,8 @@ class Network(Protocol):
 _HAS_MSG_MORE = hasattr(socket, "MSG_MORE")
 _MORE = socket.MSG_MORE if _HAS_MSG_MORE else 0
 _ACCEPTS_PER_WAKE = 64
+_ELSEWHERE = ("192.0.2.1", 9)
+"""An address of the documentation's network; a datagram socket that connects to it sends nothing."""
 
 
 class TcpStream:
@@ -216,4 +218,14 @@ class TcpNetwork:
             raise failure
 
     def own_host(self) -> str:
-        return socket.getfqdn()
+        """The canonical name, as Kafka's; where that is `localhost`, the address that routes to other machines."""
+        name = socket.getfqdn()
+        if name.partition(".")[0] != "localhost":
+            return name
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            try:
+                probe.connect(_ELSEWHERE)
+            except OSError:
+                return name
+            address: str = probe.getsockname()[0]
+            return address

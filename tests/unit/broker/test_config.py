@@ -270,6 +270,24 @@ def test_broker_that_others_reach_listens_on_all_interfaces(settings: dict[str, 
 
 
 @pytest.mark.parametrize(
+    ("settings", "delay_ms"),
+    [
+        ({}, 0),
+        ({"group.initial.rebalance.delay.ms": "3000"}, 3000),
+        ({"odradek.metadata.store": "/shared.sqlite"}, 3000),
+        ({"zookeeper.connect": "localhost:2181"}, 3000),
+        ({"zookeeper.connect": "localhost:2181", "process.roles": "broker,controller"}, 0),
+    ],
+)
+def test_groups_of_a_single_broker_do_not_wait_for_members(settings: dict[str, str], delay_ms: int) -> None:
+    config = BrokerConfig(settings, is_single=True)
+    assert config.number("group.initial.rebalance.delay.ms") == delay_ms
+    (*_, default) = config.set_values("group.initial.rebalance.delay.ms")
+    assert default.text == str(0 if "group.initial.rebalance.delay.ms" in settings else delay_ms)
+    assert BrokerConfig({}).number("group.initial.rebalance.delay.ms") == 3000
+
+
+@pytest.mark.parametrize(
     ("settings", "retention_ms"),
     [
         ({}, 604800000),

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from odradek.broker.config import BrokerConfig
-from odradek.broker.lifecycle import Broker
+from odradek.broker.lifecycle import Broker, Ports
+from odradek.ports.network import Stream, TcpListener, TcpNetwork
 from odradek.wire.headers import encode_request_header, parse_response_header
 from odradek.wire.messages.metadata import MetadataRequest, MetadataResponse
 
@@ -75,3 +78,36 @@ def test_an_ipv6_address_is_written_in_brackets(tmp_path: Path) -> None:
     (node,) = answer.brokers
     assert node.host == "::1"
     assert bootstrap == f"[::1]:{node.port}"
+
+
+class AllInterfaces(TcpNetwork):
+    """Tells that a socket is bound to all interfaces, which is bound to the loopback address."""
+
+    __slots__ = ()
+
+    def listen(self, host: str, port: int, accept: Callable[[Stream], None]) -> TcpListener:
+        assert host == ""
+        listener = super().listen("127.0.0.1", port, accept)
+        listener.host = "0.0.0.0"
+        return listener
+
+    def own_host(self) -> str:
+        return "kafka1.example.org"
+
+
+def test_broker_on_all_interfaces_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> Broker:
+        config = BrokerConfig({"log.dirs": str(tmp_path), "listeners": "PLAINTEXT://:0"})
+        broker = Broker(config, Ports(network=AllInterfaces()))
+        await broker.start()
+        await broker.stop()
+        return broker
+
+    with caplog.at_level(logging.INFO, "odradek.broker"):
+        broker = asyncio.run(scenario())
+    host, _, port = broker.bootstrap.rpartition(":")
+    assert (host, broker.bound) == ("kafka1.example.org", f"0.0.0.0:{port}")
+    logged = [(record.levelno, record.getMessage()) for record in caplog.records if record.name == "odradek.broker"]
+    assert any(text.endswith(f" serves on 0.0.0.0:{port}") for _, text in logged)
+    assert any("without authentication" in text for level, text in logged if level == logging.WARNING)
+    assert any(f"to connect to kafka1.example.org:{port};" in text for _, text in logged)

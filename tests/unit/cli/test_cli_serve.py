@@ -38,3 +38,8 @@ def test_a_signal_ends_a_start_that_does_not_come_to_its_end(monkeypatch: pytest
 
     assert asyncio.run(body()) == 0
     assert Waiting.cancelled
+
+
+def test_ready_line_tells_the_bound_address_when_it_is_another() -> None:
+    assert serve.ready_line("kafka1:9092", "0.0.0.0:9092").endswith(" bound=0.0.0.0:9092")
+    assert "bound" not in serve.ready_line("127.0.0.1:9092", "127.0.0.1:9092")

@@ -16,7 +16,7 @@ from odradek.cli import cluster_restart, supervisor
 from odradek.cli.cluster_restart import PROCESSES
 from odradek.cli.errors import CommandError, UsageError
 from odradek.cli.main import main
-from odradek.cli.supervisor import Supervisor, broker_settings, claim, home_of, lines_of, next_backoff
+from odradek.cli.supervisor import Supervisor, broker_settings, claim, home_of, lines_of, listen_address, next_backoff
 from odradek.client.errors import CallTimedOut
 
 
@@ -29,6 +29,23 @@ def test_each_broker_has_a_directory_and_all_one_store() -> None:
     assert (found["log.dirs"], found["odradek.metadata.store"]) == ("data/broker-2", "data/odradek-metadata.sqlite")
     assert found["listeners"] == "PLAINTEXT://127.0.0.1:9093"
     assert (found["default.replication.factor"], found["min.insync.replicas"]) == ("3", "2")
+
+
+def test_brokers_listen_on_loopback_by_default() -> None:
+    assert listen_address(None) == ("127.0.0.1", 9092)
+    assert listen_address("0.0.0.0:19092") == ("0.0.0.0", 19092)
+
+
+def test_advertised_listeners_of_the_command_line_are_kept() -> None:
+    found = settings({"advertised.listeners": "PLAINTEXT://kafka{id}.example.org:9092"})
+    assert found["advertised.listeners"] == "PLAINTEXT://kafka2.example.org:9092"
+
+
+def test_quorum_of_the_file_is_of_one_node() -> None:
+    config = BrokerConfig({"controller.quorum.voters": "1@localhost:9093", "process.roles": "broker,controller"})
+    found = broker_settings({}, config, 2, 3, ("127.0.0.1", 9093))
+    assert found["controller.quorum.voters"] == ""
+    assert "advertised.listeners" not in found
 
 
 def test_several_directories_and_a_disk_for_each_broker() -> None:

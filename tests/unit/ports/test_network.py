@@ -111,3 +111,17 @@ def test_a_port_in_use_is_an_error() -> None:
         listener.close()
 
     asyncio.run(main())
+
+
+def test_own_host_of_an_unnamed_machine_is_not_localhost(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(socket, "getfqdn", lambda: "kafka1.example.org")
+    assert TcpNetwork().own_host() == "kafka1.example.org"
+    monkeypatch.setattr(socket, "getfqdn", lambda: "localhost.localdomain")
+    host = TcpNetwork().own_host()
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))
+        except OSError:
+            assert host == "localhost.localdomain"
+        else:
+            assert host == probe.getsockname()[0]
