@@ -601,3 +601,18 @@ def test_a_signal_ends_reading_in_order(number: int, status: int, odradek_broker
     assert err == "Processed a total of 10 messages\n"
     described = process("groups", "--describe", "--group", group, "-o", "json", *server)
     assert json.loads(described.stdout)[0]["current_offset"] == 10
+
+
+def test_a_setting_without_effect_is_named(run: Run, topic: str):
+    changed = run("configs --alter --broker-defaults --add-config num.io.threads=16")
+    assert (changed.status, changed.out) == (0, "Completed updating default config for brokers in the cluster.\n")
+    assert changed.err.startswith("odradek configs: num.io.threads has no effect in this version: sizes of thread")
+    effective = run(f"configs --alter --topic {topic} --add-config retention.ms=60000")
+    assert (effective.status, effective.err) == (0, "")
+    run("configs --alter --broker-defaults --delete-config num.io.threads")
+
+
+def test_a_new_topics_setting_without_effect_is_named(run: Run, topic: str):
+    created = run(f"topics --create --topic {topic}-new --partitions 1 --config local.retention.ms=1000")
+    assert created.status == 0
+    assert created.err.startswith("odradek topics: local.retention.ms has no effect in this version: ")

@@ -1,12 +1,13 @@
-"""Names of settings by the resource that they belong to, for tools that complete or check them."""
+"""Names and effects of settings by the resource that they belong to, for tools that complete or explain them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from odradek.metadata.config_definitions import Scope
 from odradek.metadata.configs import BROKER, GROUP, TOPIC
+from odradek.metadata.setting_rules import group_without_effect, topic_without_effect, without_effect
 
 DYNAMIC_SETTINGS: Final[Mapping[str, tuple[str, ...]]] = {
     "topics": tuple(TOPIC),
@@ -17,3 +18,18 @@ DYNAMIC_SETTINGS: Final[Mapping[str, tuple[str, ...]]] = {
 
 BROKER_SETTINGS: Final = tuple(BROKER)
 """All settings of a broker's properties file."""
+
+_EFFECTS: Final[Mapping[str, Callable[[str], str | None]]] = {
+    "topics": topic_without_effect,
+    "brokers": without_effect,
+    "groups": group_without_effect,
+}
+
+
+def purpose_without_effect(kind: str, name: str) -> str | None:
+    """What a setting that has no effect in this version does in Apache Kafka; None for one that has an effect.
+
+    `kind` is a key of `DYNAMIC_SETTINGS` or any other type of resource, all of whose settings have an effect.
+    """
+    judge = _EFFECTS.get(kind)
+    return None if judge is None else judge(name)

@@ -7,6 +7,7 @@ import re
 import sys
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from odradek.cli.effects import warn_without_effect, without_effect
 from odradek.cli.errors import CommandError, UsageError
 from odradek.cli.options import add_admin, exactly_one, is_given, read_properties
 from odradek.cli.output import DOCUMENTS, Column, show, show_document
@@ -63,12 +64,12 @@ class Entity(NamedTuple):
 
 def configure(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_argument_group("actions (one of them)")
-    actions.add_argument("--describe", action="store_true", help="what is set; with --all also what is not")
+    actions.add_argument("--describe", action="store_true", help="show dynamic settings; with --all also the others")
     actions.add_argument("--alter", action="store_true", help="with --add-config, --add-config-file, --delete-config")
-    parser.add_argument("--all", action="store_true", help="with --describe: static settings and defaults, too")
-    parser.add_argument("--add-config", metavar="K=V,…", help="a value with commas stands in brackets: k=[a,b]")
-    parser.add_argument("--add-config-file", metavar="FILE", help="settings in a properties file")
-    parser.add_argument("--delete-config", metavar="K,…", help="back to the default")
+    parser.add_argument("--all", action="store_true", help="show static settings and defaults as well (--describe)")
+    parser.add_argument("--add-config", metavar="K=V,…", help="set these; a value with commas is in brackets: k=[a,b]")
+    parser.add_argument("--add-config-file", metavar="FILE", help="set the settings of a properties file")
+    parser.add_argument("--delete-config", metavar="K,…", help="return these to their defaults")
     parser.add_argument(
         "--entity-type",
         action="append",
@@ -77,7 +78,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="TYPE",
         help=", ".join((*RESOURCES, *QUOTAS)),
     )
-    parser.add_argument("--entity-name", action="append", default=[], metavar="NAME")
+    parser.add_argument("--entity-name", action="append", default=[], metavar="NAME", help="name of the entity")
     parser.add_argument("--entity-default", action="count", default=0, help="the default of all entities of the type")
     for option in SHORTCUTS:
         parser.add_argument(f"--{option}", metavar="NAME", help=f"--entity-type {SHORTCUTS[option]} --entity-name NAME")
@@ -269,7 +270,7 @@ def document(entity: Entity, entries: list[ConfigEntry]) -> dict[str, Any]:
 
 
 def alter(arguments: argparse.Namespace, entity: Entity, changes: dict[str, str | None]) -> int:
-    async def work(admin: Admin) -> None:
+    async def work(admin: Admin) -> dict[str, str]:
         from odradek.client.admin import AlterConfig, AlterConfigOp, raise_first
 
         wanted = [
@@ -277,13 +278,16 @@ def alter(arguments: argparse.Namespace, entity: Entity, changes: dict[str, str 
             for name, value in changes.items()
         ]
         raise_first(await admin.alter_configs({resource_of(entity): wanted}))
+        return await without_effect(admin, entity.type, [name for name, value in changes.items() if value is not None])
 
-    run_admin(arguments, work)
-    tell_altered(arguments, [entity], changes)
+    ineffective = run_admin(arguments, work)
+    show_altered(arguments, [entity], changes)
+    warn_without_effect("configs", ineffective)
     return 0
 
 
-def tell_altered(arguments: argparse.Namespace, entities: list[Entity], changes: dict[str, str | None]) -> None:
+def show_altered(arguments: argparse.Namespace, entities: list[Entity], changes: dict[str, str | None]) -> None:
+    """Print which entities were changed."""
     if arguments.output in DOCUMENTS:
         rows = [{"entity_type": each.type, "entity_name": each.name} for each in entities]
         show_document({"altered": rows, "configs": changes}, arguments.output)

@@ -6,7 +6,7 @@ import argparse
 import re
 from typing import Any, Final
 
-from odradek.cli.configs import Entity, tell_altered
+from odradek.cli.configs import Entity, show_altered
 from odradek.cli.errors import UsageError
 from odradek.cli.output import DOCUMENTS, Column, show, show_document
 from odradek.cli.session import run_admin
@@ -105,7 +105,7 @@ def alter(arguments: argparse.Namespace, entities: list[Entity], changes: dict[s
             raise_first(await admin.quotas.alter({entity: limits}))
 
         run_admin(arguments, alter_quotas)
-    tell_altered(arguments, entities, dict.fromkeys(scram) if scram else changes)
+    show_altered(arguments, entities, dict.fromkeys(scram) if scram else changes)
     return 0
 
 

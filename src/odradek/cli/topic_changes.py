@@ -7,6 +7,7 @@ import sys
 from typing import TYPE_CHECKING, Any, Final
 
 from odradek.cli.confirmation import confirm
+from odradek.cli.effects import warn_without_effect, without_effect
 from odradek.cli.errors import CommandError, UsageError
 from odradek.cli.options import pairs
 from odradek.cli.output import Column, show
@@ -35,6 +36,7 @@ def create(arguments: argparse.Namespace) -> int:
         )
 
     async def work(admin: Admin) -> bytes | None:
+        warn_without_effect("topics", await without_effect(admin, "topics", configs))
         done = await admin.create_topics([topic])
         failure = done[name]
         exists = isinstance(failure, KafkaError) and failure.code == ErrorCode.TOPIC_ALREADY_EXISTS
