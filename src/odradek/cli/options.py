@@ -112,6 +112,19 @@ def positive(text: str) -> int:
     return value
 
 
+def from_zero_whole(text: str) -> int:
+    """A whole number from 0 on, such as a broker's id or a partition."""
+    value = _whole(text)
+    if value < 0:
+        raise argparse.ArgumentTypeError(f"{text} is negative")
+    return value
+
+
+def broker_ids(text: str) -> list[int]:
+    """Ids of brokers separated by commas, each once."""
+    return list(dict.fromkeys(from_zero_whole(each.strip()) for each in text.split(",")))
+
+
 def or_unlimited(text: str) -> int:
     """A number from 0 on; -1 is no limit."""
     value = _whole(text)
