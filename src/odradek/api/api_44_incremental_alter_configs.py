@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Sequence
 
 from odradek.api.context import RequestContext
 from odradek.api.registry import api
@@ -12,36 +13,63 @@ from odradek.wire.apis import ApiKey
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsRequestResource,
     IncrementalAlterConfigsResponse,
     IncrementalAlterConfigsResponseResource,
 )
 
+Complete = Callable[[IncrementalAlterConfigsResponse | None], IncrementalAlterConfigsResponse]
 
-@api(ApiKey.INCREMENTAL_ALTER_CONFIGS)
+
+def _own_part(
+    request: IncrementalAlterConfigsRequest, context: RequestContext
+) -> tuple[IncrementalAlterConfigsRequest | None, Complete]:
+    """Set the levels of this broker's loggers; the controller decides on everything else."""
+    loggers = [each for each in request.resources if each.resource_type == ResourceType.BROKER_LOGGER]
+    others = [each for each in request.resources if each.resource_type != ResourceType.BROKER_LOGGER]
+    own = [_answer(each) for each in _alter_loggers(_changes(loggers), request, context)]
+
+    def complete(answer: IncrementalAlterConfigsResponse | None) -> IncrementalAlterConfigsResponse:
+        if answer is None:
+            return IncrementalAlterConfigsResponse(responses=own)
+        answer.responses = own + answer.responses
+        return answer
+
+    if loggers and not others:
+        return None, complete
+    return IncrementalAlterConfigsRequest(others, request.validate_only), complete
+
+
+@api(ApiKey.INCREMENTAL_ALTER_CONFIGS, own_part=_own_part)
 async def handle(request: IncrementalAlterConfigsRequest, context: RequestContext) -> IncrementalAlterConfigsResponse:
-    resources = [
+    rest, complete = _own_part(request, context)
+    if rest is None:
+        return complete(None)
+    altered: Sequence[AlteredResource] = []
+    if rest.resources:
+        altered = await context.services.controller.alter_configs(
+            _changes(rest.resources), validate_only=request.validate_only
+        )
+    return complete(IncrementalAlterConfigsResponse(responses=[_answer(each) for each in altered]))
+
+
+def _changes(resources: Sequence[IncrementalAlterConfigsRequestResource]) -> list[ResourceChanges]:
+    return [
         ResourceChanges(
             resource.resource_type,
             resource.resource_name,
             [ConfigChange(config.name, config.config_operation, config.value) for config in resource.configs],
         )
-        for resource in request.resources
+        for resource in resources
     ]
-    loggers = [resource for resource in resources if resource.type == ResourceType.BROKER_LOGGER]
-    altered = _alter_loggers(loggers, request, context)
-    others = [resource for resource in resources if resource.type != ResourceType.BROKER_LOGGER]
-    if others:
-        altered += await context.services.controller.alter_configs(others, validate_only=request.validate_only)
-    return IncrementalAlterConfigsResponse(
-        responses=[
-            IncrementalAlterConfigsResponseResource(
-                0 if resource.failure is None else resource.failure.code,
-                None if resource.failure is None else resource.failure.message,
-                resource.type,
-                resource.name,
-            )
-            for resource in altered
-        ]
+
+
+def _answer(resource: AlteredResource) -> IncrementalAlterConfigsResponseResource:
+    return IncrementalAlterConfigsResponseResource(
+        0 if resource.failure is None else resource.failure.code,
+        None if resource.failure is None else resource.failure.message,
+        resource.type,
+        resource.name,
     )
 
 

@@ -18,13 +18,13 @@ from odradek.controller.topics import (
 from odradek.metadata.described import Described
 from odradek.metadata.image import ClusterImage
 from odradek.wire.errors import ErrorCode, KafkaError
-from odradek.wire.message import ApiMessage
+from odradek.wire.messages.envelope import EnvelopeRequest
 
 T = TypeVar("T")
 
 
 class NotTheController(KafkaError):
-    """Another broker is the controller; the request is passed on to it as it came."""
+    """Another broker is or becomes the controller: the dispatcher forwards the request to it."""
 
 
 class ControllerService(Protocol):
@@ -53,8 +53,16 @@ class ControllerService(Protocol):
 
     async def unregister_broker(self, broker_id: int) -> None: ...
 
-    async def forward(self, key: int, version: int, request: ApiMessage) -> ApiMessage:
-        """What the controller, which is another broker, answers to a client's request."""
+    @property
+    def is_here(self) -> bool:
+        """Whether this broker is the controller."""
+        ...
+
+    async def forward(self, envelope: EnvelopeRequest, timeout_ms: int) -> bytes:
+        """The controller's response to a client's request, as it is in the envelope's answer.
+
+        Raises KafkaError: NotTheController after an election, NOT_CONTROLLER where no controller can be reached.
+        """
         ...
 
     async def auto_create(self, names: Sequence[str]) -> dict[str, ErrorCode]:

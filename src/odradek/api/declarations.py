@@ -228,6 +228,7 @@ _DECLARED: Final = (
     Declaration(ApiKey.DESCRIBE_QUORUM, _of_cluster(_DESCRIBE)),
     _between_brokers(ApiKey.ALTER_PARTITION, Audience.CONTROLLER),
     Declaration(ApiKey.UPDATE_FEATURES, _of_cluster(_ALTER), is_forwarded=True),
+    _between_brokers(ApiKey.ENVELOPE, Audience.CONTROLLER),
     Declaration(ApiKey.DESCRIBE_CLUSTER, (Right(_DESCRIBE, _CLUSTER, _REPORTED, _ON_DEMAND),)),
     Declaration(ApiKey.DESCRIBE_PRODUCERS, (Right(_READ, _TOPIC),)),
     Declaration(ApiKey.UNREGISTER_BROKER, _of_cluster(_ALTER), is_forwarded=True),

@@ -18,6 +18,7 @@ from odradek.wire.errors import ErrorCode
 Handler = Callable[..., Any]
 Decoder = Callable[[memoryview, int, int], tuple[Any, int]]
 Failed = Callable[[Any, Any, ErrorCode], list[Part] | None]
+OwnPart = Callable[[Any, Any], tuple[Any | None, Callable[[Any | None], Any]]]
 
 
 class Endpoint(NamedTuple):
@@ -27,12 +28,16 @@ class Endpoint(NamedTuple):
     to be sent. A raw endpoint, one that has `failed`, answers with the finished frame as a list of parts, with an
     awaitable of that list, or with what the connection's `later()` gave it; `failed(request, context, code)` makes the
     frame that says that all of it failed.
+
+    `own_part(request, context)` does the part of a forwarded request that concerns this broker alone. It returns the
+    request for the controller, None if there is nothing left, and what completes the controller's response.
     """
 
     declared: Declaration
     decode: Decoder
     handle: Handler
     failed: Failed | None = None
+    own_part: OwnPart | None = None
 
     @property
     def key(self) -> ApiKey:
@@ -43,12 +48,14 @@ class Endpoint(NamedTuple):
 _endpoints: dict[int, Endpoint] = {}
 
 
-def api(key: ApiKey, *, decode: Decoder | None = None, failed: Failed | None = None) -> Callable[[Handler], Handler]:
+def api(
+    key: ApiKey, *, decode: Decoder | None = None, failed: Failed | None = None, own_part: OwnPart | None = None
+) -> Callable[[Handler], Handler]:
     """Make the decorated function the one that serves `key`, as it is declared. KeyError for one that is not."""
     declared = DECLARATIONS[key]
 
     def register(handle: Handler) -> Handler:
-        _endpoints[key] = Endpoint(declared, decode or request_class(key).decode, handle, failed)
+        _endpoints[key] = Endpoint(declared, decode or request_class(key).decode, handle, failed, own_part)
         return handle
 
     return register

@@ -1,8 +1,7 @@
 """The controller as this broker reaches it: in this very process, or over the wire where another broker was elected.
 
-What only a client's request leads to is not carried over here: `NotTheController` makes the dispatcher pass the request
-on as it came. What this broker wants for itself has its request between brokers (AlterPartition, AllocateProducerIds,
-ControlledShutdown, CreateTopics for automatic creation).
+A client's request that only the controller decides goes to it in an Envelope. What this broker wants for itself has its
+request between brokers (AlterPartition, AllocateProducerIds, ControlledShutdown, CreateTopics for automatic creation).
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from odradek.controller.topics import (
 )
 from odradek.metadata.described import Described
 from odradek.metadata.image import NO_BROKER, ClusterImage, PartitionState
-from odradek.wire.apis import APIS, response_class
+from odradek.wire.apis import APIS
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.message import ApiMessage
 from odradek.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
@@ -50,12 +49,16 @@ from odradek.wire.messages.create_topics import (
     CreateTopicsRequestTopic,
     CreateTopicsResponse,
 )
+from odradek.wire.messages.envelope import EnvelopeRequest, EnvelopeResponse
 
 T = TypeVar("T")
 
 _CREATE_TOPICS_VERSION = 7
+_ENVELOPE_VERSION = 0
 _KNOWN_WITHIN_SECONDS = 5.0
-"""How long a broker that had a topic made waits until it hears of it from the controller."""
+"""How long a broker that had a topic created waits for it in its image."""
+_ELECTED_WITHIN_SECONDS = 5.0
+"""How long a broker whose controller has resigned waits for the next one before the client has to ask again."""
 
 
 class ControllerLink:
@@ -116,12 +119,26 @@ class ControllerLink:
     def describe_new_topic(self, topic: CreatedTopic) -> list[Described]:
         return self._described.describe_new_topic(topic)
 
-    # --- a client's request, passed on ---
+    # --- a client's request, forwarded ---
 
-    async def forward(self, key: int, version: int, request: ApiMessage) -> ApiMessage:
-        """The controller's answer to a client's request. Raises KafkaError NOT_CONTROLLER where none can be had."""
-        timeout_ms = max(getattr(request, "timeout_ms", 0), self._config.number("request.timeout.ms"))
-        return await self._ask(request, response_class(key), version, timeout_ms, Purpose.FORWARDED)
+    @property
+    def is_here(self) -> bool:
+        """See ControllerService."""
+        return self._controller.is_active
+
+    async def forward(self, envelope: EnvelopeRequest, timeout_ms: int) -> bytes:
+        """See ControllerService."""
+        asked = self._view.image.controller_epoch
+        timeout_ms = max(timeout_ms, self._config.number("request.timeout.ms"))
+        answer = await self._ask(envelope, EnvelopeResponse, _ENVELOPE_VERSION, timeout_ms, Purpose.FORWARDED)
+        assert isinstance(answer, EnvelopeResponse)
+        if answer.error_code == ErrorCode.NOT_CONTROLLER:
+            await self._wait_until(lambda image: image.controller_epoch > asked, _ELECTED_WITHIN_SECONDS)
+            raise NotTheController(ErrorCode.NOT_CONTROLLER)
+        _raise(answer.error_code)
+        if answer.response_data is None:
+            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "The controller's envelope is empty.")
+        return answer.response_data
 
     async def _ask(
         self,
@@ -174,25 +191,26 @@ class ControllerLink:
             for topic in answer.topics
             if topic.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS)
         }
-        await self._known([topic.name for topic in wanted if topic.name not in failures])
+        created = [topic.name for topic in wanted if topic.name not in failures]
+        await self._wait_until(lambda image: all(name in image.topics for name in created), _KNOWN_WITHIN_SECONDS)
         return failures
 
-    async def _known(self, names: list[str]) -> None:
-        """Wait until this broker has heard of the topics."""
-        if all(name in self._view.image.topics for name in names):
+    async def _wait_until(self, is_met: Callable[[ClusterImage], bool], at_most_seconds: float) -> None:
+        """Wait until this broker's image meets a condition, or that long."""
+        if is_met(self._view.image):
             return
-        known = asyncio.Event()
+        met = asyncio.Event()
 
         def look(_old: ClusterImage, new: ClusterImage) -> None:
-            if all(name in new.topics for name in names):
-                known.set()
+            if is_met(new):
+                met.set()
 
         unsubscribe = self._view.subscribe(look)
         try:
-            async with asyncio.timeout(_KNOWN_WITHIN_SECONDS):
-                await known.wait()
+            async with asyncio.timeout(at_most_seconds):
+                await met.wait()
         except TimeoutError:
-            return  # the client is told that there is no such topic yet, and asks again
+            return  # the client learns that the topic or the controller is not known yet, and asks again
         finally:
             unsubscribe()
 

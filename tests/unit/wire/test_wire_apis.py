@@ -79,7 +79,15 @@ def test_all_apis_have_kafkas_versions() -> None:
         key, versions = row.split(":")
         low, high, flexible = versions.split()
         expected[int(key)] = (int(low), int(high), None if flexible == "-" else max(int(flexible), int(low)))
-    between_brokers = {4: (7, 7, 7), 5: (4, 4, 4), 6: (8, 8, 8), 7: (3, 3, 3), 56: (3, 3, 3), 67: (0, 0, 0)}
+    between_brokers = {
+        4: (7, 7, 7),
+        5: (4, 4, 4),
+        6: (8, 8, 8),
+        7: (3, 3, 3),
+        56: (3, 3, 3),
+        58: (0, 0, 0),
+        67: (0, 0, 0),
+    }
     assert found == expected | between_brokers
     assert {key: APIS[key].module for key in APIS if key in api_key_map} == {
         key: name for key, name in api_key_map.items() if key in APIS

@@ -8,17 +8,18 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
 from odradek.api.context import RequestContext, Services
 from odradek.api.controller_service import NotTheController
-from odradek.api.failures import failure_response
+from odradek.api.envelope import decided_by_controller
 from odradek.api.registry import Endpoint, endpoint
+from odradek.api.responses import encode_response, error_of, failed_frame
 from odradek.api.throttling import pause
 from odradek.broker.network.connection import Connection, Disconnect, Pending
 from odradek.ports.network import Part
-from odradek.wire.apis import APIS, ApiKey, response_header_version
+from odradek.wire.apis import APIS, ApiKey
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.headers import parse_request_header
 from odradek.wire.primitives import DecodeError
@@ -27,17 +28,6 @@ log = logging.getLogger("odradek.requests")
 
 _DRAIN_STEP_SECONDS = 0.005
 _LATE_KEPT = 1024
-
-
-def encode_response(message: Any, key: int, version: int, correlation_id: int) -> bytearray:
-    """A whole response frame: size, correlation id, tagged fields where the header has them, body."""
-    out = bytearray(4)
-    out += correlation_id.to_bytes(4, "big", signed=True)
-    if response_header_version(key, version):
-        out.append(0)
-    message.encode(out, version)
-    out[0:4] = (len(out) - 4).to_bytes(4, "big")
-    return out
 
 
 _PARTITIONS = ("partitions", "partition_indexes", "partition_data", "partition_ids")
@@ -72,6 +62,10 @@ def _partitions(topic: Any) -> int:
         if isinstance(found, list):
             return len(found)
     return 0
+
+
+async def _completed(answer: Awaitable[Any], complete: Callable[[Any], Any]) -> Any:
+    return complete(await answer)
 
 
 class Dispatcher:
@@ -127,7 +121,10 @@ class Dispatcher:
         if size > self._small and (excess := self._limits.excess(request)) is not None:
             return self._failed(found, request, context, KafkaError(ErrorCode.INVALID_REQUEST, excess))
         try:
-            answer = found.handle(request, context)
+            if found.declared.is_forwarded and not self._services.controller.is_here:
+                answer: Any = self._forwarded(found, request, context)
+            else:
+                answer = found.handle(request, context)
         except Exception as error:  # noqa: BLE001 - whatever a handler raises costs this request only
             return self._failed(found, request, context, error)
         if type(answer) is list:
@@ -142,6 +139,15 @@ class Dispatcher:
                 context.waits(self._services.clock.monotonic() * 1000)
             return self._wait(found, request, context, connection, answer)
         return self._encoded(found, answer, request, context)
+
+    def _forwarded(self, found: Endpoint, request: Any, context: RequestContext) -> Any:
+        """What the controller, which is another broker, answers; this broker does its own part of the request first."""
+        if found.own_part is None:
+            return decided_by_controller(found, request, context)
+        rest, complete = found.own_part(request, context)
+        if rest is None:
+            return complete(None)
+        return _completed(decided_by_controller(found, rest, context), complete)
 
     def _remember(self, pending: Pending) -> Pending:
         """`drain` waits for it."""
@@ -185,10 +191,9 @@ class Dispatcher:
             error = finished.exception()
             if error is not None and not isinstance(error, Exception):
                 raise error
-            if isinstance(error, NotTheController):
-                forwarded = self._loop.create_task(
-                    self._services.controller.forward(found.key, context.version, request)
-                )
+            if isinstance(error, NotTheController) and found.declared.is_forwarded:
+                # This broker was the controller when the request came, and no longer when it was to be decided.
+                forwarded = self._loop.create_task(decided_by_controller(found, request, context))
                 self._tasks[forwarded] = found.key
                 forwarded.add_done_callback(done)
                 return
@@ -221,18 +226,10 @@ class Dispatcher:
             return self._failed(found, request, context, error)
 
     def _failed(self, found: Endpoint, request: Any, context: RequestContext, error: Exception) -> list[Part] | None:
-        """The answer to a request whose handler raised: the KafkaError's code, or UNKNOWN_SERVER_ERROR and a
-        traceback.
-        """
-        if isinstance(error, KafkaError):
-            code, message = error.code, error.message
-        else:
-            log.error("%s v%d from %s failed", found.key.name, context.version, context.client_id, exc_info=error)
-            code, message = ErrorCode.UNKNOWN_SERVER_ERROR, None
-        if found.failed is not None:
-            return found.failed(request, context, code)
-        response = failure_response(found.key, request, context.version, code, message)
-        return [encode_response(response, found.key, context.version, context.correlation_id)]
+        """The frame for a request whose handler raised."""
+        if found.failed is None:
+            return [failed_frame(error, found.key, request, context)]
+        return found.failed(request, context, error_of(error, found.key, context)[0])
 
     async def drain(self, timeout: float) -> None:
         """Wait for the requests being served, then cancel what still waits. Nobody waits for fetches that wait

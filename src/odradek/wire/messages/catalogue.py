@@ -66,6 +66,7 @@ class ApiKey(IntEnum):
     DESCRIBE_QUORUM = 55
     ALTER_PARTITION = 56
     UPDATE_FEATURES = 57
+    ENVELOPE = 58
     DESCRIBE_CLUSTER = 60
     DESCRIBE_PRODUCERS = 61
     UNREGISTER_BROKER = 64
@@ -160,6 +161,7 @@ APIS: Final[dict[int, Api]] = {
     55: Api("DescribeQuorum", 0, 2, 0, "describe_quorum"),
     56: Api("AlterPartition", 3, 3, 3, "alter_partition"),
     57: Api("UpdateFeatures", 0, 2, 0, "update_features"),
+    58: Api("Envelope", 0, 0, 0, "envelope"),
     60: Api("DescribeCluster", 0, 2, 0, "describe_cluster"),
     61: Api("DescribeProducers", 0, 0, 0, "describe_producers"),
     64: Api("UnregisterBroker", 0, 0, 0, "unregister_broker"),
