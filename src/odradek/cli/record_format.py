@@ -12,7 +12,8 @@ from typing import Any, Final
 from odradek.cli.errors import CommandError, UsageError
 from odradek.client.model import CREATE_TIME, LOG_APPEND_TIME, ConsumerRecord
 
-Format = Callable[[ConsumerRecord], bytes]
+RawRecord = ConsumerRecord[bytes | None, bytes | None]
+Format = Callable[[RawRecord], bytes]
 """A record -> what is printed for it."""
 
 DEFAULT_FORMATTERS: Final = frozenset(
@@ -52,13 +53,13 @@ def default_format(properties: Mapping[str, str]) -> Format:
     header_text = deserializer(settings["header.deserializer"] or settings["headers.deserializer"])
     headers_separator = settings["headers.separator"].encode()
 
-    def headers(record: ConsumerRecord) -> bytes:
+    def headers(record: RawRecord) -> bytes:
         pairs = [
             name.encode() + b":" + (null if value is None else header_text(value)) for name, value in record.headers
         ]
         return headers_separator.join(pairs) or b"NO_HEADERS"
 
-    def timestamp(record: ConsumerRecord) -> bytes:
+    def timestamp(record: RawRecord) -> bytes:
         if record.timestamp < 0:
             return b"NO_TIMESTAMP"
         return f"{_TIME_NAMES.get(record.timestamp_type, 'NoTimestampType')}:{record.timestamp}".encode()
@@ -312,7 +313,7 @@ def yaml_format() -> Format:
     return lambda record: "\n".join([*yaml_lines([record_row(record)]), ""]).encode()
 
 
-def record_row(record: ConsumerRecord) -> dict[str, Any]:
+def record_row(record: RawRecord) -> dict[str, Any]:
     """A record as JSON has it."""
     row: dict[str, Any] = {
         "topic": record.topic,
@@ -361,7 +362,7 @@ def tsv_format() -> Format:
 def table_format() -> Format:
     """Lines for people, aligned as far as that can be done without knowing what comes."""
 
-    def line(record: ConsumerRecord) -> bytes:
+    def line(record: RawRecord) -> bytes:
         moment = "-"
         if record.timestamp >= 0:
             moment = datetime.fromtimestamp(record.timestamp / 1000, UTC).isoformat(" ", "milliseconds")[:-6]

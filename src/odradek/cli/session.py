@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
@@ -22,6 +23,9 @@ _AGAIN_S = 0.1
 async def reach(cluster: Cluster, limit_ms: int) -> None:
     """Connect to one of the bootstrap servers. Raises CommandError when none answers in time."""
     last: ClientError | None = None
+    client = logging.getLogger("odradek.client")
+    level = client.level
+    client.setLevel(logging.ERROR)  # this command reports the failure itself, in one line
     try:
         async with asyncio.timeout(limit_ms / 1000):
             while True:
@@ -39,6 +43,8 @@ async def reach(cluster: Cluster, limit_ms: int) -> None:
         if last is not None:
             why = str(last).removeprefix("no broker can be reached: ")
         raise CommandError(f"cannot reach a broker: {why}", "UNREACHABLE") from error
+    finally:
+        client.setLevel(level)
 
 
 def run_admin(arguments: argparse.Namespace, work: Callable[[Admin], Awaitable[T]]) -> T:

@@ -1,27 +1,34 @@
-"""Records waiting to be sent: batches per partition (Kafka's RecordAccumulator). Pure: time comes in, no I/O."""
+"""Records waiting to be sent: batches per partition (Kafka's RecordAccumulator). Callers pass the time; no I/O."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, Final
 
+from odradek.client.errors import IllegalState
 from odradek.client.model import RecordMetadata
 from odradek.client.sequences import NO_IDENTITY, NO_SEQUENCE, ProducerIdentity, precedes
+from odradek.client.type_parameters import Data
 from odradek.records.batch import HEADER_SIZE, TRANSACTIONAL_BIT, parse_header, patch_producer
 from odradek.records.builder import BatchBuilder
 from odradek.records.record import Headers, decode_records
 
-Data = bytes | bytearray | memoryview
+logger = logging.getLogger(__name__)
+
+OnDelivery = Callable[[RecordMetadata | None, Exception | None], None]
+"""(place of the record, None) or (None, what it was lost with)."""
+
 _NO_OFFSET: Final = -1
 _ATTRIBUTES_LOW: Final = 22
 _RECORD_OVERHEAD: Final = 21
-"""What a record takes beyond key, value and headers, at most (Kafka's MAX_RECORD_OVERHEAD)."""
+"""Most bytes of a record besides key, value and headers (Kafka's MAX_RECORD_OVERHEAD)."""
 
 
 class Batch:
-    """Records of one partition that travel together; also where their deliveries look for the outcome."""
+    """Records of one partition that are sent together; their deliveries read the outcome from it."""
 
     __slots__ = (
         "_first_offset",
@@ -30,6 +37,7 @@ class Batch:
         "attempts",
         "base_sequence",
         "builder",
+        "callbacks",
         "count",
         "created_at",
         "data",
@@ -65,6 +73,7 @@ class Batch:
         self.first_index = 0
         self.timestamps: list[int] | None = None
         self.parts: list[Batch] | None = None
+        self.callbacks: list[tuple[int, int, OnDelivery]] | None = None
         self.done = False
         self.error: Exception | None = None
         self.failure_seen = False
@@ -74,12 +83,13 @@ class Batch:
 
     @property
     def size(self) -> int:
-        """Bytes: of the encoded batch, or of what it will be without compression."""
+        """Bytes of the encoded batch; before that, of the batch without compression."""
         if self.data is not None:
             return len(self.data)
         return self.builder.size_in_bytes if self.builder is not None else 0
 
     def set_sequence(self, identity: ProducerIdentity, base_sequence: int, *, reset: bool = False) -> None:
+        """Assign producer id, epoch and first sequence number."""
         self.identity = identity
         self.base_sequence = base_sequence
         self.sequence_was_reset = reset
@@ -87,7 +97,7 @@ class Batch:
             patch_producer(memoryview(self.data), 0, identity.producer_id, identity.epoch, base_sequence)
 
     def encode(self) -> bytearray:
-        """The bytes to send; encoded when first asked for, patched when numbers change later."""
+        """The bytes to send: encoded by the first call, patched when sequence numbers change."""
         if self.data is None:
             assert self.builder is not None
             self.data = self.builder.build(
@@ -100,11 +110,13 @@ class Batch:
         return self.data
 
     def complete(self, base_offset: int, log_append_time_ms: int) -> None:
+        """The batch is in the log; -1 where the broker returned no offset or time."""
         self._first_offset = base_offset
         self._log_append_time = log_append_time_ms
         self._finish()
 
     def fail(self, error: Exception) -> None:
+        """The batch is lost."""
         self.error = error
         self._finish()
 
@@ -115,6 +127,28 @@ class Batch:
         if self._waiter is not None:
             self.failure_seen = True
             self._waiter.set_result(None)
+        if self.callbacks is not None:
+            self._call_back(self.callbacks)
+
+    def _call_back(self, callbacks: list[tuple[int, int, OnDelivery]]) -> None:
+        self.callbacks = None
+        self.failure_seen = True
+        for index, timestamp_ms, callback in callbacks:
+            try:
+                if self.error is None:
+                    callback(self.metadata(index, timestamp_ms), None)
+                else:
+                    callback(None, self.error)
+            except Exception:  # the user's code: the other records' callbacks are still called
+                logger.exception("delivery callback %r failed for a record of %s-%d", callback, *self.key)
+
+    def add_callback(self, index: int, timestamp_ms: int, callback: OnDelivery) -> None:
+        """Call back with the outcome of a record; at once if there is one."""
+        if self.callbacks is None:
+            self.callbacks = []
+        self.callbacks.append((index, timestamp_ms, callback))
+        if self.done:
+            self._call_back(self.callbacks)
 
     def waiter(self) -> asyncio.Future[None]:
         """Done when the outcome is known; never fails."""
@@ -125,7 +159,7 @@ class Batch:
         return self._waiter
 
     def metadata(self, index: int, timestamp_ms: int) -> RecordMetadata:
-        """Where the record lies. Raises what the batch failed with."""
+        """The place of a record. Raises the error that the batch failed with."""
         if self.error is not None:
             self.failure_seen = True
             raise self.error
@@ -145,7 +179,10 @@ class Batch:
 
 
 class Delivery:
-    """The outcome of one record: `await` it for its RecordMetadata or the error. Nothing is spent on it before."""
+    """The outcome of one record: `await` it for its RecordMetadata or the error.
+
+    Await it in the event loop of the producer. An unawaited delivery costs nothing.
+    """
 
     __slots__ = ("_batch", "_index", "_timestamp_ms")
 
@@ -157,15 +194,27 @@ class Delivery:
     def __await__(self) -> Generator[Any, None, RecordMetadata]:
         batch, index = self._batch.part_of(self._index)
         while not batch.done:
-            yield from asyncio.shield(batch.waiter()).__await__()
+            waiter = batch.waiter()
+            if waiter.get_loop() is not asyncio.get_running_loop():
+                raise IllegalState("the delivery belongs to another event loop: await it in that of its producer")
+            yield from asyncio.shield(waiter).__await__()
             batch, index = batch.part_of(index)
         return batch.metadata(index, self._timestamp_ms)
 
+    def add_callback(self, callback: OnDelivery) -> None:
+        """Call `callback(metadata, None)` when the record is acknowledged, or `callback(None, error)` when it is lost.
+
+        At once if the outcome is known. A failure that is passed to a callback is not raised again by `flush`.
+        """
+        batch, index = self._batch.part_of(self._index)
+        batch.add_callback(index, self._timestamp_ms, callback)
+
     def done(self) -> bool:
+        """Whether the outcome is known."""
         return self._batch.part_of(self._index)[0].done
 
     def result(self) -> RecordMetadata:
-        """The metadata of a delivery that is done; raises its error, asyncio.InvalidStateError when it is not."""
+        """The metadata of a finished delivery. Raises its error, asyncio.InvalidStateError while it is unfinished."""
         batch, index = self._batch.part_of(self._index)
         if not batch.done:
             raise asyncio.InvalidStateError("the record is not acknowledged yet")
@@ -173,7 +222,7 @@ class Delivery:
 
 
 class Queue:
-    """One partition's batches, oldest first. Only the last one still takes records."""
+    """One partition's batches, oldest first. Only the last one accepts records."""
 
     __slots__ = ("batches", "in_flight", "key", "open")
 
@@ -184,13 +233,14 @@ class Queue:
         self.in_flight = 0
 
     def take(self) -> Batch:
+        """Remove the oldest batch."""
         batch = self.batches.popleft()
         if batch is self.open:
             self.open = None
         return batch
 
     def put_back(self, batch: Batch) -> None:
-        """Return a batch to be sent again: first, or in the order of sequences among others that are sent again."""
+        """Return a batch for a retry: to the front, in the order of sequences among other retries."""
         batches = self.batches
         at = 0
         if batch.base_sequence != NO_SEQUENCE:
@@ -202,7 +252,7 @@ class Queue:
 
 
 class Accumulator:
-    """The batches of all partitions and how much memory they hold."""
+    """The batches of all partitions and the memory they use."""
 
     __slots__ = (
         "_batch_size",
@@ -233,11 +283,11 @@ class Accumulator:
         record_key: Data | None,
         value: Data | None,
         headers: Headers,
-        now: float,
+        monotonic: Callable[[], float],
     ) -> tuple[Batch, bool, bool] | None:
         """Add a record: (its batch, whether that is new, whether an earlier one was closed for it).
 
-        None when there is no memory for another batch.
+        None when there is no memory for another batch. `monotonic` is called for a new batch only.
         """
         queue = self.queues.get(key)
         if queue is None:
@@ -254,11 +304,11 @@ class Accumulator:
         reserved = max(self._batch_size, size)
         if reserved > self.free_bytes:
             return None
-        self.free_bytes -= reserved
-        fresh = Batch(key, BatchBuilder(self._codec, self._batch_size, self._level), now, reserved)
+        fresh = Batch(key, BatchBuilder(self._codec, self._batch_size, self._level), monotonic(), reserved)
         fresh.transactional = self.transactional
         assert fresh.builder is not None
         fresh.builder.append(timestamp_ms, record_key, value, headers)
+        self.free_bytes -= reserved
         fresh.count = 1
         if self._keep_timestamps:
             fresh.timestamps = [timestamp_ms]
@@ -267,7 +317,7 @@ class Accumulator:
         return fresh, True, batch is not None
 
     def add_encoded(self, key: tuple[str, int], data: bytearray, count: int, now: float) -> Batch | None:
-        """Queue a batch that somebody else has encoded; None when there is no memory for it."""
+        """Queue a batch that the caller has encoded; None when there is no memory for it."""
         if len(data) > self.free_bytes:
             return None
         self.free_bytes -= len(data)
@@ -283,13 +333,19 @@ class Accumulator:
         queue.batches.append(batch)
         return batch
 
+    def withdraw(self, batch: Batch) -> None:
+        """Take back the batch that was begun last."""
+        self.queues[batch.key].batches.remove(batch)
+        self.queues[batch.key].open = None
+        self.release(batch)
+
     def release(self, batch: Batch) -> None:
         """Give back a finished batch's memory."""
         self.free_bytes += batch.reserved
         batch.reserved = 0
 
     def is_due(self, queue: Queue, now: float, linger_s: float, *, force: bool) -> bool:
-        """Whether the queue's first batch should go now: full, old enough, sent before, or somebody waits."""
+        """Whether the queue's first batch is due: full, old enough, sent before, or `force`."""
         batch = queue.batches[0]
         if batch.retry_at > now:
             return False
@@ -335,6 +391,10 @@ class Accumulator:
                 parts.append(part)
                 _grow(part, record.timestamp, record.key, record.value, record.headers)
         parts[0].reserved, batch.reserved = batch.reserved, 0
+        callbacks, batch.callbacks = batch.callbacks, None
+        for index, timestamp_ms, callback in callbacks or ():
+            part = next(each for each in reversed(parts) if each.first_index <= index)
+            part.add_callback(index - part.first_index, timestamp_ms, callback)
         return parts
 
 

@@ -1,22 +1,34 @@
-"""What producer, consumer and admin share: connections, metadata kept fresh, coordinators, retries with backoff."""
+"""Shared by producer, consumer and admin: connections, fresh metadata, coordinators, retries with backoff."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Iterable
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Final, TypeVar
 
 from odradek.client.config import CommonOptions
 from odradek.client.connection import Connection, Request, Response
 from odradek.client.connections import DATA, GROUP, BrokerAddress, Connections, backoff_seconds, hear
-from odradek.client.errors import CallTimedOut, ClientClosed, ClientError, TransportError
+from odradek.client.errors import (
+    CallTimedOut,
+    ClientClosed,
+    ClientError,
+    Disconnected,
+    IllegalState,
+    TransportError,
+)
+from odradek.client.failure_log import FailureLog
 from odradek.client.metadata import MetadataCache, PartitionInfo, TopicInfo
+from odradek.client.topic_names import check_topic_name
 from odradek.ports.network import Network, TcpNetwork
 from odradek.ports.randomness import Random, SystemRandom
 from odradek.wire.errors import ErrorCode, KafkaError, error_code
 from odradek.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from odradek.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+
+logger = logging.getLogger(__name__)
 
 GROUP_COORDINATOR: Final = 0
 TRANSACTION_COORDINATOR: Final = 1
@@ -38,21 +50,30 @@ _STALE_METADATA: Final = frozenset(
         ErrorCode.NOT_CONTROLLER,
     }
 )
+_TOPIC_FAILURES: Final = frozenset(
+    {
+        ErrorCode.INVALID_TOPIC_EXCEPTION,
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    }
+)
+"""Errors of a topic that do not pass by themselves."""
+_QUIET_S: Final = 1.0
+"""A retriable error of a broker is normal for this long: a leader moves, a coordinator loads."""
 _LOST_COORDINATOR: Final = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
 
 
 def error_of(code: int, message: str | None = None) -> KafkaError:
-    """The exception for an error code of an answer; without words of the broker it says what the code means."""
+    """The exception for an error code of an answer; without a message from the broker it explains the code."""
     return KafkaError(error_code(code), message or None)
 
 
 def is_stale_metadata(code: int) -> bool:
-    """Whether an error code tells that leaders, topics or ids have changed."""
+    """Whether an error code means that leaders, topics or ids have changed."""
     return code in _STALE_METADATA
 
 
 def is_retriable(error: BaseException) -> bool:
-    """Whether trying again may help (Kafka's RetriableException)."""
+    """Whether a retry may succeed (Kafka's RetriableException)."""
     if isinstance(error, KafkaError):
         return error.retriable
     return isinstance(error, TransportError)
@@ -62,8 +83,8 @@ class Cluster:
     """A client's view of a cluster. Make it inside of a running event loop."""
 
     __slots__ = (
-        "_auto_create", "_closed", "_coordinators", "_loop", "_refresh", "_refresh_again", "_topics", "connections",
-        "metadata", "options", "random",
+        "_auto_create", "_closed", "_coordinators", "_failures", "_refresh", "_topics",
+        "connections", "loop", "metadata", "options", "random", "topic_errors",
     )  # fmt: skip
 
     def __init__(
@@ -82,9 +103,29 @@ class Cluster:
         self._topics: set[str] | None = set()
         self._coordinators: dict[tuple[int, str], int] = {}
         self._refresh: asyncio.Task[dict[str, int]] | None = None
-        self._refresh_again = False
-        self._loop = asyncio.get_running_loop()
+        self.loop = asyncio.get_running_loop()
+        self._failures = FailureLog(logger, self.loop.time, {"client_id": options["client_id"]})
         self._closed = False
+        self.topic_errors: Mapping[str, int] = {}
+        """Error codes by topic in the last metadata."""
+
+    def check_loop(self) -> None:
+        """Raise IllegalState in another event loop than the one that started this client."""
+        if asyncio.get_running_loop() is not self.loop:
+            raise IllegalState(
+                "this client was started in another event loop: use a client of its own in each loop, and "
+                "`odradek.client.blocking` from threads"
+            )
+
+    def check_topics(self, topics: Iterable[str]) -> None:
+        """Raise the KafkaError of a topic that no retry will help (a bad name, no permission)."""
+        if not self.topic_errors:
+            return
+        for name in topics:
+            code = self.topic_errors.get(name, 0)
+            if code in _TOPIC_FAILURES:
+                self.want_metadata()
+                raise error_of(code, f"topic {name}")
 
     # --- requests ---
 
@@ -163,7 +204,7 @@ class Cluster:
         return int(found.node_id)
 
     async def coordinator_connection(self, kind: int, key: str) -> Connection:
-        """An open connection to a coordinator; one that cannot be reached is looked up anew the next time.
+        """An open connection to a coordinator. After a failure, the next call looks the coordinator up again.
 
         Raises ClientError, KafkaError.
         """
@@ -175,17 +216,18 @@ class Cluster:
             raise
 
     def forget_coordinator(self, kind: int, key: str) -> None:
+        """Have the coordinator looked up by the next request."""
         self._coordinators.pop((kind, key), None)
 
     def check_coordinator(self, kind: int, key: str, code: int, message: str | None = None) -> None:
-        """Raise the KafkaError of an error code; a coordinator that is none any more is forgotten."""
+        """Raise the KafkaError of an error code; a broker that is no longer the coordinator is forgotten."""
         if code in _LOST_COORDINATOR:
             self.forget_coordinator(kind, key)
         if code:
             raise error_of(code, message)
 
     async def controller(self) -> int:
-        """Broker id of the controller, or of some broker where the cluster keeps that to itself."""
+        """Broker id of the controller, or of any broker where the cluster does not report its controller."""
         if self.metadata.controller_id not in self.metadata.brokers:
             await self.refresh_metadata()
         if self.metadata.controller_id in self.metadata.brokers:
@@ -208,11 +250,16 @@ class Cluster:
             async with asyncio.timeout(wait_ms / 1000):
                 while True:
                     try:
-                        return await call()
+                        result = await call()
+                        if failures:
+                            self._failures.succeeded(what)
+                        return result
                     except (KafkaError, ClientError) as error:
                         if not is_retriable(error):
+                            self._failures.forget(what)
                             raise
                         last = error
+                        self._failures.failed(what, error, f"retrying for up to {wait_ms / 1000:g} s", quiet_s=_QUIET_S)
                         if isinstance(error, KafkaError) and error.code in _STALE_METADATA:
                             self.want_metadata()
                     failures += 1
@@ -220,6 +267,7 @@ class Cluster:
         except TimeoutError as error:
             if isinstance(error, ClientError):
                 raise
+            self._failures.forget(what)
             raise CallTimedOut(f"{what}: no success within {wait_ms:g} ms{f' ({last})' if last else ''}") from last
 
     def backoff(self, failures: int) -> float:
@@ -241,7 +289,7 @@ class Cluster:
         return changed
 
     def add_topic(self, topic: str) -> None:
-        """Keep metadata of one more topic."""
+        """Keep metadata of one topic besides the others."""
         if self._topics is not None:
             self._topics.add(topic)
 
@@ -250,8 +298,8 @@ class Cluster:
         if self._closed:
             return
         if self._refresh is None:
-            self._refresh = self._loop.create_task(self._refreshing())
-            # What failed is what the next refresh will meet again.
+            self._refresh = self.loop.create_task(self._refreshing())
+            # The next refresh reports the failure again if it lasts.
             self._refresh.add_done_callback(hear)
 
     async def refresh_metadata(self) -> dict[str, int]:
@@ -279,24 +327,44 @@ class Cluster:
                 request.topics = []
             response = await self.ask(connection, request, MetadataResponse)
             if not response.brokers:
-                # It has just started, and nobody has told it yet: what is known is better.
+                # It has just started and has no metadata yet: the known brokers stay.
                 raise TransportError("the broker does not know its cluster yet")
-            errors = self.metadata.update(response, self._loop.time(), asked=topics)
+            errors = self.metadata.update(response, self.loop.time(), asked=topics)
             self.connections.update_brokers(self.metadata.brokers)
+            self._note_topics(topics or (), errors)
             return errors
+        except Disconnected:
+            raise  # logged for the connection
+        except ClientError as error:
+            self._failures.failed("metadata", error, "retrying")
+            raise
         finally:
             self._refresh = None
 
+    def _note_topics(self, asked: Iterable[str], errors: Mapping[str, int]) -> None:
+        """Log topics that the metadata lacks."""
+        self._failures.succeeded("metadata")
+        before, self.topic_errors = self.topic_errors, errors
+        for name, code in errors.items():
+            if code != ErrorCode.LEADER_NOT_AVAILABLE and (name in before or not self._auto_create):
+                # Where asking creates topics, the first answer for a new one is an error, too.
+                self._failures.failed(f"metadata of topic {name}", error_code(code).name, "retrying")
+        if before:
+            for name in asked:
+                if name in before and name not in errors:
+                    self._failures.succeeded(f"metadata of topic {name}")
+
     def metadata_is_old(self) -> bool:
         """Whether metadata_max_age_ms have passed since the last answer."""
-        return self._loop.time() - self.metadata.updated_at > self.options["metadata_max_age_ms"] / 1000
+        return self.loop.time() - self.metadata.updated_at > self.options["metadata_max_age_ms"] / 1000
 
     async def topic(self, name: str, timeout_ms: float | None = None) -> TopicInfo:
-        """A topic with its partitions; waits while it is being created. Raises KafkaError, CallTimedOut."""
-        self.add_topic(name)
+        """A topic with its partitions; waits while it is being created. Raises TypeError, KafkaError, CallTimedOut."""
         known = self.metadata.topics.get(name)
         if known is not None:
+            self.add_topic(name)
             return known
+        self.add_topic(check_topic_name(name))
 
         async def find() -> TopicInfo:
             errors = await self.refresh_metadata()
@@ -309,7 +377,7 @@ class Cluster:
 
     async def leader(self, topic: str, partition: int) -> PartitionInfo:
         """A partition that has a leader, as far as is known now; not retried. Raises KafkaError, ClientError."""
-        # Also one that is known: nobody may have followed it since, and what is known grew old.
+        # Also a known topic: it may have left the followed ones since, and its metadata grown old.
         self.add_topic(topic)
         info = self.metadata.partition(topic, partition)
         if info is None or info.leader < 0:
@@ -322,6 +390,7 @@ class Cluster:
         return info
 
     async def close(self) -> None:
+        """Close all connections."""
         self._closed = True
         if self._refresh is not None:
             self._refresh.cancel()

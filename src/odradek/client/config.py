@@ -1,12 +1,13 @@
 """Options of the clients: Kafka's names with underscores, Kafka's defaults, units last.
 
-A TypedDict lists each client's options for type checkers, a table holds their defaults, `resolve_...` checks both.
+A TypedDict lists each client's options for type checkers, a table holds their defaults, `resolve_...` checks values.
 Kafka's dotted names (`bootstrap.servers`) are accepted in mappings, and text where a number or flag is meant.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from difflib import get_close_matches
 from typing import Any, Final, TypedDict, cast
 
 from odradek.client.errors import ConfigError
@@ -16,62 +17,114 @@ Servers = str | Iterable[str]
 
 
 class CommonOptions(TypedDict, total=False):
+    """Options of every client."""
+
     bootstrap_servers: Servers
+    """Brokers to contact first, as `host:port`; the rest of the cluster is learned from them."""
     client_id: str
+    """The name in the brokers' logs, metrics and quotas."""
     client_rack: str
+    """Where this client runs; consumers then fetch from a replica in the same rack (KIP-392)."""
     request_timeout_ms: int
+    """How long to wait for the answer to one request."""
     retry_backoff_ms: int
+    """Pause before the first retry; it doubles with each failure."""
     retry_backoff_max_ms: int
+    """Longest pause between two retries."""
     reconnect_backoff_ms: int
+    """Pause before the first new connection attempt to a broker; it doubles with each failure."""
     reconnect_backoff_max_ms: int
+    """Longest pause between two connection attempts."""
     socket_connection_setup_timeout_ms: int
+    """How long a connection attempt may take."""
     connections_max_idle_ms: int
+    """Accepted for compatibility; the client keeps idle connections until the broker closes them."""
     metadata_max_age_ms: int
+    """Age at which metadata is fetched again without a reason."""
     default_api_timeout_ms: int
+    """How long a call that retries may take in all."""
     security_protocol: str
+    """Only `PLAINTEXT` is supported."""
 
 
 class ProducerOptions(CommonOptions, total=False):
+    """Options of `Producer` and `TransactionalProducer`."""
+
     acks: str | int
+    """Replicas that must have a record before it counts as sent: `all` (-1), `1` or `0`."""
     linger_ms: float
+    """How long a batch waits for more records."""
     batch_size: int
+    """Bytes at which a batch is full."""
     buffer_memory: int
+    """Bytes of records that may wait for acknowledgement; `send` waits when they are used up."""
     compression_type: str
+    """`none`, `gzip`, `snappy`, `lz4` or `zstd`."""
     compression_level: int | None
+    """The codec's level; None is its default."""
     enable_idempotence: bool
+    """Whether retries neither duplicate nor reorder records (KIP-98)."""
     max_in_flight_requests_per_connection: int
+    """Unanswered produce requests per broker; at most 5 with idempotence."""
     max_request_size: int
+    """Largest request, and largest record, in bytes."""
     max_block_ms: int
+    """How long `send` may wait for metadata and for buffer memory."""
     delivery_timeout_ms: int
+    """How long a record may take from `send` to its acknowledgement, retries included."""
     retries: int
+    """Attempts after the first; delivery_timeout_ms ends them earlier."""
     partitioner_ignore_keys: bool
+    """Whether keyed records are spread like records without a key."""
     transactional_id: str | None
+    """Identity of a `TransactionalProducer` across restarts."""
     transaction_timeout_ms: int
+    """Time after which the coordinator aborts an open transaction."""
 
 
 class ConsumerOptions(CommonOptions, total=False):
+    """Options of `Consumer`."""
+
     group_id: str | None
+    """The consumer group; None reads without a group."""
     group_instance_id: str | None
+    """Identity of a static member, which keeps its partitions across a restart (KIP-345)."""
     auto_offset_reset: str
+    """Where to begin without a committed offset: `earliest`, `latest`, or `none` to raise."""
     enable_auto_commit: bool
+    """Whether positions are committed every auto_commit_interval_ms, and on close; needs a group."""
     auto_commit_interval_ms: int
+    """Time between two automatic commits."""
     isolation_level: str
+    """`read_committed` hides records of open and aborted transactions; `read_uncommitted` shows them."""
     max_poll_records: int
+    """Most records of one `poll`."""
     max_poll_interval_ms: int
+    """Longest time between two polls before the group gives the partitions to other members."""
     session_timeout_ms: int
+    """Time without a heartbeat after which the coordinator removes this member."""
     heartbeat_interval_ms: int
+    """Time between two heartbeats; must be less than session_timeout_ms."""
     partition_assignment_strategy: str | Iterable[str]
+    """Assignors in order of preference: `range`, `roundrobin`, `sticky`, `cooperative-sticky`."""
     fetch_min_bytes: int
+    """Bytes that a broker collects before it answers a fetch."""
     fetch_max_bytes: int
+    """Most bytes of one fetch."""
     fetch_max_wait_ms: int
+    """How long a broker waits for fetch_min_bytes."""
     max_partition_fetch_bytes: int
+    """Most bytes per partition of one fetch; a larger batch is still returned."""
     check_crcs: bool
+    """Whether the checksum of each batch is verified."""
     allow_auto_create_topics: bool
+    """Whether asking for a topic may create it, where the broker allows that."""
     exclude_internal_topics: bool
+    """Whether a pattern leaves out topics such as `__consumer_offsets`."""
 
 
 class AdminOptions(CommonOptions, total=False):
-    pass
+    """Options of `Admin`."""
 
 
 _COMMON: Final[CommonOptions] = {
@@ -147,6 +200,30 @@ _POSITIVE: Final = frozenset(
     }
 )
 _TRUE: Final = {"true": True, "false": False}
+_ARGUMENTS: Final = (
+    "interceptors", "key_deserializer", "key_serializer", "listener", "partitioner", "value_deserializer",
+    "value_serializer",
+)  # fmt: skip
+"""What constructors take besides options: a misspelt one arrives here."""
+_ELSEWHERE: Final[Mapping[str, str]] = {
+    "auto_commit": "enable_auto_commit",
+    "broker_list": "bootstrap_servers",
+    "compression_codec": "compression_type",
+    "consumer_timeout_ms": "iterate(idle_timeout_s=...), or poll(timeout_ms=...)",
+    "fetch_message_max_bytes": "max_partition_fetch_bytes",
+    "fetch_wait_max_ms": "fetch_max_wait_ms",
+    "max_batch_size": "batch_size",
+    "max_in_flight": "max_in_flight_requests_per_connection",
+    "message_max_bytes": "max_request_size",
+    "message_send_max_retries": "retries",
+    "message_timeout_ms": "delivery_timeout_ms",
+    "metadata_broker_list": "bootstrap_servers",
+    "queue_buffering_max_kbytes": "buffer_memory (in bytes)",
+    "queue_buffering_max_ms": "linger_ms",
+    "request_required_acks": "acks",
+    "topic_metadata_refresh_interval_ms": "metadata_max_age_ms",
+}
+"""Options of aiokafka, kafka-python and librdkafka that have another name here."""
 
 
 def resolve_producer(options: Mapping[str, Any]) -> ProducerOptions:
@@ -216,12 +293,25 @@ def _resolve(options: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[st
     for given, value in options.items():
         name = given.replace(".", "_")
         if name not in defaults:
-            raise ConfigError(f"unknown option {given!r}")
+            raise ConfigError(f"unknown option {given!r}{_suggestion(name, defaults)}")
         config[name] = _checked(name, value, defaults[name])
     if config["security_protocol"].upper() != "PLAINTEXT":
         raise ConfigError(f"security_protocol {config['security_protocol']!r}: only PLAINTEXT is supported yet")
     parse_servers(config["bootstrap_servers"])
     return config
+
+
+def _suggestion(name: str, known: Collection[str]) -> str:
+    """What the option may have been meant to be, as the end of a message."""
+    if name in _ELSEWHERE:
+        return f": its name here is {_ELSEWHERE[name]}"
+    near = get_close_matches(name, [*known, *_ARGUMENTS], n=1)
+    if near:
+        return f": did you mean {near[0]!r}?"
+    for kind, options in (("consumers", CONSUMER_DEFAULTS), ("producers", PRODUCER_DEFAULTS)):
+        if name in options:
+            return f": only {kind} have it"
+    return ""
 
 
 def _checked(name: str, value: Any, default: Any) -> Any:

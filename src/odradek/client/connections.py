@@ -1,17 +1,21 @@
-"""The connections of one client: at most one per broker and purpose, made when first needed, remade with backoff."""
+"""The connections of one client: at most one per broker and purpose, opened on first use, reopened with backoff."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from odradek.client.config import CommonOptions, parse_servers
 from odradek.client.connection import Connection, open_connection
 from odradek.client.errors import ClientClosed, ClientError, Disconnected
+from odradek.client.failure_log import FailureLog
 from odradek.ports.network import Network
 from odradek.ports.randomness import Random
+
+logger = logging.getLogger(__name__)
 
 DATA: Final = "data"
 GROUP: Final = "group"
@@ -19,6 +23,8 @@ GROUP: Final = "group"
 
 
 class BrokerAddress(NamedTuple):
+    """Where a broker listens, and in which rack it is (None: it does not say)."""
+
     node_id: int
     host: str
     port: int
@@ -34,7 +40,7 @@ def backoff_seconds(failures: int, base_ms: float, limit_ms: float, random: Rand
 
 
 class _Slot:
-    """What is known about one (address, purpose): the connection, the attempt under way, failures so far."""
+    """State of one (address, purpose): the connection, the attempt under way, failures so far."""
 
     __slots__ = ("attempt", "connection", "failures", "retry_at")
 
@@ -48,7 +54,9 @@ class _Slot:
 class Connections:
     """Hands out open connections by broker id."""
 
-    __slots__ = ("_bootstrap", "_by_address", "_closed", "_loop", "_network", "_options", "_random", "brokers")
+    __slots__ = (
+        "_bootstrap", "_by_address", "_closed", "_failures", "_loop", "_network", "_options", "_random", "brokers",
+    )  # fmt: skip
 
     def __init__(self, network: Network, random: Random, options: CommonOptions) -> None:
         self._network = network
@@ -58,14 +66,15 @@ class Connections:
         self._by_address: dict[tuple[str, int, str], _Slot] = {}
         self._closed = False
         self._loop = asyncio.get_running_loop()
+        self._failures = FailureLog(logger, self._loop.time, {"client_id": options["client_id"]})
         self.brokers: dict[int, BrokerAddress] = {}
 
     def update_brokers(self, brokers: Mapping[int, BrokerAddress]) -> None:
-        """Take over the cluster's brokers."""
+        """Replace the known brokers."""
         self.brokers = dict(brokers)
 
     def add_broker(self, broker: BrokerAddress) -> None:
-        """A coordinator, which an answer names before the metadata does, or elsewhere since it was started again."""
+        """Add a coordinator: an answer may name it before the metadata does, or at a new address after a restart."""
         known = self.brokers.get(broker.node_id)
         if known is None or (known.host, known.port) != (broker.host, broker.port):
             self.brokers[broker.node_id] = broker
@@ -86,7 +95,7 @@ class Connections:
         return await self._connect(broker.host, broker.port, purpose)
 
     async def any(self) -> Connection:
-        """Some broker's connection: the least busy that is open, else the first known or bootstrap server to answer.
+        """The connection of any broker: the least busy open one, else of the first broker that can be reached.
 
         Raises Disconnected when none can be reached.
         """
@@ -112,6 +121,7 @@ class Connections:
         raise Disconnected(f"no broker can be reached: {'; '.join(failures)}")
 
     async def close(self) -> None:
+        """Close all connections; requests in flight fail with ClientClosed."""
         self._closed = True
         reason = ClientClosed("the client was closed")
         attempts = []
@@ -134,7 +144,7 @@ class Connections:
             return slot.connection
         if slot.attempt is None:
             slot.attempt = self._loop.create_task(self._attempt(slot, host, port))
-            # When all who waited have given up, nobody asks what became of it.
+            # All callers may have given up waiting by then.
             slot.attempt.add_done_callback(hear)
         # Shielded: one caller's timeout must not take the connection from the others.
         return await asyncio.shield(slot.attempt)
@@ -153,17 +163,26 @@ class Connections:
                 setup_timeout_ms=options["socket_connection_setup_timeout_ms"],
                 request_timeout_ms=options["request_timeout_ms"],
             )
-        except ClientError:
+        except ClientError as error:
             self._failed(slot)
+            pause_ms = max(0.0, slot.retry_at - self._loop.time()) * 1000
+            why = str(error).removeprefix(f"{host}:{port}: ")
+            self._failures.failed(f"connection to broker at {host}:{port}", why, f"retrying in {pause_ms:.0f} ms")
             raise
         finally:
             slot.attempt = None
         slot.connection = connection
         slot.failures = 0
+        self._failures.succeeded(f"connection to broker at {host}:{port}")
 
-        def gone(_: Connection) -> None:
+        def gone(closed: Connection) -> None:
             slot.connection = None
             self._failed(slot)
+            if not self._closed:
+                logger.info(
+                    "connection to broker at %s:%d (client %s) is closed: %s",
+                    host, port, options["client_id"], closed.closed,
+                )  # fmt: skip
 
         connection.on_close = gone
         return connection
@@ -177,6 +196,6 @@ class Connections:
 
 
 def hear(task: asyncio.Task[Any]) -> None:
-    """Look at the error of a task that perhaps nobody awaits any more: asyncio would complain of it."""
+    """Retrieve the error of a task that perhaps has no waiter left: asyncio would log it as never retrieved."""
     if not task.cancelled():
         task.exception()

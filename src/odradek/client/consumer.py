@@ -1,4 +1,4 @@
-"""The consumer: assigned partitions or a group, read with `async for` or in batches with `poll`.
+"""The consumer: assigned partitions or a group, read with `async for` or in lists with `poll`.
 
     async with Consumer("lines", bootstrap_servers="127.0.0.1:9092", group_id="readers") as consumer:
         async for record in consumer:
@@ -9,22 +9,33 @@
         consumer.seek(TopicPartition("lines", 0), 100)
         records = await consumer.poll(timeout_ms=1000)
 
-One task at a time reads. Heartbeats and fetches run beside it on the same loop.
+One task at a time reads. Heartbeats and fetches run beside it on the same loop. Keys and values are bytes unless
+deserializers convert them: `Consumer[str, Order]` returns `ConsumerRecord[str, Order]`.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
-from collections.abc import AsyncIterator, Collection, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Final, Self, Unpack
+from typing import Any, Final, Generic, Self, Unpack
 
 from odradek.client.cluster import Cluster
 from odradek.client.config import ConsumerOptions, resolve_consumer
-from odradek.client.errors import CallTimedOut, ClientClosed, IllegalState, NoOffsetForPartition, OffsetOutOfRange
+from odradek.client.connections import hear
+from odradek.client.errors import (
+    CallTimedOut,
+    ClientClosed,
+    ClientError,
+    IllegalState,
+    NoOffsetForPartition,
+    OffsetOutOfRange,
+)
 from odradek.client.fetcher import Fetcher
 from odradek.client.group_consumer import GroupDriver, RebalanceListener
+from odradek.client.interceptors import ConsumerInterceptor
 from odradek.client.metadata import PartitionInfo
 from odradek.client.model import (
     EARLIEST,
@@ -36,61 +47,81 @@ from odradek.client.model import (
     TopicPartition,
 )
 from odradek.client.offsets import Member, fetch_committed, list_offsets
-from odradek.client.positions import Deserializer, PartitionState, RecordReader
+from odradek.client.positions import PartitionState, RecordReader
+from odradek.client.serializers import Deserializer, with_topic
+from odradek.client.topic_names import check_topic_name
+from odradek.client.type_parameters import Key_co, Value_co
 from odradek.client.validation import find_truncated
 from odradek.ports.network import Network
 from odradek.ports.randomness import Random
+from odradek.wire.errors import KafkaError
 
 __all__ = ["Consumer", "RebalanceListener"]
+
+logger = logging.getLogger(__name__)
+
+CommitCallback = Callable[[Mapping[TopicPartition, OffsetAndMetadata], Exception | None], None]
+"""(offsets, what the commit failed with or None)."""
 
 _RESETS: Final = {"earliest": EARLIEST, "latest": LATEST}
 _IDLE_S: Final = 1.0
 
 
-class Consumer:
-    """A consumer for one task of one event loop."""
+class Consumer(Generic[Key_co, Value_co]):
+    """A consumer for one task of one event loop, `Consumer[KeyType, ValueType]`.
+
+    Not for use by several tasks or threads at once; `commit` and position look-ups may run beside a poll.
+    """
 
     __slots__ = (
-        "_closed", "_cluster", "_config", "_fetcher", "_group", "_listener", "_locating", "_network", "_pattern",
-        "_random", "_reader", "_topics", "_turn",
+        "_closed", "_cluster", "_commits", "_config", "_fetcher", "_group", "_interceptors", "_listener", "_locating",
+        "_network", "_pattern", "_random", "_reader", "_topics", "_turn",
     )  # fmt: skip
 
     def __init__(
         self,
         *topics: str,
-        key_deserializer: Deserializer | None = None,
-        value_deserializer: Deserializer | None = None,
+        key_deserializer: Deserializer[Key_co] | None = None,
+        value_deserializer: Deserializer[Value_co] | None = None,
         listener: RebalanceListener | None = None,
+        interceptors: Sequence[ConsumerInterceptor] = (),
         network: Network | None = None,
         random: Random | None = None,
         **options: Unpack[ConsumerOptions],
     ) -> None:
-        """Options as in Kafka, underscores for dots. Topics given here are subscribed to. Raises ConfigError."""
+        """Subscribe to the topics. Options are Kafka's with underscores for dots (`ConsumerOptions`).
+
+        Deserializers take (bytes) or (topic, bytes). `network` and `random` replace sockets and chance in tests.
+        Raises ConfigError, and KafkaError (INVALID_TOPIC_EXCEPTION).
+        """
         self._config = resolve_consumer(options)
+        self._interceptors = interceptors
         self._reader = RecordReader(
             check_crcs=self._config["check_crcs"],
-            key_deserializer=key_deserializer,
-            value_deserializer=value_deserializer,
+            key_deserializer=with_topic("key_deserializer", key_deserializer),
+            value_deserializer=with_topic("value_deserializer", value_deserializer),
+            interceptors=interceptors,
         )
         self._listener = listener
         self._network = network
         self._random = random
-        self._topics: set[str] = set(topics)
+        self._topics: set[str] = {check_topic_name(each) for each in topics}
         self._pattern: re.Pattern[str] | None = None
         self._cluster: Cluster | None = None
         self._fetcher: Fetcher | None = None
         self._group: GroupDriver | None = None
         self._locating: asyncio.Task[None] | None = None
+        self._commits: asyncio.Task[None] | None = None
         self._turn = 0
         self._closed = False
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any], *topics: str, **arguments: Any) -> Self:
-        """From a mapping with Kafka's dotted names; `arguments` are the constructor's others."""
+        """A consumer from a mapping with Kafka's dotted names; `arguments` are the constructor's other ones."""
         return cls(*topics, **arguments, **{name.replace(".", "_"): value for name, value in config.items()})
 
     async def start(self) -> None:
-        """Make ready; brokers are asked by the first call that needs them."""
+        """Prepare for reading, without a connection: the first call that needs a broker makes one."""
         if self._cluster is not None:
             return
         if self._closed:
@@ -104,7 +135,7 @@ class Consumer:
         )
         self._fetcher = Fetcher(cluster, config)
         if config["group_id"] is not None:
-            self._group = GroupDriver(cluster, config, self._fetcher)
+            self._group = GroupDriver(cluster, config, self._fetcher, self._committed)
         if self._topics:
             self.subscribe(self._topics, listener=self._listener)
 
@@ -125,6 +156,8 @@ class Consumer:
         if self._cluster is None or self._fetcher is None:
             return
         try:
+            if self._commits is not None:
+                await asyncio.gather(self._commits, return_exceptions=True)
             if self._locating is not None:
                 self._locating.cancel()
                 await asyncio.gather(self._locating, return_exceptions=True)
@@ -157,14 +190,18 @@ class Consumer:
         pattern: str | re.Pattern[str] | None = None,
         listener: RebalanceListener | None = None,
     ) -> None:
-        """Read these topics, or all whose whole name matches the pattern; the group shares their partitions out.
+        """Read these topics, or those whose complete name matches the pattern; the group shares their partitions.
 
-        Without a group_id all partitions are read. Replaces what was subscribed to or assigned before.
+        Without a group_id all partitions are read. Replaces the previous subscription or assignment. Raises TypeError,
+        ValueError, KafkaError (INVALID_TOPIC_EXCEPTION).
         """
         fetcher, cluster = self._started()
         if isinstance(topics, str):
-            raise TypeError("topics is a list of names, not one name")
-        self._topics = set(topics)
+            raise TypeError(f"topics: expected a list of names, got the str {topics!r}")
+        names = {check_topic_name(each) for each in topics}
+        if names and pattern is not None:
+            raise ValueError("subscribe takes topics or a pattern, not both")
+        self._topics = names
         self._pattern = re.compile(pattern) if isinstance(pattern, str) else pattern
         self._listener = listener or self._listener
         if self._group is None:
@@ -174,9 +211,14 @@ class Consumer:
         cluster.follow_topics(None if self._pattern is not None else self._topics)
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
-        """Read exactly these partitions, without sharing them; positions of those that stay are kept."""
+        """Read exactly these partitions, without sharing them; partitions that stay keep their positions.
+
+        Raises KafkaError (INVALID_TOPIC_EXCEPTION), IllegalState, ClientClosed.
+        """
         fetcher, cluster = self._started()
         wanted = [TopicPartition(*each) for each in partitions]
+        for name in {each.topic for each in wanted}:
+            check_topic_name(name)
         self._topics, self._pattern = set(), None
         if self._group is not None:
             self._group.unsubscribe()
@@ -186,14 +228,14 @@ class Consumer:
             if key not in fetcher.states:
                 state.drop()  # an `async for` may stand in the middle of its records
         cluster.follow_topics({key.topic for key in wanted})
-        fetcher.tell()
+        fetcher.wake_waiter()
 
     def unsubscribe(self) -> None:
-        """Read nothing; the group is left with the next poll."""
+        """End the subscription or assignment; the next poll leaves the group, later ones raise IllegalState."""
         self.assign(())
 
     def assignment(self) -> set[TopicPartition]:
-        """The partitions read now."""
+        """The partitions that are read now."""
         return set(self._started()[0].states)
 
     def subscription(self) -> set[str]:
@@ -201,24 +243,29 @@ class Consumer:
         return set(self._topics)
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
-        """Hand out nothing of these partitions until `resume`. Raises IllegalState if one is not assigned."""
+        """Return no records of these partitions until `resume`. Raises IllegalState if one is not assigned."""
         for state in self._states(partitions):
             state.pause = True
 
     def resume(self, partitions: Iterable[TopicPartition]) -> None:
+        """End the pause of these partitions. Raises IllegalState if one is not assigned."""
         for state in self._states(partitions):
             state.pause = False
-        self._started()[0].tell()
+        self._started()[0].wake_waiter()
 
     def paused(self) -> set[TopicPartition]:
+        """The assigned partitions that are paused."""
         return {key for key, state in self._started()[0].states.items() if state.pause}
 
     # --- reading ---
 
-    async def poll(self, timeout_ms: float = 0, max_records: int | None = None) -> list[ConsumerRecord]:
-        """Records that are there, up to max_records (max_poll_records), else those that come within the time.
+    async def poll(
+        self, timeout_ms: float = 0, max_records: int | None = None
+    ) -> list[ConsumerRecord[Key_co, Value_co]]:
+        """Buffered records, at most max_records (default max_poll_records), or the first that arrive in timeout_ms.
 
-        Raises KafkaError, NoOffsetForPartition, OffsetOutOfRange, CorruptRecords, ClientError.
+        Raises IllegalState without a subscription or assignment, KafkaError, NoOffsetForPartition, OffsetOutOfRange,
+        DeserializationError, CorruptRecords, ClientError.
         """
         fetcher, _ = self._started()
         loop = asyncio.get_running_loop()
@@ -232,13 +279,13 @@ class Consumer:
                 return records
             left = deadline - loop.time()
             if left <= 0:
-                # A poll that never waits must still let the loop turn, or nothing would ever arrive.
+                # A poll that never waits must still let the loop turn, or no answer would ever arrive.
                 await asyncio.sleep(0)
                 return []
             await fetcher.wait(min(left, wait_s))
 
-    async def __aiter__(self) -> AsyncIterator[ConsumerRecord]:
-        """All records as they come, for ever; leaving the loop loses none. Raises as `poll` does."""
+    async def __aiter__(self) -> AsyncIterator[ConsumerRecord[Key_co, Value_co]]:
+        """Records as they arrive, without end; breaking out of the loop loses none. Raises as `poll`."""
         fetcher, _ = self._started()
         loop = asyncio.get_running_loop()
         while not self._closed:
@@ -271,11 +318,11 @@ class Consumer:
         max_wait_ms: int = 500,
         timeout_ms: float | None = None,
     ) -> RawFetch:
-        """Record batches as they lie in the log, whatever is assigned; empty when nothing came within max_wait_ms.
+        """Record batches as the log stores them, of any partition; empty if none arrive within max_wait_ms.
 
-        The first batch may begin before the offset and comes whole even if it is larger than max_bytes; compressed
-        batches are not decompressed, CRCs not checked; with read_committed nothing beyond the last stable offset is
-        returned, `aborted` tells which producers' batches to skip. Raises KafkaError, CallTimedOut.
+        The first batch may begin before the offset, and is complete even if it is larger than max_bytes. Batches stay
+        compressed, CRCs unchecked. With read_committed they end at the last stable offset, and `aborted` lists the
+        producers whose batches the caller must skip. Raises KafkaError, CallTimedOut.
         """
         fetcher, cluster = self._started()
         return await cluster.retrying(
@@ -287,7 +334,7 @@ class Consumer:
     # --- positions ---
 
     def seek(self, partition: TopicPartition, offset: int | OffsetAndMetadata) -> None:
-        """Read on at an offset. Raises IllegalState unless the partition is assigned."""
+        """Continue at an offset. Raises IllegalState unless the partition is assigned, ValueError."""
         at = OffsetAndMetadata(offset) if isinstance(offset, int) else offset
         if at.offset < 0:
             raise ValueError(f"offset {at.offset} is negative")
@@ -295,17 +342,17 @@ class Consumer:
             state.seek(at.offset, at.leader_epoch)
 
     def seek_to_beginning(self, partitions: Iterable[TopicPartition] = ()) -> None:
-        """Read on at the log start of these partitions (all assigned ones by default)."""
+        """Continue at the first offset of these partitions (by default of all that are assigned)."""
         for state in self._states(partitions or self.assignment()):
             state.want_reset(EARLIEST)
 
     def seek_to_end(self, partitions: Iterable[TopicPartition] = ()) -> None:
-        """Read only what comes from now on."""
+        """Continue at the end: read only records that are appended from now on."""
         for state in self._states(partitions or self.assignment()):
             state.want_reset(LATEST)
 
     async def position(self, partition: TopicPartition, *, timeout_ms: float | None = None) -> int:
-        """The offset of the next record to be handed out. Raises IllegalState, CallTimedOut, NoOffsetForPartition."""
+        """The offset of the next record to return. Raises IllegalState, CallTimedOut, NoOffsetForPartition."""
         state = self._states([partition])[0]
         wait_ms = self._config["default_api_timeout_ms"] if timeout_ms is None else timeout_ms
         try:
@@ -323,13 +370,13 @@ class Consumer:
         return self._states([partition])[0].high_watermark
 
     def lag(self, partition: TopicPartition) -> int | None:
-        """Records between the position and what can be read now, as of the last answer; None before the first."""
+        """Records between the position and the end that this isolation level reads; None before the first fetch."""
         state = self._states([partition])[0]
         end = state.last_stable_offset if self._config["isolation_level"] == "read_committed" else state.high_watermark
         return max(0, end - state.position) if end >= 0 and state.has_position else None
 
     async def committed(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata]:
-        """The group's committed offsets; partitions without one are left out. Raises IllegalState without a group."""
+        """The group's committed offsets; partitions without one are omitted. Raises IllegalState without a group."""
         return await fetch_committed(self.cluster, self._group_id(), partitions)
 
     async def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None = None) -> None:
@@ -339,13 +386,45 @@ class Consumer:
         """
         self._group_id()
         assert self._group is not None
-        given = None
-        if offsets is not None:
-            given = {k: OffsetAndMetadata(v) if isinstance(v, int) else v for k, v in offsets.items()}
-        await self._group.commit(given)
+        await self._group.commit(None if offsets is None else _complete(offsets))
+
+    def commit_async(
+        self,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None = None,
+        callback: CommitCallback | None = None,
+    ) -> asyncio.Task[None]:
+        """Commit these offsets, or the positions of this moment, without waiting; await the task, or pass a callback.
+
+        Commits reach the coordinator in the order of the calls; `close` waits for them. A failure is raised where the
+        task is awaited, passed to the callback, and logged where there is no callback. Raises IllegalState.
+        """
+        self._group_id()
+        self._started()
+        assert self._group is not None
+        given = _complete(offsets) if offsets is not None else self._group.positions()
+        previous, group = self._commits, self._group
+
+        async def commit() -> None:
+            failure: Exception | None = None
+            try:
+                if previous is not None:
+                    await asyncio.wait({previous})
+                await group.commit(given)
+            except (KafkaError, ClientError) as error:
+                failure = error
+                if callback is None:
+                    logger.warning("cannot commit offsets of group %s: %s", self._config["group_id"], error)
+                raise
+            finally:
+                if callback is not None:
+                    callback(given, failure)
+
+        self._commits = asyncio.get_running_loop().create_task(commit())
+        self._commits.add_done_callback(hear)
+        return self._commits
 
     def group_metadata(self) -> Member:
-        """Who this consumer is in its group, for TransactionalProducer.send_offsets (KIP-447). Raises IllegalState."""
+        """The membership of this consumer, for `TransactionalProducer.send_offsets` (KIP-447). Raises IllegalState."""
         self._group_id()
         self._started()
         assert self._group is not None
@@ -357,7 +436,7 @@ class Consumer:
         return {key: at.offset for key, at in found.items()}
 
     async def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """The offsets behind the last record that this isolation level can read."""
+        """The offsets after the last record that this isolation level can read. Raises KafkaError, CallTimedOut."""
         fetcher, cluster = self._started()
         wanted = dict.fromkeys(partitions, LATEST)
         found = await list_offsets(cluster, wanted, isolation_level=fetcher.isolation_level)
@@ -366,7 +445,7 @@ class Consumer:
     async def offsets_for_times(
         self, timestamps: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """The first record at or after each time (ms since the epoch), None where there is none."""
+        """The first record at or after each time (ms since the epoch), or None. Raises KafkaError, CallTimedOut."""
         fetcher, cluster = self._started()
         found = await list_offsets(cluster, timestamps, isolation_level=fetcher.isolation_level)
         return {key: at if at.offset >= 0 else None for key, at in found.items()}
@@ -400,11 +479,20 @@ class Consumer:
             found.append(state)
         return found
 
-    def _take(self, limit: int) -> list[ConsumerRecord]:
+    def _committed(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        for each in self._interceptors:
+            on_commit = getattr(each, "on_commit", None)
+            if on_commit is not None:
+                try:
+                    on_commit(offsets)
+                except Exception:  # the user's code: the commit has succeeded without it
+                    logger.exception("interceptor %r failed on a commit of group %s", each, self._config["group_id"])
+
+    def _take(self, limit: int) -> list[ConsumerRecord[Any, Any]]:
         """Buffered records, beginning each time with another partition."""
         assert self._fetcher is not None
         states = list(self._fetcher.states.values())
-        taken: list[ConsumerRecord] = []
+        taken: list[ConsumerRecord[Any, Any]] = []
         self._turn += 1
         for index in range(len(states)):
             state = states[(index + self._turn) % len(states)]
@@ -412,7 +500,7 @@ class Consumer:
                 try:
                     records = state.take(limit - len(taken), self._reader)
                 except Exception:
-                    # Positions have moved behind what is taken already; what failed is met again.
+                    # Positions are after the records taken so far; the next call meets the failure again.
                     if not taken:
                         raise
                     return taken
@@ -424,8 +512,9 @@ class Consumer:
         return taken
 
     async def _prepare(self, deadline: float) -> float:
-        """Membership, positions, failures; how long, in seconds, nothing needs to be done again."""
-        fetcher, _ = self._started()
+        """Attend to membership, positions and failures; return the seconds until they may need attention again."""
+        fetcher, cluster = self._started()
+        cluster.check_loop()
         if fetcher.failure is not None:
             failure, fetcher.failure = fetcher.failure, None
             raise failure
@@ -434,6 +523,12 @@ class Consumer:
             wait_s = min(wait_s, await self._group.drive(deadline))
         elif self._group is None and (self._topics or self._pattern is not None):
             await self._assign_all()
+        elif not fetcher.states:
+            raise IllegalState(
+                "the consumer has no subscription and no assigned partitions: pass topics to Consumer(...), or call "
+                "subscribe() or assign()"
+            )
+        cluster.check_topics(self._topics)
         for key, offset in fetcher.take_out_of_range().items():
             self._out_of_range(key, offset)
         if self._needs_locating():
@@ -486,7 +581,7 @@ class Consumer:
         )
 
     async def _locate(self, deadline: float | None = None) -> None:
-        """Give positions to partitions that have none, until the deadline; the look-up goes on beyond it."""
+        """Look up missing positions, until the deadline; the look-up continues in the background."""
         if self._locating is None:
             self._locating = asyncio.get_running_loop().create_task(self._look_up())
         left = None if deadline is None else max(0.0, deadline - asyncio.get_running_loop().time())
@@ -497,7 +592,7 @@ class Consumer:
             task.result()
 
     async def _look_up(self) -> None:
-        """Committed offsets first, then auto_offset_reset; and check positions that another leader took over."""
+        """Use committed offsets, else auto_offset_reset; check positions against the log of a new leader."""
         fetcher, cluster = self._started()
         fresh = [k for k, s in fetcher.states.items() if s.position < 0 and s.reset_to is None]
         reset = self._config["auto_offset_reset"]
@@ -507,7 +602,7 @@ class Consumer:
         for key in fresh:
             state = fetcher.states.get(key)
             if state is None or state.position >= 0 or state.reset_to is not None:
-                continue  # lost, or sought meanwhile
+                continue  # revoked, or positioned by `seek` meanwhile
             if key in committed:
                 state.seek(committed[key].offset, committed[key].leader_epoch)
             elif reset == "none":
@@ -524,9 +619,13 @@ class Consumer:
         states = fetcher.states
         for key, offset in (await find_truncated(cluster, states)).items():
             state = fetcher.states.get(key)
-            # Assigned anew meanwhile, it stands somewhere else.
+            # If it was reassigned meanwhile, it has another position.
             if state is not None and state is states.get(key):
                 if reset == "none":
                     raise OffsetOutOfRange(f"{key} was truncated to {offset}, before position {state.position}")
                 state.seek(offset)
         fetcher.poke()
+
+
+def _complete(offsets: Mapping[TopicPartition, OffsetAndMetadata | int]) -> dict[TopicPartition, OffsetAndMetadata]:
+    return {k: OffsetAndMetadata(v) if isinstance(v, int) else v for k, v in offsets.items()}

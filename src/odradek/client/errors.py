@@ -1,6 +1,11 @@
-"""What goes wrong on the client's side of the wire. What a broker answers is `odradek.wire.errors.KafkaError`."""
+"""Errors that the client itself raises. An error that a broker returns is `odradek.wire.errors.KafkaError`."""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from odradek.client.model import TopicPartition
 
 
 class ClientError(Exception):
@@ -11,12 +16,31 @@ class ConfigError(ClientError, ValueError):
     """An option is unknown, or its value is invalid."""
 
 
+class SerializationError(ClientError, ValueError):
+    """A serializer or deserializer of this package was given an object or bytes that it cannot convert."""
+
+
+class DeserializationError(ClientError):
+    """A deserializer failed on a record; caused by what it raised. The next poll meets the record again.
+
+    `consumer.seek(error.topic_partition, error.offset + 1)` skips it.
+    """
+
+    def __init__(self, message: str, topic_partition: TopicPartition, offset: int) -> None:
+        """`offset` is that of the record."""
+        super().__init__(message)
+        self.topic_partition = topic_partition
+        """The record's partition."""
+        self.offset = offset
+        """The record's offset."""
+
+
 class ClientClosed(ClientError):
     """The client was closed before or while the call ran."""
 
 
 class TransportError(ClientError):
-    """A request may or may not have reached the broker; it can be tried again."""
+    """A request may or may not have reached the broker; it can be retried."""
 
 
 class Disconnected(TransportError):
@@ -52,7 +76,7 @@ class OffsetOutOfRange(ClientError):
 
 
 class CommitFailed(ClientError):
-    """The group has moved on: the offsets were not committed, and this member must rejoin."""
+    """The group has rebalanced without this member: the offsets were not committed, and the next poll rejoins."""
 
 
 class TransactionAborted(ClientError):
@@ -60,7 +84,7 @@ class TransactionAborted(ClientError):
 
 
 class ProducerFenced(ClientError):
-    """A newer producer with the same transactional id is at work; this one can only be closed."""
+    """A newer producer uses the same transactional id; this one can only be closed."""
 
 
 class IllegalState(ClientError):

@@ -84,18 +84,15 @@ class Fetcher:
         if self.failure is not None:
             return
         self._waiter = self._loop.create_future()
-        handle = self._loop.call_later(max(0.0, timeout_s), self._tell)
+        handle = self._loop.call_later(max(0.0, timeout_s), self.wake_waiter)
         try:
             await self._waiter
         finally:
             handle.cancel()
             self._waiter = None
 
-    def tell(self) -> None:
+    def wake_waiter(self) -> None:
         """End a `wait`."""
-        self._tell()
-
-    def _tell(self) -> None:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
@@ -113,7 +110,7 @@ class Fetcher:
                     earliest = min(earliest, state.retry_at)
                 continue
             if state.needs_validation(metadata.leader_epoch(*state.key)):
-                self._tell()  # the owner's next poll asks the new leader
+                self.wake_waiter()  # the owner's next poll asks the new leader
                 continue
             node_id = self._replica_for(state, now)
             if node_id < 0:
@@ -146,7 +143,7 @@ class Fetcher:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        self._tell()
+        self.wake_waiter()
 
     async def fetch_raw(
         self, topic: str, partition: int, offset: int, max_bytes: int, max_wait_ms: int, min_bytes: int = 1
@@ -225,7 +222,7 @@ class Fetcher:
     def _fail(self, error: Exception) -> None:
         if self.failure is None:
             self.failure = error
-        self._tell()
+        self.wake_waiter()
 
     def _fetch(self, node_id: int, node: _Node, connection: Connection, states: Sequence[PartitionState]) -> None:
         metadata = self._cluster.metadata
@@ -323,7 +320,7 @@ class Fetcher:
                     and state.fetch_offset == target.offset
                 ):
                     self._take(node_id, state, answer)
-        self._tell()
+        self.wake_waiter()
         self.poke()
 
     def _take(self, node_id: int, state: PartitionState, answer: FetchResponsePartition) -> None:
@@ -343,7 +340,7 @@ class Fetcher:
         if code == ErrorCode.OFFSET_OUT_OF_RANGE:
             if node_id == self._cluster.metadata.leader(*state.key):
                 self._out_of_range[state.key] = state.fetch_offset
-            # A follower may simply not have it yet; the leader is asked next.
+            # A follower may only lag behind; the leader is asked next.
         elif is_stale_metadata(code):
             leader = answer.current_leader
             if not self._cluster.metadata.update_leader(*state.key, leader.leader_id, leader.leader_epoch):

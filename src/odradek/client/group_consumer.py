@@ -1,7 +1,7 @@
-"""Ties a group membership to a consumer's partitions: who gives up and takes what when, and when offsets are committed.
+"""Ties a group membership to a consumer's partitions: assignment, revocation, commits.
 
-Everything that a user can notice (listener calls, partitions coming and going) happens inside of a poll, as in Kafka's
-ConsumerCoordinator; only joining, heartbeats and automatic commits go on between polls.
+Listener calls and changes of the assignment happen within a poll, as in Kafka's ConsumerCoordinator; only joining,
+heartbeats and automatic commits run between polls.
 """
 
 from __future__ import annotations
@@ -9,14 +9,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import inspect
+import logging
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Protocol
 
 from odradek.client.assignors import Assignor, MemberSubscription, find_assignors, needs_rejoin
 from odradek.client.cluster import Cluster
 from odradek.client.config import ConsumerOptions
 from odradek.client.errors import ClientError, CommitFailed
+from odradek.client.failure_log import FailureLog
 from odradek.client.fetcher import Fetcher
 from odradek.client.membership import GroupMember, Joined, Membership
 from odradek.client.model import OffsetAndMetadata, TopicPartition
@@ -25,47 +27,60 @@ from odradek.client.positions import PartitionState
 from odradek.client.subscriptions import decode_assignment, decode_subscription, encode_assignment, encode_subscription
 from odradek.wire.errors import ErrorCode, KafkaError
 
+logger = logging.getLogger(__name__)
+
 _GONE = frozenset({ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID})
 
 
 class RebalanceListener(Protocol):
-    """Hears of partitions coming and going, within `poll`. Methods may be coroutines."""
+    """Is notified within `poll` when the assignment changes. Methods may be coroutines."""
 
     def on_partitions_assigned(self, partitions: set[TopicPartition]) -> object:
-        """New partitions, before anything of them is read: the place to seek."""
+        """Partitions were added, and none of their records is read yet: the place to seek."""
         ...
 
     def on_partitions_revoked(self, partitions: set[TopicPartition]) -> object:
-        """Partitions that somebody else will read: the place to commit."""
+        """Another member will read these partitions: the place to commit."""
         ...
 
     def on_partitions_lost(self, partitions: set[TopicPartition]) -> object:
-        """Partitions that somebody else may read already: too late to commit."""
+        """Another member may read these partitions already: too late to commit."""
         ...
 
 
 class GroupDriver:
-    """A consumer's life in its group."""
+    """Runs one consumer's membership of its group."""
 
     __slots__ = (
         "_again", "_ask_again", "_assignors", "_claimed", "_cluster", "_commit_task", "_config", "_cooperative",
-        "_counts", "_fetcher", "_group_id", "_join", "_listener", "_loop", "_member", "_membership", "_next_commit",
-        "_pattern", "_seen_version", "_subscribed", "active",
+        "_counts", "_failures", "_fetcher", "_fields",
+        "_group_id", "_join", "_listener", "_loop", "_member", "_membership", "_next_commit",
+        "_on_commit", "_pattern", "_seen_version", "_subscribed", "active",
     )  # fmt: skip
 
-    def __init__(self, cluster: Cluster, config: ConsumerOptions, fetcher: Fetcher) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        config: ConsumerOptions,
+        fetcher: Fetcher,
+        on_commit: Callable[[Mapping[TopicPartition, OffsetAndMetadata]], None],
+    ) -> None:
+        """`on_commit` is called with the offsets of each successful commit."""
+        self._on_commit = on_commit
         self._cluster = cluster
         self._config = config
         self._fetcher = fetcher
+        self._fields = {"client_id": config["client_id"], "group_id": config["group_id"]}
+        self._failures = FailureLog(logger, asyncio.get_running_loop().time, self._fields)
         self._group_id = config["group_id"] or ""
         self._assignors: dict[str, Assignor] = find_assignors(config["partition_assignment_strategy"])
         # The mode that all offered strategies can do: cooperative only if every one of them is.
         self._cooperative = all(each.cooperative for each in self._assignors.values())
-        self._membership = Membership(cluster, config, self._assign, fetcher.tell)
+        self._membership = Membership(cluster, config, self._assign, fetcher.wake_waiter)
         self._member = self._membership.member
         self._loop = asyncio.get_running_loop()
         self._join: asyncio.Task[Joined] | None = None
-        # Whether a reason to join has come up since the last join left with what it says.
+        # Whether a reason to join arose after the last JoinGroup was encoded.
         self._again = False
         self._claimed: set[TopicPartition] = set()
         self._commit_task: asyncio.Task[None] | None = None
@@ -81,18 +96,20 @@ class GroupDriver:
 
     @property
     def member(self) -> Member:
-        """Who was given the partitions that are read now: who signs what is committed of them.
+        """The member that the current partitions were assigned to; commits of their offsets carry it.
 
-        Not who the membership is by now: put out, that is nobody in particular, who may commit where members may not.
+        Not the membership's current identity: after a removal that is the anonymous member, whose commits a group
+        without members accepts.
         """
         return self._member if self.active else self._membership.member
 
     def subscribe(self, topics: set[str], pattern: re.Pattern[str] | None, listener: RebalanceListener | None) -> None:
+        """Join the group for these topics, or for those that match the pattern, with the next `drive`."""
         self._subscribed = topics
         self._pattern = pattern
         self._listener = listener
         if not self.active:
-            # Partitions that were assigned by hand are not the group's.
+            # Partitions that the user assigned do not belong to the group.
             self._fetcher.states = {}
         self.active = True
         self._request_rejoin()
@@ -107,6 +124,7 @@ class GroupDriver:
         return self._join is not None or bool(self._membership.member_id)
 
     def unsubscribe(self) -> None:
+        """Leave the group with the next `drive`."""
         self._subscribed = set()
         self._pattern = None
         self.active = False
@@ -114,14 +132,14 @@ class GroupDriver:
     # --- every poll ---
 
     async def drive(self, deadline: float) -> float:
-        """Go on with what the membership needs, until the deadline; seconds until it may need something again."""
+        """Join, lose or leave as needed, until the deadline; return the seconds until the next call is due."""
         membership = self._membership
         membership.polled()
         if membership.failure is not None:
             failure, membership.failure = membership.failure, None
             raise failure
         if not self.active:
-            # What the group took away is not what was assigned by hand since.
+            # Partitions that the group took are not those that the user has assigned since.
             membership.lost = False
             await self._quit()
             return 1.0
@@ -141,9 +159,9 @@ class GroupDriver:
             self._join = None
             joined = task.result()
             if joined.generation != membership.generation:
-                # The group has put this member out since: what it was given is others' by now.
+                # The group has removed this member since: other members own its assignment.
                 continue
-            # Put out while it joined: what it had is lost, what it is given now is not.
+            # Removed while it joined: its previous partitions are lost, the new ones are not.
             member = membership.member
             await self._drop_lost()
             self._member = member
@@ -183,7 +201,7 @@ class GroupDriver:
         owned = set(self._fetcher.states)
         gone = owned - assigned
         fresh = assigned - owned
-        # A listener that raises, or a poll that is cancelled, ends the poll: what the group has decided holds.
+        # A listener that raises, or a cancelled poll, ends the poll; the group's decision still applies.
         try:
             if gone:
                 await self._give_up(gone)
@@ -191,7 +209,7 @@ class GroupDriver:
             try:
                 await self._take_up(fresh, joined)
             finally:
-                # What was claimed and is others' is given to nobody before this, even if it is lost already.
+                # Claimed partitions of other members stay unassigned until this member rejoins without them.
                 if self._again or (self._claimed - assigned and needs_rejoin(assignor)):
                     self._membership.request_rejoin()
                 self._fetcher.poke()
@@ -205,10 +223,15 @@ class GroupDriver:
             self._fetcher.states[key] = PartitionState(key)
         if not joined.is_leader:
             self._counts = {}
-        # A cooperative member hears of what is new even if that is nothing, as in Kafka.
+        # As in Kafka, a cooperative member is notified even if no partition is new.
+        logger.info(
+            "consumer joined group %s in generation %d: %d partitions, %d of them new",
+            self._group_id, joined.generation, len(self._fetcher.states), len(fresh), extra=self._fields,
+        )  # fmt: skip
         await self._call("on_partitions_assigned", fresh)
 
     async def _give_up(self, partitions: set[TopicPartition]) -> None:
+        logger.info("group %s revokes %d partitions", self._group_id, len(partitions), extra=self._fields)
         try:
             if self._config["enable_auto_commit"]:
                 await self._commit_quietly()
@@ -222,7 +245,7 @@ class GroupDriver:
                         state.drop()
 
     async def _drop_lost(self) -> None:
-        """What the group took away without asking goes before anything else is given up or taken up."""
+        """Drop partitions that the group took without notice, before any other change of the assignment."""
         if self._membership.lost:
             self._membership.lost = False
             await self._lose()
@@ -231,6 +254,11 @@ class GroupDriver:
         lost = set(self._fetcher.states)
         if not lost:
             return
+        logger.warning(
+            "consumer of group %s lost its %d partitions: the group removed it (no heartbeat within "
+            "session_timeout_ms, or no poll within max_poll_interval_ms); it rejoins",
+            self._group_id, len(lost), extra=self._fields,
+        )  # fmt: skip
         try:
             if self._listener is not None and not hasattr(self._listener, "on_partitions_lost"):
                 await self._call("on_partitions_revoked", lost)
@@ -253,7 +281,7 @@ class GroupDriver:
         if self._membership.member_id:
             await self._membership.leave("the consumer unsubscribed")
 
-    # --- what is subscribed to ---
+    # --- subscriptions ---
 
     def _topics(self) -> set[str]:
         if self._pattern is None:
@@ -266,7 +294,7 @@ class GroupDriver:
         }
 
     def _notice_metadata(self) -> None:
-        """Rejoin when topics that the pattern matches, or partitions that the leader shared out, have changed."""
+        """Rejoin when the matching topics, or partition counts that the leader assigned by, have changed."""
         metadata = self._cluster.metadata
         if metadata.version == self._seen_version:
             return
@@ -284,16 +312,14 @@ class GroupDriver:
             self._request_rejoin()
 
     def _ask_for_missing(self) -> None:
-        """Of topics that this member, as the leader, has shared out as empty because nobody knows them yet, or because
-        nobody answered.
-        """
+        """Refresh metadata while topics are missing that this member, as the leader, counted as empty."""
         now = self._loop.time()
         if now >= self._ask_again and any(name not in self._cluster.metadata.topics for name in self._counts):
             self._ask_again = now + self._cluster.options["retry_backoff_max_ms"] / 1000
             self._cluster.want_metadata()
 
     async def _assign(self, protocol: str, members: list[GroupMember]) -> Mapping[str, bytes]:
-        """This member leads: share out the partitions of all topics that anybody subscribes to."""
+        """Assign the partitions of all subscribed topics; called on the group's leader."""
         metadata = self._cluster.metadata
         subscriptions: dict[str, MemberSubscription] = {}
         for each in members:
@@ -302,7 +328,7 @@ class GroupDriver:
         for topic in wanted:
             self._cluster.add_topic(topic)
         if wanted - set(metadata.topics):
-            # Topics that do not turn up count as empty; they are asked for again, and shared out when they do.
+            # Missing topics count as empty; metadata is refreshed until they exist, then the group rebalances.
             with contextlib.suppress(KafkaError, ClientError):
                 await self._cluster.refresh_metadata()
         counts = {name: len(metadata.topics[name].partitions) if name in metadata.topics else 0 for name in wanted}
@@ -312,7 +338,8 @@ class GroupDriver:
 
     # --- commits ---
 
-    def _positions(self, keys: Collection[TopicPartition] | None = None) -> dict[TopicPartition, OffsetAndMetadata]:
+    def positions(self, keys: Collection[TopicPartition] | None = None) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Positions to commit, of all assigned partitions or of these."""
         states: Iterable[tuple[TopicPartition, PartitionState]] = self._fetcher.states.items()
         return {
             key: OffsetAndMetadata(state.position, "", state.position_epoch)
@@ -321,17 +348,17 @@ class GroupDriver:
         }
 
     async def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata] | None = None) -> None:
-        """Commit. Raises CommitFailed when the group has moved on, KafkaError, CallTimedOut."""
+        """Commit. Raises CommitFailed when the group has rebalanced, KafkaError, CallTimedOut."""
         if self._commit_task is not None:
             await asyncio.gather(self._commit_task, return_exceptions=True)
         member = self.member
         try:
-            await commit_offsets(
-                self._cluster, self._group_id, self._positions() if offsets is None else offsets, member
-            )
+            given = self.positions() if offsets is None else offsets
+            await commit_offsets(self._cluster, self._group_id, given, member)
+            self._on_commit(given)
         except KafkaError as error:
             if error.code in _GONE:
-                # What is told of a generation that this member has left behind says nothing of the one that it joined.
+                # The answer to a commit of an earlier generation says nothing about the current one.
                 is_ours = member == self._membership.member
                 if self.active and is_ours and error.code != ErrorCode.FENCED_INSTANCE_ID:
                     self._membership.reset(keep_member_id=error.code == ErrorCode.ILLEGAL_GENERATION)
@@ -347,23 +374,28 @@ class GroupDriver:
     async def _commit_quietly(self) -> None:
         try:
             await self.commit()
-        except (CommitFailed, KafkaError, ClientError):
-            # What was not committed is read again by whoever comes next: at least once, as promised.
-            return
+        except (KafkaError, ClientError) as error:
+            # The next owner reads the uncommitted records again: at least once, as promised.
+            self._failures.failed(
+                f"automatic commit of group {self._group_id}", error, "the next owner reads again from the last commit"
+            )
 
     def _auto_commit(self) -> None:
         if not self._config["enable_auto_commit"] or self._loop.time() < self._next_commit:
             return
         self._next_commit = self._loop.time() + self._config["auto_commit_interval_ms"] / 1000
         if self._commit_task is None and self._membership.generation >= 0 and self._fetcher.states:
-            self._commit_task = self._loop.create_task(self._commit_now(self._positions(), self.member))
+            self._commit_task = self._loop.create_task(self._commit_now(self.positions(), self.member))
 
     async def _commit_now(self, positions: Mapping[TopicPartition, OffsetAndMetadata], member: Member) -> None:
         try:
             await commit_offsets(self._cluster, self._group_id, positions, member)
-        except (KafkaError, ClientError):
-            # The next interval tries again with newer positions.
-            return
+            self._failures.succeeded(f"automatic commit of group {self._group_id}")
+            self._on_commit(positions)
+        except (KafkaError, ClientError) as error:
+            self._failures.failed(
+                f"automatic commit of group {self._group_id}", error, "the next interval commits newer positions"
+            )
         finally:
             self._commit_task = None
 
@@ -376,6 +408,7 @@ class GroupDriver:
             await asyncio.gather(task, return_exceptions=True)
 
     async def close(self) -> None:
+        """Commit (with enable_auto_commit), revoke, leave."""
         await self._cancel_join()
         if self._membership.generation >= 0 and self._fetcher.states and not self._membership.lost:
             if self.active:

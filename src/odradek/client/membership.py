@@ -1,12 +1,13 @@
 """One member of a classic consumer group: join, sync, heartbeat, leave (Kafka's AbstractCoordinator).
 
-The owner says when to join; what came out is read from `assignment`. Nothing here touches partitions or offsets.
+The owner decides when to join, and reads the result from `Joined`. This module knows no partitions and no offsets.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import Awaitable, Callable, Mapping
 from enum import Enum
 from typing import Final, NamedTuple
@@ -14,6 +15,7 @@ from typing import Final, NamedTuple
 from odradek.client.cluster import GROUP_COORDINATOR, Cluster, error_of, is_retriable
 from odradek.client.config import ConsumerOptions
 from odradek.client.errors import ClientError
+from odradek.client.failure_log import FailureLog
 from odradek.client.offsets import Member
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -21,24 +23,28 @@ from odradek.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestP
 from odradek.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupRequestMember, LeaveGroupResponse
 from odradek.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
 
+logger = logging.getLogger(__name__)
+
 PROTOCOL_TYPE: Final = "consumer"
 _JOIN_SLACK_MS: Final = 5_000
 
 
 class State(Enum):
+    """How far this member is in its group."""
+
     UNJOINED = "unjoined"
     JOINING = "joining"
     STABLE = "stable"
 
 
 class Reaction(Enum):
-    """What an error code of JoinGroup, SyncGroup or Heartbeat means for the membership."""
+    """The consequence of an error code of JoinGroup, SyncGroup or Heartbeat."""
 
-    REJOIN = "join again, as who we are"
-    RESET_GENERATION = "join again; partitions are lost, the member id is kept"
-    RESET_MEMBER = "join again as somebody new; partitions are lost"
-    RETRY = "ask again, maybe another coordinator"
-    FATAL = "tell the user"
+    REJOIN = "rejoin with the same member id and generation"
+    RESET_GENERATION = "rejoin with the same member id; partitions are lost"
+    RESET_MEMBER = "rejoin with a new member id; partitions are lost"
+    RETRY = "retry, perhaps at another coordinator"
+    FATAL = "raise to the user"
 
 
 def react(code: int) -> Reaction:
@@ -55,7 +61,7 @@ def react(code: int) -> Reaction:
 
 
 class GroupMember(NamedTuple):
-    """A member as the group's leader sees it; subscription is what it sent for the protocol chosen."""
+    """A member as the group's leader sees it; subscription is its metadata for the chosen protocol."""
 
     member_id: str
     group_instance_id: str | None
@@ -67,7 +73,7 @@ Assign = Callable[[str, list[GroupMember]], Awaitable[Mapping[str, bytes]]]
 
 
 class Joined(NamedTuple):
-    """The outcome of a rebalance: the protocol chosen, this member's assignment as its leader wrote it."""
+    """The outcome of a rebalance: the chosen protocol, and this member's assignment as the leader encoded it."""
 
     protocol: str
     assignment: bytes
@@ -76,10 +82,11 @@ class Joined(NamedTuple):
 
 
 class Membership:
-    """Call `join` with each rebalance; afterwards heartbeats go by themselves until it is over."""
+    """Call `join` for each rebalance; heartbeats then run until the next one, or until the membership ends."""
 
     __slots__ = (
-        "_assign", "_cluster", "_config", "_group_id", "_heartbeat", "_last_poll", "_loop", "_on_change", "failure",
+        "_assign", "_cluster", "_config", "_failures", "_fields",
+        "_group_id", "_heartbeat", "_last_poll", "_loop", "_on_change", "failure",
         "generation", "lost", "member_id", "rejoin", "state",
     )  # fmt: skip
 
@@ -100,24 +107,28 @@ class Membership:
         self.rejoin = True
         """Whether the owner should join (again)."""
         self.lost = False
-        """Whether the partitions were lost without a chance to give them up: the group went on without this member."""
+        """Whether the group rebalanced without this member, so that its partitions are lost."""
         self.failure: Exception | None = None
+        """The error that the next poll must raise."""
+        self._fields = {"client_id": config["client_id"], "group_id": self._group_id}
+        self._failures = FailureLog(logger, self._loop.time, self._fields)
 
     @property
     def member(self) -> Member:
-        """How this member signs its commits."""
+        """The identity that this member's commits carry."""
         return Member(self.member_id, self.generation, self._config["group_instance_id"])
 
     def polled(self) -> None:
-        """The user's code is alive (max_poll_interval_ms counts from here)."""
+        """Note a poll: max_poll_interval_ms counts from here."""
         self._last_poll = self._loop.time()
 
     def request_rejoin(self) -> None:
+        """Have the owner join again."""
         self.rejoin = True
         self._on_change()
 
     async def join(self, protocols: Mapping[str, bytes], *, reason: str = "") -> Joined:
-        """Join and sync until a generation is complete. Raises KafkaError that cannot be retried, ClientError."""
+        """Join and sync until a generation is complete. Raises KafkaError that is not retriable, ClientError."""
         self.state = State.JOINING
         await self._stop_heartbeat()
         failures = 0
@@ -131,10 +142,12 @@ class Membership:
                     raise
                 if reaction is Reaction.RETRY:
                     failures += 1
+                    self._failures.failed(f"joining group {self._group_id}", error, "retrying", quiet_s=1.0)
                     await asyncio.sleep(self._cluster.backoff(failures))
                 continue
+            self._failures.succeeded(f"joining group {self._group_id}")
             if joined.generation != self.generation:
-                # Put out of the group before it was complete: what was given belongs to others by now.
+                # Removed from the group before it was complete: other members own this assignment.
                 continue
             self.state = State.STABLE
             self.rejoin = False
@@ -142,7 +155,7 @@ class Membership:
             return joined
 
     async def leave(self, reason: str = "the consumer is being closed") -> None:
-        """Leave the group; a static member only falls silent (KIP-345). Failures are ignored: the session times out."""
+        """Leave the group; a static member only stops (KIP-345). Failures are ignored: the session times out."""
         await self._stop_heartbeat()
         member_id, self.member_id = self.member_id, ""
         known = self.generation >= 0 or member_id
@@ -165,7 +178,7 @@ class Membership:
         await self._stop_heartbeat()
 
     def reset(self, *, keep_member_id: bool) -> None:
-        """Forget the generation (and who we were): the group does not know this member as it is."""
+        """Forget the generation, and perhaps the member id: the group does not know them."""
         self.lost = self.lost or self.generation >= 0
         self.generation = -1
         if not keep_member_id:
@@ -256,7 +269,11 @@ class Membership:
             await asyncio.sleep(wait_s)
             if self._loop.time() - self._last_poll > config["max_poll_interval_ms"] / 1000:
                 self._heartbeat = None
-                # Before it is told: the owner may be back, and join anew, while the answer is on its way.
+                logger.warning(
+                    "consumer leaves group %s: no poll within max_poll_interval_ms (%d); poll more often, or raise it",
+                    self._group_id, config["max_poll_interval_ms"], extra=self._fields,
+                )  # fmt: skip
+                # Before LeaveGroup is sent: the owner may poll, and rejoin, before its answer arrives.
                 self.lost = True
                 self._on_change()
                 await self.leave("max_poll_interval_ms passed between two polls")
@@ -269,6 +286,7 @@ class Membership:
             except (KafkaError, ClientError) as error:
                 reaction = self._react(error)
                 if reaction is Reaction.RETRY:
+                    self._failures.failed(f"heartbeat of group {self._group_id}", error, "retrying", quiet_s=1.0)
                     if self._loop.time() - answered_at > config["session_timeout_ms"] / 1000:
                         self.reset(keep_member_id=True)
                         return
@@ -284,6 +302,7 @@ class Membership:
                     answered_at = self._loop.time()
                     continue
                 return
+            self._failures.succeeded(f"heartbeat of group {self._group_id}")
             answered_at = self._loop.time()
             wait_s = config["heartbeat_interval_ms"] / 1000
 

@@ -1,9 +1,11 @@
-"""The values that producer, consumer and admin take and give."""
+"""Values that producer, consumer and admin accept and return."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Final, Generic, NamedTuple
+
+from odradek.client.type_parameters import Key_co, Value_co
 
 Headers = Sequence[tuple[str, bytes | None]]
 """Record headers in order; names may repeat."""
@@ -21,6 +23,8 @@ READ_COMMITTED: Final = 1
 
 
 class TopicPartition(NamedTuple):
+    """One partition of a topic."""
+
     topic: str
     partition: int
 
@@ -37,7 +41,7 @@ class OffsetAndMetadata(NamedTuple):
 
 
 class OffsetAndTimestamp(NamedTuple):
-    """What ListOffsets finds; timestamp in ms, -1 where the broker gives none."""
+    """An offset found by time; timestamp in ms, -1 where the broker returns none."""
 
     offset: int
     timestamp: int
@@ -45,7 +49,7 @@ class OffsetAndTimestamp(NamedTuple):
 
 
 class RecordMetadata(NamedTuple):
-    """Where a produced record lies. offset is -1 with acks=0; timestamp in ms (the broker's with LogAppendTime)."""
+    """The place of a produced record. offset is -1 with acks=0; timestamp in ms (the broker's with LogAppendTime)."""
 
     topic: str
     partition: int
@@ -54,24 +58,31 @@ class RecordMetadata(NamedTuple):
 
     @property
     def topic_partition(self) -> TopicPartition:
+        """Topic and partition together."""
         return TopicPartition(self.topic, self.partition)
 
 
-class ConsumerRecord(NamedTuple):
-    """One record as read. key and value are bytes (or None) unless deserializers are set."""
+class ConsumerRecord(NamedTuple, Generic[Key_co, Value_co]):
+    """One record as read: `ConsumerRecord[KeyType, ValueType]`, by default bytes.
+
+    timestamp is in ms; timestamp_type is CREATE_TIME or LOG_APPEND_TIME; leader_epoch is that of the leader that
+    appended the record. The value of a tombstone is None: consumers of compacted topics name that in the type
+    (`Consumer[str, Order | None]`).
+    """
 
     topic: str
     partition: int
     offset: int
     timestamp: int
     timestamp_type: int
-    key: object
-    value: object
+    key: Key_co
+    value: Value_co
     headers: Headers
     leader_epoch: int
 
     @property
     def topic_partition(self) -> TopicPartition:
+        """Topic and partition together."""
         return TopicPartition(self.topic, self.partition)
 
 
@@ -83,8 +94,10 @@ class AbortedTransaction(NamedTuple):
 
 
 class RawFetch(NamedTuple):
-    """Record batches as they lie in the log: whole batches (maybe but for the last), the first may begin before the
-    offset asked for. Offsets are those of the partition at the time of the answer."""
+    """Record batches as the log stores them. The first may begin before the requested offset, the last may be cut.
+
+    The three offsets are the partition's at the time of the answer.
+    """
 
     batches: memoryview
     high_watermark: int

@@ -1,19 +1,23 @@
-"""What a consumer knows of its assigned partitions: positions, pauses, fetched batches not yet handed out. No I/O."""
+"""State of a consumer's assigned partitions: positions, pauses, fetched batches not yet returned. No I/O."""
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
+from odradek.client.errors import DeserializationError
+from odradek.client.interceptors import ConsumerInterceptor
 from odradek.client.model import AbortedTransaction, ConsumerRecord, TopicPartition
 from odradek.records.batch import BatchHeader, split_batches, verify_crc
 from odradek.records.control import ControlType, decode_control_record
 from odradek.records.errors import CorruptRecords
 from odradek.records.record import decode_records
 
-Deserializer = Callable[[str, bytes | None], Any]
-"""(topic, bytes) -> object."""
+logger = logging.getLogger(__name__)
+
+Record = ConsumerRecord[Any, Any]
 
 MAX_CHUNKS: Final = 2
 """Answers per partition that may wait: one is handed out while the next comes."""
@@ -86,7 +90,7 @@ class PartitionState:
         self.preferred_replica = -1
         self.preferred_until = 0.0
         self.chunks: deque[Chunk] = deque()
-        self._ready: list[ConsumerRecord] = []
+        self._ready: list[Record] = []
         self._at = 0
 
     @property
@@ -127,7 +131,7 @@ class PartitionState:
     def may_fetch(self, now: float) -> bool:
         return self.has_position and not self.pause and len(self.chunks) < MAX_CHUNKS and self.retry_at <= now
 
-    def take(self, limit: int, reader: RecordReader) -> list[ConsumerRecord]:
+    def take(self, limit: int, reader: RecordReader) -> list[Record]:
         """Up to `limit` records, and the position moves behind them. Raises CorruptRecords."""
         if self._at >= len(self._ready) and not self._refill(reader):
             return []
@@ -147,7 +151,7 @@ class PartitionState:
             self._settle()
         return records
 
-    def each(self, reader: RecordReader) -> Iterator[ConsumerRecord]:
+    def each(self, reader: RecordReader) -> Iterator[Record]:
         """Records one by one; the position moves with each. A seek or a lost partition ends it at once."""
         while self._at < len(self._ready) or self._refill(reader):
             ready = self._ready
@@ -179,11 +183,21 @@ class PartitionState:
             position, header, wanted = found
             if wanted and header.next_offset > self.position:
                 try:
-                    records = reader.read(self.key, chunk.view, position, header, self.position)
+                    records, failure = reader.read(self.key, chunk.view, position, header, self.position)
                 except BaseException:
-                    # It is fetched again, with what is behind it: else the next call would go on behind it.
+                    # The batch is fetched again, and later ones too: otherwise the next call would skip it.
                     self.seek(self.position, self.position_epoch)
                     raise
+                if failure is not None:
+                    if not records:
+                        self.seek(self.position, self.position_epoch)
+                        raise failure
+                    # Records before the failing one are returned; fetching resumes at the failing one.
+                    self.chunks.clear()
+                    self.fetch_offset = failure.offset
+                    self._ready = records
+                    self._at = 0
+                    return True
                 if not chunk:
                     chunks.popleft()
                 if records:
@@ -197,19 +211,29 @@ class PartitionState:
 class RecordReader:
     """Turns batches into ConsumerRecords."""
 
-    __slots__ = ("_check_crcs", "_key_deserializer", "_value_deserializer")
+    __slots__ = ("_check_crcs", "_interceptors", "_key_deserializer", "_value_deserializer")
 
     def __init__(
-        self, *, check_crcs: bool, key_deserializer: Deserializer | None, value_deserializer: Deserializer | None
+        self,
+        *,
+        check_crcs: bool,
+        key_deserializer: Callable[[str, Any], Any] | None = None,
+        value_deserializer: Callable[[str, Any], Any] | None = None,
+        interceptors: Sequence[ConsumerInterceptor] = (),
     ) -> None:
+        """Deserializers take (topic, bytes) and are not called for nulls."""
         self._check_crcs = check_crcs
         self._key_deserializer = key_deserializer
         self._value_deserializer = value_deserializer
+        self._interceptors = [each for each in interceptors if hasattr(each, "on_consume")]
 
     def read(
         self, key: TopicPartition, view: memoryview, position: int, header: BatchHeader, from_offset: int
-    ) -> list[ConsumerRecord]:
-        """The batch's records from an offset on. Raises CorruptRecords, naming the partition."""
+    ) -> tuple[list[Record], DeserializationError | None]:
+        """The batch's records from an offset on, up to the first that a deserializer failed on, and that failure.
+
+        Raises CorruptRecords, naming the partition.
+        """
         topic, partition = key
         try:
             if self._check_crcs:
@@ -222,19 +246,45 @@ class RecordReader:
         new = tuple.__new__
         if records and records[0].offset < from_offset:
             records = [each for each in records if each.offset >= from_offset]
-        made = [
+        made: list[Record] = [
             new(ConsumerRecord, (topic, partition, offset, timestamp, kind, record_key, value, headers, epoch))
             for offset, timestamp, record_key, value, headers in records
         ]
+        failure: DeserializationError | None = None
         if self._key_deserializer is not None or self._value_deserializer is not None:
-            return [self._deserialized(each) for each in made]
-        return made
+            made, failure = self._deserialized(key, made)
+        for each in self._interceptors:
+            try:
+                made = list(each.on_consume(made))
+            except Exception:  # the user's code: as in Kafka, reading continues without it
+                logger.exception("interceptor %r failed on records of %s; they are returned unchanged", each, key)
+        return made, failure
 
-    def _deserialized(self, record: ConsumerRecord) -> ConsumerRecord:
-        key: Any = record.key
-        value: Any = record.value
-        if self._key_deserializer is not None:
-            key = self._key_deserializer(record.topic, key)
-        if self._value_deserializer is not None:
-            value = self._value_deserializer(record.topic, value)
-        return record._replace(key=key, value=value)
+    def _deserialized(
+        self, partition: TopicPartition, records: list[Record]
+    ) -> tuple[list[Record], DeserializationError | None]:
+        topic = partition.topic
+        of_key, of_value = self._key_deserializer, self._value_deserializer
+        new = tuple.__new__
+        made: list[Record] = []
+        part = "key"
+        for record in records:
+            key, value = record[5], record[6]
+            try:
+                if key is not None and of_key is not None:
+                    part = "key"
+                    key = of_key(topic, key)
+                if value is not None and of_value is not None:
+                    part = "value"
+                    value = of_value(topic, value)
+            except Exception as error:  # noqa: BLE001 - the user's code may raise anything; it becomes the cause
+                failure = DeserializationError(
+                    f"cannot deserialize the {part} of {partition} at offset {record.offset}: {error!r}; "
+                    f"seek to {record.offset + 1} to skip it",
+                    partition,
+                    record.offset,
+                )
+                failure.__cause__ = error
+                return made, failure
+            made.append(new(ConsumerRecord, (*record[:5], key, value, *record[7:])))
+        return made, None

@@ -2,28 +2,36 @@
 
 async with Producer(bootstrap_servers="127.0.0.1:9092", compression_type="zstd") as producer:
     for line in lines:
-        await producer.send("lines", line)              # cheap: waits only for metadata and for buffer memory
-    where = await (await producer.send("lines", b"x"))  # waits for the acknowledgement of this record
-    await producer.flush()                              # waits for all; raises if any was lost unnoticed
+        await producer.send("lines", line)              # waits only for metadata and for buffer memory
+    place = await producer.send_and_wait("lines", b"x") # waits for the acknowledgement of this record
+    await producer.flush()                              # waits for all; raises if any unawaited one was lost
+
+Keys and values are bytes unless serializers convert them: `Producer[str, Order]` accepts str and Order.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
+from asyncio import get_running_loop
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import TracebackType
-from typing import Any, Final, Protocol, Self, TypeVar, Unpack
+from typing import Any, Final, Generic, Self, TypeVar, Unpack
 
-from odradek.client.accumulator import Accumulator, Batch, Delivery, record_size
+from odradek.client.accumulator import Accumulator, Batch, Delivery, OnDelivery, record_size
 from odradek.client.cluster import Cluster, error_of
 from odradek.client.config import ProducerOptions, resolve_producer
 from odradek.client.errors import BufferExhausted, CallTimedOut, ClientClosed, IllegalState
+from odradek.client.interceptors import ProducerInterceptor
 from odradek.client.metadata import PartitionInfo, TopicInfo
 from odradek.client.model import RecordMetadata
 from odradek.client.partitioners import DefaultPartitioner, Partitioner
 from odradek.client.sender import Sender
 from odradek.client.sequences import Sequences
+from odradek.client.serializers import Serializer, describe, with_topic
+from odradek.client.topic_names import check_topic_name
+from odradek.client.type_parameters import Key_contra, Value_contra
 from odradek.ports.clock import Clock, SystemClock
 from odradek.ports.network import Network
 from odradek.ports.randomness import Random
@@ -32,43 +40,33 @@ from odradek.records.compression import CODEC_NAMES
 from odradek.records.record import Headers
 from odradek.wire.errors import ErrorCode
 
-Serializer = Callable[[str, Any], bytes | None]
-"""(topic, object) -> bytes; None stays a null (a tombstone, for a value)."""
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
+RecordHeaders = Headers | Mapping[str, bytes | None]
+"""Headers of a record: pairs in order, whose names may repeat, or a mapping."""
 
 _TURN_RECORDS: Final = 512
-"""After so many records without a pause, let the loop turn: it is what sends them."""
+"""Records after which `send` lets the loop turn: the loop is what sends them."""
 
 
-class ProducerInterceptor(Protocol):
-    """Sees every record on its way (Kafka's ProducerInterceptor). Either method may be missing from an interceptor."""
+class Producer(Generic[Key_contra, Value_contra]):
+    """A producer for many tasks of one event loop, `Producer[KeyType, ValueType]`.
 
-    def on_send(
-        self, topic: str, key: bytes | None, value: bytes | None, headers: Headers
-    ) -> tuple[bytes | None, bytes | None, Headers]:
-        """What is to be sent instead."""
-        ...
-
-    def on_acknowledgement(self, metadata: RecordMetadata | None, error: Exception | None) -> None:
-        """Once per record: where it lies, or why it was lost."""
-        ...
-
-
-class Producer:
-    """A producer for many tasks of one event loop. Idempotent by default: no duplicates, no reordering on retries."""
+    Idempotent by default: retries neither duplicate nor reorder records.
+    """
 
     __slots__ = (
         "_accumulator", "_appended", "_clock", "_closed", "_cluster", "_config", "_interceptors", "_key_serializer",
-        "_lost", "_network", "_partitioner", "_random", "_sender", "_since_turn", "_transforms",
-        "_value_serializer",
+        "_lost", "_network", "_partition", "_partitioner", "_parts", "_random", "_sender", "_since_turn",
+        "_small_record", "_transforms", "_value_serializer",
     )  # fmt: skip
 
     def __init__(
         self,
         *,
-        key_serializer: Serializer | None = None,
-        value_serializer: Serializer | None = None,
+        key_serializer: Serializer[Key_contra] | None = None,
+        value_serializer: Serializer[Value_contra] | None = None,
         partitioner: Partitioner | None = None,
         interceptors: Sequence[ProducerInterceptor] = (),
         network: Network | None = None,
@@ -76,10 +74,15 @@ class Producer:
         clock: Clock | None = None,
         **options: Unpack[ProducerOptions],
     ) -> None:
-        """Options as in Kafka, underscores for dots. Raises ConfigError."""
+        """Options are Kafka's with underscores for dots (`ProducerOptions`).
+
+        Serializers take (object) or (topic, object). `network`, `random` and `clock` replace sockets, chance and time
+        in tests. Raises ConfigError.
+        """
         self._config = resolve_producer(options)
-        self._key_serializer = key_serializer
-        self._value_serializer = value_serializer
+        self._key_serializer = with_topic("key_serializer", key_serializer)
+        self._value_serializer = with_topic("value_serializer", value_serializer)
+        self._small_record = self._config["max_request_size"] - 1024
         self._partitioner = partitioner
         self._interceptors = interceptors
         self._transforms = bool(interceptors) or key_serializer is not None or value_serializer is not None
@@ -88,7 +91,10 @@ class Producer:
         self._clock: Clock = clock or SystemClock()
         self._cluster: Cluster | None = None
         self._appended: Callable[[str, int, int, bool], None] | None = None
+        self._partition: Callable[[str, Any, int, Sequence[int]], int] | None = None
         self._accumulator: Accumulator | None = None
+        # The three that every record needs, while the producer can be used.
+        self._parts: tuple[Cluster, Accumulator, Sender] | None = None
         self._sender: Sender | None = None
         self._closed = False
         self._lost: Exception | None = None
@@ -96,11 +102,11 @@ class Producer:
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any], **arguments: Any) -> Self:
-        """From a mapping with Kafka's dotted names; `arguments` are the constructor's others (serializers, ...)."""
+        """A producer from a mapping with Kafka's dotted names; `arguments` are the constructor's other ones."""
         return cls(**arguments, **{name.replace(".", "_"): value for name, value in config.items()})
 
     async def start(self) -> None:
-        """Make ready to send; brokers are asked only when the first record needs them."""
+        """Prepare for sending, without a connection: the first record makes one."""
         if self._cluster is not None:
             return
         if self._closed:
@@ -123,7 +129,9 @@ class Producer:
             self._partitioner = DefaultPartitioner(
                 cluster.random, config["batch_size"], load=self._waiting, ignore_keys=config["partitioner_ignore_keys"]
             )
+        self._partition = self._partitioner.partition
         self._appended = getattr(self._partitioner, "appended", None)
+        self._parts = (cluster, self._accumulator, self._sender)
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -143,7 +151,7 @@ class Producer:
 
     @property
     def sender(self) -> Sender:
-        """What sends the batches: the transactional producer is built on it. Raises IllegalState before `start`."""
+        """The part that sends the batches, for `TransactionalProducer`. Raises IllegalState before `start`."""
         if self._sender is None:
             raise IllegalState("the producer is not started: use it in `async with`, or call start()")
         return self._sender
@@ -158,56 +166,78 @@ class Producer:
     async def send(
         self,
         topic: str,
-        value: Any = None,
-        key: Any = None,
-        headers: Headers = (),
+        value: Value_contra | None = None,
+        key: Key_contra | None = None,
+        headers: RecordHeaders = (),
         partition: int | None = None,
         timestamp_ms: int | None = None,
+        on_delivery: OnDelivery | None = None,
     ) -> Delivery:
-        """Queue one record; await the result for its RecordMetadata.
+        """Queue one record; await the Delivery for its RecordMetadata, or pass a callback.
 
-        Waits up to max_block_ms for metadata and buffer memory: CallTimedOut, BufferExhausted. Raises KafkaError for a
-        topic that cannot be (and MESSAGE_TOO_LARGE beyond max_request_size), ClientClosed, ProducerFenced.
+        Waits up to max_block_ms for metadata and buffer memory: CallTimedOut, BufferExhausted. Raises TypeError for
+        arguments that are not bytes (without serializers), KafkaError (an invalid or missing topic, MESSAGE_TOO_LARGE
+        beyond max_request_size), ClientClosed, IllegalState, ProducerFenced.
         """
         if self._transforms:
             key, value, headers = self._transform(topic, key, value, headers)
         delivery = self._append(topic, value, key, headers, partition, timestamp_ms)
         if delivery is None:
             delivery = await self._append_slowly(topic, value, key, headers, partition, timestamp_ms)
+        if on_delivery is not None:
+            delivery.add_callback(on_delivery)
         self._since_turn += 1
         if self._since_turn >= _TURN_RECORDS:
             self._since_turn = 0
             await asyncio.sleep(0)
         return delivery
 
+    async def send_and_wait(
+        self,
+        topic: str,
+        value: Value_contra | None = None,
+        key: Key_contra | None = None,
+        headers: RecordHeaders = (),
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+    ) -> RecordMetadata:
+        """Send one record and wait for its acknowledgement. Raises as `send`, and what the record was lost with.
+
+        One call at a time sends a batch per record: many tasks, or `send` and `flush`, are faster.
+        """
+        return await (await self.send(topic, value, key, headers, partition, timestamp_ms))
+
     def send_nowait(
         self,
         topic: str,
-        value: Any = None,
-        key: Any = None,
-        headers: Headers = (),
+        value: Value_contra | None = None,
+        key: Key_contra | None = None,
+        headers: RecordHeaders = (),
         partition: int | None = None,
         timestamp_ms: int | None = None,
+        on_delivery: OnDelivery | None = None,
     ) -> Delivery:
-        """As `send`, but BufferExhausted at once where `send` would wait."""
+        """As `send`, but raises BufferExhausted where `send` would wait."""
         if self._transforms:
             key, value, headers = self._transform(topic, key, value, headers)
         delivery = self._append(topic, value, key, headers, partition, timestamp_ms)
         if delivery is None:
-            self.cluster.add_topic(topic)
             if topic not in self.cluster.metadata.topics:
+                self.cluster.add_topic(check_topic_name(topic))
                 self.cluster.want_metadata()
-                raise BufferExhausted(f"topic {topic} is not known yet")
-            raise BufferExhausted("buffer_memory is full")
+                raise BufferExhausted(f"the metadata of topic {topic} is not known yet")
+            raise BufferExhausted("buffer_memory is full of unacknowledged records")
+        if on_delivery is not None:
+            delivery.add_callback(on_delivery)
         return delivery
 
     async def send_batch(
         self, topic: str, partition: int, batches: Sequence[bytes | bytearray | memoryview], *, check_crc: bool = False
     ) -> list[Delivery]:
-        """Queue ready-made record batches (format v2, one each, base offset 0) as they are.
+        """Queue encoded record batches (format v2, one each, base offset 0) unchanged.
 
-        Producer id, epoch and sequence are patched in when they are sent. A delivery stands for a batch: its offset is
-        that of the first record. Raises CorruptRecords, and what `send` raises.
+        Producer id, epoch and sequence are filled in when they are sent. Each delivery is that of a batch; its offset
+        is the first record's. Raises CorruptRecords, ValueError, and as `send`.
         """
         await self._topic(topic)
         deliveries = []
@@ -224,17 +254,19 @@ class Producer:
         return deliveries
 
     async def flush(self) -> None:
-        """Send all records queued so far and wait for their outcome.
+        """Send the records queued so far without linger, and wait until each is acknowledged or lost.
 
-        Raises the first failure since the last flush of a record whose delivery nobody awaited.
+        Records that other tasks queue meanwhile are not waited for. Raises the first loss since the last flush of a
+        record whose delivery was neither awaited nor given a callback; ClientClosed, IllegalState.
         """
+        self.cluster.check_loop()
         await self.sender.flush()
         lost, self._lost = self._lost, None
         if lost is not None:
             raise lost
 
     def forget_failure(self) -> None:
-        """What was lost so far is known: the next `flush` does not raise it."""
+        """Forget losses so far: the next `flush` does not raise them."""
         self._lost = None
 
     async def partitions_for(self, topic: str) -> list[PartitionInfo]:
@@ -242,10 +274,11 @@ class Producer:
         return (await self._topic(topic)).partitions
 
     async def close(self, *, flush: bool = True) -> None:
-        """Send what is queued (or drop it), then end. What was lost unnoticed is raised, as by `flush`."""
+        """Send queued records (or drop them), then close the connections. Raises as `flush`."""
         if self._closed:
             return
         self._closed = True
+        self._parts = None
         if self._cluster is None or self._sender is None:
             return
         try:
@@ -258,35 +291,42 @@ class Producer:
     # --- inside ---
 
     def _append(
-        self, topic: str, value: Any, key: Any, headers: Headers, partition: int | None, timestamp_ms: int | None
+        self, topic: str, value: Any, key: Any, headers: RecordHeaders, partition: int | None, timestamp_ms: int | None
     ) -> Delivery | None:
         """The record's delivery, or None where its topic is unknown or memory is short."""
-        cluster, accumulator, sender = self._cluster, self._accumulator, self._sender
-        if cluster is None or accumulator is None or sender is None or self._closed:
-            self._refuse()
+        parts = self._parts
+        if parts is None:
+            self._raise_unusable()
             return None
+        cluster, accumulator, sender = parts
         if sender.fatal is not None:
             raise sender.fatal
         info = cluster.metadata.topics.get(topic)
         if info is None:
             return None
+        if (value.__class__ is not bytes and value is not None) or (key.__class__ is not bytes and key is not None):
+            _check_data(key, value)
         size = (len(key) if key is not None else 0) + (len(value) if value is not None else 0)
-        if size + 1024 > self._config["max_request_size"] or headers:
-            self._check_size(topic, record_size(key, value, headers))
+        pairs = _header_pairs(headers) if headers else ()
+        if size > self._small_record or pairs:
+            self._check_size(topic, record_size(key, value, pairs))
         chosen = partition
         if chosen is None:
-            assert self._partitioner is not None
-            chosen = self._partitioner.partition(topic, key, len(info.partitions), info.available)
+            assert self._partition is not None
+            chosen = self._partition(topic, key, len(info.partitions), info.available)
         if not 0 <= chosen < len(info.partitions):
-            # The topic may have grown since: the slow path refreshes, and refuses in the end.
+            # The topic may have grown since: the slow path refreshes, and raises in the end.
             return None
         stamp = self._clock.now_ms() if timestamp_ms is None else timestamp_ms
-        now = self._clock.monotonic()
-        appended = accumulator.append((topic, chosen), stamp, key, value, headers, now)
+        appended = accumulator.append((topic, chosen), stamp, key, value, pairs, self._clock.monotonic)
         if appended is None:
             return None
         batch, fresh, closed = appended
         if fresh:
+            # Once per batch: asking for the running loop is a system call.
+            if get_running_loop() is not cluster.loop:
+                accumulator.withdraw(batch)
+                cluster.check_loop()
             sender.added(urgent=closed)
             if closed:
                 self._since_turn = _TURN_RECORDS
@@ -295,8 +335,9 @@ class Producer:
         return Delivery(batch, batch.count - 1, stamp)
 
     async def _append_slowly(
-        self, topic: str, value: Any, key: Any, headers: Headers, partition: int | None, timestamp_ms: int | None
+        self, topic: str, value: Any, key: Any, headers: RecordHeaders, partition: int | None, timestamp_ms: int | None
     ) -> Delivery:
+        self.cluster.check_loop()
         transaction = self.sender.transaction
         taking = 0 if transaction is None else transaction.taking
         info = await self._topic(topic)
@@ -310,13 +351,13 @@ class Producer:
 
         def attempt() -> Delivery | None:
             if transaction is not None and transaction.taking != taking:
-                raise IllegalState("the transaction ended before there was room for the record")
+                raise IllegalState("the transaction ended before there was memory for the record")
             return self._append(topic, value, key, headers, partition, timestamp_ms)
 
         return await self._memory_for(attempt)
 
     async def _memory_for(self, attempt: Callable[[], T | None]) -> T:
-        """Call until there is memory for what it adds, max_block_ms at most."""
+        """Retry `attempt` until there is memory for it, for up to max_block_ms."""
         sender = self.sender
         try:
             async with asyncio.timeout(self._config["max_block_ms"] / 1000):
@@ -336,11 +377,11 @@ class Producer:
 
     async def _topic(self, topic: str) -> TopicInfo:
         if self._closed:
-            self._refuse()
+            self._raise_unusable()
         known = self.cluster.metadata.topics.get(topic)
         return known if known is not None else await self.cluster.topic(topic, self._config["max_block_ms"])
 
-    def _refuse(self) -> None:
+    def _raise_unusable(self) -> None:
         if self._closed:
             raise ClientClosed("the producer was closed")
         raise IllegalState("the producer is not started: use it in `async with`, or call start()")
@@ -357,14 +398,14 @@ class Producer:
         if size > limit:
             raise error_of(ErrorCode.MESSAGE_TOO_LARGE, f"{size} bytes for {topic}, max_request_size allows {limit}")
 
-    def _transform(
-        self, topic: str, key: Any, value: Any, headers: Headers
-    ) -> tuple[bytes | None, bytes | None, Headers]:
-        """Serializers, then interceptors; once per record."""
-        if self._key_serializer is not None:
+    def _transform(self, topic: str, key: Any, value: Any, headers: RecordHeaders) -> tuple[Any, Any, RecordHeaders]:
+        """Apply serializers, then interceptors; once per record. Nulls pass around serializers."""
+        if self._key_serializer is not None and key is not None:
             key = self._key_serializer(topic, key)
-        if self._value_serializer is not None:
+        if self._value_serializer is not None and value is not None:
             value = self._value_serializer(topic, value)
+        if self._interceptors and isinstance(headers, Mapping):
+            headers = list(headers.items())
         for each in self._interceptors:
             on_send = getattr(each, "on_send", None)
             if on_send is not None:
@@ -375,20 +416,43 @@ class Producer:
         if batch.error is not None and not batch.failure_seen and self._lost is None:
             self._lost = batch.error
         for each in self._interceptors:
-            heard = getattr(each, "on_acknowledgement", None)
-            if heard is None or batch.timestamps is None:
+            on_acknowledgement = getattr(each, "on_acknowledgement", None)
+            if on_acknowledgement is None or batch.timestamps is None:
                 continue
             for index, stamp in enumerate(batch.timestamps):
                 try:
                     if batch.error is None:
-                        heard(batch.metadata(index, stamp), None)
+                        on_acknowledgement(batch.metadata(index, stamp), None)
                     else:
-                        heard(None, batch.error)
-                except Exception as error:  # noqa: BLE001 - the user's code; what is left to do is not to suffer from it
+                        on_acknowledgement(None, batch.error)
+                except Exception as error:  # noqa: BLE001 - the user's code; the other records continue without it
                     loop = asyncio.get_running_loop()
-                    loop.call_exception_handler({"message": f"{each!r} failed", "exception": error})
+                    loop.call_exception_handler({"message": f"interceptor {each!r} failed", "exception": error})
 
     def _waiting(self, topic: str, partition: int) -> int:
         assert self._accumulator is not None
         queue = self._accumulator.queues.get((topic, partition))
         return 0 if queue is None else len(queue.batches)
+
+
+def _check_data(key: object, value: object) -> None:
+    """Raise TypeError, naming the argument, for a key or value that is not bytes."""
+    for name, given in (("value", value), ("key", key)):
+        if given is None or isinstance(given, bytes | bytearray):
+            continue
+        if isinstance(given, memoryview) and given.nbytes == len(given):
+            continue
+        raise TypeError(f"{name}: expected bytes or None, got {describe(given)}; encode it, or set {name}_serializer")
+
+
+def _header_pairs(headers: object) -> Headers:
+    """Headers as pairs. Raises TypeError, naming the argument."""
+    pairs = list(headers.items()) if isinstance(headers, Mapping) else headers
+    if not isinstance(pairs, list | tuple):
+        raise TypeError(f"headers: expected a list of (name, bytes) pairs or a dict, got {describe(headers)}")
+    for each in pairs:
+        if not isinstance(each, tuple | list) or len(each) != 2 or not isinstance(each[0], str):
+            raise TypeError(f"headers: expected (str, bytes) pairs, got {describe(each)}")
+        if each[1] is not None and not isinstance(each[1], bytes | bytearray | memoryview):
+            raise TypeError(f"headers: expected bytes or None for {each[0]!r}, got {describe(each[1])}")
+    return pairs

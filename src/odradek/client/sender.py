@@ -1,12 +1,13 @@
-"""Takes batches from the accumulator to their leaders, and answers back to the batches (Kafka's Sender).
+"""Sends batches from the accumulator to their leaders, and completes them with the answers (Kafka's Sender).
 
-It runs when something happened (a batch closed, a linger ran out, an answer came), never by polling.
+It runs on events (a batch closed, a linger expired, an answer arrived), never by polling.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any, Final, Protocol
 
@@ -20,8 +21,10 @@ from odradek.client.errors import (
     DeliveryTimedOut,
     IllegalState,
     ProducerFenced,
+    TransactionAborted,
     TransportError,
 )
+from odradek.client.failure_log import FailureLog
 from odradek.client.sequences import NO_SEQUENCE, ProducerIdentity, Sequences
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
@@ -33,6 +36,8 @@ from odradek.wire.messages.produce import (
     ProduceResponsePartition,
 )
 from odradek.wire.primitives import ZERO_UUID
+
+logger = logging.getLogger(__name__)
 
 _TOPIC_IDS_FROM: Final = 13
 _IMPLICIT_ADD_FROM: Final = 12
@@ -46,29 +51,30 @@ _MAYBE_WRITTEN: Final = (
     ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
     ErrorCode.KAFKA_STORAGE_ERROR,
 )
-"""What a leader also answers for a batch that is in its log: it was deposed, or replicas or the disk failed it then."""
+"""Errors that a leader may also return for a batch in its log: it was deposed, or replicas or the disk failed."""
 _FENCED: Final = (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED)
 
 Acknowledged = Callable[[Batch], None]
 
 
 class Transaction(Protocol):
-    """What the sender asks of a transactional producer (see `transactions`)."""
+    """A transactional producer as its sender sees it (see `transactions`)."""
 
     transactional_id: str
+    """The id that produce requests carry."""
 
     @property
     def is_open(self) -> bool:
-        """Whether batches may still go, or go again: false as soon as the transaction is to be aborted."""
+        """Whether batches may be sent, or retried: false as soon as the transaction is to be aborted."""
         ...
 
     @property
     def taking(self) -> int:
-        """The number of the transaction that takes records now, 0 if none does."""
+        """The number of the transaction that accepts records now, 0 for none."""
         ...
 
     def may_send(self, key: tuple[str, int]) -> bool:
-        """Whether the partition is part of the transaction; if not, it is being added, and `wake` follows."""
+        """Whether the partition belongs to the transaction; if not, it is being added, and `wake` follows."""
         ...
 
     def failed(self, error: Exception) -> None:
@@ -77,7 +83,7 @@ class Transaction(Protocol):
 
 
 class Sender:
-    """Owns everything between `append` and the outcome of a batch."""
+    """Owns a batch from its `append` to its outcome."""
 
     __slots__ = (
         "_accumulator",
@@ -85,7 +91,7 @@ class Sender:
         "_cluster",
         "_config",
         "_connecting",
-        "_fatal",
+        "_failures",
         "_flushes",
         "_flying",
         "_identifying",
@@ -99,6 +105,7 @@ class Sender:
         "_timer_at",
         "_unfinished",
         "_waiters",
+        "fatal",
         "sequences",
         "transaction",
     )  # fmt: skip
@@ -131,17 +138,14 @@ class Sender:
         self._flushes = 0
         self._unfinished = 0
         self._waiters: list[asyncio.Future[None]] = []
-        self._fatal: Exception | None = None
+        self.fatal: Exception | None = None
+        """The error that ended this producer, or None."""
+        self._failures = FailureLog(logger, self._loop.time, {"client_id": config["client_id"]})
 
-    @property
-    def fatal(self) -> Exception | None:
-        """What ended this producer for good, if anything did."""
-        return self._fatal
-
-    # --- being told ---
+    # --- events ---
 
     def added(self, *, urgent: bool) -> None:
-        """A batch was begun; `urgent` when an earlier one was closed, so that something can go at once."""
+        """A batch was begun; `urgent` when that closed an earlier one, which can be sent at once."""
         self._unfinished += 1
         if urgent or self._linger_s <= 0:
             self.wake()
@@ -149,13 +153,13 @@ class Sender:
             self._wake_at(self._loop.time() + self._linger_s)
 
     def wake(self) -> None:
-        """Look at all queues as soon as the loop turns."""
+        """Run with the next turn of the loop."""
         if not self._scheduled:
             self._scheduled = True
             self._loop.call_soon(self._run)
 
     def progress(self) -> asyncio.Future[None]:
-        """Done when some batch is finished (memory was freed) or the producer has failed."""
+        """A future that is done when a batch is finished (memory was freed) or the producer has failed."""
         waiter: asyncio.Future[None] = self._loop.create_future()
         self._waiters.append(waiter)
         return waiter
@@ -166,7 +170,7 @@ class Sender:
         return self._unfinished
 
     async def flush(self) -> None:
-        """Send everything now and wait until each batch has its outcome."""
+        """Send all batches without linger, and wait until each has its outcome."""
         self._flushes += 1
         try:
             # Batches that other tasks add meanwhile are not waited for.
@@ -185,21 +189,21 @@ class Sender:
             self._flushes -= 1
 
     def fail_all(self, error: Exception) -> None:
-        """Give up every batch that has no outcome."""
+        """Fail every batch that has no outcome."""
         for batch in self._accumulator.take_all():
             self._finish(batch, error)
         for batch in list(self._flying):
             self._finish(batch, error)
 
     def drop_all(self, error: Exception) -> None:
-        """Give up what is under way, too: answers to it are no matter any more."""
+        """Fail batches in flight and queued ones; answers to the former are ignored."""
         for batch in list(self._flying):
             batch.failure_seen = True
             self._finish(batch, error)
         self.drop_queued(error)
 
     def drop_queued(self, error: Exception) -> None:
-        """Give up the batches that are not under way."""
+        """Fail the batches that are not in flight."""
         for batch in self._accumulator.take_all():
             if self.sequences is not None:
                 self.sequences.failed(batch, outcome_known=batch.attempts == 0)
@@ -214,16 +218,17 @@ class Sender:
         return sum(self._in_flight.values())
 
     def set_fatal(self, error: Exception) -> None:
-        """Nothing can be sent any more."""
-        if self._fatal is None:
-            self._fatal = error
+        """Fail all batches; later sends raise `error`."""
+        if self.fatal is None:
+            self.fatal = error
             if self.transaction is not None:
                 self.transaction.failed(error)
         self.fail_all(error)
 
     async def close(self) -> None:
-        self._fatal = self._fatal or ClientClosed("the producer was closed")
-        self.fail_all(self._fatal)
+        """Fail the batches that have no outcome, and stop."""
+        self.fatal = self.fatal or ClientClosed("the producer was closed")
+        self.fail_all(self.fatal)
         if self._timer is not None:
             self._timer.cancel()
         tasks = [each for each in (self._identifying, *self._connecting.values()) if each is not None]
@@ -247,8 +252,8 @@ class Sender:
 
     def _run(self) -> None:
         self._scheduled = False
-        if self._fatal is not None:
-            self.fail_all(self._fatal)
+        if self.fatal is not None:
+            self.fail_all(self.fatal)
             return
         now = self._loop.time()
         self._expire(now)
@@ -290,9 +295,9 @@ class Sender:
             self.transaction.failed(error)
 
     def _due_by_node(self, now: float) -> dict[int, list[Queue]]:
-        """Queues by the leader they go to, of the leaders that have at least one due batch.
+        """Queues by leader, of the leaders that have at least one due batch.
 
-        A leader's other queues come along even if their batches are young: the request is sent anyway.
+        The request carries a leader's other queues, too, even if their batches are young.
         """
         accumulator, metadata = self._accumulator, self._cluster.metadata
         force = self._flushes > 0 or bool(self._waiters)
@@ -471,7 +476,7 @@ class Sender:
         for batch in batches:
             self._landed(batch)
             if batch.done:
-                continue  # it was given up while it was under way
+                continue  # it expired while it was in flight
             answer = by_key.get(batch.key)
             if answer is None:
                 self._retry_or_fail(batch, error_of(ErrorCode.UNKNOWN_TOPIC_ID, "no answer for the partition"), None)
@@ -492,19 +497,20 @@ class Sender:
         code = error.code if isinstance(error, KafkaError) else None
         if isinstance(error, TransportError) or code in _MAYBE_WRITTEN:
             batch.may_be_written = True
-        # Parts of an aborted transaction would wait for the next one, and go with it.
+        # Parts of an aborted transaction would wait for the next one, and be sent in it.
         is_open = self.transaction is None or self.transaction.is_open
         if code == ErrorCode.MESSAGE_TOO_LARGE and is_open and self._split(batch):
             return
         if code is not None and is_stale_metadata(code):
             self._stale(batch, answer)
-        if self._fatal is None and self._retriable(batch, error, answer):
+        if self.fatal is None and self._retriable(batch, error, answer):
             batch.retry_at = self._loop.time() + self._cluster.backoff(batch.attempts)
+            self._failures.failed(f"producing to {batch.key[0]}-{batch.key[1]}", error, "retrying", quiet_s=1.0)
             self._accumulator.queues[batch.key].put_back(batch)
             return
         sequences = self.sequences
         if sequences is not None:
-            # What refuses it now says nothing of the attempts before.
+            # This error says nothing about the earlier attempts.
             sequences.failed(batch, outcome_known=not batch.may_be_written)
             if code in _FENCED and sequences.transactional:
                 error = ProducerFenced(str(error))
@@ -533,7 +539,7 @@ class Sender:
         return is_retriable(error)
 
     def _split(self, batch: Batch) -> bool:
-        """Replace a batch that the broker finds too large by smaller ones (KIP-126)."""
+        """Replace a batch that is too large for the broker with smaller ones (KIP-126)."""
         parts = self._accumulator.split(batch)
         if len(parts) < 2:
             return False
@@ -541,7 +547,7 @@ class Sender:
             self.sequences.replaced(batch, parts)
         queue = self._accumulator.queues[batch.key]
         batch.parts = parts
-        # Each goes to the front, so the last one first.
+        # Each is put in front of the others, so the last one first.
         for part in reversed(parts):
             queue.put_back(part)
         self._unfinished += len(parts) - 1
@@ -552,6 +558,12 @@ class Sender:
     def _finish(self, batch: Batch, error: Exception | None) -> None:
         if error is not None and not batch.done:
             batch.fail(error)
+            if not isinstance(error, ClientClosed | TransactionAborted):
+                what = f"producing to {batch.key[0]}-{batch.key[1]}"
+                self._failures.forget(what)
+                self._failures.failed(what, error, f"{batch.count} records are lost; their deliveries raise this error")
+        elif self._failures:
+            self._failures.succeeded(f"producing to {batch.key[0]}-{batch.key[1]}")
         self._flying.pop(batch, None)
         self._accumulator.release(batch)
         self._unfinished -= 1

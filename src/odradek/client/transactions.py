@@ -5,28 +5,37 @@
             await producer.send("out", b"value")
             await producer.send_offsets("group", {TopicPartition("in", 0): OffsetAndMetadata(17)})
 
-Both protocols are spoken: the coordinator's `transaction.version` decides whether partitions are added explicitly (TV1)
-or by the broker itself, with a new epoch after each transaction (TV2, KIP-890). A process may take part in a
-transaction that another one began: `adopt` its producer id and epoch.
+The coordinator's `transaction.version` selects the protocol: partitions are added explicitly (TV1), or by the broker,
+with a new epoch after each transaction (TV2, KIP-890). A process may write in a transaction that another one began:
+`adopt` its producer id and epoch.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+import logging
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from enum import Enum
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, Generic, Self, Unpack
 
-from odradek.client.accumulator import Delivery
+from odradek.client.accumulator import Delivery, OnDelivery
 from odradek.client.cluster import GROUP_COORDINATOR, TRANSACTION_COORDINATOR, Cluster
+from odradek.client.config import ProducerOptions
 from odradek.client.errors import ClientError, ConfigError, IllegalState, ProducerFenced, TransactionAborted
-from odradek.client.model import OffsetAndMetadata, TopicPartition
+from odradek.client.interceptors import ProducerInterceptor
+from odradek.client.metadata import PartitionInfo
+from odradek.client.model import OffsetAndMetadata, RecordMetadata, TopicPartition
 from odradek.client.offsets import Member, by_topic
-from odradek.client.producer import Producer
+from odradek.client.partitioners import Partitioner
+from odradek.client.producer import Producer, RecordHeaders
 from odradek.client.sequences import NO_IDENTITY, ProducerIdentity
-from odradek.records.record import Headers
+from odradek.client.serializers import Serializer
+from odradek.client.type_parameters import Key_contra, Value_contra
+from odradek.ports.clock import Clock
+from odradek.ports.network import Network
+from odradek.ports.randomness import Random
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from odradek.wire.messages.add_partitions_to_txn import (
@@ -43,15 +52,19 @@ from odradek.wire.messages.txn_offset_commit import (
     TxnOffsetCommitResponse,
 )
 
+logger = logging.getLogger(__name__)
+
 _TV1_ADD_PARTITIONS: Final = 3
 _TV1_OFFSET_COMMIT: Final = 4
 _TV1_END: Final = 4
 _FENCED: Final = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED})
 _AGAIN: Final = frozenset({ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
-"""Not retriable in general, but here: the previous transaction is still being finished; a topic is just being made."""
+"""Retriable in a transaction only: the previous one is still being completed; a topic is being created."""
 
 
 class State(Enum):
+    """Where a transactional producer is between two transactions."""
+
     UNINITIALIZED = "uninitialized"
     READY = "ready"
     IN_TRANSACTION = "in a transaction"
@@ -60,27 +73,52 @@ class State(Enum):
     FATAL = "fenced or broken"
 
 
-class TransactionalProducer:
-    """One transaction at a time; many tasks may send within it."""
+class TransactionalProducer(Generic[Key_contra, Value_contra]):
+    """A producer whose records become visible together, `TransactionalProducer[KeyType, ValueType]`.
+
+    One transaction at a time; many tasks of one event loop may send within it.
+    """
 
     __slots__ = (
         "_added", "_adding", "_begun", "_broken_sequences", "_committing", "_failure", "_groups", "_offsets",
         "_started", "_waiting", "producer", "state", "transactional_id",
     )  # fmt: skip
 
-    def __init__(self, **arguments: Any) -> None:
-        """Arguments and options as of `Producer`; transactional_id is needed. Raises ConfigError."""
-        self.producer = Producer(**arguments)
-        """What sends the records; use its `flush` and `partitions_for` freely."""
+    def __init__(
+        self,
+        *,
+        key_serializer: Serializer[Key_contra] | None = None,
+        value_serializer: Serializer[Value_contra] | None = None,
+        partitioner: Partitioner | None = None,
+        interceptors: Sequence[ProducerInterceptor] = (),
+        network: Network | None = None,
+        random: Random | None = None,
+        clock: Clock | None = None,
+        **options: Unpack[ProducerOptions],
+    ) -> None:
+        """Arguments and options as of `Producer`; transactional_id is required. Raises ConfigError."""
+        self.producer: Producer[Key_contra, Value_contra] = Producer(
+            key_serializer=key_serializer,
+            value_serializer=value_serializer,
+            partitioner=partitioner,
+            interceptors=interceptors,
+            network=network,
+            random=random,
+            clock=clock,
+            **options,
+        )
+        """The producer that sends the records."""
         transactional_id = self.producer.config["transactional_id"]
         if transactional_id is None:
-            raise ConfigError("transactional_id is missing")
+            raise ConfigError("transactional_id is missing: a name that stays the same across restarts")
         self.transactional_id: str = transactional_id
+        """The identity that fences earlier producers."""
         self.state = State.UNINITIALIZED
+        """Where the producer is between two transactions."""
         self._added: set[tuple[str, int]] = set()
         self._waiting: set[tuple[str, int]] = set()
         self._groups: set[str] = set()
-        # Held while offsets are under way: a transaction that ended meanwhile would leave them to the next one.
+        # Held while offsets are in flight: otherwise they could arrive in the next transaction.
         self._offsets = asyncio.Lock()
         self._adding: asyncio.Task[None] | None = None
         self._begun = 0
@@ -110,8 +148,13 @@ class TransactionalProducer:
     ) -> None:
         await self.close()
 
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any], **arguments: Any) -> Self:
+        """A producer from a mapping with Kafka's dotted names; `arguments` are the constructor's other ones."""
+        return cls(**arguments, **{name.replace(".", "_"): value for name, value in config.items()})
+
     async def close(self) -> None:
-        """End; a transaction under way that this producer began is aborted."""
+        """Abort an open transaction that this producer began, then close the connections."""
         try:
             if self._started and self.state in (State.IN_TRANSACTION, State.ABORTABLE):
                 await self.abort()
@@ -124,7 +167,7 @@ class TransactionalProducer:
     # --- transactions ---
 
     async def initialize(self) -> ProducerIdentity:
-        """Get the producer id: fences older producers of this transactional id, aborts what they left open.
+        """Get the producer id. This fences older producers of the transactional id, and aborts their transaction.
 
         Raises KafkaError, CallTimedOut, ProducerFenced.
         """
@@ -135,19 +178,20 @@ class TransactionalProducer:
         return self.identity
 
     async def _abandon(self) -> None:
-        """Leave nothing of the transaction before, which the coordinator aborts by itself, to those to come."""
+        """Drop the records of the current transaction, which the coordinator aborts by itself."""
         self.state = State.UNINITIALIZED
         if self._adding is not None:
             self._adding.cancel()
             await asyncio.gather(self._adding, return_exceptions=True)
             self._waiting.clear()
-        self.producer.sender.drop_all(TransactionAborted("another producer id was asked for"))
+        self.producer.sender.drop_all(TransactionAborted("initialize was called within the transaction"))
 
     def adopt(self, identity: ProducerIdentity, *, continue_transaction: bool = True) -> None:
-        """Act under an identity that another process got: in its open transaction, with sequences from 0.
+        """Use the identity of another process, in its open transaction, with sequences from 0.
 
-        No two processes may write to the same partition under one epoch: the broker would see two sequences in one. So
-        whoever hands out identities calls `initialize` before each transaction (with TV1 the epoch stays otherwise).
+        Two processes must not write to the same partition under one epoch: the broker would see two sequences in one.
+        So the process that hands out identities calls `initialize` before each transaction (with TV1 the epoch would
+        stay the same).
         """
         sequences = self.producer.sender.sequences
         assert sequences is not None
@@ -158,7 +202,7 @@ class TransactionalProducer:
             self._started = False
 
     def begin(self) -> None:
-        """Begin a transaction; the coordinator hears of it with the first record. Raises IllegalState."""
+        """Begin a transaction; the first record registers it at the coordinator. Raises IllegalState."""
         self._expect(State.READY)
         self._added.clear()
         self._groups.clear()
@@ -170,7 +214,7 @@ class TransactionalProducer:
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Self]:
-        """Commits at the end of the block; aborts, and raises, if the block or the commit fails."""
+        """Begin now, commit at the end of the block; abort and raise if the block or the commit fails."""
         self.begin()
         try:
             yield self
@@ -183,20 +227,42 @@ class TransactionalProducer:
     async def send(
         self,
         topic: str,
-        value: Any = None,
-        key: Any = None,
-        headers: Headers = (),
+        value: Value_contra | None = None,
+        key: Key_contra | None = None,
+        headers: RecordHeaders = (),
         partition: int | None = None,
         timestamp_ms: int | None = None,
+        on_delivery: OnDelivery | None = None,
     ) -> Delivery:
-        """As Producer.send, within the transaction. Raises IllegalState outside of one."""
+        """As `Producer.send`, within the transaction. Raises IllegalState outside of one."""
         self._expect_open()
-        return await self.producer.send(topic, value, key, headers, partition, timestamp_ms)
+        return await self.producer.send(topic, value, key, headers, partition, timestamp_ms, on_delivery)
+
+    async def send_and_wait(
+        self,
+        topic: str,
+        value: Value_contra | None = None,
+        key: Key_contra | None = None,
+        headers: RecordHeaders = (),
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+    ) -> RecordMetadata:
+        """As `Producer.send_and_wait`: in the log, and visible to read_committed after the commit."""
+        self._expect_open()
+        return await self.producer.send_and_wait(topic, value, key, headers, partition, timestamp_ms)
+
+    async def flush(self) -> None:
+        """As `Producer.flush`; `commit` does it, too."""
+        await self.producer.flush()
+
+    async def partitions_for(self, topic: str) -> list[PartitionInfo]:
+        """As `Producer.partitions_for`."""
+        return await self.producer.partitions_for(topic)
 
     async def send_offsets(
         self, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata | int], member: Member | None = None
     ) -> None:
-        """Make consumed offsets part of the transaction. With `member`, only while it is one of the group (KIP-447).
+        """Commit consumed offsets with the transaction; with `member`, only while it belongs to the group (KIP-447).
 
         Raises KafkaError (ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID: abort then), ProducerFenced, CallTimedOut.
         """
@@ -218,15 +284,15 @@ class TransactionalProducer:
                 raise self._abortable(error) from error
 
     async def commit(self) -> None:
-        """Send what is queued, then commit. On failure the transaction has to be aborted, except after CallTimedOut.
+        """Send queued records, then commit. After a failure other than CallTimedOut, call `abort`.
 
-        Raises what any record failed with, ProducerFenced, KafkaError, CallTimedOut (the outcome is open: call again).
+        Raises the error of a lost record, ProducerFenced, KafkaError, CallTimedOut (outcome unknown: call again).
         """
         if self.state is State.ABORTABLE:
             raise self._failure or IllegalState("the transaction can only be aborted")
         self._expect(State.IN_TRANSACTION, State.ENDING)
         before = self.state
-        # What came from now on would be left for the next transaction, or be under way when this one ends.
+        # Records sent from now on could arrive in the next transaction.
         self._committing = True
         try:
             await self.producer.flush()
@@ -237,41 +303,44 @@ class TransactionalProducer:
         finally:
             self._committing = False
         if self.state is State.ENDING and before is not State.ENDING:
-            raise IllegalState("the transaction was aborted while it was to be committed")
+            raise IllegalState("the transaction was aborted during its commit")
         if self._failure is not None:
             raise self._failure
         self.state = State.ENDING
         await self._end(committed=True)
 
     async def abort(self) -> None:
-        """Drop what is queued, wait for what is under way, then abort. Raises as `commit`."""
+        """Drop queued records, wait for those in flight, then abort. Raises as `commit`."""
         self._expect(State.IN_TRANSACTION, State.ABORTABLE, State.ENDING)
         self.state = State.ENDING
-        # If this fails, it can be tried again, but not committed: what is dropped here would be missing.
+        # If this fails, it can be retried, but not committed: the dropped records would be missing.
         self._failure = self._failure or TransactionAborted("the transaction is being aborted")
         sender = self.producer.sender
         sender.drop_queued(TransactionAborted("the transaction was aborted"))
         while sender.requests_in_flight:
             await sender.progress()
         if self._adding is not None:
-            # Its answer would come into the next transaction, and count there for what this one had.
+            # Its answer would arrive in the next transaction, and count there.
             await asyncio.wait((self._adding,))
             self._expect(State.ENDING)
         async with self._offsets:
             self._expect(State.ENDING)
         await self._end(committed=False)
 
-    # --- what the sender asks ---
+    # --- the sender's questions (see `sender.Transaction`) ---
 
     @property
     def is_open(self) -> bool:
+        """Whether batches may be sent, or retried."""
         return self.state is State.IN_TRANSACTION
 
     @property
     def taking(self) -> int:
+        """The number of the transaction that accepts records now, 0 for none."""
         return self._begun if self.state is State.IN_TRANSACTION and not self._committing else 0
 
     def may_send(self, key: tuple[str, int]) -> bool:
+        """Whether the partition belongs to the transaction; if not, it is added in the background."""
         if self.state is not State.IN_TRANSACTION:
             return False
         if key in self._added:
@@ -282,6 +351,7 @@ class TransactionalProducer:
         return False
 
     def failed(self, error: Exception) -> None:
+        """A batch was lost: the transaction can only be aborted."""
         self._broken_sequences = True
         if isinstance(error, ProducerFenced):
             self.state = State.FATAL
@@ -304,7 +374,7 @@ class TransactionalProducer:
             raise IllegalState(f"the producer is {self.state.value}, not {states[0].value}")
 
     def _abortable(self, error: Exception) -> Exception:
-        """Note a failure of the transaction; what to raise for it."""
+        """Record a failure of the transaction; return the error to raise."""
         if isinstance(error, KafkaError) and error.code in _FENCED:
             error = ProducerFenced(str(error))
             self.failed(error)
@@ -330,7 +400,7 @@ class TransactionalProducer:
         return await self._cluster.retrying(ask, "transaction.version", self.producer.config["max_block_ms"])
 
     async def _retry(self, call: Any, what: str) -> Any:
-        """As Cluster.retrying, and again for the codes that only here mean "not yet"."""
+        """As `Cluster.retrying`, and retry the codes that are transient within a transaction only."""
 
         async def patient() -> Any:
             failures = 0
@@ -366,6 +436,13 @@ class TransactionalProducer:
         assert sequences is not None
         sequences.adopt(identity)
         self._broken_sequences = False
+        logger.info(
+            "transactional producer %s has producer id %d, epoch %d",
+            self.transactional_id, identity.producer_id, identity.epoch, extra=self._fields(),
+        )  # fmt: skip
+
+    def _fields(self) -> dict[str, Any]:
+        return {"client_id": self.producer.config["client_id"], "transactional_id": self.transactional_id}
 
     def _check(self, code: int) -> None:
         self._cluster.check_coordinator(TRANSACTION_COORDINATOR, self.transactional_id, code)
@@ -375,10 +452,13 @@ class TransactionalProducer:
         self.state = State.FATAL
         self._failure = failure
         self.producer.sender.set_fatal(failure)
+        logger.error(
+            "transactional producer %s can no longer be used: %s", self.transactional_id, failure, extra=self._fields()
+        )
         return failure
 
     async def _add_partitions(self) -> None:
-        """Make partitions part of the transaction, before the first record goes to them (TV1)."""
+        """Add partitions to the transaction before their first record is sent (TV1)."""
         try:
             if not await self._is_tv2():
                 while self._waiting - self._added:
@@ -476,7 +556,7 @@ class TransactionalProducer:
         if self._added or self._groups or not self._started:
             await self._end_txn(committed)
         if self._broken_sequences:
-            # What was lost on the way leaves gaps in the sequences: only a new epoch makes them valid again (KIP-360).
+            # Lost batches leave gaps in the sequences: only a new epoch makes them valid again (KIP-360).
             await self._init_producer_id(self.identity)
         self._failure = None
         self.state = State.READY

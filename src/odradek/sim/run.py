@@ -76,7 +76,7 @@ class Outcome:
 
 
 class _Watcher(logging.Handler):
-    """What the broker logs: exceptions are findings, repairs are coverage marks."""
+    """Records of the broker's log: exceptions are findings, repairs are coverage marks."""
 
     def __init__(self, world: World) -> None:
         super().__init__(logging.INFO)
@@ -84,6 +84,8 @@ class _Watcher(logging.Handler):
         self.complaints: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
+        if record.name.startswith("odradek.client."):
+            return
         text = record.getMessage()
         process = PROCESS.get()
         if process is not None and not process.alive:

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from odradek.client.consumer import Consumer
+from odradek.client.errors import DeserializationError
 from odradek.client.model import TopicPartition
 from odradek.wire.apis import ApiKey
 from tests.unit.client.consumers import filled, read, run, until
@@ -14,33 +15,54 @@ from tests.unit.client.fake_cluster import FakeCluster
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
-class FailsOnce:
+class Fails:
+    """A deserializer that fails on one value, until it is mended."""
+
     def __init__(self, value: bytes) -> None:
         self.value: bytes | None = value
 
     def __call__(self, topic: str, value: bytes | None) -> bytes | None:
         if value == self.value:
-            self.value = None
             raise ZeroDivisionError
         return value
+
+    def mend(self) -> None:
+        self.value = None
 
 
 @pytest.mark.parametrize("failing", [b"0-0", b"0-6", b"0-11"])
 def test_records_that_a_deserializer_failed_on_are_handed_out_the_next_time(failing: bytes) -> None:
     seen: list[object] = []
+    deserializer = Fails(failing)
 
     async def body(consumer: Consumer) -> None:
         consumer.assign([T0])
-        failed = 0
+        failures: list[object] = []
         while len(seen) < 12:
             try:
                 seen.extend(each.value for each in await consumer.poll(1000))
-            except ZeroDivisionError:
-                failed += 1
-        assert failed == 1
+            except DeserializationError as error:
+                failures.append((error.topic_partition, error.offset, type(error.__cause__)))
+                deserializer.mend()
+        assert failures == [(T0, int(failing[2:]), ZeroDivisionError)]
 
-    run(filled(FakeCluster(topics={"t": 1}), 3), body, value_deserializer=FailsOnce(failing))
+    run(filled(FakeCluster(topics={"t": 1}), 3), body, value_deserializer=deserializer)
     assert seen == [b"0-%d" % n for n in range(12)]
+
+
+def test_seek_skips_only_the_record_that_a_deserializer_fails_on() -> None:
+    seen: list[object] = []
+
+    async def body(consumer: Consumer) -> None:
+        consumer.assign([T0])
+        while len(seen) < 11:
+            try:
+                seen.extend(each.value for each in await consumer.poll(1000))
+            except DeserializationError as error:
+                consumer.seek(error.topic_partition, error.offset + 1)
+
+    run(filled(FakeCluster(topics={"t": 1}), 3), body, value_deserializer=Fails(b"0-6"))
+    assert seen == [b"0-%d" % n for n in range(12) if n != 6]
 
 
 def test_a_damaged_batch_is_never_passed_over() -> None:
@@ -60,6 +82,7 @@ def test_a_damaged_batch_is_never_passed_over() -> None:
 
 def test_what_was_taken_of_one_partition_is_handed_out_although_another_one_fails() -> None:
     seen: list[object] = []
+    deserializer = Fails(b"0-0")
 
     async def body(consumer: Consumer) -> None:
         consumer.assign([T0, T1])
@@ -70,10 +93,10 @@ def test_what_was_taken_of_one_partition_is_handed_out_although_another_one_fail
         while len(seen) < 24:
             try:
                 seen.extend(each.value for each in await consumer.poll(1000))
-            except ZeroDivisionError:
-                continue
+            except DeserializationError:
+                deserializer.mend()
 
-    run(filled(FakeCluster(topics={"t": 2}), 3), body, value_deserializer=FailsOnce(b"0-0"))
+    run(filled(FakeCluster(topics={"t": 2}), 3), body, value_deserializer=deserializer)
     assert set(seen) == {b"%d-%d" % (p, n) for p in range(2) for n in range(12)}
     assert len(seen) == 24
 
