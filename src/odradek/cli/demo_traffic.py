@@ -102,7 +102,7 @@ class Traffic:
         async with Consumer(RESULTS, bootstrap_servers=self.bootstrap, group_id=GROUP, **options) as consumer:
             while not self._stop.is_set():
                 for record in await consumer.poll(200, max_records=5_000):
-                    self._take(json.loads(bytes(record.value)))  # type: ignore[call-overload]
+                    self._take(json.loads(bytes(record.value)))
                 lags = [consumer.lag(each) for each in consumer.assignment()]
                 self.group_lag = sum(each for each in lags if each is not None) if lags else None
             await consumer.commit()
