@@ -9,9 +9,9 @@ from collections.abc import Awaitable
 
 from odradek.api.context import RequestContext
 from odradek.api.registry import api
-from odradek.groups.consumer_records import TopicPartitions
+from odradek.groups.consumer.heartbeats import check_request
+from odradek.groups.consumer.records import TopicPartitions
 from odradek.groups.events import ConsumerHeartbeat, ConsumerHeartbeatResult
-from odradek.groups.heartbeats import check_request
 from odradek.metadata.features import GROUP_VERSION, finalized
 from odradek.wire.apis import ApiKey
 from odradek.wire.errors import ErrorCode, KafkaError

@@ -8,7 +8,7 @@ from __future__ import annotations
 from odradek.api.api_15_describe_groups import ALL_GROUP_OPERATIONS
 from odradek.api.context import RequestContext
 from odradek.api.registry import api
-from odradek.groups.consumer_records import TopicPartitions
+from odradek.groups.consumer.records import TopicPartitions
 from odradek.groups.events import ConsumerMemberDescription
 from odradek.metadata.image import ClusterImage
 from odradek.wire.apis import ApiKey

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeAlias
 
-from odradek.groups.consumer_records import TopicPartitions
+from odradek.groups.consumer.records import TopicPartitions
 from odradek.groups.records import GroupRecord
 from odradek.wire.errors import ErrorCode
 from odradek.wire.primitives import ZERO_UUID
@@ -271,6 +271,16 @@ class Outcome(NamedTuple):
 
 
 NOTHING = Outcome()
+
+
+def joined(first: Outcome, second: Outcome) -> Outcome:
+    """Both outcomes in one; only the second may have a continuation."""
+    if second is NOTHING:
+        return first
+    return Outcome(
+        [*first.records, *second.records], [*first.replies, *second.replies], second.then, [*first.now, *second.now]
+    )
+
 
 _COORDINATOR_NOT_AVAILABLE = (
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,

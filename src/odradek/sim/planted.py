@@ -352,7 +352,7 @@ def _(right: Any) -> Any:
 
 
 @_bug("offset commit not stored", "one offset commit in ten is answered and not written", "crash",
-      "odradek.groups.offsets:Offsets.apply")  # fmt: skip
+      "odradek.groups.offsets.committed:Offsets.apply")  # fmt: skip
 def _(right: Any) -> Any:
     def apply(self: Any, record: Any, record_offset: int, producer_id: int = -1) -> None:
         if record_offset % 10 != 3:
@@ -372,31 +372,31 @@ def _(right: Any) -> Any:
 
 
 @_bug("pending offsets visible", "offsets of a transaction count before it is committed", "all",
-      "odradek.groups.offsets:Offsets.apply")  # fmt: skip
+      "odradek.groups.offsets.committed:Offsets.apply")  # fmt: skip
 def _(right: Any) -> Any:
     return lambda self, record, record_offset, producer_id=-1: right(self, record, record_offset)
 
 
 @_bug("aborted offsets kept", "an abort marker makes a transaction's offsets valid", "all",
-      "odradek.groups.offsets:Offsets.end_transaction")  # fmt: skip
+      "odradek.groups.offsets.committed:Offsets.end_transaction")  # fmt: skip
 def _(right: Any) -> Any:
     return lambda self, producer_id, *, committed: right(self, producer_id, committed=True)
 
 
 @_bug("pending offsets dropped", "a commit marker does not make a transaction's offsets valid", "all",
-      "odradek.groups.offsets:Offsets.end_transaction")  # fmt: skip
+      "odradek.groups.offsets.committed:Offsets.end_transaction")  # fmt: skip
 def _(right: Any) -> Any:
     return lambda self, producer_id, *, committed: right(self, producer_id, committed=False)
 
 
 @_bug("unstable offsets answered", "a fetch of offsets does not wait for open transactions", "all",
-      "odradek.groups.offsets:Offsets.fetch")  # fmt: skip
+      "odradek.groups.offsets.committed:Offsets.fetch")  # fmt: skip
 def _(right: Any) -> Any:
     return lambda *args, stable, **rest: right(*args, stable=False, **rest)
 
 
 @_bug("generation not bumped", "a rebalance keeps the generation", "network",
-      "odradek.groups.classic:ClassicGroup.begin_generation")  # fmt: skip
+      "odradek.groups.classic.group:ClassicGroup.begin_generation")  # fmt: skip
 def _(right: Any) -> Any:
     def begin(self: Any, now_ms: int) -> None:
         right(self, now_ms)
@@ -406,19 +406,19 @@ def _(right: Any) -> Any:
 
 
 @_bug("stale commits accepted", "offset commits are not checked for member and generation", "network",
-      "odradek.groups.classic:ClassicGroup.check_commit")  # fmt: skip
+      "odradek.groups.classic.group:ClassicGroup.check_commit")  # fmt: skip
 def _(right: Any) -> Any:
     return _nothing
 
 
 @_bug("sessions never expire", "dead members stay in the group", "network",
-      "odradek.groups.rebalance:Rebalances._schedule_session")  # fmt: skip
+      "odradek.groups.classic.rebalance:Rebalances._schedule_session")  # fmt: skip
 def _(right: Any) -> Any:
     return _nothing
 
 
 @_bug("sessions of the new protocol never expire", "dead members stay in a group of KIP-848", "network",
-      "odradek.groups.membership:Memberships.touch")  # fmt: skip
+      "odradek.groups.consumer.membership:Memberships.touch")  # fmt: skip
 def _(right: Any) -> Any:
     return _nothing
 

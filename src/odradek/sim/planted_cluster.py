@@ -445,6 +445,6 @@ def _(right: Any) -> Any:
 
 
 @_bug("offsets of the topic before", "a group finds what it had committed in a deleted topic of that name", "disks",
-      "odradek.groups.offsets:is_of", "odradek.groups.coordinator:is_of")  # fmt: skip
+      "odradek.groups.offsets.committed:is_of", "odradek.groups.offsets.requests:is_of")  # fmt: skip
 def _(right: Any) -> Any:
     return lambda stored_id, topic_id: True

@@ -173,7 +173,7 @@ async def test_join_and_sync_in_every_version(call: Caller, version: int) -> Non
     group = call.broker.runtime.describe_group("g")
     assert (group.state, group.members[0].client_host, group.members[0].client_id) == ("Stable", "/10.0.0.1", "me")
     assert member.startswith("me-")
-    timeouts = call.broker.coordinator.groups["g"].members[member]
+    timeouts = call.broker.coordinator.classic.by_id["g"].members[member]
     assert timeouts.rebalance_timeout_ms == (10_000 if version == 0 else 30_000)
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odradek.groups.assignors import ASSIGNORS, Assignments, MemberSpec, assign_range, assign_uniform
+from odradek.groups.consumer.assignors import ASSIGNORS, Assignments, MemberSpec, assign_range, assign_uniform
 
 TOPICS = [bytes([n]) * 16 for n in range(1, 6)]
 Partitions = dict[bytes, int]

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from odradek.groups.consumer_records import MemberState, OldMetadataRecord
+from odradek.groups.consumer.heartbeats import check_request
+from odradek.groups.consumer.records import MemberState, OldMetadataRecord
 from odradek.groups.events import CommitRequest, ConsumerHeartbeat, OffsetToCommit, Outcome
-from odradek.groups.heartbeats import check_request
 from odradek.wire.errors import ErrorCode, KafkaError
 from tests.unit.groups.consumer_member import ConsumerMember, settle
 from tests.unit.groups.virtual_shard import VirtualShard
@@ -49,7 +49,7 @@ def test_a_partition_goes_over_only_when_it_has_been_given_back(shard: VirtualSh
     shard.sleep(1_000)
     second = ConsumerMember(shard, "m2", "a").join()
     assert (second.epoch, second.has("a")) == (3, [])
-    current = shard.coordinator.consumer_groups["g"].members["m2"].current
+    current = shard.coordinator.consumer.by_id["g"].members["m2"].current
     assert current.state is MemberState.UNRELEASED_PARTITIONS
     assert state(shard) == "Reconciling"
     answer = shard.beat("g", "m1", 2)
@@ -95,7 +95,7 @@ def test_an_interval_of_its_own(shard: VirtualShard) -> None:
     shard.sleep(6_000)
     assert second.beat().interval_ms == 7_000
     shard.sleep(49_999)
-    assert set(shard.coordinator.consumer_groups["g"].members) == {"m2"}
+    assert set(shard.coordinator.consumer.by_id["g"].members) == {"m2"}
     shard.sleep(1)
     assert state(shard) == "Empty"
 
@@ -118,9 +118,9 @@ def test_a_silent_member_goes_after_its_session(shard: VirtualShard) -> None:
     shard.sleep(20_000)
     first.beat()
     shard.sleep(24_999)
-    assert len(shard.coordinator.consumer_groups["g"].members) == 2
+    assert len(shard.coordinator.consumer.by_id["g"].members) == 2
     shard.sleep(1)
-    assert list(shard.coordinator.consumer_groups["g"].members) == ["m1"]
+    assert list(shard.coordinator.consumer.by_id["g"].members) == ["m1"]
     assert first.beat().has("a") == [0, 1, 2, 3, 4, 5]
     assert second.beat().error is ErrorCode.UNKNOWN_MEMBER_ID
 
@@ -132,10 +132,10 @@ def test_a_silent_member_goes_later_if_that_cannot_be_written_at_first(shard: Vi
     first.beat()
     shard.refuse = ErrorCode.NOT_ENOUGH_REPLICAS
     shard.sleep(26_000)
-    assert len(shard.coordinator.consumer_groups["g"].members) == 2
+    assert len(shard.coordinator.consumer.by_id["g"].members) == 2
     shard.refuse = None
     shard.sleep(1_000)
-    assert list(shard.coordinator.consumer_groups["g"].members) == ["m1"]
+    assert list(shard.coordinator.consumer.by_id["g"].members) == ["m1"]
 
 
 def test_a_member_whose_leaving_cannot_be_written_goes_after_its_session(shard: VirtualShard) -> None:
@@ -144,11 +144,11 @@ def test_a_member_whose_leaving_cannot_be_written_goes_after_its_session(shard: 
     shard.refuse = ErrorCode.NOT_ENOUGH_REPLICAS
     second.leave()
     shard.refuse = None
-    assert len(shard.coordinator.consumer_groups["g"].members) == 2
+    assert len(shard.coordinator.consumer.by_id["g"].members) == 2
     shard.sleep(30_000)
     first.beat()
     shard.sleep(16_000)
-    assert list(shard.coordinator.consumer_groups["g"].members) == ["m1"]
+    assert list(shard.coordinator.consumer.by_id["g"].members) == ["m1"]
 
 
 def test_who_does_not_give_back_in_time_is_put_out(shard: VirtualShard) -> None:
@@ -159,10 +159,10 @@ def test_who_does_not_give_back_in_time_is_put_out(shard: VirtualShard) -> None:
     for _ in range(9):
         shard.beat("g", "m1", 2, owned=everything)
         shard.sleep(1_000)
-    assert "m1" in shard.coordinator.consumer_groups["g"].members
+    assert "m1" in shard.coordinator.consumer.by_id["g"].members
     shard.beat("g", "m1", 2, owned=everything)
     shard.sleep(2_000)
-    assert "m1" not in shard.coordinator.consumer_groups["g"].members
+    assert "m1" not in shard.coordinator.consumer.by_id["g"].members
     assert second.beat().has("a") == [0, 1, 2, 3, 4, 5]
     assert shard.beat("g", "m1", 2, owned=everything) is ErrorCode.UNKNOWN_MEMBER_ID
 
@@ -210,13 +210,13 @@ def test_a_static_member_comes_back_to_its_place(shard: VirtualShard) -> None:
     first = ConsumerMember(shard, "m1", "a", instance="i").join()
     other = ConsumerMember(shard, "m2", "a").join()
     settle(first, other)
-    mine, epoch = first.has("a"), shard.coordinator.consumer_groups["g"].epoch
+    mine, epoch = first.has("a"), shard.coordinator.consumer.by_id["g"].epoch
     first.leave(-2)
     shard.sleep(10_000)
     assert other.beat().has("a") != [0, 1, 2, 3, 4, 5]
     again = ConsumerMember(shard, "m3", "a", instance="i").join()
     assert again.has("a") == mine
-    assert shard.coordinator.consumer_groups["g"].epoch == epoch
+    assert shard.coordinator.consumer.by_id["g"].epoch == epoch
     assert first.beat().error is ErrorCode.FENCED_INSTANCE_ID
 
 
@@ -277,7 +277,7 @@ def test_topics_that_nobody_reads_change_no_epoch(shard: VirtualShard) -> None:
     member = ConsumerMember(shard, "m", "a").join()
     shard.topic("other", 3)
     settle(member, rounds=2)
-    assert shard.coordinator.consumer_groups["g"].epoch == 2
+    assert shard.coordinator.consumer.by_id["g"].epoch == 2
 
 
 def test_patterns(shard: VirtualShard) -> None:
@@ -293,14 +293,14 @@ def test_patterns(shard: VirtualShard) -> None:
     member.beat(regex="", topics=("a",))
     settle(member, rounds=2)
     assert (member.has("abc"), member.has("a")) == ([], [0, 1, 2, 3, 4, 5])
-    assert shard.coordinator.consumer_groups["g"].regexes == {}
+    assert shard.coordinator.consumer.by_id["g"].regexes == {}
 
 
 @pytest.mark.parametrize("pattern", ["(", "a(?=b)", "[z-a]", r"(a)\1"])
 def test_what_re2_does_not_take_is_refused(shard: VirtualShard, pattern: str) -> None:
     answer = ConsumerMember(shard, "m", regex=pattern).join()
     assert answer.error is ErrorCode.INVALID_REGULAR_EXPRESSION
-    assert "g" not in shard.coordinator.consumer_groups
+    assert "g" not in shard.coordinator.consumer.by_id
 
 
 def test_a_pattern_that_would_take_for_ever_takes_no_time(shard: VirtualShard) -> None:
@@ -336,7 +336,7 @@ def test_assignors_are_asked_for(shard: VirtualShard) -> None:
 def test_a_failed_append_changes_nothing(shard: VirtualShard) -> None:
     shard.refuse = ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert ConsumerMember(shard, "m", "a").join().error is ErrorCode.NOT_COORDINATOR
-    assert shard.coordinator.consumer_groups == {}
+    assert shard.coordinator.consumer.by_id == {}
     shard.refuse = None
     member = ConsumerMember(shard, "m", "a").join()
     shard.topic("a", 7)
@@ -386,7 +386,7 @@ def test_a_member_that_was_to_give_back_still_is_after_a_restart(shard: VirtualS
     for _ in range(5):
         shard.beat("g", "m1", 2, owned=first.owned)
         shard.sleep(2_000)
-    assert list(shard.coordinator.consumer_groups["g"].members) == ["m2"]
+    assert list(shard.coordinator.consumer.by_id["g"].members) == ["m2"]
 
 
 # --- offsets ---
@@ -448,7 +448,7 @@ def test_deleting_groups_and_offsets(shard: VirtualShard) -> None:
     assert shard.answers[token] == [ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC, ErrorCode.NONE]
     member.leave()
     assert _delete(shard, "g") is ErrorCode.NONE
-    assert shard.coordinator.consumer_groups == {}
+    assert shard.coordinator.consumer.by_id == {}
     assert shard.committed("g", "a", 0) == -1
     assert _delete(shard, "g") is ErrorCode.GROUP_ID_NOT_FOUND
 
@@ -482,7 +482,7 @@ def test_offsets_expire_topic_by_topic_and_then_the_group() -> None:
     assert (shard.committed("g", "a"), shard.committed("g", "old")) == (5, -1)
     member.leave()
     shard.sleep(10_000)
-    assert "g" not in shard.coordinator.consumer_groups
+    assert "g" not in shard.coordinator.consumer.by_id
     assert shard.committed("g", "a") == -1
 
 
@@ -506,7 +506,7 @@ def test_expiry_looks_at_some_groups_at_a_time() -> None:
         shard.obey(outcome)
         shard.now_ms += 1
     assert most == 1_000  # an offset and its group
-    assert coordinator.groups == {}
+    assert coordinator.classic.by_id == {}
 
 
 # --- requests that make no sense ---
@@ -546,8 +546,8 @@ def test_metadata_records_of_kafka_4_0_are_removed(shard: VirtualShard) -> None:
     member = ConsumerMember(shard, "m", "a").join()
     shard.obey(Outcome([OldMetadataRecord("g", exists=True)]))
     shard.restart()
-    assert shard.coordinator.consumer_groups["g"].has_old_metadata
+    assert shard.coordinator.consumer.by_id["g"].has_old_metadata
     shard.topic("a", 7)
     settle(member, rounds=1)
-    assert not shard.coordinator.consumer_groups["g"].has_old_metadata
+    assert not shard.coordinator.consumer.by_id["g"].has_old_metadata
     assert OldMetadataRecord("g", exists=False) in shard.records()

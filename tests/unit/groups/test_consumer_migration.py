@@ -101,7 +101,7 @@ def test_the_first_kip_848_member_upgrades_the_group(shard: VirtualShard) -> Non
     shard.commit("g", old.member_id, 1, ("a", 0, 5))
     new = ConsumerMember(shard, "k", "a").join()
     assert (new.epoch, new.has("a")) == (2, [])
-    assert shard.coordinator.groups == {}
+    assert shard.coordinator.classic.by_id == {}
     assert shard.stored() is None
     assert {m.member_id: m.is_classic for m in describe(shard).members} == {old.member_id: True, "k": False}
     assert old.heartbeat() is ErrorCode.REBALANCE_IN_PROGRESS
@@ -148,8 +148,8 @@ def test_the_last_kip_848_member_leaves_a_classic_group(shard: VirtualShard) -> 
     converge(shard, [old], [new])
     epoch, half = describe(shard).epoch, old.owned
     new.leave()
-    assert shard.coordinator.consumer_groups == {}
-    group = shard.coordinator.groups["g"]
+    assert shard.coordinator.consumer.by_id == {}
+    group = shard.coordinator.classic.by_id["g"]
     assert (group.state.value, group.generation_id, group.leader) == ("PreparingRebalance", epoch, old.member_id)
     assert read_assignment(group.members[old.member_id].assignment) == {"a": frozenset(half)}
     assert old.heartbeat() is ErrorCode.REBALANCE_IN_PROGRESS
@@ -166,7 +166,7 @@ def test_a_dead_kip_848_member_downgrades_the_group_too(shard: VirtualShard) -> 
     ConsumerMember(shard, "k", "a").join()
     for _ in range(46):
         shard.sleep(1_000)
-        if "g" in shard.coordinator.consumer_groups:
+        if "g" in shard.coordinator.consumer.by_id:
             old.follow()
     assert shard.state() == "PreparingRebalance"
     shard.sleep(60_000)
@@ -189,7 +189,7 @@ def test_a_static_member_changes_its_protocol(shard: VirtualShard) -> None:
 
 
 def describe_generation(shard: VirtualShard) -> int:
-    return shard.coordinator.groups["g"].generation_id
+    return shard.coordinator.classic.by_id["g"].generation_id
 
 
 def test_an_empty_group_is_of_no_kind(shard: VirtualShard) -> None:
@@ -201,7 +201,7 @@ def test_an_empty_group_is_of_no_kind(shard: VirtualShard) -> None:
     new.leave()
     again = ClassicMember(shard)
     assert again.join().leader == again.member_id
-    assert shard.coordinator.consumer_groups == {}
+    assert shard.coordinator.consumer.by_id == {}
     assert shard.committed("g", "a") == 5
 
 
@@ -270,7 +270,7 @@ def test_the_policy_of_downgrades(policy: str, works: bool) -> None:
     new = ConsumerMember(shard, "k", "a").join()
     ClassicMember(shard).join()
     new.leave()
-    assert ("g" in shard.coordinator.groups) is works
+    assert ("g" in shard.coordinator.classic.by_id) is works
 
 
 def test_other_kinds_of_groups_are_not_upgraded(shard: VirtualShard) -> None:
@@ -299,7 +299,7 @@ def test_a_failed_append_leaves_the_group_as_it_is(shard: VirtualShard) -> None:
     assert ConsumerMember(shard, "k", "a").join().error is ErrorCode.COORDINATOR_NOT_AVAILABLE
     shard.refuse = None
     assert (shard.state(), old.heartbeat()) == ("Stable", ErrorCode.NONE)
-    assert shard.coordinator.consumer_groups == {}
+    assert shard.coordinator.consumer.by_id == {}
 
 
 def test_an_empty_consumer_group_that_cannot_become_a_classic_one_stays_what_it_is(shard: VirtualShard) -> None:
@@ -311,7 +311,7 @@ def test_an_empty_consumer_group_that_cannot_become_a_classic_one_stays_what_it_
     member = ClassicMember(shard)
     assert member.join().error is not ErrorCode.NONE
     shard.refuse = None
-    assert shard.coordinator.groups == {}
+    assert shard.coordinator.classic.by_id == {}
     member.member_id = ""
     assert member.join().leader == member.member_id
     assert member.sync({member.member_id: write_assignment({"a": range(6)}, 1)}).error is ErrorCode.NONE
@@ -325,6 +325,6 @@ def test_who_waits_in_a_classic_group_is_answered_only_by_what_changes_it(shard:
     waiting = shard.join("g", old.member_id, protocols=(("range", metadata("a", "b")),))
     assert ConsumerMember(shard, "k", "a", regex="(").join().error is ErrorCode.INVALID_REGULAR_EXPRESSION
     assert waiting not in shard.answers
-    assert shard.coordinator.groups["g"].joining == 1
+    assert shard.coordinator.classic.by_id["g"].joining == 1
     ConsumerMember(shard, "k", "a").join()
     assert shard.answers[waiting].error is ErrorCode.REBALANCE_IN_PROGRESS

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odradek.groups.consumer_records import (
+from odradek.groups.codec import decode_record, encode_record
+from odradek.groups.consumer.records import (
     ClassicMetadata,
     ConsumerRecord,
     CurrentAssignment,
@@ -25,7 +26,6 @@ from odradek.groups.consumer_records import (
     TargetEpochRecord,
     TargetRecord,
 )
-from odradek.groups.records import decode_record, encode_record
 from odradek.wire.primitives import DecodeError
 
 ID = bytes(range(16))

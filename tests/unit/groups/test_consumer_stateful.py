@@ -110,11 +110,11 @@ class ConsumerGroups(RuleBasedStateMachine):
     def fail(self, error: ErrorCode, name: str) -> None:
         member = self.members.get(name)
         if member is not None and member.epoch > 0:
-            before = self.shard.coordinator.consumer_groups["g"].copy()
+            before = self.shard.coordinator.consumer.by_id["g"].copy()
             self.shard.refuse = error
             self.shard.beat("g", name, member.epoch, instance=member.instance, owned=member.owned)
             self.shard.refuse = None
-            assert self.shard.coordinator.consumer_groups["g"] == before
+            assert self.shard.coordinator.consumer.by_id["g"] == before
 
     @precondition(lambda self: any(m.epoch > 0 for m in self.members.values()))
     @rule()

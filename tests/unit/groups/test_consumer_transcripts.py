@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from odradek.groups.consumer_records import (
+from odradek.groups.consumer.records import (
     CurrentAssignmentRecord,
     GroupEpochRecord,
     OldMetadataRecord,
@@ -26,7 +26,7 @@ from odradek.groups.consumer_records import (
     TargetEpochRecord,
     TargetRecord,
 )
-from odradek.groups.records import OffsetRecord
+from odradek.groups.offsets.records import OffsetRecord
 from tests.unit.groups.consumer_member import ConsumerMember
 from tests.unit.groups.virtual_shard import VirtualShard
 
@@ -125,7 +125,7 @@ class Player:
         records = self.shard.records()
         found = [f"record: {shown(record)}" for record in records[self.seen :]]
         self.seen = len(records)
-        if "g" in self.shard.coordinator.consumer_groups:
+        if "g" in self.shard.coordinator.consumer.by_id:
             found.append(f"the group is {self.shard.coordinator.describe_consumer_group('g').state}")
         return found
 

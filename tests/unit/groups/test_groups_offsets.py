@@ -2,8 +2,9 @@
 
 import pytest
 
+from odradek.groups.classic.records import ClassicGroupRecord
 from odradek.groups.events import CommitRequest, OffsetToCommit
-from odradek.groups.records import ClassicGroupRecord, OffsetRecord
+from odradek.groups.offsets.records import OffsetRecord
 from odradek.wire.errors import ErrorCode as E
 from odradek.wire.errors import KafkaError
 from odradek.wire.primitives import ZERO_UUID
@@ -135,7 +136,7 @@ def test_offsets_of_a_simple_group_expire_with_their_age_and_then_the_group_goes
     shard.sleep(5 * DAY_MS)
     assert (shard.committed("g"), shard.committed("g", partition=1)) == (-1, 1)
     shard.sleep(3 * DAY_MS)
-    assert "g" not in shard.coordinator.groups
+    assert "g" not in shard.coordinator.classic.by_id
     assert shard.records()[-1] == ClassicGroupRecord("g", None)
 
 
@@ -197,7 +198,7 @@ def test_an_unused_group_goes_but_not_from_under_a_member_that_is_to_come() -> N
     shard.join("pending", session_timeout_ms=1_200_000)
     shard.join("gone", session_timeout_ms=10_000)
     shard.sleep(700_000)
-    assert set(shard.coordinator.groups) == {"pending"}
+    assert set(shard.coordinator.classic.by_id) == {"pending"}
 
 
 # --- deletion ---
@@ -216,7 +217,7 @@ def test_deleting_groups() -> None:
     shard.end_transaction(9, committed=True)
     assert shard.committed("simple") == -1
     shard.restart()
-    assert set(shard.coordinator.groups) == {"busy"}
+    assert set(shard.coordinator.classic.by_id) == {"busy"}
 
 
 def delete_offsets(shard: VirtualShard, group_id: str, *partitions: tuple[str, int]) -> list[E] | E:

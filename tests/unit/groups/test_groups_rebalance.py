@@ -2,9 +2,9 @@
 
 import pytest
 
-from odradek.groups.classic import PREVIOUS_STATES, ClassicGroup, GroupState
+from odradek.groups.classic.group import PREVIOUS_STATES, ClassicGroup, GroupState
+from odradek.groups.classic.records import ClassicGroupRecord, GroupValue
 from odradek.groups.events import JoinResult, LeavingMember, SyncResult
-from odradek.groups.records import ClassicGroupRecord, GroupValue
 from odradek.wire.errors import ErrorCode as E
 from tests.unit.groups.virtual_shard import RANGE, VirtualShard
 
@@ -87,7 +87,7 @@ def test_a_second_member_makes_everybody_join_again_but_only_once() -> None:
     assert shard.answers[again].generation_id == shard.answers[join].generation_id == 2
     assert shard.heartbeat("g", second, 2) is E.NONE
     shard.settle("g", [first, second])
-    assert shard.coordinator.groups["g"].generation_id == 2
+    assert shard.coordinator.classic.by_id["g"].generation_id == 2
 
 
 def test_a_follower_that_joins_a_stable_group_unchanged_causes_nothing() -> None:
@@ -168,7 +168,7 @@ def test_members_that_do_not_join_again_are_dropped_at_the_rebalance_timeout() -
     shard.sleep(1)
     assert shard.answers[join].generation_id == 2
     assert shard.heartbeat("g", lost, 2) is E.UNKNOWN_MEMBER_ID
-    assert set(shard.coordinator.groups["g"].members) == {leader, newcomer}
+    assert set(shard.coordinator.classic.by_id["g"].members) == {leader, newcomer}
 
 
 def test_a_leader_that_does_not_join_again_is_replaced() -> None:
@@ -360,7 +360,7 @@ def test_a_group_above_a_lowered_limit_rebalances_on_load() -> None:
     assert [limited.answers[t].error for t in tokens if t in limited.answers] == [E.GROUP_MAX_SIZE_REACHED] or [
         limited.answers[t].generation_id for t in tokens[:2]
     ] == [2, 2]
-    assert len(limited.coordinator.groups["g"].members) == 2
+    assert len(limited.coordinator.classic.by_id["g"].members) == 2
 
 
 def test_a_restart_goes_on_with_the_last_stable_generation() -> None:
@@ -386,7 +386,7 @@ def test_unloading_answers_who_waits() -> None:
     other, more = shard.joined_with_id("c")
     shard.run_until("CompletingRebalance", "c")
     assert more in shard.answers
-    group = shard.coordinator.groups["b"]
+    group = shard.coordinator.classic.by_id["b"]
     shard.joined_with_id("a")
     waiting = shard.join("d", member_id_required=False)
     shard.obey(shard.coordinator.unload(shard.now_ms))
@@ -404,7 +404,7 @@ def test_a_static_member_comes_back_without_a_rebalance() -> None:
     shard.join(instance="one")
     shard.join(instance="two")
     shard.run_until("CompletingRebalance")
-    leader, follower = shard.settle("g", list(shard.coordinator.groups["g"].members))
+    leader, follower = shard.settle("g", list(shard.coordinator.classic.by_id["g"].members))
     assert leader.startswith("one-")
     back = shard.answers[shard.join(instance="two")]
     assert (back.error, back.generation_id, back.skip_assignment, back.members) == (E.NONE, 1, False, ())
@@ -427,13 +427,13 @@ def test_a_static_leader_comes_back_and_skips_the_assignment(skips: bool) -> Non
     shard.join(instance="one")
     shard.join(instance="two")
     shard.run_until("CompletingRebalance")
-    old, _ = shard.settle("g", list(shard.coordinator.groups["g"].members))
+    old, _ = shard.settle("g", list(shard.coordinator.classic.by_id["g"].members))
     back = shard.answers[shard.join(instance="one", can_skip_assignment=skips)]
     assert (back.generation_id, back.skip_assignment) == (1, skips)
     # Before KIP-814 the old id as leader keeps the new one from thinking that it has to assign.
     assert back.leader == (back.member_id if skips else old)
     assert len(back.members) == (2 if skips else 0)
-    assert shard.coordinator.groups["g"].leader == back.member_id
+    assert shard.coordinator.classic.by_id["g"].leader == back.member_id
 
 
 def test_a_static_member_with_another_choice_of_protocols_rebalances_only_if_the_choice_changes() -> None:
@@ -441,7 +441,7 @@ def test_a_static_member_with_another_choice_of_protocols_rebalances_only_if_the
     both = (("range", b"1"), ("sticky", b"2"))
     shard.join(instance="one", protocols=both)
     shard.run_until("CompletingRebalance")
-    shard.settle("g", list(shard.coordinator.groups["g"].members))
+    shard.settle("g", list(shard.coordinator.classic.by_id["g"].members))
     shard.join(instance="one", protocols=(("range", b"new"), ("sticky", b"2")))
     assert shard.state() == "Stable"
     join = shard.join(instance="one", protocols=(("sticky", b"2"), ("range", b"1")))
@@ -454,7 +454,7 @@ def test_a_static_member_that_comes_back_during_the_sync_phase_rebalances() -> N
     shard.join(instance="one")
     shard.join(instance="two")
     shard.run_until("CompletingRebalance")
-    _, two = shard.coordinator.groups["g"].members
+    _, two = shard.coordinator.classic.by_id["g"].members
     waiting = shard.sync("g", two, 1, instance="two")
     shard.join(instance="two")
     assert shard.answers[waiting].error is E.FENCED_INSTANCE_ID
@@ -475,18 +475,18 @@ def test_static_members_survive_a_missed_rebalance_until_their_session_ends() ->
     shard.join(instance="one", session_timeout_ms=100_000)
     shard.join(instance="two", session_timeout_ms=100_000)
     shard.run_until("CompletingRebalance")
-    one, two = shard.settle("g", list(shard.coordinator.groups["g"].members))
+    one, two = shard.settle("g", list(shard.coordinator.classic.by_id["g"].members))
     join = shard.join("g", one, instance="one", session_timeout_ms=100_000)
     shard.sleep(30_000)
     assert shard.answers[join].generation_id == 2
-    assert set(shard.coordinator.groups["g"].members) == {one, two}
+    assert set(shard.coordinator.classic.by_id["g"].members) == {one, two}
 
 
 def test_an_administrator_removes_a_static_member_by_its_instance_id() -> None:
     shard = VirtualShard()
     shard.join(instance="one")
     shard.run_until("CompletingRebalance")
-    shard.settle("g", list(shard.coordinator.groups["g"].members))
+    shard.settle("g", list(shard.coordinator.classic.by_id["g"].members))
     leaving = [LeavingMember("", "one"), LeavingMember("", "two"), LeavingMember("")]
     assert shard.leave("g", *leaving) == [E.NONE, E.UNKNOWN_MEMBER_ID, E.UNKNOWN_MEMBER_ID]
     assert shard.state() == "Empty"
@@ -533,7 +533,7 @@ def test_a_new_group_that_cannot_be_stored_is_not_there() -> None:
     shard.refuse = E.NOT_ENOUGH_REPLICAS
     token = shard.join(member_id_required=False)
     assert shard.answers[token].error is E.COORDINATOR_NOT_AVAILABLE
-    assert "g" not in shard.coordinator.groups
+    assert "g" not in shard.coordinator.classic.by_id
     shard.refuse = None
     shard.sleep(1_000_000)
     shard.stable_group(1)
@@ -543,13 +543,13 @@ def test_a_static_member_that_cannot_be_stored_goes_back_to_its_old_id() -> None
     shard = VirtualShard()
     shard.join(instance="one")
     shard.run_until("CompletingRebalance")
-    (old,) = shard.settle("g", list(shard.coordinator.groups["g"].members))
+    (old,) = shard.settle("g", list(shard.coordinator.classic.by_id["g"].members))
     shard.refuse = E.NOT_LEADER_OR_FOLLOWER
     answer = shard.answers[shard.join(instance="one", protocols=(("range", b"new"),))]
     assert (answer.error, answer.member_id) == (E.NOT_COORDINATOR, "")
     shard.refuse = None
     assert shard.heartbeat("g", old, 1, "one") is E.NONE
-    assert shard.coordinator.groups["g"].members[old].protocols == RANGE
+    assert shard.coordinator.classic.by_id["g"].members[old].protocols == RANGE
     shard.check()
 
 
@@ -572,7 +572,7 @@ def test_a_static_member_waits_for_its_commit_or_for_the_rebalance_that_overtake
     shard = VirtualShard()
     shard.join(instance="one")
     shard.run_until("CompletingRebalance")
-    shard.settle("g", list(shard.coordinator.groups["g"].members))
+    shard.settle("g", list(shard.coordinator.classic.by_id["g"].members))
     shard.held = []
     back = shard.join(instance="one")
     assert back not in shard.answers
@@ -582,7 +582,7 @@ def test_a_static_member_waits_for_its_commit_or_for_the_rebalance_that_overtake
         E.NONE, shard.answers[back].member_id, 2, "consumer", "range", shard.answers[back].member_id, False,
         shard.answers[back].members,
     )  # fmt: skip
-    assert other in shard.coordinator.groups["g"].members
+    assert other in shard.coordinator.classic.by_id["g"].members
 
 
 @pytest.mark.parametrize("target", list(GroupState))
@@ -603,7 +603,7 @@ def test_a_static_member_that_a_rebalance_took_along_keeps_its_new_id(joins_agai
     shard = VirtualShard()
     shard.join(instance="one")
     shard.run_until("CompletingRebalance")
-    shard.settle("g", list(shard.coordinator.groups["g"].members))
+    shard.settle("g", list(shard.coordinator.classic.by_id["g"].members))
     shard.held = []
     back = shard.join(instance="one")
     pending = shard.answers[shard.join()].member_id

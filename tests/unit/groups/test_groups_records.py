@@ -6,15 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odradek.groups.records import (
-    ClassicGroupRecord,
-    GroupValue,
-    MemberValue,
-    OffsetRecord,
-    OffsetValue,
-    decode_record,
-    encode_record,
-)
+from odradek.groups.classic.records import ClassicGroupRecord, GroupValue, MemberValue
+from odradek.groups.codec import decode_record, encode_record
+from odradek.groups.offsets.records import OffsetRecord, OffsetValue
 from odradek.wire.messages.consumer_offsets import OffsetCommitValue
 from odradek.wire.primitives import DecodeError
 

@@ -6,7 +6,7 @@ from hypothesis import HealthCheck, event, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from odradek.groups.classic import GroupState
+from odradek.groups.classic.group import GroupState
 from odradek.groups.events import CommitRequest, LeavingMember, OffsetToCommit
 from odradek.wire.errors import ErrorCode as E
 from tests.unit.groups.virtual_shard import RANGE, VirtualShard
@@ -70,14 +70,14 @@ class GroupHistory(RuleBasedStateMachine):
 
     @rule(actor=actors, lag=st.integers(0, 1))
     def sync(self, actor: str, lag: int) -> None:
-        group = self.shard.coordinator.groups.get("g")
+        group = self.shard.coordinator.classic.by_id.get("g")
         if group is not None and actor in self.member_ids:
             parts = {name: f"{group.generation_id} {name}".encode() for name in group.members}
             self.shard.sync("g", self.member_ids[actor], group.generation_id - lag, parts, instance=STATIC.get(actor))
 
     @rule(actor=actors, lag=st.integers(0, 1))
     def heartbeat(self, actor: str, lag: int) -> None:
-        group = self.shard.coordinator.groups.get("g")
+        group = self.shard.coordinator.classic.by_id.get("g")
         member_id = self.member_ids.get(actor, "nobody")
         error = self.shard.heartbeat("g", member_id, self.generation - lag, STATIC.get(actor))
         if group is None or member_id not in group.members:
@@ -161,10 +161,10 @@ class GroupHistory(RuleBasedStateMachine):
 
     @invariant()
     def generations_only_grow(self) -> None:
-        group = self.shard.coordinator.groups.get("g")
+        group = self.shard.coordinator.classic.by_id.get("g")
         if group is None:
             self.generation = 0
-            assert "g" not in self.shard.coordinator.stored_groups
+            assert "g" not in self.shard.coordinator.classic.stored
         else:
             assert group.generation_id >= self.generation
             self.generation = group.generation_id
@@ -179,7 +179,7 @@ class GroupHistory(RuleBasedStateMachine):
 
     @invariant()
     def the_group_has_room(self) -> None:
-        group = self.shard.coordinator.groups.get("g")
+        group = self.shard.coordinator.classic.by_id.get("g")
         if group is not None and group.state in (GroupState.COMPLETING_REBALANCE, GroupState.STABLE):
             assert len(group.members) <= 3
             assert group.leader in group.members

@@ -20,8 +20,10 @@ from typing import Any
 
 import pytest
 
+from odradek.groups.classic.records import ClassicGroupRecord
 from odradek.groups.events import JoinResult, LeavingMember, SyncResult
-from odradek.groups.records import ClassicGroupRecord, GroupRecord, OffsetRecord
+from odradek.groups.offsets.records import OffsetRecord
+from odradek.groups.records import GroupRecord
 from odradek.wire.errors import ErrorCode
 from tests.unit.groups.virtual_shard import RANGE, VirtualShard
 

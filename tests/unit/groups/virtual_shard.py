@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from odradek.groups.classic import GroupState, restore
-from odradek.groups.consumer import ConsumerGroup
+from odradek.groups.classic.group import GroupState, restore
+from odradek.groups.classic.records import ClassicGroupRecord
+from odradek.groups.codec import decode_record, encode_record
+from odradek.groups.consumer.group import ConsumerGroup
 from odradek.groups.coordinator import GroupCoordinator
 from odradek.groups.events import (
     CommitRequest,
@@ -22,8 +24,7 @@ from odradek.groups.events import (
     SyncRequest,
     append_failure,
 )
-from odradek.groups.offsets import NO_PRODUCER_ID
-from odradek.groups.records import ClassicGroupRecord, decode_record, encode_record
+from odradek.groups.offsets.committed import NO_PRODUCER_ID
 from odradek.groups.settings import GroupSettings
 from odradek.metadata.image import ClusterImage, PartitionState, Topic
 from odradek.ports.randomness import SeededRandom
@@ -143,13 +144,13 @@ class VirtualShard:
 
     def check(self) -> None:
         fresh = self.replayed()
-        assert fresh.stored_groups == self.coordinator.stored_groups
+        assert fresh.classic.stored == self.coordinator.classic.stored
         assert fresh.offsets == self.coordinator.offsets
-        assert fresh.consumer_groups == self.coordinator.consumer_groups
-        assert not self.coordinator.consumer_groups.keys() & self.coordinator.groups.keys()
-        for consumer_group in self.coordinator.consumer_groups.values():
+        assert fresh.consumer.by_id == self.coordinator.consumer.by_id
+        assert not self.coordinator.consumer.by_id.keys() & self.coordinator.classic.by_id.keys()
+        for consumer_group in self.coordinator.consumer.by_id.values():
             check_consumer_group(consumer_group)
-        for group_id, group in self.coordinator.groups.items():
+        for group_id, group in self.coordinator.classic.by_id.items():
             assert group.joining == sum(m.join_token is not None for m in group.members.values())
             assert (group.leader in group.members) if group.members else (group.leader is None)
             assert group.pending_sync <= group.members.keys()
@@ -162,7 +163,7 @@ class VirtualShard:
                     counts[name] = counts.get(name, 0) + 1
             assert counts == {name: count for name, count in group.supported.items() if count}
             if group.state is GroupState.STABLE and self.refuse is None and not self.held:
-                twin = restore(group_id, self.coordinator.stored_groups[group_id])
+                twin = restore(group_id, self.coordinator.classic.stored[group_id])
                 assert twin.generation_id == group.generation_id
                 assert twin.leader == group.leader
                 assert {m: x.assignment for m, x in twin.members.items()} == {
@@ -316,7 +317,7 @@ class VirtualShard:
 
     def settle(self, group_id: str, members: list[str]) -> list[str]:
         """Everybody syncs, the leader last; members in the group's order."""
-        group = self.coordinator.groups[group_id]
+        group = self.coordinator.classic.by_id[group_id]
         assert group.state is GroupState.COMPLETING_REBALANCE, group.state
         names = list(group.members)
         assert sorted(names) == sorted(members)
@@ -333,7 +334,7 @@ class VirtualShard:
         return self.coordinator.describe_groups([group_id])[0].state
 
     def stored(self, group_id: str = "g") -> Any:
-        return self.coordinator.stored_groups.get(group_id)
+        return self.coordinator.classic.stored.get(group_id)
 
     def records(self) -> list[Any]:
         return [entry for entry, _ in self.log if not isinstance(entry, int)]

@@ -13,7 +13,8 @@ from odradek.broker.coordinators.group_shard import GroupShard
 from odradek.broker.coordinators.runtime import CoordinatorRuntime
 from odradek.broker.coordinators.shard import CoordinatorState, RecordCodec
 from odradek.broker.coordinators.timers import CoordinatorClock
-from odradek.groups.assignors import ASSIGNOR_CLASSES, ASSIGNORS
+from odradek.groups.codec import decode_record, encode_record
+from odradek.groups.consumer.assignors import ASSIGNOR_CLASSES, ASSIGNORS
 from odradek.groups.coordinator import GroupCoordinator
 from odradek.groups.events import (
     CommitRequest,
@@ -30,7 +31,7 @@ from odradek.groups.events import (
     SyncResult,
 )
 from odradek.groups.placement import partition_for_group
-from odradek.groups.records import GroupRecord, decode_record, encode_record
+from odradek.groups.records import GroupRecord
 from odradek.groups.service import Reply, TopicOffsets
 from odradek.groups.settings import GroupSettings
 from odradek.metadata.image import ClusterImage, Topic

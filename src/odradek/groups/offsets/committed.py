@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple, TypeAlias
 
 from odradek.groups.events import FetchedOffset
-from odradek.groups.records import OffsetRecord, OffsetValue
+from odradek.groups.offsets.records import OffsetRecord, OffsetValue
 from odradek.metadata.image import Topic
 from odradek.wire.errors import ErrorCode
 from odradek.wire.primitives import ZERO_UUID
@@ -96,6 +96,10 @@ class Offsets:
 
     def group_ids(self) -> set[str]:
         return self._groups.keys() | self._open.keys()
+
+    def has_group(self, group_id: str) -> bool:
+        """Whether the group has committed offsets, or pending ones."""
+        return group_id in self._groups or group_id in self._open
 
     def of_group(self, group_id: str) -> GroupOffsets:
         return self._groups.get(group_id, {})

@@ -9,13 +9,23 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
+from typing import Any, Final
 
-from odradek.groups.events import DescribedMember, JoinedMember, JoinRequest, JoinResult, Protocols, SyncResult, Token
-from odradek.groups.records import ClassicGroupRecord, GroupValue, MemberValue
+from odradek.groups.classic.records import ClassicGroupRecord, GroupValue, MemberValue
+from odradek.groups.events import (
+    DescribedMember,
+    GroupListing,
+    JoinedMember,
+    JoinRequest,
+    JoinResult,
+    Protocols,
+    SyncResult,
+    Token,
+)
 from odradek.groups.subscriptions import CONSUMER_PROTOCOL_TYPE, subscribed_topics
 from odradek.wire.errors import ErrorCode, KafkaError
 
+CLASSIC_GROUP_TYPE: Final = "classic"
 Replies = list[tuple[Token, Any]]
 
 
@@ -350,6 +360,41 @@ class ClassicGroup:
             return commit_timestamp_ms if self.state_timestamp_ms is None else self.state_timestamp_ms
         aware = self.protocol_type == CONSUMER_PROTOCOL_TYPE and self.topics is not None
         return commit_timestamp_ms if aware and self.state is GroupState.STABLE else None
+
+    # --- what every kind of group answers ---
+
+    @property
+    def is_dead(self) -> bool:
+        """See `Group`."""
+        return self.state is GroupState.DEAD
+
+    @property
+    def is_idle(self) -> bool:
+        """See `Group`. Kafka lets a group expire whose first member was just given its id; we do not."""
+        return self.is_empty and not self.pending_join
+
+    @property
+    def lets_offsets_be_deleted(self) -> bool:
+        """See `Group`. The subscriptions of other protocol types are unknown."""
+        return self.is_empty or self.protocol_type == CONSUMER_PROTOCOL_TYPE
+
+    def will_read(self, topic: str) -> bool:
+        """See `Group`.
+
+        The later subscription of an empty group is unknown; it is likely to read on, and an offset that no member
+        fetches does no harm. Clients that commit without membership choose their partitions themselves.
+        """
+        if self.is_empty:
+            return self.protocol_type == CONSUMER_PROTOCOL_TYPE
+        return self.topics is not None and topic in self.topics
+
+    def listing(self) -> GroupListing:
+        """See `Group`."""
+        return GroupListing(self.group_id, self.protocol_type or "", self.state.value, CLASSIC_GROUP_TYPE)
+
+    def tombstones(self) -> list[ClassicGroupRecord]:
+        """See `Group`."""
+        return [ClassicGroupRecord(self.group_id, None)]
 
     # --- storage ---
 

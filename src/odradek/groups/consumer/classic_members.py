@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from odradek.groups.consumer import ConsumerGroup, ConsumerMember, Draft, without_epochs
-from odradek.groups.consumer_records import ClassicMetadata, MemberState, Subscription
+from odradek.groups.consumer.group import ConsumerGroup, ConsumerMember, Draft, without_epochs
+from odradek.groups.consumer.membership import MemberExpired, Memberships, check_static
+from odradek.groups.consumer.migration import Migrations, by_id, by_name
+from odradek.groups.consumer.records import ClassicMetadata, MemberState, Subscription
 from odradek.groups.events import (
     JoinRequest,
     JoinResult,
@@ -21,8 +23,6 @@ from odradek.groups.events import (
     SyncResult,
     Token,
 )
-from odradek.groups.membership import MemberExpired, Memberships, check_static
-from odradek.groups.migration import Migrations, by_id, by_name
 from odradek.groups.subscriptions import CONSUMER_PROTOCOL_TYPE, read_subscription, write_assignment
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.primitives import DecodeError

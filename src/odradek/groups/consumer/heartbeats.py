@@ -5,14 +5,16 @@ Source: Kafka's GroupCoordinatorService (what it refuses) and GroupMetadataManag
 
 from __future__ import annotations
 
-from odradek.groups.consumer import (
+from odradek.groups.consumer.group import (
     JOINING_EPOCH,
     LEAVING_EPOCH,
     STATIC_LEAVING_EPOCH,
     ConsumerMember,
     without_epochs,
 )
-from odradek.groups.consumer_records import CurrentAssignmentRecord, OwnedPartitions, Subscription, TopicPartitions
+from odradek.groups.consumer.membership import ConsumerDeadline, Memberships, RevocationExpired, check_static
+from odradek.groups.consumer.migration import Migrations
+from odradek.groups.consumer.records import CurrentAssignmentRecord, OwnedPartitions, Subscription, TopicPartitions
 from odradek.groups.events import (
     NOTHING,
     ConsumerHeartbeat,
@@ -20,8 +22,6 @@ from odradek.groups.events import (
     Outcome,
     Token,
 )
-from odradek.groups.membership import ConsumerDeadline, Memberships, RevocationExpired, check_static
-from odradek.groups.migration import Migrations
 from odradek.wire.errors import ErrorCode, KafkaError
 
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from odradek.groups.consumer import ConsumerMember
-from odradek.groups.consumer_records import CurrentAssignment, MemberState, OwnedPartitions, TopicPartitions
+from odradek.groups.consumer.group import ConsumerMember
+from odradek.groups.consumer.records import CurrentAssignment, MemberState, OwnedPartitions, TopicPartitions
 from odradek.wire.errors import ErrorCode, KafkaError
 
 Owners = Mapping[tuple[bytes, int], str]

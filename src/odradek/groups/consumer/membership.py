@@ -12,15 +12,16 @@ from collections.abc import Callable, Collection, Iterable
 from hashlib import blake2b
 from typing import NamedTuple, TypeAlias
 
-from odradek.groups.assignors import ASSIGNORS, MemberSpec
-from odradek.groups.consumer import (
+from odradek.groups.consumer.assignors import ASSIGNORS, MemberSpec
+from odradek.groups.consumer.group import (
     JOINING_EPOCH,
     STATIC_LEAVING_EPOCH,
     ConsumerGroup,
     ConsumerMember,
     Draft,
 )
-from odradek.groups.consumer_records import (
+from odradek.groups.consumer.reconciliation import next_step
+from odradek.groups.consumer.records import (
     CurrentAssignmentRecord,
     MemberState,
     OldMetadataRecord,
@@ -33,10 +34,9 @@ from odradek.groups.consumer_records import (
     TargetRecord,
     TopicPartitions,
 )
-from odradek.groups.reconciliation import next_step
+from odradek.groups.consumer.topic_patterns import compiled, matching_topics
 from odradek.groups.settings import GroupSettings
 from odradek.groups.timers import Timers
-from odradek.groups.topic_patterns import compiled, matching_topics
 from odradek.metadata.image import ClusterImage
 from odradek.ports.randomness import Random
 from odradek.wire.errors import ErrorCode, KafkaError

@@ -6,11 +6,12 @@ Mappings inside of values are plain dicts, which nobody may write to. Source: Ka
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from enum import IntEnum
 from struct import Struct
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
+from odradek.groups.records import RecordType
 from odradek.wire.messages.consumer_group_records import (
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupCurrentMemberAssignmentValue,
@@ -159,33 +160,7 @@ ConsumerRecord: TypeAlias = (
 # --- encoding ---
 
 
-def encode_consumer_record(record: ConsumerRecord) -> tuple[bytes, bytes | None]:
-    """(key, value) as they are in the log. Raises EncodeError when a string or number is out of range."""
-    key: Any
-    value: Any = None
-    if isinstance(record, CurrentAssignmentRecord):
-        key = ConsumerGroupCurrentMemberAssignmentKey(record.group_id, record.member_id)
-        value = None if record.value is None else _current_to_wire(record.value)
-    elif isinstance(record, TargetRecord):
-        key = ConsumerGroupTargetAssignmentMemberKey(record.group_id, record.member_id)
-        value = None if record.value is None else _target_to_wire(record.value)
-    elif isinstance(record, SubscriptionRecord):
-        key = ConsumerGroupMemberMetadataKey(record.group_id, record.member_id)
-        value = None if record.value is None else _subscription_to_wire(record.value)
-    elif isinstance(record, GroupEpochRecord):
-        key = ConsumerGroupMetadataKey(record.group_id)
-        value = None if record.value is None else ConsumerGroupMetadataValue(*record.value)
-    elif isinstance(record, TargetEpochRecord):
-        key = ConsumerGroupTargetAssignmentMetadataKey(record.group_id)
-        value = None if record.value is None else ConsumerGroupTargetAssignmentMetadataValue(*record.value)
-    elif isinstance(record, RegexRecord):
-        key = ConsumerGroupRegularExpressionKey(record.group_id, record.regex)
-        found = record.value
-        if found is not None:
-            value = ConsumerGroupRegularExpressionValue(sorted(found.topics), found.version, found.timestamp_ms)
-    else:
-        key = ConsumerGroupPartitionMetadataKey(record.group_id)
-        value = ConsumerGroupPartitionMetadataValue() if record.exists else None
+def _encode(key: Any, value: Any) -> tuple[bytes, bytes | None]:
     out = bytearray(_INT16.pack(key.RECORD_TYPE))
     key.encode(out, 0)
     if value is None:
@@ -193,6 +168,44 @@ def encode_consumer_record(record: ConsumerRecord) -> tuple[bytes, bytes | None]
     body = bytearray(_VERSION_0)
     value.encode(body, 0)
     return bytes(out), bytes(body)
+
+
+def _encode_current(record: CurrentAssignmentRecord) -> tuple[bytes, bytes | None]:
+    key = ConsumerGroupCurrentMemberAssignmentKey(record.group_id, record.member_id)
+    return _encode(key, None if record.value is None else _current_to_wire(record.value))
+
+
+def _encode_target(record: TargetRecord) -> tuple[bytes, bytes | None]:
+    key = ConsumerGroupTargetAssignmentMemberKey(record.group_id, record.member_id)
+    return _encode(key, None if record.value is None else _target_to_wire(record.value))
+
+
+def _encode_subscription(record: SubscriptionRecord) -> tuple[bytes, bytes | None]:
+    key = ConsumerGroupMemberMetadataKey(record.group_id, record.member_id)
+    return _encode(key, None if record.value is None else _subscription_to_wire(record.value))
+
+
+def _encode_group_epoch(record: GroupEpochRecord) -> tuple[bytes, bytes | None]:
+    key = ConsumerGroupMetadataKey(record.group_id)
+    return _encode(key, None if record.value is None else ConsumerGroupMetadataValue(*record.value))
+
+
+def _encode_target_epoch(record: TargetEpochRecord) -> tuple[bytes, bytes | None]:
+    key = ConsumerGroupTargetAssignmentMetadataKey(record.group_id)
+    return _encode(key, None if record.value is None else ConsumerGroupTargetAssignmentMetadataValue(*record.value))
+
+
+def _encode_regex(record: RegexRecord) -> tuple[bytes, bytes | None]:
+    key = ConsumerGroupRegularExpressionKey(record.group_id, record.regex)
+    found = record.value
+    if found is None:
+        return _encode(key, None)
+    return _encode(key, ConsumerGroupRegularExpressionValue(sorted(found.topics), found.version, found.timestamp_ms))
+
+
+def _encode_old_metadata(record: OldMetadataRecord) -> tuple[bytes, bytes | None]:
+    key = ConsumerGroupPartitionMetadataKey(record.group_id)
+    return _encode(key, ConsumerGroupPartitionMetadataValue() if record.exists else None)
 
 
 def _subscription_to_wire(found: Subscription) -> ConsumerGroupMemberMetadataValue:
@@ -244,30 +257,28 @@ def _owned_to_wire(owned: OwnedPartitions) -> list[ConsumerGroupCurrentMemberAss
 # --- decoding ---
 
 
-def decode_consumer_record(kind: int, key: memoryview, body: memoryview | None) -> ConsumerRecord | None:
-    """The record whose key is of type `kind`; None for another type. `body` begins with the value's version."""
-    version = 0 if body is None else _INT16.unpack_from(body)[0]
-    decoder = _DECODERS.get(kind)
-    return None if decoder is None else decoder(key, body, version)
+def _version(body: memoryview | None) -> int:
+    version: int = 0 if body is None else _INT16.unpack_from(body)[0]
+    return version
 
 
-def _group_epoch(key: memoryview, body: memoryview | None, version: int) -> GroupEpochRecord:
+def _decode_group_epoch(key: memoryview, body: memoryview | None) -> GroupEpochRecord:
     name = ConsumerGroupMetadataKey.decode(key, 2, 0)[0]
     if body is None:
         return GroupEpochRecord(name.group_id, None)
-    value = ConsumerGroupMetadataValue.decode(body, 2, version)[0]
+    value = ConsumerGroupMetadataValue.decode(body, 2, _version(body))[0]
     return GroupEpochRecord(name.group_id, GroupEpoch(value.epoch, value.metadata_hash))
 
 
-def _old_metadata(key: memoryview, body: memoryview | None, _version: int) -> OldMetadataRecord:
+def _decode_old_metadata(key: memoryview, body: memoryview | None) -> OldMetadataRecord:
     return OldMetadataRecord(ConsumerGroupPartitionMetadataKey.decode(key, 2, 0)[0].group_id, body is not None)
 
 
-def _subscription(key: memoryview, body: memoryview | None, version: int) -> SubscriptionRecord:
+def _decode_subscription(key: memoryview, body: memoryview | None) -> SubscriptionRecord:
     name = ConsumerGroupMemberMetadataKey.decode(key, 2, 0)[0]
     if body is None:
         return SubscriptionRecord(name.group_id, name.member_id, None)
-    value = ConsumerGroupMemberMetadataValue.decode(body, 2, version)[0]
+    value = ConsumerGroupMemberMetadataValue.decode(body, 2, _version(body))[0]
     found = value.classic_member_metadata
     classic = None
     if found is not None:
@@ -287,28 +298,28 @@ def _subscription(key: memoryview, body: memoryview | None, version: int) -> Sub
     return SubscriptionRecord(name.group_id, name.member_id, subscription)
 
 
-def _target_epoch(key: memoryview, body: memoryview | None, version: int) -> TargetEpochRecord:
+def _decode_target_epoch(key: memoryview, body: memoryview | None) -> TargetEpochRecord:
     name = ConsumerGroupTargetAssignmentMetadataKey.decode(key, 2, 0)[0]
     if body is None:
         return TargetEpochRecord(name.group_id, None)
-    value = ConsumerGroupTargetAssignmentMetadataValue.decode(body, 2, version)[0]
+    value = ConsumerGroupTargetAssignmentMetadataValue.decode(body, 2, _version(body))[0]
     return TargetEpochRecord(name.group_id, TargetEpoch(value.assignment_epoch, value.assignment_timestamp))
 
 
-def _target(key: memoryview, body: memoryview | None, version: int) -> TargetRecord:
+def _decode_target(key: memoryview, body: memoryview | None) -> TargetRecord:
     name = ConsumerGroupTargetAssignmentMemberKey.decode(key, 2, 0)[0]
     if body is None:
         return TargetRecord(name.group_id, name.member_id, None)
-    value = ConsumerGroupTargetAssignmentMemberValue.decode(body, 2, version)[0]
+    value = ConsumerGroupTargetAssignmentMemberValue.decode(body, 2, _version(body))[0]
     target = {bytes(topic.topic_id): frozenset(topic.partitions) for topic in value.topic_partitions}
     return TargetRecord(name.group_id, name.member_id, {topic_id: found for topic_id, found in target.items() if found})
 
 
-def _current(key: memoryview, body: memoryview | None, version: int) -> CurrentAssignmentRecord:
+def _decode_current(key: memoryview, body: memoryview | None) -> CurrentAssignmentRecord:
     name = ConsumerGroupCurrentMemberAssignmentKey.decode(key, 2, 0)[0]
     if body is None:
         return CurrentAssignmentRecord(name.group_id, name.member_id, None)
-    value = ConsumerGroupCurrentMemberAssignmentValue.decode(body, 2, version)[0]
+    value = ConsumerGroupCurrentMemberAssignmentValue.decode(body, 2, _version(body))[0]
     try:
         state = MemberState(value.state)
     except ValueError:
@@ -337,21 +348,33 @@ def _owned_from_wire(
     return owned
 
 
-def _regex(key: memoryview, body: memoryview | None, version: int) -> RegexRecord:
+def _decode_regex(key: memoryview, body: memoryview | None) -> RegexRecord:
     name = ConsumerGroupRegularExpressionKey.decode(key, 2, 0)[0]
     if body is None:
         return RegexRecord(name.group_id, name.regular_expression, None)
-    value = ConsumerGroupRegularExpressionValue.decode(body, 2, version)[0]
+    value = ConsumerGroupRegularExpressionValue.decode(body, 2, _version(body))[0]
     resolved = ResolvedRegex(frozenset(value.topics), value.version, value.timestamp)
     return RegexRecord(name.group_id, name.regular_expression, resolved)
 
 
-_DECODERS: dict[int, Callable[[memoryview, memoryview | None, int], ConsumerRecord]] = {
-    ConsumerGroupMetadataKey.RECORD_TYPE: _group_epoch,
-    ConsumerGroupPartitionMetadataKey.RECORD_TYPE: _old_metadata,
-    ConsumerGroupMemberMetadataKey.RECORD_TYPE: _subscription,
-    ConsumerGroupTargetAssignmentMetadataKey.RECORD_TYPE: _target_epoch,
-    ConsumerGroupTargetAssignmentMemberKey.RECORD_TYPE: _target,
-    ConsumerGroupCurrentMemberAssignmentKey.RECORD_TYPE: _current,
-    ConsumerGroupRegularExpressionKey.RECORD_TYPE: _regex,
-}
+CONSUMER_RECORD_TYPES: Final = (
+    RecordType(ConsumerGroupMetadataKey.RECORD_TYPE, GroupEpochRecord, _encode_group_epoch, _decode_group_epoch),
+    RecordType(
+        ConsumerGroupPartitionMetadataKey.RECORD_TYPE, OldMetadataRecord, _encode_old_metadata, _decode_old_metadata
+    ),
+    RecordType(
+        ConsumerGroupMemberMetadataKey.RECORD_TYPE, SubscriptionRecord, _encode_subscription, _decode_subscription
+    ),
+    RecordType(
+        ConsumerGroupTargetAssignmentMetadataKey.RECORD_TYPE,
+        TargetEpochRecord,
+        _encode_target_epoch,
+        _decode_target_epoch,
+    ),
+    RecordType(ConsumerGroupTargetAssignmentMemberKey.RECORD_TYPE, TargetRecord, _encode_target, _decode_target),
+    RecordType(
+        ConsumerGroupCurrentMemberAssignmentKey.RECORD_TYPE, CurrentAssignmentRecord, _encode_current, _decode_current
+    ),
+    RecordType(ConsumerGroupRegularExpressionKey.RECORD_TYPE, RegexRecord, _encode_regex, _decode_regex),
+)
+"""For `record_types`."""

@@ -11,7 +11,7 @@ import heapq
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple, TypeAlias
 
-from odradek.groups.consumer_records import TopicPartitions
+from odradek.groups.consumer.records import TopicPartitions
 
 Partition: TypeAlias = tuple[bytes, int]
 Assignments: TypeAlias = dict[str, TopicPartitions]

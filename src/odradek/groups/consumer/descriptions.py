@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from odradek.groups.consumer import NO_TOPICS, ConsumerGroup, ConsumerMember
-from odradek.groups.consumer_records import TopicPartitions
+from odradek.groups.consumer.group import NO_TOPICS, ConsumerGroup, ConsumerMember
+from odradek.groups.consumer.records import TopicPartitions
 from odradek.groups.events import ConsumerGroupDescription, ConsumerMemberDescription
 from odradek.wire.errors import ErrorCode
 

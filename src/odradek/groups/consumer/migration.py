@@ -9,9 +9,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from odradek.groups.classic import ClassicGroup
-from odradek.groups.consumer import ConsumerGroup, ConsumerMember, Draft
-from odradek.groups.consumer_records import (
+from odradek.groups.classic.group import ClassicGroup
+from odradek.groups.classic.rebalance import Rebalances
+from odradek.groups.classic.records import ClassicGroupRecord, GroupValue, MemberValue
+from odradek.groups.consumer.group import ConsumerGroup, ConsumerMember, Draft
+from odradek.groups.consumer.membership import Memberships, hash_of_topics
+from odradek.groups.consumer.records import (
     ClassicMetadata,
     CurrentAssignment,
     CurrentAssignmentRecord,
@@ -26,9 +29,6 @@ from odradek.groups.consumer_records import (
     TopicPartitions,
 )
 from odradek.groups.events import Downgraded, JoinResult, Outcome, SyncResult, Token
-from odradek.groups.membership import Memberships, hash_of_topics
-from odradek.groups.rebalance import Rebalances
-from odradek.groups.records import ClassicGroupRecord, GroupValue, MemberValue
 from odradek.groups.subscriptions import (
     CONSUMER_PROTOCOL_TYPE,
     read_assignment,
@@ -163,10 +163,6 @@ class Migrations:
         value = GroupValue(CONSUMER_PROTOCOL_TYPE, epoch, name, members[0].member_id, now_ms, stored)
         records = [*group.tombstones(), ClassicGroupRecord(group.group_id, value)]
         return Outcome(records, then=Downgraded(group.group_id, protocols, rebalance))
-
-    def downgraded(self, now_ms: int, then: Downgraded) -> Outcome:
-        """The classic group is in the log: it lives from here on as any other."""
-        return self._rebalances.downgraded(now_ms, then)
 
 
 def _converted(member: Any, name: str, epoch: int, image: ClusterImage) -> ConsumerMember:

@@ -13,7 +13,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple, TypeAlias
 
-from odradek.groups.classic import ClassicGroup, ClassicMember, GroupState, Replies, member_of
+from odradek.groups.classic.group import ClassicGroup, ClassicMember, GroupState, Replies, member_of
+from odradek.groups.classic.records import ClassicGroupRecord, GroupValue
 from odradek.groups.events import (
     NOTHING,
     AssignmentStored,
@@ -30,7 +31,6 @@ from odradek.groups.events import (
     Token,
     append_failure,
 )
-from odradek.groups.records import ClassicGroupRecord, GroupValue
 from odradek.groups.settings import GroupSettings
 from odradek.groups.timers import Timers
 from odradek.ports.randomness import Random
@@ -99,7 +99,7 @@ class Rebalances:
     # --- JoinGroup ---
 
     def join(self, now_ms: int, token: Token, request: JoinRequest) -> Outcome:
-        refused = self.refusal(request)
+        refused = self.rejection(request)
         if refused is not None:
             return Outcome(now=[(token, JoinResult(refused, request.member_id))])
         group = self.groups.get(request.group_id)
@@ -124,8 +124,8 @@ class Rebalances:
             outcome = outcome._replace(records=[record], then=GroupStored(group.group_id))
         return self.take(outcome)
 
-    def refusal(self, request: JoinRequest) -> ErrorCode | None:
-        """What is wrong with the request whatever the group is."""
+    def rejection(self, request: JoinRequest) -> ErrorCode | None:
+        """The error of a request that no group would accept, or None."""
         if not request.group_id:
             return ErrorCode.INVALID_GROUP_ID
         settings = self.settings

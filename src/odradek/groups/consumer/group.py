@@ -12,7 +12,8 @@ from collections.abc import Iterable, Iterator
 from enum import Enum
 from typing import Final, NamedTuple
 
-from odradek.groups.consumer_records import (
+from odradek.groups.classic.records import ClassicGroupRecord
+from odradek.groups.consumer.records import (
     ConsumerRecord,
     CurrentAssignment,
     CurrentAssignmentRecord,
@@ -30,9 +31,10 @@ from odradek.groups.consumer_records import (
     TargetRecord,
     TopicPartitions,
 )
-from odradek.groups.records import ClassicGroupRecord
+from odradek.groups.events import GroupListing
 from odradek.wire.errors import ErrorCode, KafkaError
 
+CONSUMER_GROUP_TYPE: Final = "consumer"
 JOINING_EPOCH: Final = 0
 LEAVING_EPOCH: Final = -1
 STATIC_LEAVING_EPOCH: Final = -2
@@ -306,6 +308,40 @@ class ConsumerGroup:
         member = self.member(member_id or "")
         if member.epoch != epoch:
             raise KafkaError(stale_epoch(member))
+
+    # --- what every kind of group answers ---
+
+    @property
+    def is_dead(self) -> bool:
+        """See `Group`. The group is removed with its records."""
+        return False
+
+    @property
+    def is_empty(self) -> bool:
+        """See `Group`."""
+        return not self.members
+
+    @property
+    def is_idle(self) -> bool:
+        """See `Group`."""
+        return not self.members
+
+    @property
+    def lets_offsets_be_deleted(self) -> bool:
+        """See `Group`."""
+        return True
+
+    def will_read(self, topic: str) -> bool:
+        """See `Group`. The later subscription of an empty group is unknown; it is likely to read on."""
+        return not self.members or self.is_subscribed(topic)
+
+    def offsets_expire_since(self, commit_timestamp_ms: int) -> int:
+        """See `Group`."""
+        return commit_timestamp_ms
+
+    def listing(self) -> GroupListing:
+        """See `Group`."""
+        return GroupListing(self.group_id, "consumer", self.state.value, CONSUMER_GROUP_TYPE)
 
     # --- storage ---
 
