@@ -36,6 +36,7 @@ COMMANDS = {
     "log-dirs": "show sizes and lag in log directories, move replicas between them",
     "transactions": "list, describe and abort transactions, find hanging ones",
     "features": "show and change the levels of the cluster's features",
+    "perf-test": "measure producers, consumers and end-to-end latency",
     "cluster": "show the cluster's id, brokers and state; balance it; restart its brokers one by one",
     "plan": "estimate the disks and brokers that a workload needs",
     "dump-log": "print the contents of log files in the form of Apache's tool",
