@@ -11,7 +11,7 @@ import fcntl
 import os
 import shutil
 import struct
-from typing import Final
+from typing import Final, Self
 
 _FLOCK: Final = "hhqqi4x"
 """`struct flock` of 64-bit Linux: type, whence, start, length (0: to the end), process (0 for locks of open files)."""
@@ -68,6 +68,34 @@ def hold(path: str) -> HeldFolder | None:
         os.close(fd)
         raise
     return HeldFolder(fd)
+
+
+class ForeignFile:
+    """A file of another program, open for reading only. `close` it, or use it in a `with`."""
+
+    __slots__ = ("_fd", "size")
+
+    def __init__(self, path: str) -> None:
+        """Open the file. Raises OSError."""
+        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self.size = os.fstat(self._fd).st_size
+        """Bytes in the file when it was opened."""
+
+    def read(self, position: int, size: int) -> bytes:
+        """Up to `size` bytes; fewer at the end of the file. Raises OSError."""
+        return os.pread(self._fd, size, position)
+
+    def close(self) -> None:
+        """Close the file; further calls have no effect."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 def link(source: str, target: str) -> bool:

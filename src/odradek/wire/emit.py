@@ -506,7 +506,8 @@ class StructEmitter:
 
     def encode_array(self, field: Field, flexible: bool, nullable: bool, into: str) -> None:
         out, name = self.out, f"self.{field.attribute}"
-        if not field.nullable:
+        # A tagged field that is null by default is written only when it is not null.
+        if not field.nullable or (field.tag is not None and self.default(field) == "None"):
             self.encode_items(field, flexible, into)
             return
         out.add(f"if {name} is None:")

@@ -1,0 +1,1 @@
+"""Moving from Apache Kafka: read its folders, plan what becomes of each file, write an Odradek data folder."""

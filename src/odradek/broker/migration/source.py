@@ -1,0 +1,206 @@
+"""A stopped broker of Apache Kafka as its folders describe it: what an import may carry over. Nothing is written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+
+from odradek.log.checkpoints import (
+    CLEAN_SHUTDOWN,
+    CLEANER_OFFSETS,
+    HIGH_WATERMARKS,
+    LOCK,
+    LOG_START_OFFSETS,
+    META_PROPERTIES,
+    RECOVERY_POINTS,
+    CorruptCheckpoint,
+    MetaProperties,
+    TopicPartition,
+    parse_meta_properties,
+    parse_offsets,
+    parse_partition_metadata,
+)
+from odradek.log.files import LOG, PARTITION_METADATA, base_offset_of
+from odradek.log.ownership import CLUSTER_METADATA, Owner, inspect, partition_names
+from odradek.metadata.image import ClusterImage, PartitionState, Topic
+from odradek.metadata.kraft_metadata import CorruptMetadata, read_kraft_metadata
+from odradek.ports.disk import Disk
+from odradek.ports.foreign_files import HeldFolder, hold
+
+OFFSET_FILES: Final = (RECOVERY_POINTS, LOG_START_OFFSETS, HIGH_WATERMARKS, CLEANER_OFFSETS)
+SNAPSHOT_OF_METADATA: Final = ".checkpoint"
+
+
+class ImportFailure(Exception):
+    """The folders cannot be imported as they are; the text says why and what to do."""
+
+
+class SourcePartition(NamedTuple):
+    """A partition's directory. `topic_id` is None where the directory does not say."""
+
+    topic: str
+    number: int
+    path: str
+    topic_id: bytes | None
+
+
+class SourceFolder(NamedTuple):
+    """One of the log directories. `offsets` are its four checkpoints by name."""
+
+    path: str
+    meta: MetaProperties
+    is_clean: bool
+    offsets: Mapping[str, Mapping[TopicPartition, int]]
+    partitions: Sequence[SourcePartition]
+
+
+class SourceCluster(NamedTuple):
+    """What is known of the cluster. `knows_settings` is false where topics come from the directories alone."""
+
+    cluster_id: str | None
+    node_id: int
+    image: ClusterImage
+    next_producer_id: int
+    left_out: Mapping[str, int]
+    metadata: str
+    """Where the image comes from, for people."""
+    knows_settings: bool = True
+
+
+def hold_folders(paths: Sequence[str]) -> list[HeldFolder]:
+    """Keep brokers from starting on the folders. Raises ImportFailure when one runs on them."""
+    held: list[HeldFolder] = []
+    for path in paths:
+        try:
+            lock = hold(f"{path}/{LOCK}")
+        except BlockingIOError as error:
+            for each in held:
+                each.release()
+            raise ImportFailure(f"{path}: a broker uses this folder (it holds {LOCK}): stop it first") from error
+        if lock is not None:
+            held.append(lock)
+    return held
+
+
+def read_folders(disk: Disk, paths: Sequence[str]) -> list[SourceFolder]:
+    """The log directories of one broker of Apache Kafka. Raises ImportFailure, OSError."""
+    folders = [_read_folder(disk, path) for path in paths]
+    first = folders[0]
+    for other in folders[1:]:
+        if (other.meta.cluster_id, other.meta.node_id) != (first.meta.cluster_id, first.meta.node_id):
+            raise ImportFailure(
+                f"{first.path} is of node {first.meta.node_id} of cluster {first.meta.cluster_id}, and {other.path} of "
+                f"node {other.meta.node_id} of cluster {other.meta.cluster_id}: name the folders of one broker"
+            )
+    seen: dict[TopicPartition, str] = {}
+    for folder in folders:
+        for each in folder.partitions:
+            other_place = seen.setdefault((each.topic, each.number), folder.path)
+            if other_place != folder.path:
+                raise ImportFailure(f"{each.topic}-{each.number} is in both {other_place} and {folder.path}")
+    return folders
+
+
+def _read_folder(disk: Disk, path: str) -> SourceFolder:
+    try:
+        found = inspect(disk, path)
+        names = disk.list(path)
+    except OSError as error:
+        raise ImportFailure(f"{path}: {error.strerror or error}") from error
+    if found.owner in (Owner.ODRADEK, Owner.NEWER_ODRADEK, Owner.UNFINISHED_IMPORT):
+        raise ImportFailure(f"{path} is a folder of Odradek: start it with `odradek serve --data-dir {path}`")
+    if found.owner not in (Owner.APACHE_KRAFT, Owner.APACHE_ZOOKEEPER) or META_PROPERTIES not in names:
+        raise ImportFailure(f"{path} is no data folder of Apache Kafka: it has no {META_PROPERTIES} of a broker")
+    try:
+        meta = parse_meta_properties(disk.read_file(f"{path}/{META_PROPERTIES}"))
+        offsets = {
+            name: parse_offsets(disk.read_file(f"{path}/{name}")) if name in names else {} for name in OFFSET_FILES
+        }
+    except CorruptCheckpoint as error:
+        raise ImportFailure(f"{path}: {error}") from error
+    if meta.node_id is None:
+        raise ImportFailure(f"{path}/{META_PROPERTIES} names no node.id or broker.id")
+    partitions = [
+        _read_partition(disk, path, name) for name in partition_names(disk, path, names) if name != CLUSTER_METADATA
+    ]
+    return SourceFolder(path, meta, CLEAN_SHUTDOWN in names, offsets, partitions)
+
+
+def _read_partition(disk: Disk, folder: str, name: str) -> SourcePartition:
+    topic, _, index = name.rpartition("-")
+    path = f"{folder}/{name}"
+    topic_id = None
+    if disk.exists(f"{path}/{PARTITION_METADATA}"):
+        try:
+            topic_id = parse_partition_metadata(disk.read_file(f"{path}/{PARTITION_METADATA}"))
+        except CorruptCheckpoint as error:
+            raise ImportFailure(f"{path}: {error}") from error
+    return SourcePartition(topic, int(index), path, topic_id)
+
+
+def kraft_cluster(disk: Disk, folders: Sequence[SourceFolder]) -> SourceCluster | None:
+    """The cluster as the metadata log in one of the folders has it; None where there is no such log.
+
+    Raises ImportFailure, OSError.
+    """
+    place = next((f for folder in folders if disk.is_directory(f := f"{folder.path}/{CLUSTER_METADATA}")), None)
+    if place is None:
+        return None
+    names = disk.list(place)
+    snapshots = sorted(name for name in names if name.endswith(SNAPSHOT_OF_METADATA) and _ends(name) is not None)
+    newest = snapshots[-1] if snapshots else None
+    segments = sorted(name for name in names if name.endswith(LOG) and base_offset_of(name) is not None)
+    try:
+        found = read_kraft_metadata(
+            None if newest is None else disk.read_file(f"{place}/{newest}"),
+            0 if newest is None else _ends(newest) or 0,
+            (disk.read_file(f"{place}/{name}") for name in segments),
+        )
+    except CorruptMetadata as error:
+        raise ImportFailure(f"{place}: {error}") from error
+    if newest is None and segments and base_offset_of(segments[0]):
+        raise ImportFailure(f"{place} begins at offset {base_offset_of(segments[0])} and has no snapshot")
+    meta = folders[0].meta
+    return SourceCluster(
+        meta.cluster_id,
+        meta.node_id or 0,
+        found.image,
+        found.next_producer_id,
+        found.left_out,
+        f"metadata log {place} up to offset {found.end_offset}",
+    )
+
+
+def _ends(snapshot: str) -> int | None:
+    """The offset in `OFFSET-EPOCH.checkpoint` up to which a snapshot holds everything; None for another name."""
+    offset, dash, epoch = snapshot.removesuffix(SNAPSHOT_OF_METADATA).partition("-")
+    return int(offset) if dash and offset.isdecimal() and epoch.isdecimal() else None
+
+
+def cluster_of_directories(folders: Sequence[SourceFolder]) -> SourceCluster:
+    """A cluster with ZooKeeper as far as the directories of one broker show it: names, ids, counts, no settings."""
+    meta = folders[0].meta
+    node = meta.node_id or 0
+    counts: dict[str, int] = {}
+    ids: dict[str, bytes] = {}
+    held: set[TopicPartition] = set()
+    for folder in folders:
+        for each in folder.partitions:
+            counts[each.topic] = max(counts.get(each.topic, 0), each.number + 1)
+            held.add((each.topic, each.number))
+            if each.topic_id is not None:
+                known = ids.setdefault(each.topic, each.topic_id)
+                if known != each.topic_id:
+                    raise ImportFailure(
+                        f"{each.path} is of another topic of that name than its neighbours: remove what is left over"
+                    )
+    topics = []
+    for name, count in counts.items():
+        # Who holds what is absent here is not known; the report counts it as missing.
+        states = tuple(
+            PartitionState(node, 0, (node,) if (name, index) in held else (), (node,)) for index in range(count)
+        )
+        topics.append(Topic(name, ids.get(name, b""), states))
+    image = ClusterImage().with_topics(topics)
+    place = ", ".join(folder.path for folder in folders)
+    return SourceCluster(meta.cluster_id, node, image, 0, {}, f"directories of {place}", knows_settings=False)
