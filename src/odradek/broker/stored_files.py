@@ -1,5 +1,6 @@
 """The files of a broker that does not run, for the tools that print and check them."""
 
+from odradek.log.checkpoints import encode_uuid
 from odradek.log.dump import DumpOptions, UnknownFile, as_text, dump
 from odradek.log.ownership import METADATA_FILE
 from odradek.log.verification import (
@@ -17,6 +18,7 @@ __all__ = [
     "UnknownFile",
     "as_text",
     "dump",
+    "encode_uuid",
     "log_directories",
     "partition_directories",
     "verify_checkpoints",

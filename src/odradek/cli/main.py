@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import keyword
 import os
 import sys
 from collections.abc import Sequence
@@ -40,6 +41,7 @@ COMMANDS = {
     "cluster": "show the cluster's id, brokers and state; balance it; restart its brokers one by one",
     "plan": "estimate the disks and brokers that a workload needs",
     "dump-log": "print the contents of log files in the form of Apache's tool",
+    "import": "take over the data folders of a stopped Apache Kafka",
     "verify": "check the files of a stopped broker and report what can be recovered",
     "profile": "keep named connections: servers, TLS and SASL fields",
     "completion": "print a shell completion script",
@@ -54,7 +56,9 @@ class Command(Protocol):
 
 
 def load(name: str) -> Command:
-    module: Command = importlib.import_module(f"odradek.cli.{name.replace('-', '_')}")
+    # A command may be called as a word of Python's is; its module cannot.
+    module_name = name.replace("-", "_") + "_" * keyword.iskeyword(name)
+    module: Command = importlib.import_module(f"odradek.cli.{module_name}")
     return module
 
 

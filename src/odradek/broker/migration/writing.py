@@ -64,7 +64,8 @@ def lock_targets(disk: Disk, paths: Sequence[str]) -> list[DirectoryLock]:
             disk.make_directories(path)
             locks.append(_lock(disk, path))
         check_empty(disk, paths)
-        for path, names in _leftovers(disk, paths).items():
+        # The first one last: its marker says what is in the others.
+        for path, names in reversed(_leftovers(disk, paths).items()):
             _remove(disk, path, names)
     except BaseException:
         for lock in locks:
@@ -84,11 +85,12 @@ def check_empty(disk: Disk, paths: Sequence[str]) -> None:
     """Raise ImportFailure unless an import may write into the directories: missing, empty, or left by one. OSError."""
     leftovers = _leftovers(disk, paths)
     for path in paths:
-        if path in leftovers or not disk.exists(path):
+        if not disk.exists(path):
             continue
         if not disk.is_directory(path):
             raise ImportFailure(f"{path} is not a directory")
-        names = set(disk.list(path)) - _HARMLESS
+        written = leftovers.get(path, ())
+        names = [name for name in disk.list(path) if name not in _HARMLESS and not _is_of_import(name, written)]
         if names:
             raise ImportFailure(f"{path} is not empty (it has {min(names)}): an import needs an empty folder")
 
@@ -108,14 +110,16 @@ def _leftovers(disk: Disk, paths: Sequence[str]) -> dict[str, list[str]]:
     return found
 
 
+def _is_of_import(name: str, written: Sequence[str]) -> bool:
+    """Whether an import that writes these names may have made this one: temporary files and SQLite's own are, too."""
+    return name.removesuffix(".tmp") in written or (METADATA_FILE in written and name.startswith(METADATA_FILE))
+
+
 def _remove(disk: Disk, path: str, names: Sequence[str]) -> None:
-    """Remove these names, the temporary files of theirs, and those that SQLite puts beside the metadata file."""
-    named = set(names)
+    """Remove what the import wrote, and its marker at the end."""
     for name in disk.list(path):
-        if name == IMPORT_MARKER:
-            continue
         place = f"{path}/{name}"
-        if name.removesuffix(".tmp") in named or (METADATA_FILE in named and name.startswith(METADATA_FILE)):
+        if name != IMPORT_MARKER and _is_of_import(name, names):
             disk.remove_tree(place) if disk.is_directory(place) else disk.remove(place)
     disk.sync_directory(path)
     disk.remove(f"{path}/{IMPORT_MARKER}")

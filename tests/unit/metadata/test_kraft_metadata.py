@@ -1,0 +1,131 @@
+"""A cluster's image out of KRaft's metadata log and its snapshots."""
+
+from __future__ import annotations
+
+import pytest
+
+from odradek.metadata.image import ANY, ClientEntity
+from odradek.metadata.kraft_metadata import CorruptMetadata, KraftMetadata, read_kraft_metadata
+from odradek.wire.messages import cluster_metadata as md
+from tests.unit.broker.kraft_folder import ABORT, BEGIN, END, Raw, metadata_log, topic_records
+
+A, B = b"a" * 16, b"b" * 16
+
+
+def read(*records: object) -> KraftMetadata:
+    return read_kraft_metadata(None, 0, [metadata_log(records)])
+
+
+def test_topic_has_its_partitions_and_settings() -> None:
+    found = read(None, *topic_records("orders", A, [[1, 2], [2, 1]], {"retention.ms": "5"}))
+    topic = found.image.topics["orders"]
+    assert (topic.id, topic.configs) == (A, {"retention.ms": "5"})
+    assert [(p.leader, p.leader_epoch, p.replicas, p.isr) for p in topic.partitions] == [
+        (1, 3, (1, 2), (1, 2)),
+        (2, 3, (2, 1), (2, 1)),
+    ]
+    assert found.end_offset == 5
+
+
+def test_partition_change_merges_and_counts_epochs() -> None:
+    changes = [
+        (md.PartitionChangeRecord(0, A, isr=[2], leader=2), 0),
+        (md.PartitionChangeRecord(0, A, isr=[], leader=-1, eligible_leader_replicas=[2]), 2),
+        (md.PartitionChangeRecord(0, A, replicas=[2, 3], adding_replicas=[3]), 1),
+    ]
+    (state,) = read(*topic_records("orders", A, [[1, 2]]), *changes).image.topics["orders"].partitions
+    assert (state.leader, state.leader_epoch, state.partition_epoch) == (-1, 5, 7)
+    assert (state.replicas, state.adding_replicas, state.isr, state.elr) == ((2, 3), (3,), (), (2,))
+
+
+def test_removed_topic_leaves_nothing_to_the_next_of_its_name() -> None:
+    found = read(
+        *topic_records("orders", A, [[1], [1]], {"retention.ms": "5"}),
+        md.RemoveTopicRecord(A),
+        *topic_records("orders", B, [[1]]),
+    )
+    topic = found.image.topics["orders"]
+    assert (topic.id, len(topic.partitions), topic.configs) == (B, 1, {})
+
+
+def test_settings_quotas_and_credentials_are_read() -> None:
+    user = md.ClientQuotaRecordEntityData("user", None)
+    client = md.ClientQuotaRecordEntityData("client-id", "c")
+    found = read(
+        md.ConfigRecord(4, "", "message.max.bytes", "7"),
+        md.ConfigRecord(4, "1", "log.cleaner.threads", "2"),
+        md.ConfigRecord(4, "1", "log.cleaner.threads", None),
+        md.ConfigRecord(32, "g", "consumer.session.timeout.ms", "50000"),
+        md.ConfigRecord(16, "m", "interval.ms", "1000"),
+        md.FeatureLevelRecord("transaction.version", 1),
+        md.ClientQuotaRecord([user, client], "producer_byte_rate", 1000.0),
+        md.ClientQuotaRecord([client], "request_percentage", 12.5),
+        md.ClientQuotaRecord([client], "consumer_byte_rate", 1.0),
+        md.ClientQuotaRecord([client], "consumer_byte_rate", 0.0, remove=True),
+        md.UserScramCredentialRecord("alice", 1, b"salt", b"stored", b"server", 4096),
+        md.UserScramCredentialRecord("bob", 2, b"salt", b"stored", b"server", 4096),
+        md.RemoveUserScramCredentialRecord("bob", 2),
+        md.ProducerIdsRecord(1, 12, 3000),
+    )
+    image = found.image
+    assert image.broker_configs == {"": {"message.max.bytes": "7"}}
+    assert image.group_configs == {"g": {"consumer.session.timeout.ms": "50000"}}
+    assert image.client_metrics == {"m": {"interval.ms": "1000"}}
+    assert image.features == {"transaction.version": 1}
+    assert image.client_configs == {
+        ClientEntity(ANY, "c"): {"producer_byte_rate": "1000"},
+        ClientEntity(None, "c"): {"request_percentage": "12.5"},
+        ClientEntity("alice"): {
+            "SCRAM-SHA-256": "salt=c2FsdA==,stored_key=c3RvcmVk,server_key=c2VydmVy,iterations=4096"
+        },
+    }
+    assert found.next_producer_id == 3000
+
+
+def test_aborted_metadata_transaction_has_no_effect() -> None:
+    found = read(
+        Raw(BEGIN), *topic_records("gone", A, [[1]]), Raw(ABORT), Raw(BEGIN), *topic_records("kept", B, [[1]]), Raw(END)
+    )
+    assert list(found.image.topics) == ["kept"]
+
+
+def test_unfinished_metadata_transaction_has_no_effect() -> None:
+    assert not read(Raw(BEGIN), *topic_records("gone", A, [[1]])).image.topics
+
+
+def test_log_is_replayed_from_the_end_of_the_snapshot() -> None:
+    snapshot = metadata_log([None, *topic_records("old", A, [[1]])])
+    log = metadata_log([*topic_records("dropped", b"c" * 16, [[1]]), *topic_records("new", B, [[1]])], 98)
+    found = read_kraft_metadata(snapshot, 100, [log])
+    assert sorted(found.image.topics) == ["new", "old"]
+    assert found.end_offset == 102
+
+
+def test_what_an_image_has_no_place_for_is_counted() -> None:
+    acls = [md.AccessControlEntryRecord(bytes([i]) * 16, 2, "orders", 3, "User:a", "*", 3, 3) for i in range(3)]
+    found = read(*acls, md.RemoveAccessControlEntryRecord(b"\x01" * 16), Raw(10), Raw(99), Raw(20))
+    assert found.left_out == {"ACL": 2, "delegation token": 1, "metadata record of the unknown type 99": 1}
+
+
+def test_torn_last_batch_is_ignored() -> None:
+    data = metadata_log([*topic_records("orders", A, [[1]]), md.TopicRecord("torn", B)])
+    assert list(read_kraft_metadata(None, 0, [data[:-5]]).image.topics) == ["orders"]
+
+
+@pytest.mark.parametrize(
+    ("damage", "text"),
+    [
+        (lambda data: data[:-1] + bytes([data[-1] ^ 1]), "CRC"),
+        (
+            lambda _: metadata_log([(md.TopicRecord("t", A), 0), md.RemoveTopicRecord(B)]),
+            "RemoveTopicRecord at offset 1",
+        ),
+        (
+            lambda _: metadata_log([md.TopicRecord("t", A), md.PartitionRecord(1, A)]),
+            r"topic t has the partitions \[1\]",
+        ),
+    ],
+)
+def test_damaged_log_is_reported_with_its_offset(damage, text: str) -> None:  # type: ignore[no-untyped-def]
+    with pytest.raises(CorruptMetadata, match=text):
+        read_kraft_metadata(None, 0, [damage(metadata_log(topic_records("t", A, [[1]])))])
