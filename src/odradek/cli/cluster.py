@@ -1,5 +1,5 @@
-"""`odradek cluster`: id, brokers and API versions (Apache's kafka-cluster and kafka-broker-api-versions), how the
-cluster stands (`status`), moves that even it out (`balance`), and a restart of all brokers one by one (`restart`).
+"""`odradek cluster`: id, brokers and API versions (Apache's kafka-cluster and kafka-broker-api-versions), the state of
+all brokers (`status`), moves that even out their load (`balance`), and a rolling restart (`restart`).
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ import argparse
 from typing import TYPE_CHECKING, Any, Final
 
 from odradek.cli.errors import UsageError
+from odradek.cli.examples import add_examples
 from odradek.cli.options import add_admin, from_zero, is_given, positive, seconds
 from odradek.cli.output import DOCUMENTS, Column, show, show_document
 from odradek.cli.session import run_admin
@@ -38,24 +39,47 @@ API_COLUMNS: Final = (
 )
 
 
+EXAMPLES: Final = """
+# show the cluster's id and brokers
+odradek cluster
+# show leaders, replicas and lag, redrawn every two seconds
+odradek cluster status --watch
+# propose moves that even out bytes and leaders
+odradek cluster balance
+# restart the brokers of this machine in turn
+odradek cluster restart --rolling --data-dir ./three
+"""
+
+
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "action", nargs="?", choices=ACTIONS, default="describe", help="describe (the default) tells id and brokers"
+        "action", nargs="?", choices=ACTIONS, default="describe", help="default: describe, which shows id and brokers"
     )
     group = parser.add_argument_group("status")
-    group.add_argument("--watch", action="store_true", help="look again every two seconds")
+    group.add_argument("--watch", action="store_true", help="redraw every two seconds")
     group = parser.add_argument_group("balance")
-    group.add_argument("--execute", action="store_true", help="carry the proposed moves out and wait for them")
-    group.add_argument("--decommission", type=int, action="append", metavar="ID", help="leave nothing on this broker")
+    group.add_argument("--execute", action="store_true", help="execute the proposed moves and wait for them")
     group.add_argument(
-        "--tolerance", type=from_zero, metavar="PART", help="of the average that may be too much; default 0.1"
+        "--decommission",
+        type=int,
+        action="append",
+        metavar="ID",
+        help="move all replicas away from this broker (repeatable)",
     )
-    group.add_argument("--max-moves", type=positive, metavar="N", help="at most so many; default 1000")
+    group.add_argument(
+        "--tolerance", type=from_zero, metavar="PART", help="accepted deviation from the average (default: 0.1)"
+    )
+    group.add_argument("--max-moves", type=positive, metavar="N", help="maximum number of moves (default: 1000)")
     group = parser.add_argument_group("restart")
-    group.add_argument("--rolling", action="store_true", help="one broker after the other, all replicas in sync")
-    group.add_argument("--data-dir", metavar="DIR", help="that of `odradek serve --brokers N` on this machine")
-    group.add_argument("--patience", type=seconds, metavar="SECONDS", help="for replicas to be in sync; default 300")
+    group.add_argument(
+        "--rolling", action="store_true", help="restart one broker at a time, while all replicas are in sync"
+    )
+    group.add_argument("--data-dir", metavar="DIR", help="data folder of `odradek serve --brokers N` on this machine")
+    group.add_argument(
+        "--patience", type=seconds, metavar="SECONDS", help="time limit for replicas to be in sync (default: 300)"
+    )
     add_admin(parser)
+    add_examples(parser, EXAMPLES)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -104,7 +128,7 @@ def describe(arguments: argparse.Namespace) -> int:
 
 
 def api_versions(arguments: argparse.Namespace) -> int:
-    """What each broker offers, and the version that this client would use."""
+    """Print the API versions of each broker, and the one that this client would use."""
 
     async def work(admin: Admin) -> list[dict[str, Any]]:
         from odradek.wire.apis import APIS, request_class

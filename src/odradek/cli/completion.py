@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 from odradek.cli.errors import CommandError, UsageError
+from odradek.cli.examples import add_examples
 from odradek.cli.options import Parser, add_connection
 
 if TYPE_CHECKING:
@@ -82,11 +83,17 @@ fish: odradek completion fish > ~/.config/fish/completions/odradek.fish
 """
 
 
+EXAMPLES: Final = """
+# complete commands, options, topics and settings
+eval "$(odradek completion bash)"
+"""
+
+
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = _HELP
-    parser.add_argument("shell", nargs="?", choices=SHELLS)
+    parser.add_argument("shell", nargs="?", choices=SHELLS, help="shell that runs the script")
     parser.add_argument("--complete", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+    add_examples(parser, EXAMPLES)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from odradek.cli.effects import warn_without_effect, without_effect
 from odradek.cli.errors import CommandError, UsageError
+from odradek.cli.examples import add_examples
 from odradek.cli.options import add_admin, exactly_one, is_given, read_properties
 from odradek.cli.output import DOCUMENTS, Column, show, show_document
 from odradek.cli.session import run_admin
@@ -62,6 +63,20 @@ class Entity(NamedTuple):
         return f"default config for {self.type} in the cluster" if self.name is None else f"{singular} {self.name}"
 
 
+EXAMPLES: Final = """
+# show all settings of a topic
+odradek configs --describe --topic greetings --all
+# change settings of a topic
+odradek configs --alter --topic greetings --add-config retention.ms=3600000,cleanup.policy=compact
+# return to the default
+odradek configs --alter --topic greetings --delete-config cleanup.policy
+# show the dynamic settings of a broker
+odradek configs --describe --broker 1
+# limit a user to 1 MiB/s
+odradek configs --alter --user alice --add-config producer_byte_rate=1048576
+"""
+
+
 def configure(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_argument_group("actions (one of them)")
     actions.add_argument("--describe", action="store_true", help="show dynamic settings; with --all also the others")
@@ -85,6 +100,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     for option in DEFAULT_SHORTCUTS:
         parser.add_argument(f"--{option}", action="store_true", help=argparse.SUPPRESS)
     add_admin(parser)
+    add_examples(parser, EXAMPLES)
 
 
 def run(arguments: argparse.Namespace) -> int:

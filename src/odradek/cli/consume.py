@@ -10,6 +10,7 @@ import time
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from odradek.cli.errors import CommandError, UsageError, told
+from odradek.cli.examples import add_examples
 from odradek.cli.names import topic_pattern
 from odradek.cli.offset_spec import END, START, OffsetRange, parse_range, resolve
 from odradek.cli.options import (
@@ -46,6 +47,22 @@ _POLL_RECORDS: Final = 2_000
 _OF_A_SIGNAL: Final = 128
 
 
+EXAMPLES: Final = r"""
+# print the first ten records
+odradek consume greetings --from-beginning -n 10
+# print the last ten records of each partition, then exit
+odradek consume greetings --offset -10 -e
+# print the records of the last hour as JSON
+odradek consume greetings --offset @-1h:end -o json
+# read as a member of a group
+odradek consume greetings --group family --from-beginning -n 2
+# choose what is printed
+odradek consume greetings --offset earliest -e -f '%t %p %o %k %v\n'
+# read all topics that match
+odradek consume --include 'test-.*' --from-beginning -e
+"""
+
+
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("positional", nargs="?", metavar="TOPIC", help="the same as --topic TOPIC")
     what = parser.add_argument_group("what to read")
@@ -77,6 +94,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(form=None)
     add_connection(parser)
     add_output(parser, stream=True)
+    add_examples(parser, EXAMPLES)
 
 
 def _configure_output(shape: argparse._ArgumentGroup) -> None:

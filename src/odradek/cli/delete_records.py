@@ -5,10 +5,11 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from odradek.cli.confirmation import add_confirmation, confirm
 from odradek.cli.errors import CommandError, UsageError
+from odradek.cli.examples import add_examples
 from odradek.cli.names import topic_partitions
 from odradek.cli.options import add_admin
 from odradek.cli.output import Column, show
@@ -36,6 +37,16 @@ PLAN_COLUMNS = (
 )
 
 
+EXAMPLES: Final = """
+# show what would be deleted
+odradek delete-records --topic greetings --before -1 --dry-run
+# delete the first records of a partition
+odradek delete-records --topic greetings:0 --before 100
+# use a file of Apache's tool
+odradek delete-records --offset-json-file offsets.json
+"""
+
+
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--offset-json-file",
@@ -51,6 +62,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dry-run", action="store_true", help="show which offsets would be deleted")
     add_confirmation(parser)
     add_admin(parser)
+    add_examples(parser, EXAMPLES)
 
 
 def run(arguments: argparse.Namespace) -> int:

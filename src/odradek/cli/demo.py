@@ -22,6 +22,7 @@ import time
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Final
 
 from odradek.cli.demo_flights import Day, Totals, events, expected, rows
 from odradek.cli.demo_pace import Pace
@@ -30,6 +31,7 @@ from odradek.cli.demo_query import SparkQuery
 from odradek.cli.demo_traffic import FLIGHTS, GROUP, RESULTS, Traffic, create_topics, end_offsets
 from odradek.cli.demo_view import Progress, View
 from odradek.cli.errors import CommandError, UsageError
+from odradek.cli.examples import add_examples
 from odradek.cli.options import seconds
 from odradek.client.model import TopicPartition
 from odradek.ports.installation import install_hint
@@ -38,6 +40,14 @@ _LOOK_SECONDS = 0.2
 _CLOSE_SECONDS = 20.0
 _IDLE_SECONDS = 10.0
 """All was read and followed for this long, yet flights are missing: the checks will say which."""
+
+
+EXAMPLES: Final = """
+# run the demonstration
+odradek demo
+# run it with fewer records
+odradek demo --records 30000
+"""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -51,6 +61,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--seconds-limit", type=seconds, metavar="S", help="give up after S seconds in any case")
     parser.add_argument("--keep", action="store_true", help="keep the data folder, and say how to look at it")
+    add_examples(parser, EXAMPLES)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from odradek.cli.confirmation import add_confirmation, confirm
 from odradek.cli.errors import CommandError, UsageError, told
+from odradek.cli.examples import add_examples
 from odradek.cli.options import add_connection, add_output, client_settings, connect_ms, positive
 from odradek.cli.output import Column, show
 
@@ -37,6 +38,16 @@ _ROUND: Final = 500
 _POLL_MS: Final = 500
 
 
+EXAMPLES: Final = """
+# list dead letters and their errors
+odradek dlq list --topic payments-dlq
+# count the records of each topic
+odradek dlq redrive --topic payments-dlq --dry-run
+# send them back to their topics
+odradek dlq redrive --topic payments-dlq --max-redrives 3
+"""
+
+
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("action", choices=ACTIONS, help="list: show dead letters; redrive: send them to their topics")
     parser.add_argument("-t", "--topic", required=True, metavar="NAME", help="the topic of dead letters")
@@ -49,6 +60,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_confirmation(parser)
     add_connection(parser)
     add_output(parser)
+    add_examples(parser, EXAMPLES)
 
 
 def run(arguments: argparse.Namespace) -> int:

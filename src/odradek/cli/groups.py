@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from odradek.cli.confirmation import add_confirmation, confirm
 from odradek.cli.errors import CommandError, UsageError
+from odradek.cli.examples import add_examples
 from odradek.cli.names import topic_partitions
 from odradek.cli.options import add_admin, adopt_positional, exactly_one, is_given, only_with
 from odradek.cli.output import DOCUMENTS, Column, show
@@ -39,6 +40,22 @@ DELETED_COLUMNS: Final = (
     Column("PARTITION", "partition", 10),
     Column("STATUS", "status"),
 )
+
+
+EXAMPLES: Final = """
+# list groups
+odradek groups
+# show offsets and lag of a group
+odradek groups family
+# show members and their assignments
+odradek groups --describe --group family --members --verbose
+# show what a reset to the beginning would set
+odradek groups --reset-offsets --group family --topic greetings --to-earliest
+# go back one hour in two partitions
+odradek groups --reset-offsets --group family --topic greetings:0,1 --by-duration PT1H --execute
+# delete a group with its offsets
+odradek groups --delete --group family
+"""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -81,6 +98,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     reset.add_argument("--export", action="store_true", help="print the new offsets as CSV")
     add_confirmation(parser, compatible="behave like kafka-consumer-groups.sh: no deletion or reset is confirmed")
     add_admin(parser)
+    add_examples(parser, EXAMPLES)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from odradek.cli.errors import UsageError
+from odradek.cli.examples import add_examples
 from odradek.cli.options import Parser, or_unlimited, seconds
 
 MODES: Final = ("C", "P", "L", "G")
@@ -40,6 +41,18 @@ def is_kcat(words: Sequence[str]) -> bool:
 def separated(words: Sequence[str]) -> list[str]:
     """`-K=` as getopt reads it: the delimiter `=`, not an empty value."""
     return [part for word in words for part in ((word[:2], word[2:]) if re.match(r"-[A-Za-z]=", word) else (word,))]
+
+
+EXAMPLES: Final = r"""
+# list brokers, topics and partitions
+odradek -L -b 127.0.0.1:9092
+# produce keys and values
+printf 'a:1\nb:2\n' | odradek -P -b 127.0.0.1:9092 -t greetings -K :
+# print all records, then exit
+odradek -C -b 127.0.0.1:9092 -t greetings -o beginning -e -f '%p %o %k=%s\n'
+# consume ten records as a member of a group
+odradek -G family greetings -b 127.0.0.1:9092 -c 10
+"""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -84,6 +97,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     for option in UNSUPPORTED:
         parser.add_argument(f"-{option}", action="store_true", dest=f"no_{option}", help=argparse.SUPPRESS)
     parser.add_argument("topics", nargs="*", metavar="TOPIC", help="topics of -G")
+    add_examples(parser, EXAMPLES)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -126,9 +126,7 @@ def dispatch(words: list[str]) -> int:
     from odradek.cli import kcat
 
     if kcat.is_kcat(words):
-        parser = Parser(prog="odradek", description="the options of kcat", allow_abbrev=False)
-        kcat.configure(parser)
-        return execute("odradek", parser, kcat, kcat.separated(words))
+        return execute("odradek", kcat_parser(), kcat, kcat.separated(words))
     name = words[0]
     if name not in COMMANDS:
         hint = suggestion(name, COMMANDS) or "`odradek --help` lists the commands"
@@ -142,6 +140,15 @@ def parser_of(name: str, command: Command) -> Parser:
     """The parser of a command's options."""
     parser = Parser(prog=f"odradek {name}", description=COMMANDS[name], allow_abbrev=False)
     command.configure(parser)
+    return parser
+
+
+def kcat_parser() -> Parser:
+    """The parser of kcat's options."""
+    from odradek.cli import kcat
+
+    parser = Parser(prog="odradek", description="kcat's options for consume, produce and metadata", allow_abbrev=False)
+    kcat.configure(parser)
     return parser
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
 from odradek.cli.errors import CommandError, UsageError
+from odradek.cli.examples import add_examples
 from odradek.cli.names import topic_pattern
 from odradek.cli.options import add_admin
 from odradek.cli.output import Column, show
@@ -37,17 +38,35 @@ Selection = Callable[[str, int], bool]
 """Whether a partition of a topic is wanted."""
 
 
+EXAMPLES: Final = """
+# print the end offsets of a topic
+odradek offsets --topic greetings
+# print the start offsets
+odradek offsets --topic greetings --time earliest
+# print the offsets of an hour ago
+odradek offsets --topic-partitions greetings:0-2 --time -1h
+"""
+
+
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--topic", metavar="REGEX", help="topics whose whole name matches; default: all")
-    parser.add_argument("--partitions", metavar="0,1", help="only these partitions of the topics")
+    parser.add_argument("-t", "--topic", metavar="REGEX", help="topics whose whole name matches (default: all)")
+    parser.add_argument("--partitions", metavar="0,1", help="partitions of these topics (default: all)")
     parser.add_argument(
-        "--topic-partitions", metavar="T:1,T:0-3,…", help="topics (patterns) with a partition or a range, end excluded"
+        "--topic-partitions",
+        metavar="T:1,T:0-3,…",
+        help="topics (regular expressions) with a partition or a range without its end",
     )
     parser.add_argument(
-        "--time", default="latest", metavar="WHEN", help="latest, earliest, max-timestamp, …, or a time: ms, ISO, -1h"
+        "--time",
+        default="latest",
+        metavar="WHEN",
+        help="latest, earliest, max-timestamp, …, or a time: ms, 2026-01-31T12:00, -1h",
     )
-    parser.add_argument("--exclude-internal-topics", action="store_true")
+    parser.add_argument(
+        "--exclude-internal-topics", action="store_true", help="leave out topics such as __consumer_offsets"
+    )
     add_admin(parser)
+    add_examples(parser, EXAMPLES)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -80,7 +80,11 @@ def add_output(parser: argparse.ArgumentParser, *, stream: bool = False) -> None
     """Add `-o`; a stream prints each result as it comes, so its JSON is one object per line."""
     json = "json and jsonl: one object per line" if stream else "json: one document, jsonl: one object per line"
     parser.add_argument(
-        "-o", "--output", choices=FORMATS, help=f"table (wide: all columns), {json}, yaml, or tsv without a heading"
+        "-o",
+        "--output",
+        choices=FORMATS,
+        metavar="FORMAT",
+        help=f"table (wide: all columns), {json}, yaml, or tsv without a heading",
     )
 
 

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final
 
 from odradek.cli.errors import CommandError, UsageError
+from odradek.cli.examples import add_examples
 from odradek.cli.options import SERVER_VARIABLE, pairs, seconds
 from odradek.ports.installation import install_hint
 
@@ -43,32 +44,57 @@ _LOOK_S: Final = 0.02
 _WAIT_S: Final = 0.1
 
 
+EXAMPLES: Final = """
+# run a PySpark program
+odradek pipeline run flights.py --checkpoint ./state
+# run a Spark Declarative Pipeline
+odradek pipeline run spark-pipeline.yml
+"""
+
+
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("action", choices=("run",), help="what to do")
-    parser.add_argument("file", metavar="FILE", help="a .py file, a module's name, or a spark-pipeline.yml")
-    parser.add_argument("arguments", nargs=argparse.REMAINDER, metavar="ARGUMENT", help="for the program")
-    parser.add_argument("--master", default="local[*]", metavar="URL", help="any master of Spark; default: local[*]")
-    parser.add_argument("--checkpoint", metavar="DIR", help="queries with a name keep their state in DIR/NAME")
-    parser.add_argument("--conf", action="append", default=[], metavar="NAME=VALUE", help="a setting of Spark's")
-    parser.add_argument("--name", metavar="TEXT", help="the application's name; default: the file's")
-    parser.add_argument("--bootstrap-server", metavar="HOST:PORT,…", help=f"for the program, as ${SERVER_VARIABLE}")
-    parser.add_argument("--progress", choices=SHOWN, default="lines", help="for every batch, on standard error")
-    parser.add_argument("--log", metavar="FILE", help="where Spark's own messages go; default: kept after a failure")
+    parser.add_argument("file", metavar="FILE", help="a .py file, a module, or a spark-pipeline.yml")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, metavar="ARGUMENT", help="arguments of the program")
+    parser.add_argument("--master", default="local[*]", metavar="URL", help="master of Spark (default: local[*])")
+    parser.add_argument("--checkpoint", metavar="DIR", help="keep the state of named queries in DIR/NAME")
+    parser.add_argument(
+        "--conf", action="append", default=[], metavar="NAME=VALUE", help="setting of Spark (repeatable)"
+    )
+    parser.add_argument("--name", metavar="TEXT", help="name of the application (default: that of the file)")
+    parser.add_argument(
+        "--bootstrap-server", metavar="HOST:PORT,…", help=f"brokers, passed to the program in ${SERVER_VARIABLE}"
+    )
+    parser.add_argument(
+        "--progress", choices=SHOWN, default="lines", help="what to print for every batch on standard error"
+    )
+    parser.add_argument(
+        "--log", metavar="FILE", help="file for Spark's messages (default: a temporary file, kept after a failure)"
+    )
     parser.add_argument(
         "--stop-timeout",
         type=seconds,
         default=60,
         metavar="S",
-        help="how long batches may take to end when told to stop (60)",
+        help="time limit for running batches after a signal to stop (default: 60)",
     )
-    parser.add_argument("--traceback", action="store_true", help="show all of a failure, not one line")
+    parser.add_argument("--traceback", action="store_true", help="print the traceback of a failure")
     group = parser.add_argument_group("with a spark-pipeline.yml")
-    group.add_argument("--dry-run", action="store_true", help="only check the graph")
+    group.add_argument("--dry-run", action="store_true", help="check the graph without running it")
     group.add_argument(
-        "--refresh", action="append", default=[], metavar="DATASET", help="only these, and so on for more"
+        "--refresh", action="append", default=[], metavar="DATASET", help="dataset to update (repeatable)"
     )
-    group.add_argument("--full-refresh", action="append", default=[], metavar="DATASET", help="anew from the start")
-    group.add_argument("--full-refresh-all", action="store_true", help="everything anew from the start")
+    group.add_argument(
+        "--full-refresh",
+        action="append",
+        default=[],
+        metavar="DATASET",
+        help="dataset to compute again from its beginning (repeatable)",
+    )
+    group.add_argument(
+        "--full-refresh-all", action="store_true", help="compute all datasets again from their beginning"
+    )
+    add_examples(parser, EXAMPLES)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -1,4 +1,4 @@
-"""`odradek plan`: how many disks, how much bandwidth and how many brokers a workload takes.
+"""`odradek plan`: the disks, the bandwidth and the number of brokers that a workload needs.
 
 Sizes are decimal (1 KB is 1,000 bytes), as disks and networks are sold. What a network carries is counted in bits.
 """
@@ -11,6 +11,7 @@ import re
 from typing import Final, NamedTuple
 
 from odradek.cli.errors import UsageError
+from odradek.cli.examples import add_examples
 from odradek.cli.options import add_output, from_zero, positive
 from odradek.cli.output import DOCUMENTS, Column, show, show_document
 
@@ -82,32 +83,59 @@ def _ceil(value: float) -> int:
     return math.ceil(value - 1e-9)
 
 
+EXAMPLES: Final = """
+# estimate disks, bandwidth and brokers
+odradek plan --throughput 50MB/s --copies 3 --retention 7days --disk 4TB
+"""
+
+
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--records", metavar="N/PERIOD", help="records, for instance 1e8/day, 5000/s")
-    parser.add_argument("--record-size", metavar="SIZE", default="1KB", help="of a record uncompressed; default 1KB")
+    parser.add_argument("--records", metavar="N/PERIOD", help="rate of records, such as 1e8/day or 5000/s")
     parser.add_argument(
-        "--throughput", metavar="SIZE/PERIOD", help="instead of --records: bytes, for instance 1TB/hour"
+        "--record-size", metavar="SIZE", default="1KB", help="uncompressed size of a record (default: 1KB)"
     )
-    parser.add_argument("--copies", type=positive, metavar="N", default=3, help="replication factor; default 3")
-    parser.add_argument("--retention", metavar="TIME", default="7days", help="for instance 14days, 36h; default 7days")
     parser.add_argument(
-        "--compression", type=from_zero, default=1.0, metavar="PART", help="compressed size by uncompressed; default 1"
+        "--throughput", metavar="SIZE/PERIOD", help="rate of bytes instead of --records, such as 1TB/hour"
     )
-    parser.add_argument("--index-share", type=from_zero, default=0.1, metavar="PART", help="for indexes; default 0.1")
+    parser.add_argument("--copies", type=positive, metavar="N", default=3, help="replication factor (default: 3)")
     parser.add_argument(
-        "--headroom", type=from_zero, default=0.0, metavar="PART", help="free space for each byte stored; default 0"
+        "--retention", metavar="TIME", default="7days", help="retention time, such as 14days or 36h (default: 7days)"
     )
-    parser.add_argument("--readers", type=from_zero, default=1.0, metavar="N", help="groups that read all; default 1")
-    parser.add_argument("--link", metavar="BITS", default="1G", help="of a broker's network in bit/s; default 1G")
     parser.add_argument(
-        "--link-use", type=from_zero, default=0.7, metavar="PART", help="of a link at most; default 0.7"
+        "--compression",
+        type=from_zero,
+        default=1.0,
+        metavar="PART",
+        help="compressed size divided by uncompressed size (default: 1)",
+    )
+    parser.add_argument(
+        "--index-share",
+        type=from_zero,
+        default=0.1,
+        metavar="PART",
+        help="size of indexes per byte of the log (default: 0.1)",
+    )
+    parser.add_argument(
+        "--headroom", type=from_zero, default=0.0, metavar="PART", help="free space per stored byte (default: 0)"
+    )
+    parser.add_argument(
+        "--readers",
+        type=from_zero,
+        default=1.0,
+        metavar="N",
+        help="number of groups that read all records (default: 1)",
+    )
+    parser.add_argument("--link", metavar="BITS", default="1G", help="network of a broker in bit/s (default: 1G)")
+    parser.add_argument(
+        "--link-use", type=from_zero, default=0.7, metavar="PART", help="usable part of a link (default: 0.7)"
     )
     parser.add_argument(
         "--link-share", type=from_zero, default=1 / 3, metavar="PART",
-        help="of that for new records, the rest for peaks, copies and readers; default 1/3",
+        help="part of that for new records; peaks, copies and readers use the rest (default: 1/3)",
     )  # fmt: skip
-    parser.add_argument("--disk", metavar="SIZE", help="space of one broker's disks")
+    parser.add_argument("--disk", metavar="SIZE", help="disk space of one broker")
     add_output(parser)
+    add_examples(parser, EXAMPLES)
 
 
 def run(arguments: argparse.Namespace) -> int:

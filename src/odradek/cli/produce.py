@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any, Final
 
 from odradek.cli.errors import CommandError, UsageError, told
+from odradek.cli.examples import add_examples
 from odradek.cli.line_reader import Headers, JsonReader, LineReader
 from odradek.cli.options import (
     add_connection,
@@ -49,6 +50,18 @@ TUNING: Final = (
     ("timeout", "linger_ms", "time that a batch waits for more records (linger.ms)"),
 )
 """Option -> the producer's setting of the same meaning."""
+
+
+EXAMPLES: Final = r"""
+# send each line as a record
+printf 'hello\nworld\n' | odradek produce greetings
+# send keys and values
+printf 'Gregor:hello\n' | odradek produce greetings -K :
+# send lines with one key and a header
+odradek produce greetings -k Grete -H source=cli < letters.txt
+# copy a topic
+odradek consume greetings -e --offset earliest -o json | odradek produce copies -i json
+"""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -105,6 +118,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(default_key=None, skip_empty=False, limit=-1)
     add_connection(parser)
     add_output(parser, stream=True)
+    add_examples(parser, EXAMPLES)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from odradek.cli import profile_file
 from odradek.cli.errors import UsageError
+from odradek.cli.examples import add_examples
 from odradek.cli.options import add_output
 from odradek.cli.output import DOCUMENTS, Column, show, show_document
 from odradek.cli.profile_file import FIELDS, HIDDEN, Profiles
@@ -20,6 +21,18 @@ COLUMNS: Final = (
     Column("BOOTSTRAP-SERVERS", "bootstrap_servers", 25),
     Column("SECURITY", "security_protocol"),
 )
+
+
+EXAMPLES: Final = """
+# keep a connection
+odradek profile create local -b 127.0.0.1:9092
+# use it when nothing else names the servers
+odradek profile use local
+# use it for one command
+odradek topics --profile local
+# list profiles
+odradek profile list
+"""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -34,6 +47,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("-b", "--bootstrap-server", metavar="HOST:PORT,…", help="the same as bootstrap_servers=…")
     add_output(parser)
+    add_examples(parser, EXAMPLES)
 
 
 def run(arguments: argparse.Namespace) -> int:

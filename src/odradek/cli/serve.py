@@ -16,6 +16,7 @@ from odradek.broker.config_errors import ConfigError
 from odradek.broker.lifecycle import Broker, StartError
 from odradek.broker.logs import configure_logging
 from odradek.cli.errors import UsageError
+from odradek.cli.examples import add_examples
 from odradek.cli.service_manager import ServiceManager
 from odradek.ports.clock import process_age
 
@@ -26,24 +27,47 @@ _START_SECONDS: Final = 10.0
 LEVELS = ("debug", "info", "warning", "error")
 
 
+EXAMPLES: Final = """
+# run a broker on 127.0.0.1:9092
+odradek serve --data-dir ./data
+# use a configuration file of Kafka
+odradek serve server.properties --set log.retention.hours=24
+# run a cluster of three brokers on this machine
+odradek serve --brokers 3 --data-dir ./three
+"""
+
+
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("properties", nargs="?", metavar="server.properties", help="a Kafka configuration file")
-    parser.add_argument("--data-dir", metavar="DIR", help="where the data lives (log.dirs); default ./odradek-data")
+    parser.add_argument("--data-dir", metavar="DIR", help="data folder, log.dirs (default: ./odradek-data)")
     parser.add_argument(
         "--listen",
         metavar="HOST:PORT",
-        help="address to serve on, default 127.0.0.1:9092; port 0 picks a free one, 0.0.0.0 stands for all interfaces",
+        help="address to serve (default: 127.0.0.1:9092); port 0 picks a free one, 0.0.0.0 means all interfaces",
     )
     parser.add_argument(
-        "--set", action="append", default=[], metavar="NAME=VALUE", dest="settings", help="a setting by Kafka's name"
+        "--set",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        dest="settings",
+        help="setting by Kafka's name (repeatable)",
     )
     parser.add_argument(
-        "--brokers", type=int, default=1, metavar="N", help="a cluster of N brokers, each a process, ports consecutive"
+        "--brokers", type=int, default=1, metavar="N", help="run a cluster of N processes with consecutive ports"
     )
     # Of a supervisor for its brokers: their settings are the first line of the input, and they end when it does.
     parser.add_argument("--until-input-ends", action="store_true", help=argparse.SUPPRESS)
-    parser.add_argument("--log-level", choices=LEVELS, default="info", help="of the log on standard error")
-    parser.add_argument("--log-format", choices=("text", "json"), default="text")
+    parser.add_argument(
+        "--log-level",
+        choices=LEVELS,
+        default="info",
+        help="least severe messages of the log on standard error (default: info)",
+    )
+    parser.add_argument(
+        "--log-format", choices=("text", "json"), default="text", help="form of the log (default: text)"
+    )
+    add_examples(parser, EXAMPLES)
 
 
 def settings_of(arguments: argparse.Namespace) -> dict[str, str]:

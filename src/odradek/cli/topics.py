@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from odradek.cli.confirmation import add_confirmation
 from odradek.cli.errors import CommandError, UsageError
+from odradek.cli.examples import add_examples
 from odradek.cli.names import literal_topics, missing_topics, topic_pattern
 from odradek.cli.options import add_admin, adopt_positional, exactly_one, is_given, only_with, positive
 from odradek.cli.output import Column, show, show_document
@@ -48,6 +49,26 @@ PARTITION_COLUMNS = (
     Column("LAST-KNOWN-ELR", "last_known_elr", wide=True),
     Column("OFFLINE", "offline_replicas", wide=True),
 )
+
+
+EXAMPLES: Final = """
+# list the names of topics
+odradek topics
+# describe a topic
+odradek topics greetings
+# create a topic
+odradek topics --create --topic greetings --partitions 4 --config retention.ms=86400000
+# add partitions
+odradek topics --alter --topic greetings --partitions 8
+# find partitions with replicas out of sync
+odradek topics --describe --under-replicated-partitions
+# list topics by a regular expression
+odradek topics --list --topic 'test-.*' --regex
+# delete them without a question
+odradek topics --delete --topic 'test-.*' --regex --yes
+# print the names for a program
+odradek topics -o json | jq -r '.[].topic'
+"""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -88,6 +109,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         compatible="behave like kafka-topics.sh: --topic is a regular expression, and no deletion is confirmed",
     )
     add_admin(parser)
+    add_examples(parser, EXAMPLES)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -6,6 +6,7 @@ Exit status 0 when all is well, 1 when something is wrong, 2 where there is no l
 from __future__ import annotations
 
 import argparse
+from typing import Final
 
 from odradek.broker.stored_files import (
     Finding,
@@ -15,7 +16,13 @@ from odradek.broker.stored_files import (
     verify_partition,
 )
 from odradek.cli.errors import CommandError, UsageError
+from odradek.cli.examples import add_examples
 from odradek.ports.disk import SystemDisk
+
+EXAMPLES: Final = """
+# check the files of a stopped broker
+odradek verify ./data
+"""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -26,6 +33,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="a log directory, the data folder of a cluster, or the directory of one partition",
     )
+    add_examples(parser, EXAMPLES)
 
 
 def run(arguments: argparse.Namespace) -> int:
