@@ -31,6 +31,7 @@ from odradek.controller.brokers import (
     replicas_online,
     shutting_down,
 )
+from odradek.controller.change_report import change_report
 from odradek.controller.config_effects import UNCLEAN_ELECTION, topics_with_changed, with_effects
 from odradek.controller.configs import AlteredResource, ResourceChanges, alter_configs
 from odradek.controller.elections import ElectionType, elect_leaders
@@ -403,6 +404,8 @@ class Controller:
     async def _publish(self, image: ClusterImage) -> None:
         if not self.is_active:
             return
+        if not self._stale:
+            _report(self.image, image)
         self.image = image
         try:
             waiting = self._take(image)
@@ -491,10 +494,6 @@ class Controller:
         changes = broker_changes(self.image.brokers, found.brokers)
         if not changes:
             return
-        logger.info(
-            "brokers: %s; gone %s, new %s, restarted %s",
-            *(sorted(ids) for ids in (found.brokers, changes.gone, changes.started, changes.bounced)),
-        )
         await self._carry_out(self._cleared(brokers_changed(self.image, found.brokers, self._config), found))
 
     async def _look_at_directories(self) -> None:
@@ -552,8 +551,7 @@ class Controller:
         image = _with_offline(image, self.image)
         image = await self._finish_deletions(image)
         decision = self._cleared(everything_settled(image, self._config), found)
-        if decision.replies:
-            logger.info("controller: %d partitions are put right", len(decision.replies))
+        _report(image, decision.image)
         await self._carry_out(decision)
         await self._own_directories()
         self._stale = False
@@ -600,11 +598,18 @@ class Controller:
         percentage = self._config.number("leader.imbalance.per.broker.percentage")
         partitions = imbalanced_partitions(self.image, percentage)
         if partitions:
-            logger.info("%d partitions are given back to their preferred leaders", len(partitions))
+            logger.info("electing the preferred leaders of %d partitions", len(partitions))
             await self._carry_out(elect_leaders(self.image, ElectionType.PREFERRED, partitions, self._config))
         if not is_balanced(self.image):
             interval = self._config.number("leader.imbalance.check.interval.seconds")
             self._later("balance", interval, self._balance_soon)
+
+
+def _report(old: ClusterImage, new: ClusterImage) -> None:
+    """Log what changed for operators."""
+    if logger.isEnabledFor(logging.INFO):
+        for level, text in change_report(old, new):
+            logger.log(level, "%s", text)
 
 
 def _with_offline(image: ClusterImage, before: ClusterImage) -> ClusterImage:
