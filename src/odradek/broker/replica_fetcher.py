@@ -14,11 +14,12 @@ from typing import Any, Final, NamedTuple, Protocol, cast
 from odradek.broker.task_failures import logs_failure
 from odradek.client.connection import Connection
 from odradek.client.errors import ClientError, Disconnected, UnsupportedByBroker
+from odradek.controller.change_report import some_of
 from odradek.ports.clock import Clock
 from odradek.replication.fetch_sessions import MAX_EPOCH, NO_SESSION
 from odradek.replication.follower import FollowedLog, Next
 from odradek.replication.partition import Partition
-from odradek.wire.errors import ErrorCode, KafkaError
+from odradek.wire.errors import ErrorCode, KafkaError, error_code
 from odradek.wire.fetch import FetchPartition
 from odradek.wire.messages.list_offsets import (
     ListOffsetsRequest,
@@ -36,8 +37,6 @@ Place = tuple[bytes, int]
 
 _EARLIEST: Final = -2
 _LATEST: Final = -1
-_NAMED: Final = 5
-"""Partitions that a message names; of the others it says how many."""
 _FIRST_PAUSE_SECONDS: Final = 0.005
 _MOST_IN_FLIGHT: Final = 2
 _SESSION_LOST: Final = frozenset(
@@ -360,7 +359,7 @@ class ReplicaFetcher:
                 self._fetch()
             else:
                 self._drop_connection()
-                self._failed(f"broker {self.leader_id} answers fetches with error {response.error_code}")
+                self._failed(f"broker {self.leader_id} answers fetches with {error_code(response.error_code).name}")
             return
         self._failures = 0
         if not self._session_id:
@@ -404,10 +403,10 @@ class ReplicaFetcher:
             self._delayed[place] = float("inf")
             if followed.is_current:
                 # For a leader of a newer epoch this broker will hear of it, too; after a failed disk it will not.
-                self._problems.note("not followed any more", followed)
+                self._problems.note("stopped following", followed)
         else:
             if followed.failures == 1:
-                self._problems.note("not fetched for now", followed)
+                self._problems.note("pauses fetching of", followed)
             self._delay(place, self._pause(followed.failures))
 
     # --- later ---
@@ -502,9 +501,7 @@ class _Problems:
         if not self._noted:
             return
         for (outcome, problem), places in self._noted.items():
-            more = f" and {len(places) - _NAMED} more" if len(places) > _NAMED else ""
-            named = ", ".join(places[:_NAMED])
-            log.info("broker %d: %d partitions %s: %s (%s%s)", leader_id, len(places), outcome, problem, named, more)
+            log.info("broker %d: %s %d partitions: %s (%s)", leader_id, outcome, len(places), problem, some_of(places))
         self._noted.clear()
 
 

@@ -18,6 +18,7 @@ from odradek.broker.replica_fetcher import Connect, FetchSettings, Place, Replic
 from odradek.broker.replication_throttles import ReplicationThrottles
 from odradek.broker.task_failures import logs_failure
 from odradek.client.errors import ClientError
+from odradek.controller.change_report import some_of
 from odradek.controller.in_sync import IsrChange, IsrChanged
 from odradek.metadata.image import ClusterImage, PartitionState, Topic
 from odradek.ports.clock import Clock
@@ -411,6 +412,7 @@ class ReplicationRuntime:
             log.debug("the controller does not change in-sync replicas: %s", error)
             answers = {}
         complete = True
+        refused: dict[ErrorCode, list[str]] = {}
         for partition, proposal in asked:
             answer = answers.get((partition.topic_id, partition.index))
             if answer is None or answer.error in _RETRIED:
@@ -419,16 +421,15 @@ class ReplicationRuntime:
                     complete = False
                 continue
             if answer.error:
-                log.info(
-                    "%s-%d: in-sync replicas %s are refused with %s",
-                    partition.topic,
-                    partition.index,
-                    proposal.isr,
-                    answer.error.name,
-                )
+                if partition not in self._refused:
+                    refused.setdefault(answer.error, []).append(f"{partition.topic}-{partition.index}")
                 if answer.error is ErrorCode.INELIGIBLE_REPLICA:
                     self._reconsider_later(partition)
             partition.proposal_answered(proposal, answer.error, answer.state)
+        for code, names in refused.items():
+            # A follower that shuts down is ineligible, while its leader still sees it fetch with every append.
+            message = "the controller rejected other in-sync replicas of %d partitions: %s (%s)"
+            log.info(message, len(names), code.name, some_of(names))
         return complete
 
     def _reconsider_later(self, partition: Partition) -> None:

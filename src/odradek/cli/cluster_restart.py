@@ -49,10 +49,18 @@ def restart(arguments: argparse.Namespace) -> int:
             await _until(admin, lambda found, b=broker: _is_back(found, int(b)), patience)  # type: ignore[misc]
             print(f"broker {broker} has restarted", flush=True)
         await _until(admin, lambda found: not found["under_replicated"], patience)
+        elected = await _elect_preferred(admin)
+        print(f"preferred replicas have taken over {elected} partitions", flush=True)
         return len(known)
 
     print(f"{run_admin(arguments, work)} brokers have restarted; all replicas are in sync")
     return 0
+
+
+async def _elect_preferred(admin: Admin) -> int:
+    """Spread leadership again: the broker that restarted last leads nothing. The number of new leaders."""
+    answers = await admin.replicas.elect()
+    return sum(failure is None for failure in answers.values())
 
 
 def _tell_to_stop(process: int) -> None:

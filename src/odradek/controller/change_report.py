@@ -50,7 +50,7 @@ def change_report(old: ClusterImage, new: ClusterImage) -> Iterator[Line]:
             if old.client_configs.get(entity) != new.client_configs.get(entity)
         ]
         if changed:
-            yield _info(f"quotas or credentials changed of {_some(changed)}")
+            yield _info(f"quotas or credentials changed of {some_of(changed)}")
     if old.features != new.features and new.features is not None:
         yield _info(f"features changed to {dict(sorted(new.features.items()))}")
 
@@ -59,7 +59,8 @@ def _info(text: str) -> Line:
     return Line(logging.INFO, text)
 
 
-def _some(names: Iterable[str]) -> str:
+def some_of(names: Iterable[str]) -> str:
+    """The first of the names and the number of the others, for one line of a log."""
     found = list(names)
     more = len(found) - _NAMED
     return ", ".join(found[:_NAMED]) + (f" and {more} more" if more > 0 else "")
@@ -108,7 +109,7 @@ def _topics(old: ClusterImage, changes: Difference) -> Iterator[Line]:
     for verb, topics in (("created", list(created.values())), ("deleted", list(changes.deleted))):
         if len(topics) > _LINES:
             count = sum(len(topic.partitions) for topic in topics)
-            names = _some(topic.name for topic in topics)
+            names = some_of(topic.name for topic in topics)
             yield _info(f"{len(topics)} topics with {_partitions_text(count)} {verb}: {names}")
             continue
         for topic in topics:
@@ -138,7 +139,7 @@ def _partitions(changes: Difference) -> Iterator[Line]:
         for line in _changes_of(before, topic.partitions[index]):
             found.setdefault(line, []).append(f"{topic.name}-{index}")
     for (level, text), names in found.items():
-        yield Line(level, f"{text} {_partitions_text(len(names))}: {_some(names)}")
+        yield Line(level, f"{text} {_partitions_text(len(names))}: {some_of(names)}")
 
 
 def _changes_of(before: PartitionState, after: PartitionState) -> Iterator[Line]:
@@ -210,7 +211,7 @@ def _configs(
         return
     changed = [name for name in sorted({*old, *new}) if old.get(name, {}) != new.get(name, {})]
     if len(changed) > _LINES:
-        yield _info(f"configurations of {len(changed)} {kind}s changed: {_some(changed)}")
+        yield _info(f"configurations of {len(changed)} {kind}s changed: {some_of(changed)}")
         return
     for name in changed:
         before, after = old.get(name, {}), new.get(name, {})

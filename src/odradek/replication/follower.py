@@ -11,7 +11,7 @@ from enum import IntEnum
 
 from odradek.records.batch import HEADER_SIZE, BatchHeader, peek_header
 from odradek.replication.partition import Partition
-from odradek.wire.errors import ErrorCode, KafkaError
+from odradek.wire.errors import ErrorCode, KafkaError, error_code
 from odradek.wire.fetch import FetchPartition
 from odradek.wire.replica_fetch import FetchedReplica
 
@@ -83,7 +83,7 @@ class FollowedLog:
     def _take(self, answer: FetchedReplica, now_ms: int) -> Next:
         _, _, code, high_watermark, log_start_offset, records, diverging, _ = answer
         if code:
-            self.problem = f"the leader answers with error {code}"
+            self.problem = f"the leader answers {error_code(code).name}"
             if code == ErrorCode.OFFSET_OUT_OF_RANGE:
                 return Next.OFFSETS
             return Next.STOP if code in _STOPPING else Next.DELAY

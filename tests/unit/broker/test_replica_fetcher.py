@@ -492,7 +492,7 @@ async def test_what_a_leader_refuses_is_told_once_for_all_partitions(
     following.fetcher.close()
     assert len(caplog.records) == 1
     message = caplog.records[0].getMessage()
-    assert message.startswith("broker 1: 8 partitions not followed any more: the leader answers with error 74 (t-0, ")
+    assert message.startswith("broker 1: stopped following 8 partitions: the leader answers FENCED_LEADER_EPOCH (t-0, ")
     assert message.endswith("t-4 and 3 more)")
 
 

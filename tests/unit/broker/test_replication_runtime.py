@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import logging
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
+
+import pytest
 
 from odradek.broker.config import BrokerConfig
 from odradek.broker.partitions import Partitions
@@ -334,6 +337,27 @@ async def test_a_follower_that_was_not_eligible_is_proposed_again_though_it_fetc
     world.error = ErrorCode.NONE
     await until(lambda: partition.isr == (1, 2))
     world.runtime.close()
+
+
+def test_rejected_proposals_of_a_partition_are_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A follower that shuts down fetches with every append until it is gone, and is rejected each time."""
+
+    @in_a_loop
+    async def test(tmp_path: Path) -> None:
+        world = World(tmp_path)
+        world.error = ErrorCode.INELIGIBLE_REPLICA
+        world.place(PartitionState(1, 0, (1, 2), (1,)))
+        partition = world.partitions.find("t", 0)
+        assert partition is not None
+        for attempt in range(1, 4):
+            partition.follower_fetched(2, 12, 0, 0, attempt)
+            await until(lambda count=attempt: len(world.asked) >= count and partition.proposal is None)  # type: ignore[misc]
+        world.runtime.close()
+
+    with caplog.at_level(logging.INFO, "odradek.replication"):
+        test(tmp_path)
+    texts = [record.getMessage() for record in caplog.records if "rejected" in record.getMessage()]
+    assert texts == ["the controller rejected other in-sync replicas of 1 partitions: INELIGIBLE_REPLICA (t-0)"]
 
 
 @in_a_loop
