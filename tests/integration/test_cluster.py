@@ -204,6 +204,7 @@ def test_a_rolling_restart_stops_nobody(
     status = odradek(cluster, capsys, "cluster", "status")
     assert (status["under_replicated"], status["leaderless"]) == (0, 0)
     assert [(broker["broker"], broker["lag"]) for broker in status["brokers"]] == [(1, 0), (2, 0), (3, 0)]
+    assert [broker["leads"] for broker in status["brokers"]] == [broker["preferred"] for broker in status["brokers"]]
 
 
 def test_brokers_find_each_other_through_the_store_and_the_control_plane(
