@@ -44,7 +44,7 @@ def run(command: str, **variables: str | Path) -> None:
 def broker(data: Path) -> Iterator[str]:
     """Until it was stopped with SIGTERM; its bootstrap address."""
     words = ["odradek", "serve", "--data-dir", str(data), "--listen", "127.0.0.1:0"]
-    words += ["--set", "group.initial.rebalance.delay.ms=0"]
+    words += ["--set", "offsets.topic.num.partitions=3", "--set", "transaction.state.log.num.partitions=3"]
     with (data.parent / "broker.log").open("ab") as log:
         process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=log, text=True, env=ENVIRONMENT)
     assert process.stdout is not None
@@ -82,6 +82,7 @@ def state(bootstrap: str) -> dict[str, Any]:
     options = {"bootstrap.servers": bootstrap, "group.id": GROUP, "enable.auto.commit": False}
     places = [TopicPartition(TOPIC, each, 0) for each in range(PARTITIONS)]
     consumer = Consumer({**options, "enable.partition.eof": True, "isolation.level": "read_committed"})
+    ends = {each.partition: consumer.get_watermark_offsets(each, TIME_LIMIT_SECONDS) for each in places}
     consumer.assign(places)
     records, ended = [], 0
     while ended < PARTITIONS:
@@ -92,7 +93,6 @@ def state(bootstrap: str) -> dict[str, Any]:
         else:
             records.append((message.partition(), message.offset(), message.timestamp(), message.key(), message.value()))
     committed = {each.partition: each.offset for each in consumer.committed(places, TIME_LIMIT_SECONDS)}
-    ends = {each.partition: consumer.get_watermark_offsets(each, TIME_LIMIT_SECONDS) for each in places}
     consumer.close()
     admin = AdminClient({"bootstrap.servers": bootstrap})
     resource = ConfigResource(ResourceType.TOPIC, TOPIC)
