@@ -1,4 +1,4 @@
-"""Producer, consumer and admin for Odradek and Apache Kafka: asyncio, with a thin blocking face in `blocking`."""
+"""Producer, consumer and admin for Odradek and Apache Kafka: asyncio, and a blocking face for threads."""
 
 from __future__ import annotations
 
@@ -6,50 +6,146 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from odradek.client.accumulator import Delivery as Delivery
     from odradek.client.admin import Admin as Admin
     from odradek.client.admin import NewTopic as NewTopic
+    from odradek.client.blocking import Blocking as Blocking
+    from odradek.client.blocking_clients import BlockingConsumer as BlockingConsumer
+    from odradek.client.blocking_clients import BlockingDelivery as BlockingDelivery
+    from odradek.client.blocking_clients import BlockingProducer as BlockingProducer
+    from odradek.client.blocking_clients import BlockingTransactionalProducer as BlockingTransactionalProducer
     from odradek.client.consumer import Consumer as Consumer
     from odradek.client.consumer import RebalanceListener as RebalanceListener
+    from odradek.client.errors import BufferExhausted as BufferExhausted
+    from odradek.client.errors import CallTimedOut as CallTimedOut
+    from odradek.client.errors import ClientClosed as ClientClosed
     from odradek.client.errors import ClientError as ClientError
+    from odradek.client.errors import CommitFailed as CommitFailed
+    from odradek.client.errors import ConfigError as ConfigError
+    from odradek.client.errors import DeliveryTimedOut as DeliveryTimedOut
+    from odradek.client.errors import DeserializationError as DeserializationError
+    from odradek.client.errors import IllegalState as IllegalState
+    from odradek.client.errors import NoOffsetForPartition as NoOffsetForPartition
+    from odradek.client.errors import OffsetOutOfRange as OffsetOutOfRange
+    from odradek.client.errors import ProducerFenced as ProducerFenced
+    from odradek.client.errors import SerializationError as SerializationError
+    from odradek.client.errors import TransactionAborted as TransactionAborted
     from odradek.client.model import ConsumerRecord as ConsumerRecord
     from odradek.client.model import OffsetAndMetadata as OffsetAndMetadata
     from odradek.client.model import OffsetAndTimestamp as OffsetAndTimestamp
     from odradek.client.model import RecordMetadata as RecordMetadata
     from odradek.client.model import TopicPartition as TopicPartition
     from odradek.client.producer import Producer as Producer
+    from odradek.client.serializers import DataclassDeserializer as DataclassDeserializer
+    from odradek.client.serializers import DataclassSerializer as DataclassSerializer
+    from odradek.client.serializers import DoubleDeserializer as DoubleDeserializer
+    from odradek.client.serializers import DoubleSerializer as DoubleSerializer
+    from odradek.client.serializers import IntegerDeserializer as IntegerDeserializer
+    from odradek.client.serializers import IntegerSerializer as IntegerSerializer
+    from odradek.client.serializers import JsonDeserializer as JsonDeserializer
+    from odradek.client.serializers import JsonSerializer as JsonSerializer
+    from odradek.client.serializers import LongDeserializer as LongDeserializer
+    from odradek.client.serializers import LongSerializer as LongSerializer
+    from odradek.client.serializers import StringDeserializer as StringDeserializer
+    from odradek.client.serializers import StringSerializer as StringSerializer
     from odradek.client.transactions import TransactionalProducer as TransactionalProducer
+    from odradek.wire.errors import ErrorCode as ErrorCode
     from odradek.wire.errors import KafkaError as KafkaError
 
 __all__ = [
     "Admin",
+    "Blocking",
+    "BlockingConsumer",
+    "BlockingDelivery",
+    "BlockingProducer",
+    "BlockingTransactionalProducer",
+    "BufferExhausted",
+    "CallTimedOut",
+    "ClientClosed",
     "ClientError",
+    "CommitFailed",
+    "ConfigError",
     "Consumer",
     "ConsumerRecord",
+    "DataclassDeserializer",
+    "DataclassSerializer",
+    "Delivery",
+    "DeliveryTimedOut",
+    "DeserializationError",
+    "DoubleDeserializer",
+    "DoubleSerializer",
+    "ErrorCode",
+    "IllegalState",
+    "IntegerDeserializer",
+    "IntegerSerializer",
+    "JsonDeserializer",
+    "JsonSerializer",
     "KafkaError",
+    "LongDeserializer",
+    "LongSerializer",
     "NewTopic",
+    "NoOffsetForPartition",
     "OffsetAndMetadata",
     "OffsetAndTimestamp",
+    "OffsetOutOfRange",
     "Producer",
+    "ProducerFenced",
     "RebalanceListener",
     "RecordMetadata",
+    "SerializationError",
+    "StringDeserializer",
+    "StringSerializer",
     "TopicPartition",
+    "TransactionAborted",
     "TransactionalProducer",
 ]
 
 # Loaded on first use: a command that only lists topics needs neither producer nor consumer.
 _HOMES = {
     "Admin": "odradek.client.admin",
+    "Blocking": "odradek.client.blocking",
+    "BlockingConsumer": "odradek.client.blocking_clients",
+    "BlockingDelivery": "odradek.client.blocking_clients",
+    "BlockingProducer": "odradek.client.blocking_clients",
+    "BlockingTransactionalProducer": "odradek.client.blocking_clients",
+    "BufferExhausted": "odradek.client.errors",
+    "CallTimedOut": "odradek.client.errors",
+    "ClientClosed": "odradek.client.errors",
     "ClientError": "odradek.client.errors",
+    "CommitFailed": "odradek.client.errors",
+    "ConfigError": "odradek.client.errors",
     "Consumer": "odradek.client.consumer",
     "ConsumerRecord": "odradek.client.model",
+    "DataclassDeserializer": "odradek.client.serializers",
+    "DataclassSerializer": "odradek.client.serializers",
+    "Delivery": "odradek.client.accumulator",
+    "DeliveryTimedOut": "odradek.client.errors",
+    "DeserializationError": "odradek.client.errors",
+    "DoubleDeserializer": "odradek.client.serializers",
+    "DoubleSerializer": "odradek.client.serializers",
+    "ErrorCode": "odradek.wire.errors",
+    "IllegalState": "odradek.client.errors",
+    "IntegerDeserializer": "odradek.client.serializers",
+    "IntegerSerializer": "odradek.client.serializers",
+    "JsonDeserializer": "odradek.client.serializers",
+    "JsonSerializer": "odradek.client.serializers",
     "KafkaError": "odradek.wire.errors",
+    "LongDeserializer": "odradek.client.serializers",
+    "LongSerializer": "odradek.client.serializers",
     "NewTopic": "odradek.client.admin",
+    "NoOffsetForPartition": "odradek.client.errors",
     "OffsetAndMetadata": "odradek.client.model",
     "OffsetAndTimestamp": "odradek.client.model",
+    "OffsetOutOfRange": "odradek.client.errors",
     "Producer": "odradek.client.producer",
+    "ProducerFenced": "odradek.client.errors",
     "RebalanceListener": "odradek.client.consumer",
     "RecordMetadata": "odradek.client.model",
+    "SerializationError": "odradek.client.errors",
+    "StringDeserializer": "odradek.client.serializers",
+    "StringSerializer": "odradek.client.serializers",
     "TopicPartition": "odradek.client.model",
+    "TransactionAborted": "odradek.client.errors",
     "TransactionalProducer": "odradek.client.transactions",
 }
 

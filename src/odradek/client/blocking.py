@@ -1,15 +1,11 @@
-"""The blocking face: an event loop in a background thread that runs the clients' coroutines.
+"""An event loop in a background thread that runs the clients' coroutines for threads without a loop.
 
     with Blocking() as blocking:
-        producer = blocking.open(Producer(bootstrap_servers="127.0.0.1:9092"))
-        delivery = blocking.run(producer.send("lines", b"hello"))
-        print(blocking.run(delivery).offset)
-        consumer = blocking.open(Consumer("lines", group_id="readers"))
-        for record in blocking.iterate(consumer):
-            ...
+        admin = blocking.open(Admin(bootstrap_servers="127.0.0.1:9092"))
+        print(blocking.run(admin.list_topics()))
 
-There is no second class per client: every coroutine goes through `run`, every plain method through `call`. All threads
-of a process may use one `Blocking`; `shared()` is the process's own.
+Every coroutine goes through `run`, every plain method through `call`. All threads of a process may use one `Blocking`;
+`shared()` is the process's own. `blocking_clients` has producers and consumers with methods that wait.
 """
 
 from __future__ import annotations
@@ -25,6 +21,7 @@ from typing import Any, Final, ParamSpec, Protocol, Self, TypeVar
 from odradek.client.consumer import Consumer
 from odradek.client.errors import ClientClosed
 from odradek.client.model import ConsumerRecord
+from odradek.client.type_parameters import Key_co, Value_co
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -33,11 +30,15 @@ _POLL_MS: Final = 1_000
 
 
 class Client(Protocol):
-    """Producer, Consumer, Admin: what can be started and closed."""
+    """A client that can be started and closed: Producer, Consumer, Admin."""
 
-    async def start(self) -> None: ...
+    async def start(self) -> None:
+        """Prepare for use."""
+        ...
 
-    async def close(self) -> None: ...
+    async def close(self) -> None:
+        """End it."""
+        ...
 
 
 ClientT = TypeVar("ClientT", bound=Client)
@@ -64,7 +65,7 @@ class Blocking:
         self.close()
 
     def run(self, awaitable: Awaitable[T], timeout_s: float | None = None) -> T:
-        """The awaitable's result, or what it raises; TimeoutError (and it is cancelled) after timeout_s."""
+        """Wait for the awaitable and return its result. After timeout_s it is cancelled: raises TimeoutError."""
         future = asyncio.run_coroutine_threadsafe(_await(awaitable), self._running())
         try:
             return future.result(timeout_s)
@@ -73,7 +74,7 @@ class Blocking:
             raise
 
     def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """A plain method of a client, called where its loop runs (`seek`, `assign`, `send_nowait`, ...)."""
+        """Call a plain method of a client in its loop's thread (`seek`, `assign`, `send_nowait`, ...)."""
 
         async def called() -> T:
             return function(*args, **kwargs)
@@ -89,13 +90,22 @@ class Blocking:
 
     def close_client(self, client: Client) -> None:
         """Close one client before the others."""
+        self.forget(client)
+        self.run(client.close())
+
+    def forget(self, client: Client) -> None:
+        """Leave the closing of a client to the caller."""
         with self._lock:
             if client in self._clients:
                 self._clients.remove(client)
-        self.run(client.close())
 
-    def iterate(self, consumer: Consumer, idle_timeout_s: float | None = None) -> Iterator[ConsumerRecord]:
-        """Records as they come: for ever, or until none came for idle_timeout_s."""
+    def iterate(
+        self, consumer: Consumer[Key_co, Value_co], idle_timeout_s: float | None = None
+    ) -> Iterator[ConsumerRecord[Key_co, Value_co]]:
+        """Records as they arrive, without end, or until none arrived for idle_timeout_s.
+
+        Positions move with each poll, not with each record; those of `BlockingConsumer` move with each record.
+        """
         wait_ms = _POLL_MS if idle_timeout_s is None else idle_timeout_s * 1000
         while True:
             records = self.run(consumer.poll(wait_ms))
@@ -104,7 +114,7 @@ class Blocking:
                 return
 
     def close(self) -> None:
-        """Close all clients, the last opened first, and end the thread. The first failure is raised at the end."""
+        """Close all clients, the last opened first, and end the thread. Raises the first failure, at the end."""
         with self._lock:
             clients, self._clients = self._clients[::-1], []
             loop, thread = self._loop, self._thread
@@ -143,7 +153,7 @@ _shared_lock = threading.Lock()
 
 
 def shared() -> Blocking:
-    """The process's own `Blocking`, made when first asked for, after a fork anew. It lives as long as the process."""
+    """The process's own `Blocking`: made by the first call, and again after a fork. It lives as long as the process."""
     with _shared_lock:
         found = _shared.get(os.getpid())
         if found is None:

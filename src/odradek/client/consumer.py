@@ -365,6 +365,14 @@ class Consumer(Generic[Key_co, Value_co]):
             raise CallTimedOut(f"position of {partition}: not known within {wait_ms:g} ms") from None
         return state.position
 
+    def positions(self) -> dict[TopicPartition, OffsetAndMetadata]:
+        """The known positions of the assigned partitions, as `commit` commits them."""
+        return {
+            key: OffsetAndMetadata(state.position, "", state.position_epoch)
+            for key, state in self._started()[0].states.items()
+            if state.has_position
+        }
+
     def high_watermark(self, partition: TopicPartition) -> int:
         """The partition's high watermark in the last answer, -1 before the first."""
         return self._states([partition])[0].high_watermark
@@ -401,7 +409,7 @@ class Consumer(Generic[Key_co, Value_co]):
         self._group_id()
         self._started()
         assert self._group is not None
-        given = _complete(offsets) if offsets is not None else self._group.positions()
+        given = _complete(offsets) if offsets is not None else self.positions()
         previous, group = self._commits, self._group
 
         async def commit() -> None:
@@ -589,6 +597,8 @@ class Consumer(Generic[Key_co, Value_co]):
         await asyncio.wait({task}, timeout=left)
         if task.done():
             self._locating = None
+            if task.cancelled():
+                raise ClientClosed("the consumer was closed")
             task.result()
 
     async def _look_up(self) -> None:

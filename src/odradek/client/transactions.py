@@ -156,7 +156,7 @@ class TransactionalProducer(Generic[Key_contra, Value_contra]):
     async def close(self) -> None:
         """Abort an open transaction that this producer began, then close the connections."""
         try:
-            if self._started and self.state in (State.IN_TRANSACTION, State.ABORTABLE):
+            if self._started and self.is_unfinished:
                 await self.abort()
         finally:
             if self._adding is not None:
@@ -201,6 +201,11 @@ class TransactionalProducer(Generic[Key_contra, Value_contra]):
             self.begin()
             self._started = False
 
+    @property
+    def is_unfinished(self) -> bool:
+        """Whether a transaction is open that `abort` must end if it is not committed."""
+        return self.state in (State.IN_TRANSACTION, State.ABORTABLE)
+
     def begin(self) -> None:
         """Begin a transaction; the first record registers it at the coordinator. Raises IllegalState."""
         self._expect(State.READY)
@@ -220,7 +225,7 @@ class TransactionalProducer(Generic[Key_contra, Value_contra]):
             yield self
             await self.commit()
         except BaseException:
-            if self.state in (State.IN_TRANSACTION, State.ABORTABLE):
+            if self.is_unfinished:
                 await self.abort()
             raise
 

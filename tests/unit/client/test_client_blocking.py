@@ -2,14 +2,18 @@
 
 import asyncio
 import threading
+from typing import Any
 
 import pytest
 
 from odradek.client.blocking import Blocking, shared
+from odradek.client.blocking_clients import BlockingConsumer, BlockingProducer, BlockingTransactionalProducer
 from odradek.client.consumer import Consumer
-from odradek.client.errors import ClientClosed
+from odradek.client.errors import ClientClosed, IllegalState
 from odradek.client.model import ConsumerRecord, TopicPartition
 from odradek.client.producer import Producer
+from odradek.client.transactions import TransactionalProducer
+from tests.unit.client.consumers import filled
 from tests.unit.client.fake_cluster import OPTIONS, FakeCluster
 
 
@@ -62,3 +66,113 @@ def test_errors_and_timeouts_reach_the_caller() -> None:
 
 def test_the_shared_one_is_one() -> None:
     assert shared() is shared()
+
+
+def face(cluster: FakeCluster, blocking: Blocking, *topics: str, **options: Any) -> BlockingConsumer:
+    given: Any = {**OPTIONS, "auto_offset_reset": "earliest", "fetch_max_wait_ms": 5, "network": cluster, **options}
+    return BlockingConsumer.wrap(Consumer(*topics, **given), blocking)
+
+
+@pytest.mark.parametrize(
+    ("blocking", "asynchronous", "left_out"),
+    [
+        (BlockingConsumer, Consumer, {"cluster", "fetch_raw", "from_config", "positions"}),
+        (BlockingProducer, Producer, {"cluster", "forget_failure", "from_config", "send_batch",
+         "send_nowait", "sender"}),
+        (
+            BlockingTransactionalProducer,
+            TransactionalProducer,
+            {"adopt", "failed", "flush", "from_config", "identity", "is_open", "is_unfinished", "may_send",
+             "partitions_for", "producer", "send_and_wait", "start", "state", "taking", "transactional_id"},
+        ),
+    ],
+)  # fmt: skip
+def test_blocking_face_is_complete(blocking: type, asynchronous: type, left_out: set[str]) -> None:
+    public = {name for name in dir(asynchronous) if not name.startswith("_")}
+    assert public - {name for name in dir(blocking) if not name.startswith("_")} == left_out
+
+
+def test_blocking_producer_waits_and_calls_back() -> None:
+    outcomes: list[Any] = []
+    with Blocking() as blocking:
+        made: Producer = Producer(network=FakeCluster(), **OPTIONS)
+        with BlockingProducer.wrap(made, blocking) as producer:
+            assert producer.send_and_wait("t", b"0").offset == 0
+            delivery = producer.send("t", b"1", on_delivery=lambda place, error: outcomes.append(place))
+            assert delivery.result(10).offset == 1
+            assert delivery.done()
+            producer.flush()
+            assert [each.partition for each in producer.partitions_for("t")] == [0]
+    assert [each.offset for each in outcomes] == [1]
+
+
+def test_for_loop_commits_up_to_the_current_record_and_loses_none() -> None:
+    cluster = filled(FakeCluster())
+    with Blocking() as blocking, face(cluster, blocking, "t", group_id="g", enable_auto_commit=False) as consumer:
+        seen = []
+        for record in consumer:
+            seen.append(record.offset)
+            if record.offset == 5:
+                consumer.commit()
+                assert cluster.committed["g"]["t", 0] == 6
+                assert consumer.position(TopicPartition("t", 0)) == 6
+                break
+        for record in consumer:
+            seen.append(record.offset)
+            if record.offset == 19:
+                break
+        assert seen == list(range(20))
+
+
+def test_closing_in_a_for_loop_commits_what_was_yielded() -> None:
+    cluster = filled(FakeCluster())
+    with Blocking() as blocking:
+        for record in (consumer := face(cluster, blocking, "t", group_id="g")).__enter__():
+            if record.offset == 5:
+                consumer.close()
+    assert cluster.committed["g"]["t", 0] == 6
+
+
+def test_seek_in_a_for_loop_takes_effect_at_once() -> None:
+    with Blocking() as blocking, face(filled(FakeCluster()), blocking) as consumer:
+        consumer.assign([TopicPartition("t", 0)])
+        seen = []
+        for record in consumer:
+            seen.append(record.offset)
+            if len(seen) == 2:
+                consumer.seek(TopicPartition("t", 0), 18)
+            if record.offset == 19:
+                break
+        assert seen == [0, 1, 18, 19]
+
+
+def test_consumer_is_for_one_thread_at_a_time() -> None:
+    with Blocking() as blocking, face(FakeCluster(), blocking) as consumer:
+        consumer.assign([TopicPartition("t", 0)])
+
+        def poll() -> None:
+            with pytest.raises(ClientClosed):
+                consumer.poll(60_000)
+
+        reading = threading.Thread(target=poll)
+        reading.start()
+        while not consumer._in_use.locked():
+            reading.join(0.001)
+        with pytest.raises(IllegalState, match="another thread"):
+            consumer.poll()
+        consumer.close()
+        reading.join(10)
+        assert not reading.is_alive()
+
+
+def test_close_from_another_thread_ends_a_for_loop() -> None:
+    with Blocking() as blocking, face(FakeCluster(), blocking) as consumer:
+        consumer.assign([TopicPartition("t", 0)])
+        ends: list[list[ConsumerRecord]] = []
+        reading = threading.Thread(target=lambda: ends.append(list(consumer)))
+        reading.start()
+        while not consumer._in_use.locked():
+            reading.join(0.001)
+        consumer.close()
+        reading.join(10)
+        assert ends == [[]]
