@@ -94,7 +94,7 @@ class BackgroundJobs:
 
     async def checkpoint(self) -> None:
         """Recovery points, log starts and high watermarks, so that a restart reads only what is new."""
-        await self._directories.checkpoint(self.high_watermarks())
+        await self._directories.checkpoints.persist_all(self.high_watermarks())
 
     def high_watermarks(self) -> dict[tuple[str, int], int]:
         return {(p.topic, p.index): p.high_watermark for p in self._partitions.opened()}
@@ -116,17 +116,17 @@ class BackgroundJobs:
             dirty = opened.is_dirty and not opened.is_offline
             key = (partition.topic, partition.index)
             if self._flushes.is_due(key, is_dirty=dirty, flush_ms=opened.config.flush_ms, now_ms=now_ms):
-                await self._directories.flush_log(opened)
+                await self._directories.flusher.flush(opened, opened.end_offset)
 
     async def tidy_idle(self) -> None:
         """Sync what has been written and is idle now, so that no restart reads it; then give back memory and files.
 
         A log in use is left alone: syncing it would hold up who writes to it.
         """
-        self._directories.sweep_files()
+        self._directories.files.sweep()
         for opened in self._directories.opened():
             if opened.release_if_idle() and opened.is_dirty and not opened.is_offline:
-                await self._directories.flush_log(opened)
+                await self._directories.flusher.flush(opened, opened.end_offset)
             await asyncio.sleep(0)
 
     async def delete_old_segments(self) -> None:
@@ -164,7 +164,7 @@ class BackgroundJobs:
             due_ms = None
             self._work_wanted.clear()
             try:
-                due_ms = await self._directories.work(self._clock.now_ms())
+                due_ms = await self._directories.flusher.work(self._clock.now_ms())
             except (KafkaError, OSError):
                 log.exception("flushing or removing files failed")
             wait = None if due_ms is None else max(0.0, (due_ms - self._clock.now_ms()) / 1000)

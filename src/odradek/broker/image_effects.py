@@ -9,7 +9,7 @@ from typing import Protocol
 from odradek.broker.coordinators.groups import GroupCoordinatorService
 from odradek.broker.coordinators.transactions import TransactionCoordinatorService
 from odradek.broker.partitions import Partitions
-from odradek.log.environment import passes
+from odradek.log.disk_errors import is_transient
 from odradek.metadata.image import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, ClusterImage, Topic
 from odradek.quotas.client_quotas import ClientQuotas
 from odradek.wire.errors import ErrorCode, KafkaError
@@ -143,7 +143,7 @@ class ImageEffects:
                 log.log(level, "%s-%d is not coordinated yet: %s", name, index, error.message)
                 del led[index]
                 is_checked = error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
-                complete = complete and not is_checked and not passes(error.__cause__)
+                complete = complete and not is_checked and not is_transient(error.__cause__)
                 continue
             if partition is not None:
                 coordinator.elected(partition)

@@ -338,7 +338,7 @@ class Broker:
         )
         self._dispatcher = Dispatcher(services, loop, limits)
         self._server = Server(ports.network, self._dispatcher, config, ports.clock, self._quotas.connections)
-        self._directories.charge_queued(self._server.charge)
+        self._directories.writers.charge_to(self._server.charge)
         self._background = BackgroundJobs(config, self._partitions, self._directories, ports.disk, ports.clock)
 
     def _offsets_partitions(self) -> int:

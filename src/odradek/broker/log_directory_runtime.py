@@ -168,7 +168,7 @@ class LogDirectoryRuntime:
                 if not await self._recover_one(topic, partition, lane):
                     tried.discard((topic, partition))
         # A crash from here on does not have it done again.
-        await self._directories.persist(RECOVERY_POINTS)
+        await self._directories.checkpoints.persist(RECOVERY_POINTS)
 
     async def _recover_one(self, topic: str, partition: int, lane: int) -> bool:
         """Try it; False if there is no such topic."""
@@ -207,7 +207,7 @@ class LogDirectoryRuntime:
                 if moved is not None:
                     found.replace_log(moved)
                     log.info("%s-%d moved to %s", topic, partition, moved.directory)
-                    await self._directories.persist(RECOVERY_POINTS)
+                    await self._directories.checkpoints.persist(RECOVERY_POINTS)
         except KafkaError as error:
             log.warning("moving %s-%d: %s", topic, partition, error.message)
             return False

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from odradek.log.config import LogConfig
-from odradek.log.environment import LogEnvironment
+from odradek.log.environment import LogEnvironment, StandaloneOwner
 from odradek.log.files import LOG, base_offset_of
 from odradek.log.partition_log import PartitionLog
 from odradek.ports.clock import Clock
@@ -45,9 +45,13 @@ def recover(
     Raises KafkaError KAFKA_STORAGE_ERROR when the disk fails.
     """
     repairs: list[str] = []
-    environment = LogEnvironment(disk, clock, open_files=_OPEN_FILES)
-    environment.producer_id_expiration_ms = producer_id_expiration_ms
-    environment.recovered = repairs.append
+    environment = LogEnvironment(
+        disk,
+        clock,
+        open_files=_OPEN_FILES,
+        owner=StandaloneOwner(disk, repairs.append),
+        producer_id_expiration_ms=producer_id_expiration_ms,
+    )
     topic, partition, directory = place
     log = PartitionLog.open(
         topic,

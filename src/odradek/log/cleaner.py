@@ -131,7 +131,7 @@ class Cleaner:
     async def _clean(self, log: PartitionLog, planned: Plan, throttle: Throttle, lane: str) -> Outcome | None:
         truncations = log.truncations
         # What was compacted has gaps, and recovery must not take them for losses: it does not look below this.
-        failure = await self._directories.persist(RECOVERY_POINTS)
+        failure = await self._directories.checkpoints.persist(RECOVERY_POINTS)
         if failure is not None:
             raise failure
         compaction = Compaction(planned, self._disk)

@@ -7,7 +7,6 @@ nobody touches is an entry in a dict; it is opened, and after a crash recovered,
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
 from itertools import chain
 
 from odradek.log.background_recovery import INLINE_BYTES, recover, unchecked_bytes
@@ -32,7 +31,6 @@ from odradek.log.files import LOG, PARTITION_METADATA, STRAY_DIRECTORY, segment_
 from odradek.log.log_directory import LogDirectory, LogDirectoryError
 from odradek.log.log_flusher import LogFlusher
 from odradek.log.moves import TAKES_OVER
-from odradek.log.offset_checkpoints import OffsetCheckpoints
 from odradek.log.ownership import refuse_foreign
 from odradek.log.partition_log import PartitionLog
 from odradek.log.placed_logs import PlacedLogs
@@ -47,8 +45,8 @@ from odradek.wire.errors import ErrorCode, KafkaError
 class LogDirectories:
     """The logs of all `log.dirs`, owned by the event loop.
 
-    `on_work` is called when something became due (a flush after a roll, a deletion): then await `work`, which says when
-    to come again. `on_offline` is called with the path of a directory that failed.
+    `on_work` is called when something became due (a flush after a roll, a deletion): then await `flusher.work`, which
+    returns when to call it again. `on_offline` is called with the path of a directory that failed.
     """
 
     __slots__ = (
@@ -56,7 +54,6 @@ class LogDirectories:
         "_directories",
         "_disk",
         "_environment",
-        "_flusher",
         "_logs",
         "_pending",
         "_places",
@@ -69,8 +66,11 @@ class LogDirectories:
         "adopts",
         "checkpoints",
         "cordoned",
+        "files",
+        "flusher",
         "moves",
         "records_may_be_lost",
+        "writers",
     )
 
     def __init__(
@@ -83,7 +83,7 @@ class LogDirectories:
         open_files: int = 1024,
         write_settings: WriteSettings | None = None,
     ) -> None:
-        places = self._places = PlacedLogs(disk, clock, random, paths, open_files)
+        places = self._places = PlacedLogs(disk, clock, random, paths, open_files, write_settings or WriteSettings())
         self._disk = disk
         self._clock = clock
         self._random = random
@@ -92,9 +92,13 @@ class LogDirectories:
         self._logs = places.logs
         self._pending = places.pending
         self._environment = places.environment
-        self._flusher = LogFlusher(places, write_settings or WriteSettings())
-        self.checkpoints = OffsetCheckpoints(self._directories, self._where, self._logs, places.failed)
-        self.moves = ReplicaMoves(places, self._flusher, self.checkpoints)
+        self.flusher = LogFlusher(places)
+        """Syncs logs and does what they left for later."""
+        self.checkpoints = places.checkpoints
+        self.writers = places.writers
+        self.files = places.environment.files
+        """The open files of all logs."""
+        self.moves = ReplicaMoves(places, self.flusher, self.checkpoints)
         self._preferred: dict[TopicPartition, LogDirectory] = {}
         self._recovering: set[TopicPartition] = set()
         self._unsettled: set[TopicPartition] = set()
@@ -106,12 +110,10 @@ class LogDirectories:
         """After `load`: the machine went down with records that were not synced; after `expect`: a disk is another."""
         self.cordoned: Callable[[], Sequence[str]] = tuple
         """Paths of the directories that get no new replicas; `*` is all of them."""
-        places.environment.recovery_point_lowered = partial(self._lowered, RECOVERY_POINTS)
-        places.environment.log_start_lowered = partial(self._lowered, LOG_START_OFFSETS)
 
     @property
     def on_work(self) -> Callable[[], None]:
-        """Called when `work` has something to do."""
+        """Called when `flusher.work` has something to do."""
         return self._pending.on_work
 
     @on_work.setter
@@ -370,7 +372,7 @@ class LogDirectories:
         directory = self._where.get((topic, partition))
         if directory is not None:
             directory.cleaner_offsets[topic, partition] = offset
-            await self.persist(CLEANER_OFFSETS)
+            await self.checkpoints.persist(CLEANER_OFFSETS)
 
     # --- create, open, delete ---
 
@@ -607,59 +609,7 @@ class LogDirectories:
         """Create the partition there, when it comes to that."""
         self._preferred[topic, partition] = directory
 
-    # --- later work ---
-
-    async def work(self, now_ms: int) -> int | None:
-        """Do what is due: sync rolled segments, remove what was deleted. When to come again, in ms; None for not before
-        `on_work`.
-        """
-        return await self._flusher.work(now_ms)
-
-    async def flush(self) -> None:
-        """Sync every log that has something new: a crash of the machine then loses nothing, a restart reads little."""
-        await self._flusher.flush_all()
-
-    def charge_queued(self, charge: Callable[[int], None]) -> None:
-        """Tell how many bytes of requests wait to be written more, or less."""
-        self._flusher.charge_queued(charge)
-
-    @property
-    def longest_write_s(self) -> float:
-        """The longest write that the event loop had to wait for so far."""
-        return self._flusher.longest_write_s
-
-    def sweep_files(self) -> None:
-        """Close the files that nobody used since the last call."""
-        self._environment.files.sweep()
-
-    async def flush_log(self, log: PartitionLog) -> None:
-        """Sync all of one log."""
-        await self._flusher.flush(log, log.end_offset)
-
-    # --- checkpoints and closing ---
-
-    def checkpoint_recovery_points(self) -> None:
-        """Write `recovery-point-offset-checkpoint` of every directory, in this thread."""
-        self.checkpoints.write_now(RECOVERY_POINTS)
-
-    def checkpoint_high_watermarks(self, watermarks: Mapping[TopicPartition, int]) -> None:
-        """Write `replication-offset-checkpoint`; partitions that are not named keep their last value."""
-        self.checkpoints.note_watermarks(watermarks)
-        self.checkpoints.write_now(HIGH_WATERMARKS)
-
-    def _lowered(self, name: str, path: str) -> None:
-        """A log there says less now than the checkpoint. Raises OSError if that cannot be written at once."""
-        directory = self._places.at(path)
-        if directory is not None:
-            self.checkpoints.write_of(name, directory)
-
-    async def checkpoint(self, watermarks: Mapping[TopicPartition, int]) -> None:
-        """Write recovery points, log starts and high watermarks behind the Disk port."""
-        await self.checkpoints.persist_all(watermarks)
-
-    async def persist(self, name: str) -> OSError | None:
-        """Write one checkpoint of every directory behind the Disk port; see OffsetCheckpoints."""
-        return await self.checkpoints.persist(name)
+    # --- closing ---
 
     async def close(
         self,
@@ -672,13 +622,14 @@ class LogDirectories:
         """Sync all logs, with so many threads for each directory, write the checkpoints and, if everything went well,
         mark the directories as clean.
         """
-        await self._flusher.drained()
+        await self.writers.wait_until_drained()
         if clean:
-            await self._flusher.close(self.opened(), threads)
-            self.checkpoint_recovery_points()
+            await self.flusher.close(self.opened(), threads)
+            self.checkpoints.write_now(RECOVERY_POINTS)
             self.checkpoints.write_now(LOG_START_OFFSETS)
             if high_watermarks is not None:
-                self.checkpoint_high_watermarks(high_watermarks)
+                self.checkpoints.note_watermarks(high_watermarks)
+                self.checkpoints.write_now(HIGH_WATERMARKS)
             for directory in self._directories:
                 self._mark_clean(directory, broker_epoch)
         self._unlock()

@@ -18,7 +18,7 @@ from odradek.log.checkpoints import (
     parse_meta_properties,
     parse_offsets,
 )
-from odradek.log.environment import passes
+from odradek.log.disk_errors import is_transient
 from odradek.log.files import DELETE_DIRECTORY
 from odradek.log.identity import claim
 from odradek.log.log_directory import OFFSET_CHECKPOINTS, LogDirectory, LogDirectoryError
@@ -122,7 +122,7 @@ def note_losses(disk: Disk, directories: Sequence[LogDirectory], failed: Callabl
                 disk.write_atomic(f"{directory.path}/{BOOT_ID}", _RECORDS_LOST.encode())
             except OSError as error:
                 failed(directory.path, error)
-                if passes(error):
+                if is_transient(error):
                     raise LogDirectoryError(f"{directory.path}: {_RECORDS_LOST}, and not noted: {error}") from error
 
 

@@ -1,86 +1,109 @@
-"""What every log of a broker shares: ports, open files, and where failures and later work are reported."""
+"""What every log of a broker shares: ports, open files, and the owner to which it reports and hands later work."""
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Protocol
 
 from odradek.log.files import FileCache
+from odradek.log.flushing import RolledLog
 from odradek.log.producer_state import DEFAULT_EXPIRATION_MS
 from odradek.log.write_queue import DirectWrites, Writer
 from odradek.ports.clock import Clock
 from odradek.ports.disk import Disk
 from odradek.ports.randomness import Random
 
-if TYPE_CHECKING:
-    from odradek.log.partition_log import PartitionLog
 
-_TRANSIENT: Final = (errno.EMFILE, errno.ENFILE, errno.EINTR)
-"""Failures that say nothing about the disk: the call fails, its log directory stays in use."""
+class LogOwner(Protocol):
+    """What a log reports failures to and hands later work to. Paths are those of files or directories of the log."""
+
+    def writer_of(self, directory: str, /) -> Writer:
+        """Return the writer through which the log in that directory appends."""
+        ...
+
+    def delete_later(self, paths: Sequence[str], delay_ms: int, /) -> None:
+        """Remove these renamed files after the delay."""
+        ...
+
+    def flush_later(self, log: RolledLog, /) -> None:
+        """Sync the segments before the active one soon: the log rolled."""
+        ...
+
+    def disk_failed(self, path: str, error: OSError, /) -> None:
+        """Take the log directory that holds the path out of use, unless the error is transient."""
+        ...
+
+    def recovery_point_lowered(self, directory: str, /) -> None:
+        """Rewrite the checkpoint: a truncation went below the recovery point that it states. Raises OSError."""
+        ...
+
+    def log_start_lowered(self, directory: str, /) -> None:
+        """Rewrite the checkpoint: a truncation went below the log start that it states, and a crash would otherwise
+        treat new records as deleted. Raises OSError.
+        """
+        ...
+
+    def repaired(self, text: str, /) -> None:
+        """Report a repair of the log in words."""
+        ...
 
 
-def passes(error: BaseException | None) -> bool:
-    """Whether what failed will be possible later, as its log directory stays in use."""
-    return isinstance(error, OSError) and error.errno in _TRANSIENT
+class StandaloneOwner:
+    """Does later work at once: for a log outside of `log.dirs`, as in recovery, moves between directories and tools."""
+
+    __slots__ = ("_disk", "_report")
+
+    def __init__(self, disk: Disk, report: Callable[[str], None] | None = None) -> None:
+        self._disk = disk
+        self._report = report
+
+    def writer_of(self, _directory: str) -> Writer:
+        """See `LogOwner`."""
+        return DirectWrites(self._disk)
+
+    def delete_later(self, paths: Sequence[str], _delay_ms: int) -> None:
+        """See `LogOwner`."""
+        for path in paths:
+            self._disk.remove(path)
+
+    def flush_later(self, log: RolledLog) -> None:
+        """See `LogOwner`."""
+        log.flush(log.active_base_offset)
+
+    def disk_failed(self, _path: str, _error: OSError) -> None:
+        """See `LogOwner`: the log itself raises KAFKA_STORAGE_ERROR from then on, which is all there is to do."""
+
+    def recovery_point_lowered(self, _directory: str) -> None:
+        """See `LogOwner`: there is no checkpoint."""
+
+    def log_start_lowered(self, _directory: str) -> None:
+        """See `LogOwner`: there is no checkpoint."""
+
+    def repaired(self, text: str) -> None:
+        """See `LogOwner`."""
+        if self._report is not None:
+            self._report(text)
 
 
 class LogEnvironment:
-    """Ports and hooks of logs. The hooks do the work at once until someone, as LogDirectories does, defers it."""
+    """Ports, the cache of open files, and the owner of the logs."""
 
-    __slots__ = (
-        "clock",
-        "delete_later",
-        "disk",
-        "failed",
-        "files",
-        "flush_later",
-        "log_start_lowered",
-        "producer_id_expiration_ms",
-        "random",
-        "recovered",
-        "recovery_point_lowered",
-        "writer_of",
-    )
+    __slots__ = ("clock", "disk", "files", "owner", "producer_id_expiration_ms", "random")
 
-    def __init__(self, disk: Disk, clock: Clock, random: Random | None = None, open_files: int = 1024) -> None:
+    def __init__(
+        self,
+        disk: Disk,
+        clock: Clock,
+        random: Random | None = None,
+        open_files: int = 1024,
+        *,
+        owner: LogOwner | None = None,
+        producer_id_expiration_ms: int = DEFAULT_EXPIRATION_MS,
+    ) -> None:
+        """Without an owner a StandaloneOwner of that disk serves the logs."""
         self.disk = disk
         self.clock = clock
         self.random = random
         self.files = FileCache(disk, open_files)
-        self.producer_id_expiration_ms = DEFAULT_EXPIRATION_MS
-        self.delete_later: Callable[[Sequence[str], int], None] = self._delete_now
-        """Remove these renamed files after so many milliseconds."""
-        self.flush_later: Callable[[PartitionLog], None] = _flush_now
-        """A segment was rolled: make it durable soon."""
-        self.failed: Callable[[str, OSError], None] = _ignore
-        """A write in the log directory failed."""
-        self.recovery_point_lowered: Callable[[str], None] = _ignore_text
-        """A truncation of the log in that directory went below its recovery point: the checkpoint on the disk must not
-        say more than is true. Raises OSError if it does."""
-        self.log_start_lowered: Callable[[str], None] = _ignore_text
-        """A truncation went below the log's start: what is written from there on is no deleted record after a crash.
-        Raises OSError if it would be."""
-        self.recovered: Callable[[str], None] = _ignore_text
-        """Something was repaired; the text says what."""
-        self.writer_of: Callable[[str], Writer] = self._direct
-        """What the log in that directory writes through."""
-
-    def _direct(self, _: str) -> Writer:
-        return DirectWrites(self.disk)
-
-    def _delete_now(self, paths: Sequence[str], _: int) -> None:
-        for path in paths:
-            self.disk.remove(path)
-
-
-def _flush_now(log: PartitionLog) -> None:
-    log.flush(log.active_base_offset)
-
-
-def _ignore(_: str, __: OSError) -> None:
-    return
-
-
-def _ignore_text(_: str) -> None:
-    return
+        self.owner: LogOwner = StandaloneOwner(disk) if owner is None else owner
+        self.producer_id_expiration_ms = producer_id_expiration_ms

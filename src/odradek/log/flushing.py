@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from odradek.ports.disk import Disk, File
 
@@ -23,6 +23,39 @@ class FlushPlan(NamedTuple):
             file.sync()
         for directory in self.directories:
             disk.sync_directory(directory)
+
+
+class RolledLog(Protocol):
+    """A log whose closed segments wait to be synced."""
+
+    directory: str
+
+    @property
+    def has_queued(self) -> bool:
+        """Whether appended batches are still on their way to the file."""
+        ...
+
+    @property
+    def active_base_offset(self) -> int:
+        """The first offset of the active segment."""
+        ...
+
+    @property
+    def is_offline(self) -> bool:
+        """Whether its log directory is out of use."""
+        ...
+
+    def flush(self, offset: int | None = None, *, snapshot: bool = True) -> None:
+        """Make all below the offset durable, in this thread. Raises KafkaError KAFKA_STORAGE_ERROR."""
+        ...
+
+    def plan_flush(self, offset: int | None = None, *, snapshot: bool = True) -> FlushPlan | None:
+        """Write out what is in memory and name the files to sync. Raises KafkaError KAFKA_STORAGE_ERROR."""
+        ...
+
+    def finish_flush(self, plan: FlushPlan) -> None:
+        """Move the recovery point: the plan is synced."""
+        ...
 
 
 class FlushSchedule:

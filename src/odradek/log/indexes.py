@@ -13,7 +13,7 @@ from bisect import bisect_right
 from struct import Struct
 from typing import Final
 
-from odradek.log.environment import passes
+from odradek.log.disk_errors import is_transient
 from odradek.log.files import FileCache
 
 OFFSET_ENTRY: Final = Struct(">ii")
@@ -59,7 +59,7 @@ class _Entries:
             try:
                 self.flush()
             except OSError as error:
-                if not passes(error):
+                if not is_transient(error):
                     raise
                 # They stay in memory, and the next entry tries again.
 

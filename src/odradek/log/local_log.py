@@ -265,7 +265,7 @@ class LocalLog:
                 if environment.disk.exists(path):
                     environment.disk.rename(path, path + DELETED)
                     renamed.append(path + DELETED)
-        environment.delete_later(renamed, self.config.file_delete_delay_ms)
+        environment.owner.delete_later(renamed, self.config.file_delete_delay_ms)
 
     def replace_segments(self, cleaned: CleanedSegment) -> bool:
         """Put a compacted segment in the place of its sources; False when they are not there any more."""

@@ -3,60 +3,31 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 
-from odradek.log.environment import passes
-from odradek.log.flushing import FlushPlan
+from odradek.log.disk_errors import is_transient
+from odradek.log.flushing import FlushPlan, RolledLog
 from odradek.log.partition_log import PartitionLog
 from odradek.log.placed_logs import PlacedLogs
-from odradek.log.write_queue import WriteQueue, WriteSettings
 from odradek.wire.errors import KafkaError
 
 
 class LogFlusher:
-    """Syncs logs; has the write queue of each log directory. Owned by the event loop."""
+    """Syncs logs behind the Disk port. Owned by the event loop."""
 
-    __slots__ = ("_places", "_queues")
+    __slots__ = ("_places",)
 
-    def __init__(self, places: PlacedLogs, settings: WriteSettings) -> None:
+    def __init__(self, places: PlacedLogs) -> None:
         self._places = places
-        self._queues = {
-            directory.path: WriteQueue(places.disk, places.clock, directory.path, settings)
-            for directory in places.directories
-        }
-        for queue in self._queues.values():
-            queue.report = places.report
-        places.environment.writer_of = self.writer_of
-
-    def writer_of(self, path: str) -> WriteQueue:
-        """What the log in that directory writes through."""
-        directory = self._places.at(path)
-        assert directory is not None
-        return self._queues[directory.path]
-
-    def charge_queued(self, charge: Callable[[int], None]) -> None:
-        """Tell how many bytes of requests wait to be written more, or less."""
-        for queue in self._queues.values():
-            queue.charge = charge
-
-    @property
-    def longest_write_s(self) -> float:
-        """The longest write that the event loop had to wait for so far."""
-        return max(queue.longest_s for queue in self._queues.values())
-
-    async def drained(self) -> None:
-        """Wait for everything that is on its way to the disks."""
-        for queue in self._queues.values():
-            await queue.drained()
 
     async def flush_all(self) -> None:
         """Sync every log that has something new: a crash of the machine then loses nothing, a restart reads little."""
-        await self.drained()
+        await self._places.writers.wait_until_drained()
         for log in list(self._places.logs.values()):
             if log.is_dirty:
                 await self.flush(log, log.end_offset)
 
-    async def flush(self, log: PartitionLog, offset: int) -> bool:
+    async def flush(self, log: RolledLog, offset: int) -> bool:
         """Sync the log up to the offset; a failure takes its directory out of use. False if it was one that passes."""
         if log.is_offline:
             return True
@@ -64,7 +35,7 @@ class LogFlusher:
             plan = log.plan_flush(offset)
         except KafkaError as error:
             self._places.report(f"{log.directory} is not flushed: {error.message}")
-            return not passes(error.__cause__)
+            return not is_transient(error.__cause__)
         return plan is None or await self._sync(log, plan, self._places.lane(log.directory))
 
     async def close(self, logs: Iterable[PartitionLog], threads: int) -> None:
@@ -94,13 +65,13 @@ class LogFlusher:
             if plan is not None:
                 await self._sync(log, plan, lane)
 
-    async def _sync(self, log: PartitionLog, plan: FlushPlan, lane: str) -> bool:
+    async def _sync(self, log: RolledLog, plan: FlushPlan, lane: str) -> bool:
         try:
             await self._places.disk.run(lane, plan.sync, self._places.disk)
         except OSError as error:
             if not log.is_offline:
                 self._places.failed(log.directory, error)
-            return not passes(error)
+            return not is_transient(error)
         log.finish_flush(plan)
         return True
 
@@ -110,7 +81,7 @@ class LogFlusher:
         """
         for log in self._places.pending.take_flushes():
             if log.has_queued:
-                await self.writer_of(log.directory).drained()
+                await self._places.writer_of(log.directory).drained()
             if not await self.flush(log, log.active_base_offset):
                 self._places.pending.flush_again(log)
         for path in self._places.pending.take_unsettled():
@@ -120,7 +91,7 @@ class LogFlusher:
                 continue  # deleted meanwhile
             except OSError as error:
                 self._places.failed(path, error)
-                if passes(error):
+                if is_transient(error):
                     self._places.pending.settle_again(path)
         removed, left = False, []
         while (paths := self._places.pending.due(now_ms)) is not None:

@@ -10,7 +10,7 @@ from odradek.log.checkpoints import (
     RECOVERY_POINTS,
     TopicPartition,
 )
-from odradek.log.environment import passes
+from odradek.log.disk_errors import is_transient
 from odradek.log.log_directory import OFFSET_CHECKPOINTS, LogDirectory
 from odradek.log.partition_log import PartitionLog
 from odradek.wire.errors import ErrorCode, KafkaError
@@ -73,7 +73,7 @@ class OffsetCheckpoints:
                     await directory.checkpoints[name].write(directory.offsets(name))
                 except OSError as error:
                     self._failed(directory.path, error)
-                    if passes(error):
+                    if is_transient(error):
                         failure = error
         return failure
 

@@ -21,7 +21,8 @@ from odradek.log.append import (
     up_to_epoch,
 )
 from odradek.log.config import LogConfig
-from odradek.log.environment import LogEnvironment, passes
+from odradek.log.disk_errors import is_transient
+from odradek.log.environment import LogEnvironment
 from odradek.log.flushing import FlushPlan
 from odradek.log.local_log import LocalLog
 from odradek.log.producer_replay import check_producers, prepare_markers, replay_marker
@@ -126,7 +127,7 @@ class PartitionLog:
         self._unsettled = False
         self._seen_end_offset = -1
         self._released = False
-        self._writer = environment.writer_of(directory)
+        self._writer = environment.owner.writer_of(directory)
         self._queued = 0
         self._sync_asked = loaded.recovery_point
         self._named = -1
@@ -156,7 +157,7 @@ class PartitionLog:
             loaded = load(directory, config, environment, recovery_point, log_start_offset, clean=clean)
         except OSError as error:
             environment.files.forget_directory(directory)  # the next check may be in a thread, with files of its own
-            environment.failed(directory, error)
+            environment.owner.disk_failed(directory, error)
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{directory}: {error}") from error
         return cls(topic, partition, directory, config, environment, loaded)
 
@@ -237,14 +238,14 @@ class PartitionLog:
 
     def _fail(self, error: OSError, *, after_write: bool = False) -> KafkaError:
         # After a write, or a part of a truncation, the files hold what the log does not know of: it may not go on.
-        if passes(error) and not after_write:
+        if is_transient(error) and not after_write:
             return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.directory}: {error}")
-        if passes(error):
+        if is_transient(error):
             # That passes, but not what is lacking here: the whole directory goes offline, which others hear of.
             error = OSError(errno.EIO, f"a change of the files could not be carried through: {error}")
         reason = f"{self.directory} is offline: {error}"
         self.fail(reason)
-        self._environment.failed(self.directory, error)
+        self._environment.owner.disk_failed(self.directory, error)
         return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, self._failed or reason)
 
     # --- append ---
@@ -566,7 +567,7 @@ class PartitionLog:
             self._named = -1
             raise self._fail(error) from error
         self._draw_jitter()
-        self._environment.flush_later(self)
+        self._environment.owner.flush_later(self)
 
     def flush(self, offset: int | None = None, *, snapshot: bool = True) -> None:
         """Make all below the offset (the end of the log if None) durable, in this thread."""
@@ -670,12 +671,12 @@ class PartitionLog:
         self._named = -1
         if self.recovery_point > offset:
             self.recovery_point = offset
-            self._environment.recovery_point_lowered(self.directory)
+            self._environment.owner.recovery_point_lowered(self.directory)
 
     def _set_log_start(self, offset: int) -> None:
         old, self.log_start_offset = self.log_start_offset, offset
         if offset < old:
-            self._environment.log_start_lowered(self.directory)
+            self._environment.owner.log_start_lowered(self.directory)
 
     def advance_log_start(self, offset: int) -> bool:
         """Forget what lies below the offset, as DeleteRecords does; OFFSET_OUT_OF_RANGE past the end."""

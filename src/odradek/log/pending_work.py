@@ -6,9 +6,9 @@ import heapq
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from odradek.log.environment import passes
+from odradek.log.disk_errors import is_transient
 from odradek.log.files import DELETE_DIRECTORY, PARTITION_METADATA
-from odradek.log.partition_log import PartitionLog
+from odradek.log.flushing import RolledLog
 from odradek.ports.clock import Clock
 from odradek.ports.disk import Disk
 
@@ -36,7 +36,7 @@ class PendingWork:
         self._clock = clock
         self._deletions: list[tuple[int, int, tuple[str, ...]]] = []
         self._sequence = 0
-        self._to_flush: dict[int, PartitionLog] = {}
+        self._to_flush: dict[int, RolledLog] = {}
         self._unsettled: list[str] = []
         self._again_ms: int | None = None
         self.on_work: Callable[[], None] = _nothing
@@ -50,20 +50,20 @@ class PendingWork:
         heapq.heappush(self._deletions, (self._clock.now_ms() + delay_ms, self._sequence, tuple(paths)))
         self.on_work()
 
-    def flush_later(self, log: PartitionLog) -> None:
+    def flush_later(self, log: RolledLog) -> None:
         """Sync what lies before the log's active segment."""
         self._to_flush[id(log)] = log
         self.on_work()
 
-    def flush_again(self, log: PartitionLog) -> None:
+    def flush_again(self, log: RolledLog) -> None:
         """As `flush_later`, but in a while: it has just failed."""
         self._to_flush[id(log)] = log
         self._again_ms = self._clock.now_ms() + _AGAIN_MS
 
-    def forget(self, log: PartitionLog) -> None:
+    def forget(self, log: RolledLog) -> None:
         self._to_flush.pop(id(log), None)
 
-    def take_flushes(self) -> list[PartitionLog]:
+    def take_flushes(self) -> list[RolledLog]:
         """The logs that are to be synced; they do not come again."""
         self._again_ms = None
         due, self._to_flush = self._to_flush, {}
@@ -116,7 +116,7 @@ class PendingWork:
                 else:
                     self._disk.remove(path)
             except OSError as error:
-                if passes(error):
+                if is_transient(error):
                     left.append(path)
                 else:
                     self.report(f"{path} cannot be removed: {error}")

@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from odradek.log.checkpoints import TopicPartition
-from odradek.log.environment import LogEnvironment, passes
+from odradek.log.checkpoints import LOG_START_OFFSETS, RECOVERY_POINTS, TopicPartition
+from odradek.log.disk_errors import is_transient
+from odradek.log.environment import LogEnvironment
 from odradek.log.files import DELETE_DIRECTORY
+from odradek.log.flushing import RolledLog
 from odradek.log.log_directory import LogDirectory
+from odradek.log.offset_checkpoints import OffsetCheckpoints
 from odradek.log.partition_log import PartitionLog
 from odradek.log.pending_work import PendingWork
+from odradek.log.write_queue import WriteQueue, WriteQueues, WriteSettings
 from odradek.ports.clock import Clock
 from odradek.ports.disk import Disk
 from odradek.ports.randomness import Random
@@ -20,10 +24,14 @@ _MAX_NAME: Final = 255
 
 
 class PlacedLogs:
-    """What the parts of LogDirectories share. `on_offline` is called with the path of a directory that failed."""
+    """The state that the parts of LogDirectories share, and the owner of its logs (LogOwner).
+
+    `on_offline` is called with the path of a directory that failed.
+    """
 
     __slots__ = (
         "_ended",
+        "checkpoints",
         "clock",
         "directories",
         "disk",
@@ -33,9 +41,18 @@ class PlacedLogs:
         "pending",
         "random",
         "where",
+        "writers",
     )
 
-    def __init__(self, disk: Disk, clock: Clock, random: Random, paths: Sequence[str], open_files: int) -> None:
+    def __init__(
+        self,
+        disk: Disk,
+        clock: Clock,
+        random: Random,
+        paths: Sequence[str],
+        open_files: int,
+        write_settings: WriteSettings,
+    ) -> None:
         self.disk = disk
         self.clock = clock
         self.random = random
@@ -48,15 +65,51 @@ class PlacedLogs:
         """By log directory: whose directories have other names there (which), though a power loss may undo it."""
         self.pending = PendingWork(disk, clock)
         self.on_offline: Callable[[str], None] = _nothing_with
-        environment = LogEnvironment(disk, clock, random, open_files)
-        environment.delete_later = self.pending.delete_later
-        environment.flush_later = self.pending.flush_later
-        environment.failed = self.failed
-        environment.recovered = self.report
-        self.environment = environment
+        self.checkpoints = OffsetCheckpoints(self.directories, self.where, self.logs, self.failed)
+        self.writers = WriteQueues(disk, clock, [each.path for each in self.directories], write_settings, self.report)
+        self.environment = LogEnvironment(disk, clock, random, open_files, owner=self)
+
+    # --- LogOwner ---
+
+    def writer_of(self, directory: str) -> WriteQueue:
+        """See `LogOwner`."""
+        found = self.at(directory)
+        assert found is not None
+        return self.writers.of(found.path)
+
+    def delete_later(self, paths: Sequence[str], delay_ms: int) -> None:
+        """See `LogOwner`."""
+        self.pending.delete_later(paths, delay_ms)
+
+    def flush_later(self, log: RolledLog) -> None:
+        """See `LogOwner`."""
+        self.pending.flush_later(log)
+
+    def disk_failed(self, path: str, error: OSError) -> None:
+        """See `LogOwner`."""
+        self.failed(path, error)
+
+    def recovery_point_lowered(self, directory: str) -> None:
+        """See `LogOwner`."""
+        self._rewrite(RECOVERY_POINTS, directory)
+
+    def log_start_lowered(self, directory: str) -> None:
+        """See `LogOwner`."""
+        self._rewrite(LOG_START_OFFSETS, directory)
+
+    def _rewrite(self, checkpoint: str, path: str) -> None:
+        directory = self.at(path)
+        if directory is not None:
+            self.checkpoints.write_of(checkpoint, directory)
+
+    def repaired(self, text: str) -> None:
+        """See `LogOwner`."""
+        self.report(text)
+
+    # --- shared ---
 
     def report(self, text: str) -> None:
-        """Tell in words of what was repaired or failed."""
+        """Report in words what was repaired or failed."""
         self.pending.report(text)
 
     def at(self, path: str) -> LogDirectory | None:
@@ -74,7 +127,7 @@ class PlacedLogs:
     def failed(self, path: str, error: OSError) -> None:
         """Take the directory out of use: its logs raise KAFKA_STORAGE_ERROR, the others go on."""
         directory = self.at(path)
-        if directory is None or directory.offline is not None or passes(error):
+        if directory is None or directory.offline is not None or is_transient(error):
             return
         directory.offline = f"log directory {directory.path} is offline: {error}"
         self.report(directory.offline)
@@ -146,7 +199,7 @@ class PlacedLogs:
                     await self.disk.run(directory.path, self.disk.sync_directory, directory.path)
                 except OSError as error:
                     self.failed(directory.path, error)
-                    if passes(error):
+                    if is_transient(error):
                         continue
             for key, renamed in synced.items():
                 if ended.get(key) == renamed:

@@ -191,7 +191,7 @@ def _load_epochs(directory: str, names: list[str], environment: LogEnvironment) 
     try:
         return LeaderEpochs(parse_leader_epochs(environment.disk.read_file(path))), True
     except CorruptCheckpoint as error:
-        environment.recovered(f"{path}: {error}; read anew from the batches")
+        environment.owner.repaired(f"{path}: {error}; read anew from the batches")
         return LeaderEpochs(), False
 
 
@@ -239,7 +239,7 @@ class _Loader:
         next_base = self.segments[index + 1].base_offset
         if end_offset == next_base or self.config.compact or end_offset < recovery_point:
             return False
-        self.environment.recovered(
+        self.environment.owner.repaired(
             f"{self.segments[index].path}: ends at offset {end_offset}, but the next segment begins at {next_base}"
         )
         return True
@@ -289,7 +289,7 @@ class _Loader:
             next_offset = header.next_offset
             position += header.size
         if problem is not None:
-            self.environment.recovered(
+            self.environment.owner.repaired(
                 f"{segment.path}: cut off at byte {position} (offset {next_offset}), "
                 f"{end - position} bytes are lost: {problem}"
             )
@@ -342,7 +342,7 @@ class _Loader:
     def _drop(self, index: int) -> None:
         """Remove segments after one that was cut off: what they hold does not follow any more."""
         for segment in reversed(self.segments[index:]):
-            self.environment.recovered(f"{segment.path}: removed, the segment before it has lost its end")
+            self.environment.owner.repaired(f"{segment.path}: removed, the segment before it has lost its end")
             for path in segment.file_paths():
                 self.environment.files.forget(path)
                 self.environment.disk.remove(path)
@@ -359,7 +359,7 @@ class _Loader:
             else:
                 end_offset = self._end_of(last)
             if end_offset < log_start_offset:
-                self.environment.recovered(
+                self.environment.owner.repaired(
                     f"{self.directory}: ends at offset {end_offset}, below its start {log_start_offset}; begun anew"
                 )
                 self._drop(0)
@@ -378,7 +378,7 @@ class _Loader:
             return last.base_offset if found is None else found
         except KafkaError as error:
             # Closed cleanly, and damaged since.
-            self.environment.recovered(f"{error.message}; the segment is checked")
+            self.environment.owner.repaired(f"{error.message}; the segment is checked")
             self._recover_segment(len(self.segments) - 1, last.base_offset)
             found = last.resume()
             return last.base_offset if found is None else found
@@ -396,7 +396,7 @@ class _Loader:
                         self.epochs.assign(header.partition_leader_epoch, header.base_offset)
                         self.epochs_changed = True
         except KafkaError as error:
-            self.environment.recovered(f"{error.message}; leader epochs after it are unknown")
+            self.environment.owner.repaired(f"{error.message}; leader epochs after it are unknown")
             for epoch, start_offset in found:
                 if epoch > self.epochs.latest:
                     self.epochs.assign(epoch, start_offset)
@@ -438,14 +438,14 @@ def restore_producers(
             _forget_compacted(segments, producers)
             break
         except CorruptSnapshot as error:
-            environment.recovered(f"{path}: {error}; an older one and the log take its place")
+            environment.owner.repaired(f"{path}: {error}; an older one and the log take its place")
             removed.append(kept.pop())
     stray = [offset for offset in kept[:-1] if offset not in bases]
     for offset in (*removed, *stray):
         disk.remove(segment_path(directory, offset, SNAPSHOT))
     kept = [offset for offset in kept if offset not in stray]
     if start_offset < end_offset:
-        for offset, data in _replay(segments, producers, start_offset, environment.recovered):
+        for offset, data in _replay(segments, producers, start_offset, environment.owner.repaired):
             disk.write_atomic(segment_path(directory, offset, SNAPSHOT), data, sync=False)
             kept.append(offset)
     return kept

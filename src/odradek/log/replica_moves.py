@@ -9,7 +9,7 @@ from typing import Final
 from odradek.log.background_recovery import LANE as RECOVERY_LANE
 from odradek.log.background_recovery import recover
 from odradek.log.checkpoints import LOG_START_OFFSETS, TopicPartition, format_partition_metadata
-from odradek.log.environment import passes
+from odradek.log.disk_errors import is_transient
 from odradek.log.files import PARTITION_METADATA
 from odradek.log.log_directory import LogDirectory
 from odradek.log.log_flusher import LogFlusher
@@ -167,7 +167,7 @@ class ReplicaMoves:
         log = move.log
         assert log is not None
         if source.has_queued:
-            await self._flusher.writer_of(source.directory).drained()
+            await self._places.writer_of(source.directory).drained()
         await self._flusher.flush(log, end_offset := log.end_offset)
         if log.recovery_point < end_offset:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{move.path} cannot be synced now")
@@ -211,7 +211,7 @@ class ReplicaMoves:
                     *key, path, source.config, places.environment, log_start_offset=log_start_offset, clean=True
                 )
             except KafkaError as error:
-                if not passes(error.__cause__):
+                if not is_transient(error.__cause__):
                     raise
                 places.report(f"{path} is not opened yet: {error.message}")
                 await asyncio.sleep(RETRY_SECONDS)
@@ -248,12 +248,12 @@ class ReplicaMoves:
         except OSError as error:
             try:
                 # Without a descriptor for it there is none: nor need there be one to sync that.
-                if not passes(error) or disk.exists(f"{move.path}/{TAKES_OVER}"):
+                if not is_transient(error) or disk.exists(f"{move.path}/{TAKES_OVER}"):
                     disk.remove(f"{move.path}/{TAKES_OVER}")
                     disk.sync_directory(move.path)
             except OSError:
                 source.fail(f"{move.path} takes over from {source.directory} at the next start")
-                if passes(error):
+                if is_transient(error):
                     # Not what follows from it, and nobody would hear of that if no directory went offline.
                     failing, error = source.directory, OSError(errno.EIO, f"a move could not be taken back: {error}")
             raise places.storage_error(failing, error) from error

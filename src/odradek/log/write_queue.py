@@ -11,15 +11,12 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
 from odradek.log.flushing import FlushPlan
+from odradek.log.segment import Segment
 from odradek.ports.clock import Clock
 from odradek.ports.disk import Disk, File
-
-if TYPE_CHECKING:
-    from odradek.log.partition_log import PartitionLog
-    from odradek.log.segment import Segment
 
 _CERTAIN_STALLS: Final = 10
 """So many times `odradek.write.stall.ms` is no accident of scheduling."""
@@ -46,13 +43,30 @@ class WriteSettings:
         """So long all writes are queued after the last sign of that (`odradek.write.probation.ms`)."""
 
 
+class WriteTarget(Protocol):
+    """The log that a queued write belongs to."""
+
+    @property
+    def is_offline(self) -> bool:
+        """Whether the log no longer accepts writes: its directory failed, or the log is deleted."""
+        ...
+
+    def written(self, write: QueuedWrite) -> None:
+        """Advance the log's end: the write is in its file, and synced where its plan asks for that."""
+        ...
+
+    def write_failed(self, error: OSError) -> None:
+        """Give up all queued writes of the log."""
+        ...
+
+
 class QueuedWrite:
     """Bytes that have their place in a log and are on their way to its file."""
 
     __slots__ = ("data", "file", "log", "next_offset", "plan", "position", "segment")
 
     def __init__(
-        self, log: PartitionLog, segment: Segment, file: File, data: bytes, next_offset: int, plan: FlushPlan | None
+        self, log: WriteTarget, segment: Segment, file: File, data: bytes, next_offset: int, plan: FlushPlan | None
     ) -> None:
         self.log = log
         self.segment = segment
@@ -272,6 +286,43 @@ class WriteQueue:
         task = self._task
         if task is not None:
             await asyncio.wait({task})
+
+
+class WriteQueues:
+    """The write queue of every log directory of a broker."""
+
+    __slots__ = ("_queues",)
+
+    def __init__(
+        self,
+        disk: Disk,
+        clock: Clock,
+        paths: Iterable[str],
+        settings: WriteSettings,
+        report: Callable[[str], None],
+    ) -> None:
+        self._queues = {path: WriteQueue(disk, clock, path, settings) for path in paths}
+        for queue in self._queues.values():
+            queue.report = report
+
+    def of(self, path: str) -> WriteQueue:
+        """Return the queue of the log directory with that path."""
+        return self._queues[path]
+
+    def charge_to(self, charge: Callable[[int], None]) -> None:
+        """Call `charge` with the bytes that begin to wait in a queue, and with their negative when they leave it."""
+        for queue in self._queues.values():
+            queue.charge = charge
+
+    @property
+    def longest_write_s(self) -> float:
+        """The longest write so far for which the event loop had to wait, in seconds."""
+        return max(queue.longest_s for queue in self._queues.values())
+
+    async def wait_until_drained(self) -> None:
+        """Wait until everything in the queues is in its file, or has failed."""
+        for queue in self._queues.values():
+            await queue.drained()
 
 
 class _Turn:

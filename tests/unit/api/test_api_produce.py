@@ -11,7 +11,7 @@ from typing import Any
 from odradek.api.api_00_produce import handle
 from odradek.api.session import Session
 from odradek.log.config import LogConfig
-from odradek.log.environment import LogEnvironment
+from odradek.log.environment import LogEnvironment, StandaloneOwner
 from odradek.log.partition_log import PartitionLog
 from odradek.log.write_queue import DirectWrites, QueuedWrite
 from odradek.metadata.image import ClusterImage, PartitionState
@@ -55,12 +55,20 @@ class SlowDisk(DirectWrites):
             super().put(write)
 
 
+class OwnerOfSlowDisk(StandaloneOwner):
+    def __init__(self, disk: SystemDisk) -> None:
+        super().__init__(disk)
+        self._writer = SlowDisk(disk)
+
+    def writer_of(self, _directory: str) -> SlowDisk:
+        return self._writer
+
+
 def led(home: Path, index: int, *, slow: bool = False) -> Partition:
     (home / f"t-{index}").mkdir()
-    environment = LogEnvironment(SystemDisk(), SystemClock())
-    if slow:
-        writes = SlowDisk(SystemDisk())
-        environment.writer_of = lambda _: writes
+    disk = SystemDisk()
+    owner = OwnerOfSlowDisk(disk) if slow else StandaloneOwner(disk)
+    environment = LogEnvironment(disk, SystemClock(), owner=owner)
     log = PartitionLog.open("t", index, str(home / f"t-{index}"), LogConfig(), environment, clean=True)
     rules = ReplicaRules()
     rules.is_eligible = lambda _id, _epoch: False

@@ -17,6 +17,7 @@ class Directories:
     def __init__(self) -> None:
         self.worked = 0
         self.on_work: Any = None
+        self.flusher = self
 
     async def work(self, now_ms: int) -> int:
         self.worked += 1
@@ -54,18 +55,18 @@ def test_work_that_comes_with_the_end_does_not_outlive_it(turns: int) -> None:
 
 
 def test_a_log_is_synced_in_time_though_the_wall_clock_jumps_back() -> None:
-    log = SimpleNamespace(is_dirty=True, is_offline=False, config=SimpleNamespace(flush_ms=500))
+    log = SimpleNamespace(end_offset=1, is_dirty=True, is_offline=False, config=SimpleNamespace(flush_ms=500))
     partition = SimpleNamespace(topic="t", index=0, log=log)
     clock = SimpleNamespace(wall=10_000_000, passed=5.0, now_ms=lambda: clock.wall, monotonic=lambda: clock.passed)
     flushed: list[Any] = []
 
-    async def flush_log(found: Any) -> None:
+    async def flush(found: Any, end_offset: int) -> None:
         flushed.append(found)
 
     jobs = BackgroundJobs(
         cast("Any", SimpleNamespace(number=lambda _: 3_600_000, flag=lambda _: False, on_change=lambda *_: None)),
         cast("Any", SimpleNamespace(opened=lambda: (partition,))),
-        cast("Any", SimpleNamespace(flush_log=flush_log)),
+        cast("Any", SimpleNamespace(flusher=SimpleNamespace(flush=flush))),
         cast("Any", None),
         cast("Any", clock),
     )

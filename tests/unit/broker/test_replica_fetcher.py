@@ -16,7 +16,6 @@ from odradek.api import api_01_fetch
 from odradek.broker.replica_fetcher import FetchSettings, ReplicaFetcher
 from odradek.client.errors import ClientError, Disconnected, RequestTimedOut, UnsupportedByBroker
 from odradek.log.config import LogConfig
-from odradek.log.environment import LogEnvironment
 from odradek.log.partition_log import PartitionLog
 from odradek.metadata.image import ClusterImage, PartitionState
 from odradek.ports.disk import FileRange, SystemDisk
@@ -35,7 +34,7 @@ from odradek.wire.messages.list_offsets import (
     ListOffsetsResponseTopic,
 )
 from odradek.wire.replica_fetch import ReplicaFetchResponse
-from tests.unit.log.support import NOW, StandingClock
+from tests.unit.log.support import NOW, StandingClock, log_environment
 from tests.unit.replication.replicas import Fake
 
 TOPIC_ID = b"a topic to follow"[:16]
@@ -53,8 +52,7 @@ def in_a_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., N
 def partition_in(directory: Path, index: int, local_id: int) -> Partition:
     path = directory / f"{local_id}-{index}"
     path.mkdir()
-    environment = LogEnvironment(SystemDisk(), StandingClock())
-    environment.flush_later = lambda _log: None
+    environment = log_environment(SystemDisk())
     log = PartitionLog.open("t", index, str(path), LogConfig(), environment, clean=True)
     return Partition("t", TOPIC_ID, index, local_id, log, ReplicaRules())
 

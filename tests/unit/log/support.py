@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from odradek.log.config import LogConfig
-from odradek.log.environment import LogEnvironment
+from odradek.log.environment import LogEnvironment, StandaloneOwner
+from odradek.log.flushing import RolledLog
 from odradek.log.partition_log import AppendResult, Origin, PartitionLog
 from odradek.ports.disk import Bytes, SystemDisk, SystemFile
 from odradek.records.batch import parse_header as parse_header
@@ -106,10 +107,18 @@ class LackingDisk(SystemDisk):
         super().remove_tree(path)
 
 
-def environment(disk: SystemDisk | None = None, **settings: int) -> LogEnvironment:
-    made = LogEnvironment(disk or SystemDisk(), StandingClock(), **settings)
-    made.flush_later = lambda log: None
-    return made
+class UnflushedOwner(StandaloneOwner):
+    """Leaves rolled segments unsynced, as a process does that dies before their turn."""
+
+    def flush_later(self, _log: RolledLog) -> None:
+        return
+
+
+def log_environment(
+    disk: SystemDisk | None = None, *, open_files: int = 1024, report: Callable[[str], None] | None = None
+) -> LogEnvironment:
+    disk = disk or SystemDisk()
+    return LogEnvironment(disk, StandingClock(), open_files=open_files, owner=UnflushedOwner(disk, report))
 
 
 def batch(
@@ -159,7 +168,7 @@ def open_log(
         0,
         f"{directory}/topic-0",
         config or LogConfig(),
-        env or environment(),
+        env or log_environment(),
         **kwargs,  # type: ignore[arg-type]
     )
 

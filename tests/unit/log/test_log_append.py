@@ -8,14 +8,13 @@ from pathlib import Path
 import pytest
 
 from odradek.log.config import LogConfig
-from odradek.log.environment import LogEnvironment
 from odradek.log.partition_log import Origin, PartitionLog
 from odradek.ports.disk import SystemDisk, SystemFile
 from odradek.records.batch import parse_header, patch_placement, set_log_append_time
 from odradek.records.compression import Codec
 from odradek.records.record import decode_records
 from odradek.wire.errors import ErrorCode, KafkaError
-from tests.unit.log.support import NOW, StandingClock, batch, fetched, marker, open_log, produced, put
+from tests.unit.log.support import NOW, batch, fetched, log_environment, marker, open_log, produced, put
 
 
 def refusal(log: PartitionLog, data: memoryview, *, origin: Origin = Origin.CLIENT) -> ErrorCode:
@@ -237,8 +236,7 @@ def test_flush_messages(tmp_path: Path) -> None:
             synced.append(self.path)
             super().sync()
 
-    environment = LogEnvironment(NotingDisk(), StandingClock())
-    environment.flush_later = lambda log: None
+    environment = log_environment(NotingDisk())
     log = open_log(tmp_path, LogConfig(flush_messages=3), environment)
     for _ in range(2):
         put(log, batch())

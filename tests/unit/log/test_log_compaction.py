@@ -31,7 +31,7 @@ from odradek.records.builder import BatchFields, encode_batch
 from odradek.records.errors import CorruptRecords
 from odradek.records.record import decode_records, records_section
 from odradek.wire.errors import KafkaError
-from tests.unit.log.support import NOW, StandingClock, batch, marker, put
+from tests.unit.log.support import NOW, StandingClock, UnflushedOwner, batch, marker, put
 
 TOPIC = b"t" * 16
 HOUR = 3_600_000
@@ -222,7 +222,7 @@ def test_last_values_stay_where_they_are(tmp_path: Path, codec: int) -> None:
     stored = parse_offsets((tmp_path / "cleaner-offset-checkpoint").read_bytes())
     assert stored == {("a-topic", 0): active}
     assert world.compact() is None
-    asyncio.run(world.directories.work(NOW))
+    asyncio.run(world.directories.flusher.work(NOW))
     assert not list(tmp_path.glob("a-topic-0/*.deleted"))
     world.close()
     again = World(tmp_path)
@@ -833,7 +833,7 @@ def test_a_transaction_whose_end_was_compacted_away_is_not_open_after_a_crash(tm
     recovery_point = world.log.recovery_point
     put(world.log, keyed((b"active", b"")))
     # The process dies before the rolled segment is synced.
-    world.directories._environment.flush_later = lambda log: None
+    world.directories._environment.owner = UnflushedOwner(world.disk)
     world.log.roll()
     put(world.log, keyed((b"active", b"")))
     found = world.cleaner._cleanable(world.log, world.log.end_offset, world.clock.now)

@@ -123,7 +123,7 @@ def test_a_crash_and_start(tmp_path: Path) -> None:
     first = start(tmp_path)
     for partition in range(3):
         put(topic(first, partition), batch(3))
-    first.checkpoint_recovery_points()
+    first.checkpoints.write_now("recovery-point-offset-checkpoint")
     stop(first, clean=False)
     second = start(tmp_path)
     assert len(second.directories[0].unrecovered) == 3
@@ -143,8 +143,8 @@ def test_a_crash_and_start(tmp_path: Path) -> None:
 def test_flushing_spares_the_next_start_the_reading(tmp_path: Path) -> None:
     first = start(tmp_path)
     put(topic(first), batch(3))
-    asyncio.run(first.flush())
-    first.checkpoint_recovery_points()
+    asyncio.run(first.flusher.flush_all())
+    first.checkpoints.write_now("recovery-point-offset-checkpoint")
     stop(first, clean=False)
     second = start(tmp_path)
     assert topic(second).recovery_point == 3
@@ -160,7 +160,7 @@ def test_rolled_segments_are_synced_by_work(tmp_path: Path) -> None:
         put(log, batch(value=b"x" * 200))
     assert called
     assert log.recovery_point == 0
-    asyncio.run(directories.work(NOW))
+    asyncio.run(directories.flusher.work(NOW))
     assert log.recovery_point == log.active_base_offset
     stop(directories)
 
@@ -189,9 +189,9 @@ def test_deletion_is_at_once_and_finished_later(tmp_path: Path) -> None:
     with pytest.raises(KafkaError) as caught:
         put(log, batch())
     assert caught.value.code == ErrorCode.KAFKA_STORAGE_ERROR
-    assert asyncio.run(directories.work(NOW)) == NOW + 1000
+    assert asyncio.run(directories.flusher.work(NOW)) == NOW + 1000
     assert doomed.exists()
-    assert asyncio.run(directories.work(NOW + 1000)) is None
+    assert asyncio.run(directories.flusher.work(NOW + 1000)) is None
     assert not doomed.exists()
     part = read.ranges[0]
     assert len(part.file.read(part.position, part.size)) == part.size, "what is being sent stays readable"
@@ -204,10 +204,10 @@ def test_what_cannot_be_removed_for_want_of_descriptors_is_removed_later(tmp_pat
     put(topic(directories), batch())
     directories.delete("a-topic", 0, 1000)
     disk.left = 0
-    assert asyncio.run(directories.work(NOW + 1000)) == NOW + 1000, "again in a second"
+    assert asyncio.run(directories.flusher.work(NOW + 1000)) == NOW + 1000, "again in a second"
     assert [name for name in disk_names(tmp_path) if name.endswith("-delete")]
     disk.left = None
-    assert asyncio.run(directories.work(NOW + 1000)) is None
+    assert asyncio.run(directories.flusher.work(NOW + 1000)) is None
     assert not [name for name in disk_names(tmp_path) if name.endswith("-delete")]
     stop(directories)
 
@@ -219,7 +219,7 @@ def test_a_deletion_cut_short_is_finished_at_the_next_start(tmp_path: Path) -> N
     stop(first, clean=False)
     second = start(tmp_path)
     assert second.partitions() == []
-    asyncio.run(second.work(NOW))
+    asyncio.run(second.flusher.work(NOW))
     assert not list(tmp_path.glob("*-delete"))
     stop(second)
 
@@ -261,7 +261,7 @@ def test_directories_that_the_cluster_does_not_know_are_set_aside_and_kept(tmp_p
     assert stray.name.startswith("a-topic-0.")
     assert (stray / "00000000000000000000.log").stat().st_size
     assert str(stray) in reports[0]
-    asyncio.run(again.work(NOW + 10**9))
+    asyncio.run(again.flusher.work(NOW + 10**9))
     assert stray.exists(), "what nobody knows is never removed"
     stop(again)
     third = start(tmp_path)
@@ -301,11 +301,11 @@ def test_which_topic_a_new_directory_is_of_is_synced_once_it_is_used(tmp_path: P
     directories.on_work = lambda: wanted.append(True)
     topic(directories)
     assert wanted, "the work is announced"
-    asyncio.run(directories.work(NOW))
+    asyncio.run(directories.flusher.work(NOW))
     assert f"{tmp_path}/a-topic-0" in disk.synced
     assert f"{tmp_path}/a-topic-1" not in disk.synced, "nobody used it"
     disk.synced.clear()
-    asyncio.run(directories.work(NOW))
+    asyncio.run(directories.flusher.work(NOW))
     assert disk.synced == [], "once is enough"
     stop(directories)
 
@@ -335,10 +335,10 @@ def test_what_could_not_be_synced_for_want_of_descriptors_is_synced_later(tmp_pa
     disk.busy = log.directory
     asked.clear()
     for _ in range(2):
-        assert asyncio.run(directories.work(NOW)) == NOW + 1000
+        assert asyncio.run(directories.flusher.work(NOW)) == NOW + 1000
     assert asked == [], "not at once: it would fail again and again"
     disk.busy = None
-    assert asyncio.run(directories.work(NOW + 1000)) is None
+    assert asyncio.run(directories.flusher.work(NOW + 1000)) is None
     assert log.recovery_point == log.active_base_offset
     assert log.directory in disk.synced
     stop(directories)
@@ -350,16 +350,16 @@ def test_what_could_not_be_opened_to_be_synced_is_synced_later(tmp_path: Path, w
     directories = start(tmp_path, disk=disk)
     log = topic(directories)
     if what == "plan":
-        asyncio.run(directories.work(NOW))
+        asyncio.run(directories.flusher.work(NOW))
         while len(log.segments) < 3:
             put(log, batch(value=b"x" * 200))
-        directories.sweep_files()
-        directories.sweep_files()
+        directories.files.sweep()
+        directories.files.sweep()
     disk.broken, disk.errno = log.directory, errno.EMFILE
-    assert asyncio.run(directories.work(NOW)) == NOW + 1000
+    assert asyncio.run(directories.flusher.work(NOW)) == NOW + 1000
     assert not log.is_offline
     disk.broken = None
-    assert asyncio.run(directories.work(NOW + 1000)) is None
+    assert asyncio.run(directories.flusher.work(NOW + 1000)) is None
     assert log.recovery_point == log.active_base_offset
     stop(directories)
 
@@ -369,12 +369,12 @@ def test_what_has_failed_or_is_deleted_is_not_synced_again(tmp_path: Path) -> No
     directories = start(tmp_path, disk=disk)
     log = topic(directories)
     disk.busy = log.directory
-    assert asyncio.run(directories.work(NOW)) == NOW + 1000
+    assert asyncio.run(directories.flusher.work(NOW)) == NOW + 1000
     directories.delete("a-topic", 0, 5000)
-    assert asyncio.run(directories.work(NOW + 1000)) == NOW + 5000
+    assert asyncio.run(directories.flusher.work(NOW + 1000)) == NOW + 5000
     log = topic(directories)
     disk.busy, disk.errno = log.directory, errno.EIO
-    assert asyncio.run(directories.work(NOW + 2000)) == NOW + 5000
+    assert asyncio.run(directories.flusher.work(NOW + 2000)) == NOW + 5000
     assert log.is_offline
     stop(directories, clean=False)
 
@@ -387,7 +387,7 @@ def test_segments_deleted_by_retention_go_after_the_delay(tmp_path: Path) -> Non
     log.advance_log_start(log.active_base_offset)
     assert log.delete_old_segments(NOW, log.end_offset) == 2
     assert len(list((tmp_path / "a-topic-0").glob("*.log.deleted"))) == 2
-    asyncio.run(directories.work(NOW + 1000))
+    asyncio.run(directories.flusher.work(NOW + 1000))
     assert not list((tmp_path / "a-topic-0").glob("*.deleted"))
     assert fetched(log, log.log_start_offset) == [log.log_start_offset]
     stop(directories)
@@ -623,7 +623,7 @@ def test_idle_logs_give_back_what_they_hold(tmp_path: Path) -> None:
         put(log, batch(2))
 
     def idle() -> int:
-        directories.sweep_files()
+        directories.files.sweep()
         return sum(log.release_if_idle() for log in directories.opened())
 
     assert idle() == 0
@@ -641,8 +641,8 @@ def test_a_truncation_below_the_recovery_point_is_written_down_at_once(tmp_path:
     log = topic(directories)
     for _ in range(5):
         put(log, batch())
-    asyncio.run(directories.flush())
-    directories.checkpoint_recovery_points()
+    asyncio.run(directories.flusher.flush_all())
+    directories.checkpoints.write_now("recovery-point-offset-checkpoint")
     log.truncate_to(2)
     assert parse_offsets((tmp_path / "recovery-point-offset-checkpoint").read_bytes()) == {("a-topic", 0): 2}
     stop(directories, clean=False)
@@ -655,7 +655,7 @@ def test_a_deleted_log_does_not_hold_up_the_others(tmp_path: Path) -> None:
         while len(log.segments) < 2:
             put(log, batch(value=b"x" * 200))
     logs[0].fail("broken")
-    asyncio.run(directories.work(NOW))
+    asyncio.run(directories.flusher.work(NOW))
     assert logs[1].recovery_point == logs[1].active_base_offset
     assert directories.directories[0].offline is None
     stop(directories, clean=False)
@@ -698,8 +698,8 @@ def test_an_epoch_that_could_not_be_written_for_want_of_descriptors_is_not_forgo
     disk.full = False
     for _ in range(3):
         put(log, batch(), epoch=2)
-    asyncio.run(directories.flush())
-    asyncio.run(directories.checkpoint({}))
+    asyncio.run(directories.flusher.flush_all())
+    asyncio.run(directories.checkpoints.persist_all({}))
     stop(directories, clean=False)
     assert start(tmp_path).open("a-topic", 0, TOPIC, indexed).leader_epochs.entries() == [(1, 0), (2, 1)]
 
@@ -816,7 +816,7 @@ def test_a_truncation_without_descriptors_changes_nothing(tmp_path: Path, suffix
     end = log.end_offset
     disk.broken, disk.suffix = str(tmp_path), suffix
     for _ in range(2):
-        directories.sweep_files()
+        directories.files.sweep()
     with pytest.raises(KafkaError):
         cut()
     assert log.end_offset == end
@@ -904,7 +904,7 @@ def test_what_is_written_below_an_earlier_log_start_is_there_after_a_crash(tmp_p
         for _ in range(6):
             put(each, batch(value=b"x" * 50))
         each.advance_log_start(5)
-    asyncio.run(directories.checkpoint({}))
+    asyncio.run(directories.checkpoints.persist_all({}))
     if fully:
         log.truncate_fully_and_start_at(4)
     else:
@@ -933,8 +933,8 @@ def test_what_a_truncation_lowers_is_on_the_disk_or_the_directory_is_offline(
         for _ in range(6):
             put(each, batch(value=b"x" * 50))
         each.advance_log_start(5)
-    asyncio.run(directories.flush())
-    asyncio.run(directories.checkpoint({}))
+    asyncio.run(directories.flusher.flush_all())
+    asyncio.run(directories.checkpoints.persist_all({}))
     disk.broken, disk.suffix = str(tmp_path), name
     with pytest.raises(KafkaError, match="could not be carried through"):
         (log.truncate_fully_and_start_at if fully else log.truncate_to)(3)
@@ -961,7 +961,7 @@ def test_a_log_start_is_seen_only_when_a_crash_does_not_take_it_back(tmp_path: P
     async def run() -> None:
         deletion = asyncio.create_task(directories.checkpoints.advance_starts({("a-topic", 0): 5}, advance))
         # The checkpoint that is written every minute knows of it while it is not seen yet.
-        await asyncio.gather(deletion, directories.checkpoint({}))
+        await asyncio.gather(deletion, directories.checkpoints.persist_all({}))
 
     asyncio.run(run())
     assert [(offset, parse_offsets(data)) for offset, data in seen] == [(0, {("a-topic", 0): 5})]
@@ -1007,7 +1007,7 @@ def test_a_log_start_that_is_being_written_is_not_that_of_the_next_topic_of_its_
         await asyncio.sleep(0)
         directories.delete("a-topic", 0)
         put(topic(directories, topic_id=OTHER), batch(4))
-        await asyncio.gather(deletion, directories.persist("log-start-offset-checkpoint"))
+        await asyncio.gather(deletion, directories.checkpoints.persist("log-start-offset-checkpoint"))
 
     asyncio.run(run())
     stop(directories, clean=False)
@@ -1019,7 +1019,7 @@ def test_what_checkpoints_know_of_a_deleted_topic_is_not_for_the_next_one(tmp_pa
     log = topic(directories)
     put(log, batch(4))
     log.advance_log_start(3)
-    asyncio.run(directories.checkpoint({("a-topic", 0): 4}))
+    asyncio.run(directories.checkpoints.persist_all({("a-topic", 0): 4}))
     directories.delete("a-topic", 0, 0)
     stop(directories, clean=False)  # before the checkpoints are written again
     again = start(tmp_path)
@@ -1038,8 +1038,8 @@ def test_what_checkpoints_know_of_a_deleted_topic_is_not_for_the_next_one_that_h
     log = topic(directories)
     put(log, batch(4))
     log.advance_log_start(3)
-    asyncio.run(directories.flush())
-    asyncio.run(directories.checkpoint({("a-topic", 0): 4}))
+    asyncio.run(directories.flusher.flush_all())
+    asyncio.run(directories.checkpoints.persist_all({("a-topic", 0): 4}))
     asyncio.run(directories.note_cleaned("a-topic", 0, 3))
     directories.delete("a-topic", 0, 0)
     if restarted:
@@ -1062,10 +1062,10 @@ def test_deleted_records_do_not_return_with_segments_whose_removal_is_not_synced
     middle = log.segments[1].base_offset
     before = {path.name: path.read_bytes() for path in Path(log.directory).iterdir()}
     log.advance_log_start(middle)
-    asyncio.run(directories.checkpoint({}))
+    asyncio.run(directories.checkpoints.persist_all({}))
     log.delete_old_segments(NOW, log.end_offset)
     assert log.segments[0].base_offset == middle
-    asyncio.run(directories.checkpoint({}))
+    asyncio.run(directories.checkpoints.persist_all({}))
     stop(directories, clean=False)
     for name, data in before.items():
         Path(log.directory, name).write_bytes(data)
@@ -1122,8 +1122,8 @@ def crashed_with_a_large_log(path: Path) -> None:
     log.roll()
     for _ in range(3):
         put(log, batch(value=b"x" * 500_000))
-    asyncio.run(directories.flush())
-    asyncio.run(directories.checkpoint({}))
+    asyncio.run(directories.flusher.flush_all())
+    asyncio.run(directories.checkpoints.persist_all({}))
     put(log, batch())
     stop(directories, clean=False)
 
@@ -1175,8 +1175,8 @@ def test_files_of_a_log_that_could_not_be_opened_are_not_taken_for_what_they_wer
         put(log, produced(producer_id, 0, transactional=True))
         put(log, marker(producer_id, commit=False), origin=Origin.COORDINATOR)
         if producer_id == 1:
-            asyncio.run(first.flush())
-            first.checkpoint_recovery_points()
+            asyncio.run(first.flusher.flush_all())
+            first.checkpoints.write_now("recovery-point-offset-checkpoint")
     stop(first, clean=False)
     for left in range(20):
         shutil.copytree(tmp_path / "crashed", path := tmp_path / str(left))
@@ -1265,7 +1265,7 @@ def test_a_topic_made_anew_before_the_recovery_of_the_old_one_begins_takes_nothi
     for _ in range(4):
         put(log, batch(value=b"x" * 500_000))
     log.advance_log_start(2)
-    asyncio.run(directories.checkpoint({}))
+    asyncio.run(directories.checkpoints.persist_all({}))
     stop(directories, clean=False)
     directories = start(tmp_path, disk=(disk := BusyDisk()))
 
@@ -1351,10 +1351,10 @@ def test_a_partition_that_comes_back_is_not_in_two_log_directories_after_a_power
     paths = tmp_path / "a", tmp_path / "b"
     directories = start(*paths, disk=disk)
     put(topic(directories), batch(4))
-    asyncio.run(directories.flush())
+    asyncio.run(directories.flusher.flush_all())
     directories.delete("a-topic", 0, 0)
     if meanwhile == "removal":
-        asyncio.run(directories.work(NOW))
+        asyncio.run(directories.flusher.work(NOW))
         assert disk.synced[-1] == str(paths[0])
     elif meanwhile == "restart":
         stop(directories, clean=False)
@@ -1364,7 +1364,7 @@ def test_a_partition_that_comes_back_is_not_in_two_log_directories_after_a_power
     log = topic(directories)
     assert disk.synced == ([str(paths[0])] if meanwhile == "nothing" else [])
     put(log, batch())
-    asyncio.run(directories.flush())
+    asyncio.run(directories.flusher.flush_all())
     stop(directories, clean=False)
     disk.lose_power()
     again = start(*paths)
@@ -1408,8 +1408,8 @@ def test_a_log_that_was_cut_below_its_recovery_point_is_checked_from_there_after
     log = first.open("a-topic", 0, TOPIC, LARGE)
     put(log, batch())
     put(log, batch())
-    asyncio.run(first.flush())
-    asyncio.run(first.checkpoint({}))
+    asyncio.run(first.flusher.flush_all())
+    asyncio.run(first.checkpoints.persist_all({}))
     path = Path(log.segments[0].path)
     size = path.stat().st_size
     stop(first, clean=False)

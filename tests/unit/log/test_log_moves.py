@@ -131,7 +131,7 @@ def test_a_move_keeps_everything(tmp_path: Path) -> None:
     with pytest.raises(KafkaError):
         put(log, batch())
     assert directories.moves.under_way == {}
-    asyncio.run(directories.work(NOW + 1))
+    asyncio.run(directories.flusher.work(NOW + 1))
     close(directories)
     again = start(tmp_path)
     assert content(open_partition(again)) == content(moved)
@@ -209,7 +209,7 @@ def test_a_deleted_topic_moves_nowhere(tmp_path: Path) -> None:
     directories.moves.begin(log, other(directories), TOPIC)
     asyncio.run(directories.moves.copy(log))
     directories.delete("a-topic", 0, 0)
-    asyncio.run(directories.work(NOW + 1))
+    asyncio.run(directories.flusher.work(NOW + 1))
     assert not list(tmp_path.glob("*/a-topic*"))
     close(directories)
 
@@ -257,7 +257,7 @@ def test_a_crash_at_every_step_loses_nothing(tmp_path: Path) -> None:
         put(log, batch(10))
         fill(log)
         log.advance_log_start(5)  # in the middle of a batch
-        asyncio.run(first.persist(LOG_START_OFFSETS))
+        asyncio.run(first.checkpoints.persist(LOG_START_OFFSETS))
         before = content(log)
         target = other(first).path
         copy_all(first, log)
@@ -277,7 +277,7 @@ def test_a_crash_at_every_step_loses_nothing(tmp_path: Path) -> None:
         assert found.log_start_offset == 5, disk.changes[-1]
         if second.moves.under_way:
             assert content(asyncio.run(move(second, found))) == before
-        asyncio.run(second.work(NOW + 1))
+        asyncio.run(second.flusher.work(NOW + 1))
         assert (Path(target) / "a-topic-0").is_dir(), "the replica is where it was to go"
         assert len(list(root.glob("*/a-topic-0"))) == 1
         close(second)
@@ -663,7 +663,7 @@ def test_a_replica_that_is_deleted_before_it_can_be_opened_where_it_is_now_is_no
         return await exchange
 
     assert asyncio.run(scenario()) is None
-    asyncio.run(directories.work(NOW + 1))
+    asyncio.run(directories.flusher.work(NOW + 1))
     assert not list(tmp_path.glob("*/a-topic*"))
     close(directories)
 
@@ -687,7 +687,7 @@ def test_that_a_log_may_have_lost_its_end_is_still_said_of_it_elsewhere(tmp_path
 
 
 def checkpoint_all(directories: LogDirectories) -> None:
-    asyncio.run(directories.checkpoint({("a-topic", 0): 40}))
+    asyncio.run(directories.checkpoints.persist_all({("a-topic", 0): 40}))
     asyncio.run(directories.note_cleaned("a-topic", 0, 40))
 
 
@@ -696,7 +696,7 @@ def test_a_replica_takes_over_nothing_that_is_known_there_of_an_earlier_one(tmp_
     directories = start(tmp_path)
     log = open_partition(directories)
     fill(log)
-    asyncio.run(directories.flush())
+    asyncio.run(directories.flusher.flush_all())
     checkpoint_all(directories)
     directories.delete("a-topic", 0, 0)
     directories.prefer("a-topic", 0, directories.directories[1])
@@ -719,7 +719,7 @@ def test_of_a_replica_on_its_way_a_start_believes_only_where_it_begins(tmp_path:
     log = open_partition(first)
     fill(log)
     log.advance_log_start(5)
-    asyncio.run(first.flush())
+    asyncio.run(first.flusher.flush_all())
     checkpoint_all(first)
     copy_all(first, log)
     close(first)

@@ -19,8 +19,8 @@ from tests.unit.log.support import (
     LackingDisk,
     StandingClock,
     batch,
-    environment,
     fetched,
+    log_environment,
     marker,
     open_log,
     produced,
@@ -131,8 +131,7 @@ def test_damage_below_the_recovery_point_does_not_keep_a_log_of_producers_from_b
     damaged[position + byte] ^= bit
     Path(first.path).write_bytes(damaged)
     reports: list[str] = []
-    settings = environment()
-    settings.recovered = reports.append
+    settings = log_environment(report=reports.append)
     recovered = open_log(tmp_path, config, settings, recovery_point=12, clean=False)
     assert recovered.end_offset == 13
     assert any(f"damaged at byte {position}" in text and "not known" in text for text in reports)
@@ -578,9 +577,8 @@ def test_damage_inside_is_refused_with_file_and_offset(tmp_path: Path) -> None:
     content = bytearray(path.read_bytes())
     content[2 * size + 16] = 9  # the magic of the third batch
     path.write_bytes(content)
-    env = environment()
     told: list[str] = []
-    env.recovered = told.append
+    env = log_environment(report=told.append)
     again = open_log(tmp_path, env=env, clean=True, recovery_point=5)
     assert again.end_offset == 2  # its last segment is checked when its end cannot be found
     assert any("cut off at byte" in text for text in told)
@@ -786,7 +784,7 @@ def test_a_truncation_that_is_broken_off_anywhere_leaves_the_beginning_of_the_lo
     for calls in range(100):
         disk = LackingDisk()
         directory = tmp_path / f"{calls}"
-        log = open_log(directory, config, environment(disk))
+        log = open_log(directory, config, log_environment(disk))
         for _ in range(5):
             put(log, batch())
         log.flush()
@@ -822,7 +820,7 @@ def test_a_recovery_that_is_broken_off_anywhere_leaves_no_hole(tmp_path: Path, p
         disk = LackingDisk()
         disk.left, disk.errno = calls, errno.EIO
         try:
-            open_log(directory, config, environment(disk))
+            open_log(directory, config, log_environment(disk))
         except (OSError, KafkaError):
             done = False
         else:

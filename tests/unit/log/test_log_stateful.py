@@ -16,7 +16,7 @@ from odradek.log.config import LogConfig
 from odradek.log.partition_log import Origin
 from odradek.records.batch import verify_crc
 from odradek.wire.errors import ErrorCode, KafkaError
-from tests.unit.log.support import NOW, LackingDisk, batch, environment, open_log, parse_header, put
+from tests.unit.log.support import NOW, LackingDisk, batch, log_environment, open_log, parse_header, put
 
 
 @dataclass
@@ -40,7 +40,7 @@ class LogMachine(RuleBasedStateMachine):
         super().__init__()
         self.directory = tempfile.mkdtemp(prefix="odradek-log-")
         self.disk = LackingDisk()
-        self.environment = environment(self.disk, open_files=3)
+        self.environment = log_environment(self.disk, open_files=3)
         self.config = LogConfig(segment_bytes=2500, index_interval_bytes=150, file_delete_delay_ms=0)
         self.log = open_log(self.directory, self.config, self.environment)
         self.written: list[Written] = []

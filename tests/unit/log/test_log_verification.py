@@ -14,13 +14,13 @@ from odradek.log.partition_log import Origin, PartitionLog
 from odradek.log.verification import Finding, verify_partition
 from odradek.ports.disk import SystemDisk
 from odradek.wire.errors import ErrorCode, KafkaError
-from tests.unit.log.support import batch, environment, marker, open_log, produced, put
+from tests.unit.log.support import batch, log_environment, marker, open_log, produced, put
 
 CONFIG = LogConfig(segment_bytes=2000, index_interval_bytes=300)
 
 
 def written(root: Path, *, clean: bool = True) -> Path:
-    log = open_log(root, CONFIG, environment())
+    log = open_log(root, CONFIG, log_environment())
     for number in range(30):
         put(log, batch(2, value=b"%d" % number * 8, codec=number % 5))
         put(log, produced(1, number, transactional=True))
@@ -82,7 +82,7 @@ def overwrite(name: str, data: bytes) -> Callable[[Path], None]:
 @pytest.mark.parametrize("position", [0, 10, 16, 25, 70, 500, 1100])
 def test_flipped_bits_in_a_segment(tmp_path: Path, position: int) -> None:
     directory = written(tmp_path)
-    whole = read_everything(open_log(tmp_path, CONFIG, environment(), clean=True))
+    whole = read_everything(open_log(tmp_path, CONFIG, log_environment(), clean=True))
     flip("*.log", position)(directory)
     path = sorted(directory.glob("*.log"))[1]
     (found, *others) = [finding for finding in findings(directory) if finding.path == str(path)]
@@ -91,12 +91,12 @@ def test_flipped_bits_in_a_segment(tmp_path: Path, position: int) -> None:
     assert found.offset >= int(path.stem)
     assert "are whole" in found.remedy
     assert "so is what follows" in found.remedy
-    log = open_log(tmp_path, CONFIG, environment(), clean=True)
+    log = open_log(tmp_path, CONFIG, log_environment(), clean=True)
     with pytest.raises(KafkaError) as caught:
         read_everything(log)
     assert caught.value.code == ErrorCode.KAFKA_STORAGE_ERROR
     assert str(path) in caught.value.message
-    recovered = open_log(tmp_path, CONFIG, environment(), clean=False)
+    recovered = open_log(tmp_path, CONFIG, log_environment(), clean=False)
     assert read_everything(recovered) == whole[: len(read_everything(recovered))]
     assert recovered.end_offset <= found.offset
 
@@ -119,13 +119,13 @@ REPAIRABLE = {
 @pytest.mark.parametrize("name", REPAIRABLE)
 def test_repairs(tmp_path: Path, name: str, clean: bool) -> None:
     directory = written(tmp_path)
-    log = open_log(tmp_path, CONFIG, environment(), clean=True)
+    log = open_log(tmp_path, CONFIG, log_environment(), clean=True)
     whole, aborted = read_everything(log), log.aborted_transactions(0, log.end_offset)
     REPAIRABLE[name](directory)
     found = findings(directory)
     if "lost leader" not in name and "snapshots" not in name.removeprefix("broken ") and "zero" not in name:
         assert found, "it is noticed"
-    log = open_log(tmp_path, CONFIG, environment(), clean=clean)
+    log = open_log(tmp_path, CONFIG, log_environment(), clean=clean)
     kept = read_everything(log)
     if "tail" in name or "zero" in name:
         assert kept == whole[: len(kept)]
@@ -150,7 +150,7 @@ def test_no_flipped_bit_is_ever_taken_for_data(
     """Whatever a reader of batches gets was written so: all that the CRC covers, and in the order of the offsets."""
     root = tmp_path_factory.mktemp("flip")
     directory = written(root)
-    whole = {found[16:] for found in read_everything(open_log(root, CONFIG, environment(), clean=True))}
+    whole = {found[16:] for found in read_everything(open_log(root, CONFIG, log_environment(), clean=True))}
     files = sorted(directory.glob("*.log"))
     for path in files:
         if position < path.stat().st_size:
@@ -161,7 +161,7 @@ def test_no_flipped_bit_is_ever_taken_for_data(
         position -= path.stat().st_size
     problem = ""
     try:
-        log = open_log(root, CONFIG, environment(), clean=clean)
+        log = open_log(root, CONFIG, log_environment(), clean=clean)
         offsets = []
         for found in log.read_batches(log.log_start_offset, log.end_offset):
             assert bytes(found[16:]) in whole
@@ -174,12 +174,12 @@ def test_no_flipped_bit_is_ever_taken_for_data(
 
 def test_a_wrong_base_offset_is_found_by_its_neighbours(tmp_path: Path) -> None:
     directory = written(tmp_path)
-    whole = read_everything(open_log(tmp_path, CONFIG, environment(), clean=True))
+    whole = read_everything(open_log(tmp_path, CONFIG, log_environment(), clean=True))
     path = max(directory.glob("*.log"))
     data = bytearray(path.read_bytes())
     first = int.from_bytes(data[8:12], "big") + 12
     data[first + 5] ^= 1
     path.write_bytes(data)
-    log = open_log(tmp_path, CONFIG, environment(), clean=False)
+    log = open_log(tmp_path, CONFIG, log_environment(), clean=False)
     assert read_everything(log) == whole[: len(read_everything(log))]
     assert log.segments[-1].size == first, "cut off before the batch that is wrong, not after it"

@@ -89,9 +89,9 @@ class Story:
                 self.append(partition, produced(1, sequence))
         self.append(0, produced(2, 0, transactional=True))
         self.append(0, marker(2, commit=False), Origin.COORDINATOR)
-        asyncio.run(directories.work(NOW))
-        asyncio.run(directories.flush())
-        asyncio.run(directories.checkpoint({}))
+        asyncio.run(directories.flusher.work(NOW))
+        asyncio.run(directories.flusher.flush_all())
+        asyncio.run(directories.checkpoints.persist_all({}))
         for log in directories.opened():
             self.until_done(log.release)
         starts = directories.checkpoints.advance_starts
@@ -104,7 +104,7 @@ class Story:
         self.append(0, marker(3, commit=False), Origin.COORDINATOR)
         self.ids[1], self.ends[1] = NEXT, 0
         self.until_done(lambda: directories.delete("t", 1, 0))
-        asyncio.run(directories.work(NOW + 1_000_000))
+        asyncio.run(directories.flusher.work(NOW + 1_000_000))
         self.append(1, produced(1, 0))
 
     async def _move(self) -> None:
@@ -146,7 +146,7 @@ def test_nothing_is_lost_whichever_call_finds_no_descriptor(
         calls = story.disk.calls
         story.disk.lacking = range(0)
         for _ in range(3):
-            asyncio.run(story.directories.work(NOW + 1_000_000))
+            asyncio.run(story.directories.flusher.work(NOW + 1_000_000))
         assert not [each.offline for each in story.directories.directories if each.offline], first
         story.check()
         assert not [path for path in root.glob("*/*") if path.name.endswith(("-delete", "-future"))], first

@@ -205,7 +205,7 @@ async def test_a_stall_sends_all_writes_to_the_thread_until_the_disk_has_proved_
     disk.inline_seconds = 0.2
     put(log, batch())
     assert log.end_offset == 1
-    assert world.directories.longest_write_s == pytest.approx(0.2)
+    assert world.directories.writers.longest_write_s == pytest.approx(0.2)
     put(log, batch())
     assert log.end_offset == 1, "this one is queued"
     await world.written()
@@ -306,7 +306,7 @@ async def test_a_roll_in_between(tmp_path: Path) -> None:
         found = log.find_timestamp(NOW + number, 9)
         assert found is not None
         assert found.offset == number
-    await world.directories.work(NOW)
+    await world.directories.flusher.work(NOW)
     assert log.recovery_point == 8, "the old files are synced once they are whole"
     log = await world.restart(clean=False)
     assert fetched(log, 0) == list(range(9))
@@ -360,7 +360,7 @@ async def test_producers_are_not_written_down_ahead_of_their_batches(tmp_path: P
     put(log, large())
     put(log, produced(7, 1))
     assert put(log, produced(7, 1)).duplicate
-    await world.directories.flush_log(log)
+    await world.directories.flusher.flush(log, log.end_offset)
     assert log.recovery_point == 1
     assert not [name for name in world.disk.list(log.directory) if name.endswith(".snapshot")]
     world.disk.gate.set()
@@ -391,7 +391,7 @@ async def test_a_log_that_is_deleted_while_it_is_synced_costs_the_others_nothing
     """The thread syncs the directory by its name, which is another one by then."""
     world = World(tmp_path, LogConfig(flush_messages=1, file_delete_delay_ms=0))
     charged: list[int] = []
-    world.directories.charge_queued(charged.append)
+    world.directories.writers.charge_to(charged.append)
     other = world.directories.open("topic", 1, TOPIC, world.config)
     world.disk.gate.clear()
     put(other, large())
@@ -409,7 +409,7 @@ async def test_a_log_that_is_deleted_while_it_is_synced_costs_the_others_nothing
 async def test_queued_bytes_are_accounted_for(tmp_path: Path) -> None:
     world = World(tmp_path)
     charged: list[int] = []
-    world.directories.charge_queued(charged.append)
+    world.directories.writers.charge_to(charged.append)
     world.disk.gate.clear()
     for _ in range(3):
         put(world.log, large())
@@ -451,7 +451,7 @@ async def test_what_is_written_needs_no_descriptor_more(tmp_path: Path) -> None:
     put(world.log, batch(value=b"x" * LARGE))
     await asyncio.sleep(0)
     for _ in range(2):
-        world.directories.sweep_files()
+        world.directories.files.sweep()
     world.disk.lacks = True
     world.disk.gate.set()
     await world.written()

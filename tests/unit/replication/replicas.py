@@ -9,7 +9,6 @@ import random
 from pathlib import Path
 
 from odradek.log.config import LogConfig
-from odradek.log.environment import LogEnvironment
 from odradek.log.partition_log import PartitionLog
 from odradek.metadata.image import NO_LEADER, PartitionState
 from odradek.ports.disk import FileRange, SystemDisk
@@ -23,7 +22,7 @@ from odradek.replication.replica_sessions import Follower, ReplicaSessions
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.fetch import FetchedPartition, decode_request, encode_response
 from odradek.wire.replica_fetch import FetchedReplica, ReplicaFetchRequest, ReplicaFetchResponse
-from tests.unit.log.support import NOW, StandingClock
+from tests.unit.log.support import NOW, log_environment
 
 TOPIC_ID = b"replicated-topic"
 VERSION = 17
@@ -52,8 +51,7 @@ class Replica:
         self.alive = True
         self.cluster.registrations += 1
         self.epoch = self.cluster.registrations
-        environment = LogEnvironment(SystemDisk(), StandingClock())
-        environment.flush_later = lambda log: None
+        environment = log_environment(SystemDisk())
         log = PartitionLog.open("t", 0, str(self.path), self.cluster.config, environment)
         self.rules = ReplicaRules()
         self.rules.now_ms = lambda: self.cluster.now_ms

@@ -5,14 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 from odradek.log.config import LogConfig
-from odradek.log.environment import LogEnvironment
 from odradek.log.partition_log import PartitionLog
 from odradek.metadata.image import PartitionState
 from odradek.ports.disk import SystemDisk
 from odradek.records.builder import BatchFields, encode_batch
 from odradek.replication.follower import FollowedLog, Next
 from odradek.replication.partition import Partition
-from tests.unit.log.support import NOW, StandingClock
+from tests.unit.log.support import NOW, log_environment
 
 TOPIC_ID = b"replicated-topic"
 STATE = PartitionState(1, 0, (1, 2), (1,), leader_broker_epoch=1)
@@ -20,8 +19,7 @@ STATE = PartitionState(1, 0, (1, 2), (1,), leader_broker_epoch=1)
 
 def _replica(broker_id: int, path: Path) -> Partition:
     path.mkdir()
-    environment = LogEnvironment(SystemDisk(), StandingClock())
-    environment.flush_later = lambda log: None
+    environment = log_environment(SystemDisk())
     partition = Partition("t", TOPIC_ID, 0, broker_id, PartitionLog.open("t", 0, str(path), LogConfig(), environment))
     partition.apply_state(STATE)
     return partition
