@@ -127,12 +127,16 @@ class GroupCoordinator:
 
     def replay(self, record: GroupRecord, record_offset: int, producer_id: int = NO_PRODUCER_ID) -> None:
         """Apply a record that is in the log at `record_offset`; `producer_id` is that of its transaction, or -1."""
-        if isinstance(record, OffsetRecord):
-            self.offsets.apply(record, record_offset, producer_id)
-            if self._is_live and record.value is not None and self._kind_of(record.group_id) is None:
-                self.classic.add_simple(record.group_id)
-        else:
+        if not isinstance(record, OffsetRecord):
             self._replay[type(record)](record)
+            return
+        self.offsets.apply(record, record_offset, producer_id)
+        if self._is_live and record.value is not None:
+            group_id = record.group_id
+            for kind in self._kinds:
+                if group_id in kind.by_id:
+                    return
+            self.classic.add_simple(group_id)
 
     def replay_marker(self, producer_id: int, *, committed: bool) -> None:
         """A transaction has ended: its offsets become visible or are dropped."""

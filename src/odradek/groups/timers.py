@@ -48,6 +48,14 @@ class Timers:
         if len(self._heap) > 64 and len(self._heap) > 4 * len(self._entries):
             self._rebuild()
 
+    def postpone(self, key: Key, deadline_ms: int) -> bool:
+        """Move a deadline to a later time and keep its payload; False if it is not scheduled, or is later already."""
+        entry = self._entries.get(key)
+        if entry is None or entry.queued_ms > deadline_ms:
+            return False
+        entry.deadline_ms = deadline_ms
+        return True
+
     def cancel(self, key: Key) -> None:
         self._entries.pop(key, None)
         if len(self._heap) > 64 and len(self._heap) > 4 * len(self._entries):

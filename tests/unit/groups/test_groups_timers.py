@@ -82,3 +82,24 @@ def _reference(text: str) -> int:
 def test_the_smallest_hash_has_no_absolute_value() -> None:
     assert partition_for_group("polygenelubricants", 50) == 0
     assert partition_for_group("console-consumer", 50) == abs(java_hash("console-consumer")) % 50
+
+
+def test_postponed_deadline_keeps_its_payload() -> None:
+    timers = Timers()
+    timers.schedule(("a",), 10, "payload")
+    assert timers.postpone(("a",), 20)
+    assert timers.pop_due(19) is None
+    assert timers.pop_due(20) == (("a",), "payload")
+
+
+def test_deadline_that_is_not_scheduled_is_not_postponed() -> None:
+    timers = Timers()
+    assert not timers.postpone(("a",), 20)
+    assert timers.next_deadline_ms() is None
+
+
+def test_deadline_is_not_postponed_to_an_earlier_time() -> None:
+    timers = Timers()
+    timers.schedule(("a",), 10, "payload")
+    assert not timers.postpone(("a",), 9)
+    assert timers.next_deadline_ms() == 10

@@ -155,8 +155,11 @@ class CoordinatorContext(Generic[Shard, Record]):
         operation: Operation = tuple.__new__(Operation, (decision, encoded, size))
         return operation
 
-    def gather(self, operation: Operation) -> None:
-        """Write the operation with the others of this turn of the event loop."""
+    def gather(self, decision: Decision[Record]) -> None:
+        """Write the decision in one batch with the others of this turn of the event loop."""
+        operation = self.encode(decision)
+        if operation is None:
+            return
         if self._gathered and self._gathered_bytes + operation.size > _SHARED_BATCH_BYTES:
             self.flush()
         if not self._gathered:
@@ -224,16 +227,16 @@ class CoordinatorContext(Generic[Shard, Record]):
             [Operation(halves[1], encoded[middle:], size // 2)],
         ]
 
-    def complete_when_committed(self, decision: Any) -> bool:
-        """Complete a decision without records as soon as the state that it was made from is committed.
+    def is_committed(self) -> bool:
+        """Whether all of the state is committed. A client must not be answered from a state that may be undone."""
+        return self.partition.is_committed(self._writer.last_written_offset)
 
-        Returns whether it has to wait. A client must not be answered from a state that may be undone.
-        """
+    def complete_when_committed(self, decision: Any) -> bool:
+        """Complete a decision without records as soon as `is_committed`. Returns whether it has to wait."""
         return self._complete_when_committed([Operation(decision, [], 0)], None)
 
     def _complete_when_committed(self, operations: list[Operation], delay: float | None) -> bool:
-        writer = self._writer
-        if writer.is_committed():
+        if self.is_committed():
             self.shard.complete(operations, None, delay)
             return False
         pending = _PendingBatch(operations)
@@ -243,7 +246,7 @@ class CoordinatorContext(Generic[Shard, Record]):
             pending.timer = self._loop.call_later(
                 timeout_ms / 1000, self._complete_pending, pending, ErrorCode.REQUEST_TIMED_OUT
             )
-        writer.when_committed(
+        self._writer.when_committed(
             lambda committed: self._complete_pending(pending, None if committed else ErrorCode.NOT_LEADER_OR_FOLLOWER)
         )
         return True

@@ -85,12 +85,10 @@ class GroupShard:
         context = self._context
         context.check()
         outcome = self.coordinator.commit_offsets(self._clock.now_ms(), reply, request)
-        if not outcome.records:
+        if outcome.records:
+            context.gather(outcome)
+        else:
             self._release(outcome.replies)
-            return
-        operation = context.encode(outcome)
-        if operation is not None:
-            context.gather(operation)
 
     def commit_in_transaction(self, decide: Decide, producer_id: int, producer_epoch: int) -> asyncio.Future[Any]:
         """Decide an offset commit whose batch belongs to a producer's transaction."""
@@ -109,7 +107,11 @@ class GroupShard:
         context.check()
         context.flush()
         future: asyncio.Future[Any] = self._loop.create_future()
-        context.complete_when_committed(Outcome(replies=[(future, query(self.coordinator))]))
+        answer = query(self.coordinator)
+        if context.is_committed():
+            future.set_result(answer)
+        else:
+            context.complete_when_committed(Outcome(replies=[(future, answer)]))
         return future
 
     # --- executing decisions ---
@@ -121,7 +123,10 @@ class GroupShard:
             if operation is not None:
                 self._context.write([operation], fields)
         elif outcome.replies:
-            self._context.complete_when_committed(outcome)
+            if self._context.is_committed():
+                self._release(outcome.replies)
+            else:
+                self._context.complete_when_committed(outcome)
 
     def halves(self, decision: Outcome) -> tuple[Outcome, Outcome] | None:
         """See `CoordinatorShard`. Records that no client waits for need not be one batch (nor are they in Kafka)."""

@@ -39,10 +39,6 @@ class CoordinatorWriter:
         self.last_written_offset = result.last_offset
         return result
 
-    def is_committed(self) -> bool:
-        """Whether everything that the coordinator's state rests on is committed."""
-        return self._partition.is_committed(self.last_written_offset)
-
     def when_committed(self, callback: Callable[[bool], None]) -> None:
         """Call back with True once everything written so far is committed, with False if the partition moves away."""
         partition, offset = self._partition, self.last_written_offset

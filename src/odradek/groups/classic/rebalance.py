@@ -399,8 +399,9 @@ class Rebalances:
         self._schedule_session(now_ms, group, member.member_id, member.session_timeout_ms)
 
     def _schedule_session(self, now_ms: int, group: ClassicGroup, member_id: str, timeout_ms: int) -> None:
-        event = SessionExpired(group.group_id, member_id)
-        self.timers.schedule(("session", group.group_id, member_id), now_ms + timeout_ms, event)
+        key = ("session", group.group_id, member_id)
+        if not self.timers.postpone(key, now_ms + timeout_ms):
+            self.timers.schedule(key, now_ms + timeout_ms, SessionExpired(group.group_id, member_id))
 
     # --- LeaveGroup ---
 

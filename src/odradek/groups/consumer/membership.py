@@ -290,7 +290,9 @@ class Memberships:
     def touch(self, now_ms: int, group_id: str, member_id: str, timeout_ms: int | None = None) -> None:
         """The member was heard of: its session begins anew."""
         timeout_ms = self.session_timeout_ms(group_id) if timeout_ms is None else timeout_ms
-        self.timers.schedule(("member", group_id, member_id), now_ms + timeout_ms, MemberExpired(group_id, member_id))
+        key = ("member", group_id, member_id)
+        if not self.timers.postpone(key, now_ms + timeout_ms):
+            self.timers.schedule(key, now_ms + timeout_ms, MemberExpired(group_id, member_id))
 
     def cancel_timers(self, group_id: str, member_id: str) -> None:
         for kind in ("member", "revocation", "member-join", "member-sync"):
