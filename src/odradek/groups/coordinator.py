@@ -27,11 +27,13 @@ from odradek.groups.events import (
     Outcome,
     SyncRequest,
     Token,
+    TopicOffsetsDeleted,
     joined,
 )
 from odradek.groups.group import CheckPartition, Group, GroupKind, Kind, KindContext
 from odradek.groups.kinds import KINDS
 from odradek.groups.offsets.committed import NO_PRODUCER_ID, Offsets
+from odradek.groups.offsets.deletions import OffsetDeletions, RetryDeletion
 from odradek.groups.offsets.expiry import ExpireOffsets, OffsetExpiry
 from odradek.groups.offsets.records import OffsetRecord
 from odradek.groups.offsets.requests import OffsetRequests
@@ -48,6 +50,7 @@ class GroupCoordinator:
 
     __slots__ = (
         "_context",
+        "_deletions",
         "_expire",
         "_expiry",
         "_is_live",
@@ -63,18 +66,29 @@ class GroupCoordinator:
     )
 
     def __init__(
-        self, settings: GroupSettings, random: Random, image: Callable[[], ClusterImage] = ClusterImage
+        self,
+        settings: GroupSettings,
+        random: Random,
+        image: Callable[[], ClusterImage] = ClusterImage,
+        knows_all_topics: Callable[[], bool] = lambda: True,
     ) -> None:
+        """`knows_all_topics`: whether a topic outside the image does not exist; else the image may be incomplete."""
         self._timers = Timers()
         self._is_live = False
         self.offsets = Offsets()
         """Committed offsets, and those of open transactions."""
         self._offset_requests = OffsetRequests(settings, self.offsets, image)
+        self._deletions = OffsetDeletions(self.offsets, self._timers, image, knows_all_topics)
         self._expiry = OffsetExpiry(settings, self._timers, self.offsets, self._group_ids, self._find)
         self._replay: dict[type, Callable[[Any], None]] = {}
-        self._expire: dict[type, Callable[[int, Due], Outcome]] = {ExpireOffsets: self._expiry.expire}
-        self._one_at_a_time: set[type] = set()
-        self._stored: dict[type, Callable[[int, Any, ErrorCode | None], Outcome]] = {}
+        self._expire: dict[type, Callable[[int, Due], Outcome]] = {
+            ExpireOffsets: self._expiry.expire,
+            RetryDeletion: self._deletions.expire,
+        }
+        self._one_at_a_time: set[type] = {RetryDeletion}
+        self._stored: dict[type, Callable[[int, Any, ErrorCode | None], Outcome]] = {
+            TopicOffsetsDeleted: self._deletions.stored
+        }
         self._kinds: list[GroupKind] = []
         self._context = KindContext(settings, random, image, self._timers, self.offsets.has_group, self._other_has)
         for registration in KINDS:
@@ -273,11 +287,11 @@ class GroupCoordinator:
 
     def topics_deleted(self, topics: Iterable[str]) -> Outcome:
         """Delete the offsets of deleted topics."""
-        return self._offset_requests.topics_deleted(topics)
+        return self._deletions.topics_deleted(topics)
 
     def topics_missed(self) -> Outcome:
         """As `topics_deleted`, for every topic outside the image, which has to be complete."""
-        return self._offset_requests.topics_missed()
+        return self._deletions.topics_missed()
 
     def topics_changed(self, now_ms: int, topics: Collection[str], grown: Iterable[tuple[Topic, int]]) -> Outcome:
         """Topics were created or deleted or grew; `grown` has the last, each with its previous number of partitions."""

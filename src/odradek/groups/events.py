@@ -252,7 +252,16 @@ class Downgraded(NamedTuple):
     rebalance: bool
 
 
-Continuation: TypeAlias = AssignmentStored | StaticMemberStored | GroupStored | Downgraded
+class TopicOffsetsDeleted(NamedTuple):
+    """Tombstones of offsets of deleted topics are in the log; `topics` None stands for all outside the image.
+
+    These records need not be in one batch.
+    """
+
+    topics: frozenset[str] | None
+
+
+Continuation: TypeAlias = AssignmentStored | StaticMemberStored | GroupStored | Downgraded | TopicOffsetsDeleted
 
 
 class Outcome(NamedTuple):

@@ -4,6 +4,7 @@ import pytest
 
 from odradek.groups.classic.records import ClassicGroupRecord
 from odradek.groups.events import CommitRequest, OffsetToCommit
+from odradek.groups.offsets.deletions import RETRY_MS
 from odradek.groups.offsets.records import OffsetRecord
 from odradek.wire.errors import ErrorCode as E
 from odradek.wire.errors import KafkaError
@@ -328,7 +329,7 @@ def test_offsets_of_topics_whose_deletion_was_missed_go() -> None:
     assert [(topic, found[0].offset) for topic, found in shard.coordinator.fetch_offsets("g", None)] == [("kept", 7)]
     shard.end_transaction(5, committed=True)
     assert shard.coordinator.fetch_offsets("pending", None) == []
-    assert shard.coordinator.topics_missed().records == []
+    assert not shard.coordinator.topics_missed().records
 
 
 @pytest.mark.parametrize("news", ["deleted", "missed"])
@@ -393,3 +394,42 @@ def test_markers_of_unknown_producers_change_nothing(committed: bool) -> None:
     shard.commit("g", "", -1, ("topic", 0, 1))
     shard.end_transaction(77, committed=committed)
     assert shard.committed("g") == 1
+
+
+def reject_deletion(shard: VirtualShard, topics: list[str] | None) -> None:
+    """The log rejects the tombstones of the topic that was deleted."""
+    shard.image = shard.image.without_topics(["topic"])
+    shard.refuse = E.NOT_ENOUGH_REPLICAS
+    shard.obey(shard.coordinator.topics_missed() if topics is None else shard.coordinator.topics_deleted(topics))
+    assert shard.committed("g") == 7
+    shard.refuse = None
+
+
+@pytest.mark.parametrize("topics", [["topic"], None])
+def test_rejected_tombstones_of_a_deleted_topic_are_written_again(topics: list[str] | None) -> None:
+    shard = VirtualShard()
+    shard.commit("g", "", -1, OffsetToCommit("topic", 0, 7, topic_id=shard.topic("topic", 1)))
+    reject_deletion(shard, topics)
+    shard.sleep(RETRY_MS)
+    assert shard.committed("g") == -1
+
+
+def test_retried_tombstones_spare_a_topic_that_was_created_again() -> None:
+    shard = VirtualShard()
+    shard.commit("g", "", -1, OffsetToCommit("topic", 0, 7, topic_id=shard.topic("topic", 1)))
+    reject_deletion(shard, ["topic"])
+    shard.commit("g", "", -1, OffsetToCommit("topic", 0, 3, topic_id=shard.topic("topic", 1)))
+    shard.sleep(RETRY_MS)
+    assert shard.committed("g") == 3
+
+
+def test_missed_deletions_are_not_retried_while_the_image_is_incomplete() -> None:
+    shard = VirtualShard()
+    shard.commit("g", "", -1, OffsetToCommit("topic", 0, 7, topic_id=shard.topic("topic", 1)))
+    reject_deletion(shard, None)
+    shard.knows_all_topics = False
+    shard.sleep(RETRY_MS)
+    assert shard.committed("g") == 7
+    shard.knows_all_topics = True
+    shard.sleep(RETRY_MS)
+    assert shard.committed("g") == -1

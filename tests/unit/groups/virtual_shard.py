@@ -65,7 +65,11 @@ class VirtualShard:
         self.held: list[Outcome] | None = None
         """Appended and replayed, not committed yet; None when commits are immediate."""
         self.image = ClusterImage()
-        self.coordinator = GroupCoordinator(self.settings, SeededRandom(7), lambda: self.image)
+        self.knows_all_topics = True
+        """Whether a topic outside the image does not exist."""
+        self.coordinator = GroupCoordinator(
+            self.settings, SeededRandom(7), lambda: self.image, lambda: self.knows_all_topics
+        )
         self._tokens = 0
         self.obey(self.coordinator.loaded(self.now_ms))
 

@@ -30,6 +30,9 @@ _SHARED_BATCH_BYTES = 256 * 1024
 """Operations stop gathering at this size; a larger one gets a batch of its own."""
 _TOO_LARGE = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE)
 
+REJECTED_BACKOFF_MS = 100
+"""How long deadlines that are over wait for another try while the log rejects writes."""
+
 _LOADING = CoordinatorState.LOADING
 _ACTIVE = CoordinatorState.ACTIVE
 _CLOSED = CoordinatorState.CLOSED
@@ -263,9 +266,15 @@ class CoordinatorContext(Generic[Shard, Record]):
     # --- time ---
 
     def arm_timer(self) -> None:
-        """Let the timer fire at the shard's next deadline."""
+        """Let the timer fire at the shard's next deadline, or later while the log rejects writes.
+
+        What a deadline decides is written; as long as it is rejected, the deadline stands, and is over.
+        """
         if self.state is _ACTIVE:
-            self._timer.arm(self.shard.next_deadline_ms())
+            deadline_ms = self.shard.next_deadline_ms()
+            if self._writer.is_rejecting and deadline_ms is not None:
+                deadline_ms = max(deadline_ms, self._environment.clock.now_ms() + REJECTED_BACKOFF_MS)
+            self._timer.arm(deadline_ms)
 
     def _expire(self) -> None:
         if self.state is _ACTIVE:

@@ -10,7 +10,7 @@ from odradek.broker.coordinators.context import CoordinatorContext
 from odradek.broker.coordinators.shard import Operation
 from odradek.broker.coordinators.timers import CoordinatorClock
 from odradek.groups.coordinator import GroupCoordinator
-from odradek.groups.events import CommitRequest, Continuation, Outcome, append_failure
+from odradek.groups.events import CommitRequest, Continuation, Outcome, TopicOffsetsDeleted, append_failure
 from odradek.groups.records import GroupRecord
 from odradek.groups.service import Reply
 from odradek.records.builder import DEFAULT_FIELDS, BatchFields
@@ -130,10 +130,11 @@ class GroupShard:
 
     def halves(self, decision: Outcome) -> tuple[Outcome, Outcome] | None:
         """See `CoordinatorShard`. Records that no client waits for need not be one batch (nor are they in Kafka)."""
-        if decision.replies or decision.then is not None:
+        then = decision.then
+        if decision.replies or not (then is None or isinstance(then, TopicOffsetsDeleted)):
             return None
         middle = len(decision.records) // 2
-        return Outcome(decision.records[:middle]), Outcome(decision.records[middle:])
+        return Outcome(decision.records[:middle], then=then), Outcome(decision.records[middle:], then=then)
 
     def complete(self, operations: Sequence[Operation], error: ErrorCode | None, delay: float | None) -> None:
         """See `CoordinatorShard`."""

@@ -132,7 +132,7 @@ class GroupCoordinatorService:
         self._committers = NewestConnections(_REMEMBERED_COMMITTERS)
 
     def _open_shard(self, context: CoordinatorContext[Any, GroupRecord]) -> GroupShard:
-        coordinator = GroupCoordinator(self._settings, self._random, self._image)
+        coordinator = GroupCoordinator(self._settings, self._random, self._image, self._knows_all_topics)
         return GroupShard(context, coordinator, self._clock, self._loop, self._knows_all_topics)
 
     # --- what the broker calls ---

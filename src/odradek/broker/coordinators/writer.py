@@ -20,21 +20,22 @@ class CoordinatorWriter:
     Rejected writes are logged in one line when they begin, and in one when the log accepts writes again.
     """
 
-    __slots__ = ("_code", "_coordinator", "_is_rejecting", "_logger", "_partition", "last_written_offset")
+    __slots__ = ("_code", "_coordinator", "_logger", "_partition", "is_rejecting", "last_written_offset")
 
     def __init__(self, partition: Partition, coordinator: str, logger: logging.Logger) -> None:
         self._partition = partition
         self._coordinator = coordinator
         self._logger = logger
         self._code: ErrorCode | None = None
-        self._is_rejecting = False
+        self.is_rejecting = False
+        """Whether the log rejected the last write."""
         self.last_written_offset = -1
         """The offset of the last record that belongs to the coordinator's state."""
 
     def append(self, batch: bytes | bytearray, now_ms: int) -> AppendResult:
         """Append one batch. Raises KafkaError; then call `reject` unless the caller writes it in another way."""
         result = self._partition.append(memoryview(batch), now_ms=now_ms, origin=Origin.COORDINATOR, all_in_sync=True)
-        if self._is_rejecting:
+        if self.is_rejecting:
             self._accept()
         self.last_written_offset = result.last_offset
         return result
@@ -55,14 +56,14 @@ class CoordinatorWriter:
         if code is None or code is not self._code:
             self._logger.warning("%s: the %s coordinator cannot write: %s", self.name, self._coordinator, error)
         self._code = code
-        self._is_rejecting = True
+        self.is_rejecting = True
         return REJECTED_SECONDS if code is ErrorCode.NOT_ENOUGH_REPLICAS else 0.0
 
     def _accept(self) -> None:
         if self._code is ErrorCode.NOT_ENOUGH_REPLICAS:
             self._logger.info("%s: the %s coordinator writes again", self.name, self._coordinator)
         self._code = None
-        self._is_rejecting = False
+        self.is_rejecting = False
 
     @property
     def name(self) -> str:

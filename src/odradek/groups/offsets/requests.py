@@ -86,30 +86,6 @@ class OffsetRequests:
 
     # --- topics ---
 
-    def topics_deleted(self, topics: Iterable[str]) -> Outcome:
-        """Delete the offsets of deleted topics: a later topic of the same name must not inherit them.
-
-        The later topic must keep its own offsets. A broker may learn in one step that one topic has replaced another,
-        and may act on it only when a partition is loaded, while consumers of the new topic already commit.
-        """
-        existing = self._image().topics
-        records = []
-        for group_id, (topic, partition) in self._offsets.of_topics(topics):
-            found = existing.get(topic)
-            # An offset of the old topic beside a pending one of the new is not fetched, and is replaced by its commit.
-            if found is None or found.id not in self._offsets.topic_ids(group_id, (topic, partition)):
-                records.append(OffsetRecord(group_id, topic, partition, None))
-        return Outcome(records=records)
-
-    def topics_missed(self) -> Outcome:
-        """As `topics_deleted`, for every topic that the image does not have under the offset's topic id.
-
-        Only for an image that has every topic. The log may have rejected the tombstones of a deleted topic, and no
-        broker wrote them if this one stopped between the deletion and the tombstones.
-        """
-        gone = self._offsets.of_others(self._image().topics)
-        return Outcome(records=[OffsetRecord(group_id, *key, None) for group_id, key in gone])
-
     def topics_grown(self, now_ms: int, groups: Iterable[Group], grown: Iterable[tuple[Topic, int]]) -> Outcome:
         """Commit offset 0 in the new partitions of topics that groups read; each topic comes with its previous count.
 
