@@ -17,7 +17,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from bench.peers.broker import BrokerProcess
-from odradek.log.checkpoints import parse_partition_metadata
+from odradek.log.directories.checkpoint_formats import parse_partition_metadata
 from odradek.wire.messages.cluster_metadata import ProducerIdsRecord
 from tests.unit.broker.kraft_folder import topic_records, write_metadata
 from tests.unit.log.test_log_ownership import contents

@@ -16,7 +16,7 @@ from odradek.api.new_leaders import MOVED, current_leader, endpoints
 from odradek.api.registry import api
 from odradek.api.replica_fetch import serve as serve_follower
 from odradek.api.throttling import time_quota_ms
-from odradek.log import cold_reads
+from odradek.log.segments import cold_reads
 from odradek.ports.disk import FileRange
 from odradek.ports.network import Part
 from odradek.replication.delayed_read import DelayedRead

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Sequence
 
 from odradek.api.context import LateAnswer, RequestContext
-from odradek.log import cold_reads
+from odradek.log.segments import cold_reads
 from odradek.ports.disk import FileRange
 from odradek.ports.network import Part
 from odradek.replication.fetch_sessions import INITIAL_EPOCH

@@ -13,10 +13,10 @@ from collections.abc import Awaitable, Callable
 from odradek.broker.compaction import CompactionJob
 from odradek.broker.config import BrokerConfig
 from odradek.broker.partitions import Partitions
-from odradek.log.cleaner import Cleaner
-from odradek.log.directories import LogDirectories
-from odradek.log.flushing import FlushSchedule
-from odradek.log.survey import Survey, survey
+from odradek.log.cleaner.log_cleaner import Cleaner
+from odradek.log.directories.log_directories import LogDirectories
+from odradek.log.directories.survey import Survey, survey
+from odradek.log.writing.flush_plan import FlushSchedule
 from odradek.ports.clock import Clock
 from odradek.ports.disk import Disk
 from odradek.wire.errors import KafkaError

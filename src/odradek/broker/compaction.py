@@ -7,7 +7,7 @@ import logging
 
 from odradek.broker.config import BrokerConfig
 from odradek.broker.partitions import Partitions
-from odradek.log.cleaner import Cleaner
+from odradek.log.cleaner.log_cleaner import Cleaner
 from odradek.log.partition_log import PartitionLog
 from odradek.ports.clock import Clock
 from odradek.wire.errors import KafkaError

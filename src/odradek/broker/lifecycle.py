@@ -38,11 +38,11 @@ from odradek.broker.partitions import Partitions
 from odradek.broker.peers import Peers
 from odradek.broker.replication_runtime import ReplicationRuntime
 from odradek.log.config import LogConfig
-from odradek.log.directories import LogDirectories
-from odradek.log.directory_scan import stored_identity
-from odradek.log.log_directory import LogDirectoryError
-from odradek.log.ownership import METADATA_FILE, partition_names
-from odradek.log.write_queue import WriteSettings
+from odradek.log.directories.log_directories import LogDirectories
+from odradek.log.directories.log_directory import LogDirectoryError
+from odradek.log.directories.ownership import METADATA_FILE, partition_names
+from odradek.log.directories.scan import stored_identity
+from odradek.log.writing.write_queue import WriteSettings
 from odradek.metadata.image import GROUP_METADATA_TOPIC, NO_BROKER, ClusterImage, Endpoint, Topic
 from odradek.metadata.image import Broker as BrokerEntry
 from odradek.metadata.stores import open_store, patience_seconds

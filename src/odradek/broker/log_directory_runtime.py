@@ -10,10 +10,10 @@ from typing import NamedTuple
 from odradek.api.log_directory_service import DirectoryUsage, ReplicaUsage, Wanted
 from odradek.broker.config import BrokerConfig
 from odradek.broker.partitions import Partitions
-from odradek.log.checkpoints import RECOVERY_POINTS
-from odradek.log.directories import LogDirectories
-from odradek.log.files import LOG
-from odradek.log.log_directory import LogDirectory
+from odradek.log.directories.checkpoint_formats import RECOVERY_POINTS
+from odradek.log.directories.log_directories import LogDirectories
+from odradek.log.directories.log_directory import LogDirectory
+from odradek.log.segments.files import LOG
 from odradek.metadata.image import ClusterImage
 from odradek.ports.disk import Disk
 from odradek.wire.errors import ErrorCode, KafkaError

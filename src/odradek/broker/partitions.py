@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable
 from functools import partial
 
 from odradek.log.config import LogConfig
-from odradek.log.directories import LogDirectories
-from odradek.log.producer_state import ProducerStates
+from odradek.log.directories.log_directories import LogDirectories
+from odradek.log.producers.state import ProducerStates
 from odradek.metadata.image import ClusterImage, Topic
 from odradek.replication.in_sync import ReplicaRules
 from odradek.replication.partition import Partition

@@ -1,9 +1,9 @@
 """The files of a broker that does not run, for the tools that print and check them."""
 
-from odradek.log.checkpoints import encode_uuid
-from odradek.log.dump import DumpOptions, UnknownFile, as_text, dump
-from odradek.log.ownership import METADATA_FILE
-from odradek.log.verification import (
+from odradek.log.directories.checkpoint_formats import encode_uuid
+from odradek.log.directories.ownership import METADATA_FILE
+from odradek.log.inspection.dump import DumpOptions, UnknownFile, as_text, dump
+from odradek.log.inspection.verification import (
     Finding,
     log_directories,
     partition_directories,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from odradek.log.files import FileCache
-from odradek.log.flushing import RolledLog
-from odradek.log.producer_state import DEFAULT_EXPIRATION_MS
-from odradek.log.write_queue import DirectWrites, Writer
+from odradek.log.producers.state import DEFAULT_EXPIRATION_MS
+from odradek.log.segments.files import FileCache
+from odradek.log.writing.flush_plan import RolledLog
+from odradek.log.writing.write_queue import DirectWrites, Writer
 from odradek.ports.clock import Clock
 from odradek.ports.disk import Disk
 from odradek.ports.randomness import Random

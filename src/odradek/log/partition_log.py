@@ -6,7 +6,6 @@ import errno
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from odradek.log import queries
 from odradek.log.append import (
     AppendResult,
     Origin,
@@ -23,15 +22,16 @@ from odradek.log.append import (
 from odradek.log.config import LogConfig
 from odradek.log.disk_errors import is_transient
 from odradek.log.environment import LogEnvironment
-from odradek.log.flushing import FlushPlan
-from odradek.log.local_log import LocalLog
-from odradek.log.producer_replay import check_producers, prepare_markers, replay_marker
-from odradek.log.reading import LogRead
+from odradek.log.producers.replay import check_producers, prepare_markers, replay_marker
 from odradek.log.recovery import LoadedLog, load, restore_producers
 from odradek.log.retention import to_delete
-from odradek.log.segment import MAX_RELATIVE_OFFSET, FoundTimestamp, Segment
-from odradek.log.write_queue import QueuedWrite
-from odradek.log.written_waiters import WrittenWaiters
+from odradek.log.segments import queries
+from odradek.log.segments.local_log import LocalLog
+from odradek.log.segments.reading import LogRead
+from odradek.log.segments.segment import MAX_RELATIVE_OFFSET, FoundTimestamp, Segment
+from odradek.log.writing.flush_plan import FlushPlan
+from odradek.log.writing.write_queue import QueuedWrite
+from odradek.log.writing.written_waiters import WrittenWaiters
 from odradek.ports.disk import File, FileRange
 from odradek.records.batch import (
     COMPRESSION_MASK,
@@ -46,7 +46,7 @@ from odradek.records.errors import CorruptRecords
 from odradek.wire.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from odradek.log.cleaning import CleanedSegment
+    from odradek.log.cleaner.segment_rewrite import CleanedSegment
 
 __all__ = ["AppendResult", "FlushPlan", "LogRead", "Origin", "PartitionLog"]
 

@@ -13,10 +13,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from odradek.log.append import control_record
-from odradek.log.checkpoints import CorruptCheckpoint, format_leader_epochs, parse_leader_epochs
 from odradek.log.config import LogConfig
+from odradek.log.directories.checkpoint_formats import CorruptCheckpoint, format_leader_epochs, parse_leader_epochs
 from odradek.log.environment import LogEnvironment
-from odradek.log.files import (
+from odradek.log.leader_epochs import LeaderEpochs
+from odradek.log.producers.replay import replay_marker
+from odradek.log.producers.state import CorruptSnapshot, ProducerStates
+from odradek.log.segments.files import (
     CLEANED,
     DELETED,
     LEADER_EPOCHS,
@@ -28,10 +31,7 @@ from odradek.log.files import (
     base_offset_of,
     segment_path,
 )
-from odradek.log.leader_epochs import LeaderEpochs
-from odradek.log.producer_replay import replay_marker
-from odradek.log.producer_state import CorruptSnapshot, ProducerStates
-from odradek.log.segment import MAX_RELATIVE_OFFSET, Located, Segment, bound
+from odradek.log.segments.segment import MAX_RELATIVE_OFFSET, Located, Segment, bound
 from odradek.records.batch import HEADER_SIZE, LOG_OVERHEAD, BatchHeader, check_batch, parse_header
 from odradek.records.errors import CorruptRecords
 from odradek.wire.errors import KafkaError

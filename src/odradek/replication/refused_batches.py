@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from odradek.log.producer_state import ProducerStates
+from odradek.log.producers.state import ProducerStates
 from odradek.records.batch import MAX_SEQUENCE, NO_SEQUENCE, BatchHeader, parse_header
 from odradek.records.errors import CorruptRecords
 from odradek.wire.errors import ErrorCode, KafkaError

@@ -32,7 +32,7 @@ def _refuses(code: ErrorCode) -> Callable[[Any], bool]:
     return lambda outcome: isinstance(outcome, KafkaError) and outcome.code is code
 
 
-_PRODUCERS = "odradek.log.producer_state:ProducerStates"
+_PRODUCERS = "odradek.log.producers.state:ProducerStates"
 _LOADER = "odradek.log.recovery:_Loader"
 _LOG = "odradek.log.partition_log:PartitionLog"
 _PARTITION = "odradek.replication.partition:Partition"

@@ -74,13 +74,13 @@ def _nothing(*_: Any, **__: Any) -> None:
 
 
 @_bug("duplicate appended", "a repeated batch is written again instead of answered", "network",
-      "odradek.log.producer_state:ProducerStates._duplicate")  # fmt: skip
+      "odradek.log.producers.state:ProducerStates._duplicate")  # fmt: skip
 def _(right: Any) -> Any:
     return lambda self, entry, header: None
 
 
 @_bug("sequence off by one", "a gap of one in the sequence is accepted", "network",
-      "odradek.log.producer_state:ProducerStates.check")  # fmt: skip
+      "odradek.log.producers.state:ProducerStates.check")  # fmt: skip
 def _(right: Any) -> Any:
     def check(self: Any, header: Any, *, from_client: bool) -> Any:
         entry = self.producers.get(header[9])
@@ -94,13 +94,13 @@ def _(right: Any) -> Any:
 
 
 @_bug("duplicates unknown after restart", "the snapshot's producers are not loaded", "crash",
-      "odradek.log.producer_state:ProducerStates.load")  # fmt: skip
+      "odradek.log.producers.state:ProducerStates.load")  # fmt: skip
 def _(right: Any) -> Any:
     return lambda self, data, now_ms: self.clear()
 
 
 @_bug("open transactions forgotten", "after a restart nobody knows which transactions are open", "txn",
-      "odradek.log.producer_state:ProducerStates.load")  # fmt: skip
+      "odradek.log.producers.state:ProducerStates.load")  # fmt: skip
 def _(right: Any) -> Any:
     def load(self: Any, data: bytes, now_ms: int) -> None:
         right(self, data, now_ms)
@@ -110,7 +110,7 @@ def _(right: Any) -> Any:
 
 
 @_bug("zombies not fenced", "a batch of an older producer epoch is accepted", "network",
-      "odradek.log.producer_state:ProducerStates._check_epoch")  # fmt: skip
+      "odradek.log.producers.state:ProducerStates._check_epoch")  # fmt: skip
 def _(right: Any) -> Any:
     return _nothing
 
@@ -122,13 +122,13 @@ def _(right: Any) -> Any:
 
 
 @_bug("stable offset ignores the oldest transaction", "of several open transactions the newest holds readers back",
-      "txn", "odradek.log.producer_state:ProducerStates.first_unstable_offset")  # fmt: skip
+      "txn", "odradek.log.producers.state:ProducerStates.first_unstable_offset")  # fmt: skip
 def _(right: Any) -> Any:
     return property(lambda self: max(self._ongoing, default=None))
 
 
 @_bug("aborted transactions not indexed", "what was aborted is not noted for readers", "txn",
-      "odradek.log.segment:Segment.add_aborted")  # fmt: skip
+      "odradek.log.segments.segment:Segment.add_aborted")  # fmt: skip
 def _(right: Any) -> Any:
     return _nothing
 
@@ -175,7 +175,12 @@ def _(right: Any) -> Any:
     return write
 
 
-@_bug("flush not synced", "flush.messages is answered without a sync", "power", "odradek.log.flushing:FlushPlan.sync")
+@_bug(
+    "flush not synced",
+    "flush.messages is answered without a sync",
+    "power",
+    "odradek.log.writing.flush_plan:FlushPlan.sync",
+)
 def _(right: Any) -> Any:
     return _nothing
 
@@ -187,7 +192,7 @@ def _(right: Any) -> Any:
 
 
 @_bug("clean marker without sync", "a stop marks the logs as clean without syncing them", "power",
-      "odradek.log.log_flusher:LogFlusher._close_each")  # fmt: skip
+      "odradek.log.directories.flusher:LogFlusher._close_each")  # fmt: skip
 def _(right: Any) -> Any:
     async def close(self: Any, logs: Any, lane: str) -> None:
         for log in logs:
@@ -237,13 +242,13 @@ def _(right: Any) -> Any:
 
 
 @_bug("index past the batch", "an index entry points behind the batch that it names", "crash",
-      "odradek.log.indexes:OffsetIndex.append")  # fmt: skip
+      "odradek.log.segments.indexes:OffsetIndex.append")  # fmt: skip
 def _(right: Any) -> Any:
     return lambda self, last_offset, position: right(self, last_offset - 1, position)
 
 
 @_bug("crash not noticed", "every start is taken for one after a clean stop", "power",
-      "odradek.log.directories:LogDirectories._load_directory")  # fmt: skip
+      "odradek.log.directories.log_directories:LogDirectories._load_directory")  # fmt: skip
 def _(right: Any) -> Any:
     def load(self: Any, directory: Any, cluster_id: str, node_id: int) -> None:
         right(self, directory, cluster_id, node_id)
@@ -253,13 +258,13 @@ def _(right: Any) -> Any:
 
 
 @_bug("retention takes young segments", "a segment is taken for older than it is", "disk",
-      "odradek.log.local_log:LocalLog._newest_ms")  # fmt: skip
+      "odradek.log.segments.local_log:LocalLog._newest_ms")  # fmt: skip
 def _(right: Any) -> Any:
     return lambda self, segment: right(self, segment) - 20_000
 
 
 @_bug("old topic's records come back", "a topic's directory is taken over by a new topic of its name", "store",
-      "odradek.log.directories:LogDirectories.delete")  # fmt: skip
+      "odradek.log.directories.log_directories:LogDirectories.delete")  # fmt: skip
 def _(right: Any) -> Any:
     def delete(self: Any, topic: str, partition: int, delay_ms: int = 60_000) -> None:
         directory = self._where.pop((topic, partition), None)
@@ -272,7 +277,7 @@ def _(right: Any) -> Any:
 
 
 @_bug("compaction loses the latest", "of a key's records the last is dropped once in a while", "crash",
-      "odradek.log.retained:Retention._select")  # fmt: skip
+      "odradek.log.cleaner.batch_filter:Retention._select")  # fmt: skip
 def _(right: Any) -> Any:
     def select(self: Any, walked: Any, base_offset: int, horizon: int | None) -> Any:
         kept = right(self, walked, base_offset, horizon)
@@ -282,7 +287,7 @@ def _(right: Any) -> Any:
 
 
 @_bug("deleted records come back", "a log start is seen and answered before it is on the disk", "flush",
-      "odradek.log.offset_checkpoints:OffsetCheckpoints.advance_starts")  # fmt: skip
+      "odradek.log.directories.offset_checkpoints:OffsetCheckpoints.advance_starts")  # fmt: skip
 def _(right: Any) -> Any:
     async def advance(self: Any, starts: Any, advance: Any) -> None:
         advance()
@@ -480,7 +485,7 @@ def _(right: Any) -> Any:
 
 
 @_bug("segment left behind", "a segment that could not be begun for want of descriptors stays", "descriptors",
-      "odradek.log.local_log:LocalLog._take_back")  # fmt: skip
+      "odradek.log.segments.local_log:LocalLog._take_back")  # fmt: skip
 def _(right: Any) -> Any:
     return _nothing
 

@@ -13,7 +13,7 @@ from odradek.api.session import Session
 from odradek.log.config import LogConfig
 from odradek.log.environment import LogEnvironment, StandaloneOwner
 from odradek.log.partition_log import PartitionLog
-from odradek.log.write_queue import DirectWrites, QueuedWrite
+from odradek.log.writing.write_queue import DirectWrites, QueuedWrite
 from odradek.metadata.image import ClusterImage, PartitionState
 from odradek.ports.clock import SystemClock
 from odradek.ports.disk import SystemDisk

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from odradek.log.checkpoints import format_offsets, format_partition_metadata
+from odradek.log.directories.checkpoint_formats import format_offsets, format_partition_metadata
 from odradek.records.builder import BatchFields, encode_batch
 from odradek.records.control import encode_end_transaction
 from odradek.wire.messages.cluster_metadata import ConfigRecord, PartitionRecord, TopicRecord

@@ -17,8 +17,8 @@ from odradek.broker.migration.plan import ImportPlan, Options
 from odradek.broker.migration.source import ImportFailure, SourceFolder
 from odradek.broker.migration.zookeeper import read_cluster
 from odradek.cli.main import main
-from odradek.log.checkpoints import encode_uuid, parse_meta_properties, parse_offsets
-from odradek.log.ownership import IMPORT_MARKER, METADATA_FILE, Owner, inspect
+from odradek.log.directories.checkpoint_formats import encode_uuid, parse_meta_properties, parse_offsets
+from odradek.log.directories.ownership import IMPORT_MARKER, METADATA_FILE, Owner, inspect
 from odradek.metadata.changes import load_image, topic_creation
 from odradek.metadata.image import ClusterImage, PartitionState, Topic
 from odradek.metadata.memory_store import MemoryStore

@@ -10,7 +10,7 @@ import pytest
 from odradek.broker.config import BrokerConfig
 from odradek.broker.partitions import Partitions
 from odradek.log.config import LogConfig
-from odradek.log.directories import LogDirectories
+from odradek.log.directories.log_directories import LogDirectories
 from odradek.metadata.image import DEFAULT_BROKER, ClusterImage, PartitionState, Topic
 from odradek.ports.clock import SystemClock
 from odradek.ports.disk import SystemDisk

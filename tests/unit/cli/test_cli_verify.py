@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from odradek.cli.main import main
-from odradek.log.directories import LogDirectories
+from odradek.log.directories.log_directories import LogDirectories
 from odradek.ports.disk import SystemDisk
 from odradek.ports.randomness import SeededRandom
 from tests.unit.log.support import StandingClock, batch

@@ -94,9 +94,8 @@ def test_the_map_names_every_package_and_what_is_in_it() -> None:
             continue
         mapped.add(package)
         modules = [name for cell in cells[1:] for name in quoted(cell) if name.endswith(".py")]
-        missing += [
-            f"{package}/{each}" for each in modules if not exists(f"src/odradek/{package}/{each.replace('NN', '*')}")
-        ]
+        paths = [each if each.startswith(f"{package}/") else f"{package}/{each}" for each in modules]
+        missing += [path for path in paths if not exists(f"src/odradek/{path.replace('NN', '*')}")]
     assert mapped == packages
     assert not missing
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 
 from odradek.log.config import LogConfig
 from odradek.log.environment import LogEnvironment, StandaloneOwner
-from odradek.log.flushing import RolledLog
 from odradek.log.partition_log import AppendResult, Origin, PartitionLog
+from odradek.log.writing.flush_plan import RolledLog
 from odradek.ports.disk import Bytes, SystemDisk, SystemFile
 from odradek.records.batch import parse_header as parse_header
 from odradek.records.builder import BatchFields, encode_batch

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from odradek.log.files import FileCache
+from odradek.log.segments.files import FileCache
 from odradek.ports.disk import File, SystemDisk
 
 

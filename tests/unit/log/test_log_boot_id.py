@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from odradek.log.directories import LogDirectories
-from odradek.log.log_directory import LogDirectoryError
+from odradek.log.directories.log_directories import LogDirectories
+from odradek.log.directories.log_directory import LogDirectoryError
 from odradek.ports.clock import SystemClock
 from odradek.ports.disk import SystemDisk
 from odradek.ports.randomness import SystemRandom

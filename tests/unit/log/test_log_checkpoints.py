@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from odradek.log import checkpoints
-from odradek.log.checkpoints import CorruptCheckpoint, MetaProperties
+from odradek.log.directories import checkpoint_formats as checkpoints
+from odradek.log.directories.checkpoint_formats import CorruptCheckpoint, MetaProperties
 
 UUID = bytes(range(16))
 

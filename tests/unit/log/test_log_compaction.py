@@ -15,15 +15,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from odradek.log.checkpoints import parse_offsets
-from odradek.log.cleaner import Cleaned, Cleaner
-from odradek.log.cleaning import Outcome
-from odradek.log.compaction import SegmentFacts, cleanable, group
+from odradek.log.cleaner.batch_filter import walk
+from odradek.log.cleaner.candidates import SegmentFacts, cleanable, group
+from odradek.log.cleaner.log_cleaner import Cleaned, Cleaner
+from odradek.log.cleaner.segment_rewrite import Outcome
 from odradek.log.config import LogConfig
-from odradek.log.directories import LogDirectories
+from odradek.log.directories.checkpoint_formats import parse_offsets
+from odradek.log.directories.log_directories import LogDirectories
 from odradek.log.partition_log import Origin, PartitionLog
-from odradek.log.retained import walk
-from odradek.log.segment import Segment
+from odradek.log.segments.segment import Segment
 from odradek.ports.disk import SystemDisk
 from odradek.ports.randomness import SeededRandom
 from odradek.records.batch import parse_header

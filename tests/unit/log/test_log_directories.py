@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 
-from odradek.log import directories as log_directories
 from odradek.log.append import Origin
-from odradek.log.checkpoints import MetaProperties, format_partition_metadata, parse_offsets
 from odradek.log.config import LogConfig
-from odradek.log.directories import LogDirectories
-from odradek.log.directory_scan import stored_identity
-from odradek.log.log_directory import LogDirectoryError
+from odradek.log.directories import log_directories
+from odradek.log.directories.checkpoint_formats import MetaProperties, format_partition_metadata, parse_offsets
+from odradek.log.directories.log_directories import LogDirectories
+from odradek.log.directories.log_directory import LogDirectoryError
+from odradek.log.directories.scan import stored_identity
 from odradek.log.partition_log import PartitionLog
 from odradek.ports.disk import Bytes, SystemDisk
 from odradek.ports.randomness import SeededRandom

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from odradek.log import replica_moves
-from odradek.log.checkpoints import LOG_START_OFFSETS
 from odradek.log.config import LogConfig
-from odradek.log.directories import LogDirectories
-from odradek.log.moves import TAKES_OVER, future_name, parse_future_name
+from odradek.log.directories import replica_moves
+from odradek.log.directories.checkpoint_formats import LOG_START_OFFSETS
+from odradek.log.directories.log_directories import LogDirectories
+from odradek.log.directories.replica_copy import TAKES_OVER, future_name, parse_future_name
 from odradek.log.partition_log import PartitionLog
 from odradek.ports.disk import SystemDisk
 from odradek.ports.randomness import SeededRandom

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from odradek.log.directories import LogDirectories
-from odradek.log.log_directory import LogDirectoryError
-from odradek.log.ownership import IMPORT_MARKER, METADATA_FILE, Owner, inspect
+from odradek.log.directories.log_directories import LogDirectories
+from odradek.log.directories.log_directory import LogDirectoryError
+from odradek.log.directories.ownership import IMPORT_MARKER, METADATA_FILE, Owner, inspect
 from odradek.ports.disk import SystemDisk
 from odradek.ports.foreign_files import hold
 from odradek.ports.randomness import SeededRandom

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odradek.log.config import LONG_MAX, LogConfig
-from odradek.log.files import FileCache, base_offset_of
-from odradek.log.indexes import CorruptIndex, OffsetIndex, TimeIndex
 from odradek.log.leader_epochs import LeaderEpochs
 from odradek.log.retention import Reason, SegmentAge, to_delete
-from odradek.log.transaction_index import AbortedTransaction, collect, decode, encode
+from odradek.log.segments.files import FileCache, base_offset_of
+from odradek.log.segments.indexes import CorruptIndex, OffsetIndex, TimeIndex
+from odradek.log.segments.transaction_index import AbortedTransaction, collect, decode, encode
 from odradek.ports.disk import SystemDisk
 from odradek.records.compression import Codec
 

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odradek.log.config import LogConfig
+from odradek.log.inspection.verification import Finding, verify_partition
 from odradek.log.partition_log import Origin, PartitionLog
-from odradek.log.verification import Finding, verify_partition
 from odradek.ports.disk import SystemDisk
 from odradek.wire.errors import ErrorCode, KafkaError
 from tests.unit.log.support import batch, log_environment, marker, open_log, produced, put

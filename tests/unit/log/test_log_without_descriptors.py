@@ -10,10 +10,10 @@ from typing import Any, TypeVar
 
 import pytest
 
-from odradek.log import replica_moves
 from odradek.log.append import Origin
 from odradek.log.config import LogConfig
-from odradek.log.directories import LogDirectories
+from odradek.log.directories import replica_moves
+from odradek.log.directories.log_directories import LogDirectories
 from odradek.log.partition_log import PartitionLog
 from odradek.ports.randomness import SeededRandom
 from odradek.wire.errors import KafkaError

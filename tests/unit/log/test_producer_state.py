@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odradek.log.producer_state import CorruptSnapshot, ProducerStates, decode_snapshot
+from odradek.log.producers.state import CorruptSnapshot, ProducerStates, decode_snapshot
 from odradek.records.batch import MAX_SEQUENCE, BatchHeader, parse_header
 from odradek.records.control import ControlRecord, ControlType
 from odradek.wire.errors import ErrorCode, KafkaError

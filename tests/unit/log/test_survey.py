@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 from odradek.log.config import LogConfig
-from odradek.log.survey import Survey, survey
+from odradek.log.directories.survey import Survey, survey
 from odradek.ports.disk import SystemDisk
 from tests.unit.log.support import NOW, batch, open_log, put
 

@@ -15,9 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from odradek.log.config import LogConfig
-from odradek.log.directories import LogDirectories
+from odradek.log.directories.log_directories import LogDirectories
 from odradek.log.partition_log import Origin, PartitionLog
-from odradek.log.write_queue import WriteSettings
+from odradek.log.writing.write_queue import WriteSettings
 from odradek.ports.disk import Bytes, SystemDisk, SystemFile
 from odradek.ports.randomness import SeededRandom
 from odradek.wire.errors import ErrorCode, KafkaError

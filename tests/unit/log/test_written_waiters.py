@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from odradek.log.written_waiters import WrittenWaiters
+from odradek.log.writing.written_waiters import WrittenWaiters
 
 
 def test_in_the_order_of_offsets_and_of_arrival() -> None:

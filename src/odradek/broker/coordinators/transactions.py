@@ -18,7 +18,7 @@ from odradek.broker.coordinators.timers import CoordinatorClock
 from odradek.broker.coordinators.transaction_shard import Decide, TransactionShard
 from odradek.broker.peers import Peers
 from odradek.groups.placement import partition_for_group
-from odradek.log.producer_state import ProducerStates
+from odradek.log.producers.state import ProducerStates
 from odradek.metadata.features import TRANSACTION_VERSION, level_in_force
 from odradek.metadata.image import GROUP_METADATA_TOPIC, NO_LEADER, TRANSACTION_STATE_TOPIC, ClusterImage
 from odradek.replication.partition import Partition

@@ -27,7 +27,7 @@ from odradek.broker.migration.writing import (
     write_store,
 )
 from odradek.broker.migration.zookeeper import zookeeper_cluster
-from odradek.log.ownership import METADATA_FILE
+from odradek.log.directories.ownership import METADATA_FILE
 from odradek.ports.disk import Disk
 from odradek.ports.randomness import Random
 

@@ -16,8 +16,13 @@ from typing import Final, NamedTuple
 from odradek.broker.migration.producer_ids import next_producer_id
 from odradek.broker.migration.settings import REMOTE_STORAGE, BrokerValue, settings_kept, topic_settings_kept
 from odradek.broker.migration.source import SourceCluster, SourceFolder, SourcePartition
-from odradek.log.checkpoints import HIGH_WATERMARKS, RECOVERY_POINTS, CorruptCheckpoint, parse_leader_epochs
-from odradek.log.files import (
+from odradek.log.directories.checkpoint_formats import (
+    HIGH_WATERMARKS,
+    RECOVERY_POINTS,
+    CorruptCheckpoint,
+    parse_leader_epochs,
+)
+from odradek.log.segments.files import (
     CLEANED,
     LEADER_EPOCHS,
     LOG,

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from odradek.broker.migration.source import SourcePartition
-from odradek.log.files import LOG, SNAPSHOT, base_offset_of
-from odradek.log.producer_state import CorruptSnapshot, decode_snapshot
+from odradek.log.producers.state import CorruptSnapshot, decode_snapshot
+from odradek.log.segments.files import LOG, SNAPSHOT, base_offset_of
 from odradek.metadata.image import TRANSACTION_STATE_TOPIC
 from odradek.ports.disk import Disk
 from odradek.ports.foreign_files import ForeignFile

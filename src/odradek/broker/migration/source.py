@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
-from odradek.log.checkpoints import (
+from odradek.log.directories.checkpoint_formats import (
     CLEAN_SHUTDOWN,
     CLEANER_OFFSETS,
     HIGH_WATERMARKS,
@@ -20,8 +20,8 @@ from odradek.log.checkpoints import (
     parse_offsets,
     parse_partition_metadata,
 )
-from odradek.log.files import LOG, PARTITION_METADATA, base_offset_of
-from odradek.log.ownership import CLUSTER_METADATA, Owner, inspect, partition_names
+from odradek.log.directories.ownership import CLUSTER_METADATA, Owner, inspect, partition_names
+from odradek.log.segments.files import LOG, PARTITION_METADATA, base_offset_of
 from odradek.metadata.image import ClusterImage, PartitionState, Topic
 from odradek.metadata.kraft_metadata import CorruptMetadata, read_kraft_metadata
 from odradek.ports.disk import Disk

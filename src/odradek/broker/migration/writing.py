@@ -12,7 +12,7 @@ from typing import Final
 
 from odradek.broker.migration.plan import ImportPlan, PartitionPlan
 from odradek.broker.migration.source import OFFSET_FILES, ImportFailure, SourceFolder
-from odradek.log.checkpoints import (
+from odradek.log.directories.checkpoint_formats import (
     BOOT_ID,
     CLEAN_SHUTDOWN,
     LOCK,
@@ -25,8 +25,8 @@ from odradek.log.checkpoints import (
     format_offsets,
     format_partition_metadata,
 )
-from odradek.log.files import PARTITION_METADATA
-from odradek.log.ownership import IMPORT_MARKER, METADATA_FILE
+from odradek.log.directories.ownership import IMPORT_MARKER, METADATA_FILE
+from odradek.log.segments.files import PARTITION_METADATA
 from odradek.metadata.changes import topic_creation
 from odradek.metadata.image import ClusterImage
 from odradek.metadata.nodes import (

@@ -14,9 +14,9 @@ from odradek.broker.coordinators.shard import CoordinatorState
 from odradek.groups.events import ConsumerHeartbeat, JoinResult, LeavingMember, OffsetToCommit, SyncResult
 from odradek.groups.settings import GroupSettings
 from odradek.log.append import Origin
-from odradek.log.cleaner import facts, plan
-from odradek.log.cleaning import CleanedSegment, Compaction, Outcome
-from odradek.log.compaction import cleanable
+from odradek.log.cleaner.candidates import cleanable
+from odradek.log.cleaner.log_cleaner import facts, plan
+from odradek.log.cleaner.segment_rewrite import CleanedSegment, Compaction, Outcome
 from odradek.log.config import LogConfig
 from odradek.log.partition_log import PartitionLog
 from odradek.metadata.image import PartitionState, Topic

@@ -1,0 +1,103 @@
+"""What is on its way to the disks: queued writes, syncs and removals, behind the Disk port, so that no one waits."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Iterator
+
+from odradek.log.directories.placed_logs import PlacedLogs
+from odradek.log.disk_errors import is_transient
+from odradek.log.partition_log import PartitionLog
+from odradek.log.writing.flush_plan import FlushPlan, RolledLog
+from odradek.wire.errors import KafkaError
+
+
+class LogFlusher:
+    """Syncs logs behind the Disk port. Owned by the event loop."""
+
+    __slots__ = ("_places",)
+
+    def __init__(self, places: PlacedLogs) -> None:
+        self._places = places
+
+    async def flush_all(self) -> None:
+        """Sync every log that has something new: a crash of the machine then loses nothing, a restart reads little."""
+        await self._places.writers.wait_until_drained()
+        for log in list(self._places.logs.values()):
+            if log.is_dirty:
+                await self.flush(log, log.end_offset)
+
+    async def flush(self, log: RolledLog, offset: int) -> bool:
+        """Sync the log up to the offset; a failure takes its directory out of use. False if it was one that passes."""
+        if log.is_offline:
+            return True
+        try:
+            plan = log.plan_flush(offset)
+        except KafkaError as error:
+            self._places.report(f"{log.directory} is not flushed: {error.message}")
+            return not is_transient(error.__cause__)
+        return plan is None or await self._sync(log, plan, self._places.lane(log.directory))
+
+    async def close(self, logs: Iterable[PartitionLog], threads: int) -> None:
+        """Sync all of them, with the indexes and the snapshots that a clean stop leaves.
+
+        In so many threads for each log directory: a file system's journal writes what is synced at the same time at
+        once, and each of a log's files waits for the journal.
+        """
+        lanes: dict[str, list[PartitionLog]] = {}
+        for log in logs:
+            lanes.setdefault(self._places.lane(log.directory), []).append(log)
+        async with asyncio.TaskGroup() as group:
+            for lane, found in lanes.items():
+                waiting = iter(found)
+                for number in range(min(threads, len(found))):
+                    group.create_task(self._close_each(waiting, f"{lane} {number}" if number else lane))
+
+    async def _close_each(self, logs: Iterator[PartitionLog], lane: str) -> None:
+        for log in logs:
+            if log.is_offline:
+                continue
+            try:
+                plan = log.prepare_close()
+            except KafkaError as error:
+                self._places.report(f"{log.directory}: {error.message}")
+                continue
+            if plan is not None:
+                await self._sync(log, plan, lane)
+
+    async def _sync(self, log: RolledLog, plan: FlushPlan, lane: str) -> bool:
+        try:
+            await self._places.disk.run(lane, plan.sync, self._places.disk)
+        except OSError as error:
+            if not log.is_offline:
+                self._places.failed(log.directory, error)
+            return not is_transient(error)
+        log.finish_flush(plan)
+        return True
+
+    async def work(self, now_ms: int) -> int | None:
+        """Do what is due: sync rolled segments, remove what was deleted. When to come again, in ms; None for not before
+        `on_work`.
+        """
+        for log in self._places.pending.take_flushes():
+            if log.has_queued:
+                await self._places.writer_of(log.directory).drained()
+            if not await self.flush(log, log.active_base_offset):
+                self._places.pending.flush_again(log)
+        for path in self._places.pending.take_unsettled():
+            try:
+                await self._places.disk.run(self._places.lane(path), self._places.pending.settle, path)
+            except FileNotFoundError:
+                continue  # deleted meanwhile
+            except OSError as error:
+                self._places.failed(path, error)
+                if is_transient(error):
+                    self._places.pending.settle_again(path)
+        removed, left = False, []
+        while (paths := self._places.pending.due(now_ms)) is not None:
+            left += await self._places.disk.run(self._places.lane(paths[0]), self._places.pending.remove, paths)
+            removed = True
+        self._places.pending.remove_again(left)
+        if removed:
+            await self._places.settle_ends()
+        return self._places.pending.next_ms

@@ -1,0 +1,82 @@
+"""One of `log.dirs`: what it holds and how it is doing (LogManager)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from odradek.log.directories.checkpoint_file import CheckpointFile
+from odradek.log.directories.checkpoint_formats import (
+    CLEANER_OFFSETS,
+    HIGH_WATERMARKS,
+    LOG_START_OFFSETS,
+    RECOVERY_POINTS,
+    TopicPartition,
+)
+from odradek.ports.disk import DirectoryLock
+
+OFFSET_CHECKPOINTS: Final = (RECOVERY_POINTS, LOG_START_OFFSETS, HIGH_WATERMARKS, CLEANER_OFFSETS)
+
+
+class LogDirectoryError(Exception):
+    """A log directory cannot be used as it is configured; says which and why."""
+
+
+class LogDirectory:
+    """One of `log.dirs`."""
+
+    __slots__ = (
+        "after_crash",
+        "beyond_recovery",
+        "checkpoints",
+        "cleaner_offsets",
+        "directory_id",
+        "known",
+        "lock",
+        "log_starts",
+        "offline",
+        "path",
+        "recovery_points",
+        "unrecovered",
+        "was_read",
+        "watermarks",
+    )
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.directory_id = b""
+        self.lock: DirectoryLock | None = None
+        self.offline: str | None = None
+        """Why it is not used any more."""
+        self.was_read = False
+        """Whether it is known which partitions it holds."""
+        self.unrecovered: set[TopicPartition] = set()
+        """Partitions that an unclean stop left and nobody has opened since."""
+        self.beyond_recovery: dict[TopicPartition, str] = {}
+        """Why those of them that could not be repaired cannot be used."""
+        self.after_crash = False
+        """Whether it was not closed cleanly before this start."""
+        self.known = 0
+        """Partitions that it holds."""
+        self.recovery_points: dict[TopicPartition, int] = {}
+        self.log_starts: dict[TopicPartition, int] = {}
+        self.watermarks: dict[TopicPartition, int] = {}
+        self.cleaner_offsets: dict[TopicPartition, int] = {}
+        """Up to where each compacted log is clean."""
+        self.checkpoints: dict[str, CheckpointFile] = {}
+        """The files of the four above, by name."""
+
+    def offsets(self, name: str) -> dict[TopicPartition, int]:
+        """What the checkpoint file of that name holds."""
+        if name == RECOVERY_POINTS:
+            return self.recovery_points
+        if name == LOG_START_OFFSETS:
+            return self.log_starts
+        return self.watermarks if name == HIGH_WATERMARKS else self.cleaner_offsets
+
+    def forget(self, key: TopicPartition) -> None:
+        """The partition left the directory."""
+        self.known -= 1
+        self.unrecovered.discard(key)
+        self.beyond_recovery.pop(key, None)
+        for name in OFFSET_CHECKPOINTS:
+            self.offsets(name).pop(key, None)

@@ -1,0 +1,139 @@
+"""The offsets that survive a restart beside the logs: recovery points, log starts, high watermarks, cleaner offsets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from odradek.log.directories.checkpoint_formats import (
+    HIGH_WATERMARKS,
+    LOG_START_OFFSETS,
+    RECOVERY_POINTS,
+    TopicPartition,
+)
+from odradek.log.directories.log_directory import OFFSET_CHECKPOINTS, LogDirectory
+from odradek.log.disk_errors import is_transient
+from odradek.log.partition_log import PartitionLog
+from odradek.wire.errors import ErrorCode, KafkaError
+
+
+class OffsetCheckpoints:
+    """Writes the checkpoint files of every log directory. `failed` is told of a directory that cannot be written."""
+
+    __slots__ = ("_coming", "_directories", "_failed", "_logs", "_where")
+
+    def __init__(
+        self,
+        directories: Sequence[LogDirectory],
+        where: Mapping[TopicPartition, LogDirectory],
+        logs: Mapping[TopicPartition, PartitionLog],
+        failed: Callable[[str, OSError], None],
+    ) -> None:
+        self._directories = directories
+        self._where = where
+        self._logs = logs
+        self._failed = failed
+        self._coming: list[dict[TopicPartition, int]] = []
+        """Log starts that nobody sees before they are on the disk."""
+
+    async def advance_starts(self, starts: Mapping[TopicPartition, int], advance: Callable[[], None]) -> None:
+        """Write the log starts that logs are about to have, then call `advance`, which gives them to the logs.
+
+        So whoever sees such a start finds no lower one after a crash or a loss of power. KafkaError if a file cannot
+        be written for want of descriptors.
+        """
+        coming = dict(starts)
+        self._coming.append(coming)
+        try:
+            written_to = None
+            # A replica that moves to another directory meanwhile has its start in that one's file.
+            while written_to != (directories := [self._where.get(key) for key in starts]):
+                written_to = directories
+                failure = await self.persist(LOG_START_OFFSETS)
+                if failure is not None:
+                    raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(failure)) from failure
+            advance()
+        finally:
+            self._coming = [each for each in self._coming if each is not coming]
+
+    def deleted(self, key: TopicPartition) -> None:
+        """A log start that is being written is not that of the next partition of its name."""
+        for starts in self._coming:
+            starts.pop(key, None)
+
+    async def persist(self, name: str) -> OSError | None:
+        """Write one checkpoint of every directory behind the Disk port.
+
+        Answers why one that stays in use could not be written.
+        """
+        self._collect(name)
+        failure = None
+        for directory in self._directories:
+            if directory.offline is None:
+                try:
+                    await directory.checkpoints[name].write(directory.offsets(name))
+                except OSError as error:
+                    self._failed(directory.path, error)
+                    if is_transient(error):
+                        failure = error
+        return failure
+
+    def write_now(self, name: str) -> None:
+        """Write one checkpoint of every directory in this thread."""
+        self._collect(name)
+        for directory in self._directories:
+            if directory.offline is None:
+                try:
+                    directory.checkpoints[name].write_now(directory.offsets(name))
+                except OSError as error:
+                    self._failed(directory.path, error)
+
+    def write_of(self, name: str, directory: LogDirectory) -> None:
+        """Write one checkpoint of one directory in this thread. Raises OSError."""
+        self._collect(name)
+        if directory.offline is None:
+            directory.checkpoints[name].write_now(directory.offsets(name))
+
+    def clear(self, directory: LogDirectory, key: TopicPartition) -> None:
+        """See to it that no start finds anything of an earlier partition of that name. Raises OSError.
+
+        It would be believed of the new one: that it begins where that one's records were deleted, for one.
+        """
+        for name in OFFSET_CHECKPOINTS:
+            offsets = directory.offsets(name)
+            offsets.pop(key, None)
+            file = directory.checkpoints[name]
+            if key in file.named:
+                file.write_now(offsets)
+
+    def note_watermarks(self, watermarks: Mapping[TopicPartition, int]) -> None:
+        """Partitions that are not named keep their last value."""
+        for key, offset in watermarks.items():
+            directory = self._where.get(key)
+            if directory is not None:
+                directory.watermarks[key] = offset
+
+    async def persist_all(self, watermarks: Mapping[TopicPartition, int]) -> None:
+        """Recovery points, log starts and high watermarks."""
+        self.note_watermarks(watermarks)
+        for name in (RECOVERY_POINTS, LOG_START_OFFSETS, HIGH_WATERMARKS):
+            await self.persist(name)
+
+    def _collect(self, name: str) -> None:
+        """Note what the open logs say.
+
+        Of starts, those inside of the first segment, as Kafka does, those that were and those that somebody is about to
+        be told of: that the segments below one are gone is not synced, and a power loss that brings them back may not
+        bring back deleted records.
+        """
+        for key, log in self._logs.items():
+            directory = self._where[key]
+            if name == RECOVERY_POINTS:
+                directory.recovery_points[key] = log.recovery_point
+            elif name == LOG_START_OFFSETS:
+                coming = self._coming_start(key)
+                start = max(log.log_start_offset, min(coming, log.end_offset))
+                if key in directory.log_starts or coming > 0 or start > log.segments[0].base_offset:
+                    directory.log_starts[key] = start
+
+    def _coming_start(self, key: TopicPartition) -> int:
+        return max((starts.get(key, 0) for starts in self._coming), default=0)

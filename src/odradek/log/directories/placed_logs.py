@@ -1,0 +1,210 @@
+"""Which partition's log lies in which of `log.dirs`, which logs are open, and what follows when a directory fails."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from odradek.log.directories.checkpoint_formats import LOG_START_OFFSETS, RECOVERY_POINTS, TopicPartition
+from odradek.log.directories.log_directory import LogDirectory
+from odradek.log.directories.offset_checkpoints import OffsetCheckpoints
+from odradek.log.directories.pending_work import PendingWork
+from odradek.log.disk_errors import is_transient
+from odradek.log.environment import LogEnvironment
+from odradek.log.partition_log import PartitionLog
+from odradek.log.segments.files import DELETE_DIRECTORY
+from odradek.log.writing.flush_plan import RolledLog
+from odradek.log.writing.write_queue import WriteQueue, WriteQueues, WriteSettings
+from odradek.ports.clock import Clock
+from odradek.ports.disk import Disk
+from odradek.ports.randomness import Random
+from odradek.wire.errors import ErrorCode, KafkaError
+
+_MAX_NAME: Final = 255
+
+
+class PlacedLogs:
+    """The state that the parts of LogDirectories share, and the owner of its logs (LogOwner).
+
+    `on_offline` is called with the path of a directory that failed.
+    """
+
+    __slots__ = (
+        "_ended",
+        "checkpoints",
+        "clock",
+        "directories",
+        "disk",
+        "environment",
+        "logs",
+        "on_offline",
+        "pending",
+        "random",
+        "where",
+        "writers",
+    )
+
+    def __init__(
+        self,
+        disk: Disk,
+        clock: Clock,
+        random: Random,
+        paths: Sequence[str],
+        open_files: int,
+        write_settings: WriteSettings,
+    ) -> None:
+        self.disk = disk
+        self.clock = clock
+        self.random = random
+        self.directories = [LogDirectory(path.rstrip("/") or "/") for path in dict.fromkeys(paths)]
+        self.where: dict[TopicPartition, LogDirectory] = {}
+        """Every partition that has a directory here."""
+        self.logs: dict[TopicPartition, PartitionLog] = {}
+        """The open ones."""
+        self._ended: dict[str, dict[TopicPartition, str]] = {directory.path: {} for directory in self.directories}
+        """By log directory: whose directories have other names there (which), though a power loss may undo it."""
+        self.pending = PendingWork(disk, clock)
+        self.on_offline: Callable[[str], None] = _nothing_with
+        self.checkpoints = OffsetCheckpoints(self.directories, self.where, self.logs, self.failed)
+        self.writers = WriteQueues(disk, clock, [each.path for each in self.directories], write_settings, self.report)
+        self.environment = LogEnvironment(disk, clock, random, open_files, owner=self)
+
+    # --- LogOwner ---
+
+    def writer_of(self, directory: str) -> WriteQueue:
+        """See `LogOwner`."""
+        found = self.at(directory)
+        assert found is not None
+        return self.writers.of(found.path)
+
+    def delete_later(self, paths: Sequence[str], delay_ms: int) -> None:
+        """See `LogOwner`."""
+        self.pending.delete_later(paths, delay_ms)
+
+    def flush_later(self, log: RolledLog) -> None:
+        """See `LogOwner`."""
+        self.pending.flush_later(log)
+
+    def disk_failed(self, path: str, error: OSError) -> None:
+        """See `LogOwner`."""
+        self.failed(path, error)
+
+    def recovery_point_lowered(self, directory: str) -> None:
+        """See `LogOwner`."""
+        self._rewrite(RECOVERY_POINTS, directory)
+
+    def log_start_lowered(self, directory: str) -> None:
+        """See `LogOwner`."""
+        self._rewrite(LOG_START_OFFSETS, directory)
+
+    def _rewrite(self, checkpoint: str, path: str) -> None:
+        directory = self.at(path)
+        if directory is not None:
+            self.checkpoints.write_of(checkpoint, directory)
+
+    def repaired(self, text: str) -> None:
+        """See `LogOwner`."""
+        self.report(text)
+
+    # --- shared ---
+
+    def report(self, text: str) -> None:
+        """Report in words what was repaired or failed."""
+        self.pending.report(text)
+
+    def at(self, path: str) -> LogDirectory | None:
+        """The log directory that holds the path."""
+        for directory in self.directories:
+            if path == directory.path or path.startswith(directory.path + "/"):
+                return directory
+        return None
+
+    def lane(self, path: str) -> str:
+        """The lane of `Disk.run` for what lies at the path: one for each log directory."""
+        directory = self.at(path)
+        return path if directory is None else directory.path
+
+    def failed(self, path: str, error: OSError) -> None:
+        """Take the directory out of use: its logs raise KAFKA_STORAGE_ERROR, the others go on."""
+        directory = self.at(path)
+        if directory is None or directory.offline is not None or is_transient(error):
+            return
+        directory.offline = f"log directory {directory.path} is offline: {error}"
+        self.report(directory.offline)
+        for key, log in self.logs.items():
+            if self.where.get(key) is directory:
+                log.fail(directory.offline)
+        self.on_offline(directory.path)
+
+    def storage_error(self, path: str, error: OSError) -> KafkaError:
+        """`failed`, and what to raise for it."""
+        self.failed(path, error)
+        return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{path}: {error}")
+
+    def not_made(self, path: str, key: TopicPartition, error: OSError) -> KafkaError:
+        """`storage_error`, and take away what is there: the next start would take it for the partition, which may have
+        been made in another log directory since.
+        """
+        raised = self.storage_error(path, error)
+        self.remove_traces(path, key)
+        return raised
+
+    def doom(self, path: str, key: TopicPartition, delay_ms: int) -> None:
+        """Rename a partition's directory so that nobody takes it for one, and remove it later. Raises OSError."""
+        self.pending.delete_later((self.rename_away(path, key, DELETE_DIRECTORY),), delay_ms)
+
+    def remove_traces(self, path: str, key: TopicPartition) -> None:
+        """Of a log that is not there: its directory was not made whole, or again by a check of what was given up."""
+        try:
+            if self.disk.exists(path):
+                self.doom(path, key, 0)
+        except OSError as error:
+            self.failed(path, error)
+
+    def rename_away(self, path: str, key: TopicPartition, ending: str) -> str:
+        """Give a partition's directory a name with that ending, by which it is none; the new path. Raises OSError."""
+        self.environment.files.forget_directory(path)
+        suffix = f".{self.random.uuid().hex()}{ending}"
+        renamed = f"{path.rpartition('/')[0]}/{f'{key[0]}-{key[1]}'[: _MAX_NAME - len(suffix)]}{suffix}"
+        self.disk.rename(path, renamed)
+        directory = self.at(path)
+        if directory is not None and path == f"{directory.path}/{key[0]}-{key[1]}":
+            self._ended[directory.path][key] = renamed
+        return renamed
+
+    def sync_ends(self, key: TopicPartition, stays: LogDirectory) -> None:
+        """Before the partition is in `stays` alone: a power loss must not bring it back in another log directory.
+
+        Costs nothing unless it was in one until just now. Raises KafkaError KAFKA_STORAGE_ERROR.
+        """
+        for directory in self.directories:
+            ended = self._ended[directory.path]
+            if key not in ended or directory is stays or directory.offline is not None:
+                continue
+            try:
+                self.disk.sync_directory(directory.path)
+            except OSError as error:
+                raise self.storage_error(directory.path, error) from error
+            ended.clear()
+
+    async def settle_ends(self) -> None:
+        """As `sync_ends` of all partitions, behind the Disk port: nobody has to wait for it later."""
+        for directory in self.directories:
+            ended = self._ended[directory.path]
+            synced = dict(ended)
+            if not synced:
+                continue
+            if directory.offline is None:
+                try:
+                    await self.disk.run(directory.path, self.disk.sync_directory, directory.path)
+                except OSError as error:
+                    self.failed(directory.path, error)
+                    if is_transient(error):
+                        continue
+            for key, renamed in synced.items():
+                if ended.get(key) == renamed:
+                    del ended[key]
+
+
+def _nothing_with(text: str) -> None:
+    """By default nobody listens."""

@@ -1,0 +1,122 @@
+"""Moving replicas between log directories of a broker (AlterReplicaLogDirs, KIP-113).
+
+A future replica in `TOPIC-PARTITION.ID-future` copies the current one batch by batch. Once it has everything, a marker
+file in it says that it takes over, the current directory becomes `-delete` and the future one takes its name: a crash
+before the marker leaves the current replica in charge, a crash after it lets the next start finish the exchange.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from odradek.log.directories.checkpoint_formats import TopicPartition
+from odradek.log.directories.log_directory import LogDirectory
+from odradek.log.partition_log import Origin, PartitionLog
+from odradek.log.segments.files import FUTURE_DIRECTORY
+from odradek.ports.disk import Disk, FileRange
+from odradek.wire.errors import ErrorCode, KafkaError
+
+LANE: Final = "replica moves"
+"""The lane of `Disk.run` that reads what is copied."""
+
+TAKES_OVER: Final = "odradek-takes-over"
+"""Name of the marker file."""
+
+CHUNK_BYTES: Final = 1 << 20
+
+_FUTURE: Final = re.compile(r"^(.+)-(\d+)\.[^.]+-future$")
+_MAX_NAME: Final = 255
+
+
+def future_name(topic: str, partition: int, unique: str) -> str:
+    """Of the directory of a future replica."""
+    suffix = f".{unique}{FUTURE_DIRECTORY}"
+    return f"{topic}-{partition}"[: _MAX_NAME - len(suffix)] + suffix
+
+
+def parse_future_name(name: str) -> TopicPartition | None:
+    """The partition that a directory is the future replica of; None for other names."""
+    match = _FUTURE.match(name)
+    return None if match is None else (match[1], int(match[2]))
+
+
+class Move:
+    """A replica on its way to another log directory."""
+
+    __slots__ = ("_truncations", "directory", "log", "path")
+
+    def __init__(self, directory: LogDirectory, path: str, log: PartitionLog | None = None) -> None:
+        self.directory = directory
+        self.path = path
+        self.log = log
+        """The future replica; None until it is opened, as after a restart."""
+        self._truncations = -1
+
+    def lag(self, source: PartitionLog) -> int:
+        """Offsets that are still to be copied."""
+        return source.end_offset - (0 if self.log is None else self.log.end_offset)
+
+    def follow(self, source: PartitionLog) -> PartitionLog:
+        """Make the future replica begin where the source does, or anew if the source was truncated meanwhile."""
+        log = self.log
+        assert log is not None
+        # Of what happened before this object was made, as at a restart, the leader epochs tell.
+        truncated = _departs(log, source) if self._truncations < 0 else self._truncations != source.truncations
+        self._truncations = source.truncations
+        start = source.log_start_offset
+        begins_later = log.end_offset < start and log.end_offset != source.batch_start(start)
+        if truncated or begins_later or log.end_offset > source.end_offset:
+            log.truncate_fully_and_start_at(source.batch_start(start), start)
+        return log
+
+    async def copy(self, source: PartitionLog, disk: Disk, now_ms: int) -> int:
+        """Copy the next chunk; the number of bytes, 0 when there is no more. Raises KafkaError."""
+        log = self.follow(source)
+        ranges = self._next(source, log)
+        if not ranges:
+            return 0
+        expected = log.end_offset
+        data = await disk.run(LANE, _read, ranges)
+        if self._truncations != source.truncations or log.end_offset != expected:
+            return len(data)
+        self._append(log, data, now_ms)
+        return len(data)
+
+    def finish(self, source: PartitionLog, now_ms: int) -> bool:
+        """Copy the rest in this thread if it is not much; whether nothing is left. Raises KafkaError."""
+        log = self.follow(source)
+        if ranges := self._next(source, log):
+            self._append(log, _read(ranges), now_ms)
+        return log.end_offset == source.end_offset and not source.has_queued
+
+    def _next(self, source: PartitionLog, log: PartitionLog) -> list[FileRange]:
+        if log.end_offset >= source.end_offset:
+            return []
+        limit = min(CHUNK_BYTES, source.config.segment_bytes)
+        # Where records were deleted in the middle of a batch, the batch is copied whole.
+        offset = max(log.end_offset, source.log_start_offset)
+        return source.read(offset, limit, upper_offset=source.end_offset).ranges
+
+    @staticmethod
+    def _append(log: PartitionLog, data: bytes, now_ms: int) -> None:
+        log.append(memoryview(bytearray(data)), leader_epoch=-1, now_ms=now_ms, origin=Origin.REPLICATION)
+
+
+def _departs(log: PartitionLog, source: PartitionLog) -> bool:
+    """Whether the copy ends with records that its source does not have (any more)."""
+    latest = log.leader_epochs.latest
+    if latest < 0:
+        return False
+    epoch, end_offset = source.leader_epochs.end_offset_for(latest, source.end_offset)
+    return epoch != latest or end_offset < log.end_offset
+
+
+def _read(ranges: list[FileRange]) -> bytes:
+    parts = []
+    for part in ranges:
+        data = part.file.read(part.position, part.size)
+        if len(data) != part.size:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{part.file.path} ends before byte {part.position}")
+        parts.append(data)
+    return b"".join(parts)

@@ -1,0 +1,160 @@
+"""What a log directory holds when the broker starts: one listing and four small files (LogManager.loadLogs)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
+
+from odradek.log.directories.checkpoint_file import TEMPORARY, CheckpointFile
+from odradek.log.directories.checkpoint_formats import (
+    BOOT_ID,
+    CLEAN_SHUTDOWN,
+    LOG_START_OFFSETS,
+    META_PROPERTIES,
+    CorruptCheckpoint,
+    MetaProperties,
+    TopicPartition,
+    parse_meta_properties,
+    parse_offsets,
+)
+from odradek.log.directories.identity import claim
+from odradek.log.directories.log_directory import OFFSET_CHECKPOINTS, LogDirectory, LogDirectoryError
+from odradek.log.directories.replica_copy import parse_future_name
+from odradek.log.disk_errors import is_transient
+from odradek.log.segments.files import DELETE_DIRECTORY
+from odradek.ports.disk import Disk
+from odradek.ports.randomness import Random
+
+_RECORDS_LOST: Final = "records may be lost"
+"""In the place of the id of a boot."""
+_PARTITION: Final = re.compile(r"^(.+)-(\d+)$")
+
+
+class Found(NamedTuple):
+    """Names in a log directory, by what they are."""
+
+    clean: bool
+    """Whether the last stop was a clean one."""
+    partitions: list[TopicPartition]
+    futures: list[tuple[TopicPartition, str]]
+    """Replicas on their way here, with their paths."""
+    doomed: list[str]
+    """Paths of directories that are to be removed."""
+
+
+def scan(
+    disk: Disk, directory: LogDirectory, own: MetaProperties, random: Random, report: Callable[[str], None]
+) -> Found:
+    """Take the directory into use: identity, checkpoints. LogDirectoryError if it is another node's; OSError."""
+    path = directory.path
+    names = disk.list(path)
+    directory.directory_id = claim(disk, path, META_PROPERTIES in names, own, random)
+    clean = CLEAN_SHUTDOWN in names
+    if clean:
+        disk.remove(f"{path}/{CLEAN_SHUTDOWN}")
+    # A power loss that brought it back would have the next start believe what was written since; one that undid what
+    # the process before this one renamed would bring back a partition that may be in another log directory by then.
+    disk.sync_directory(path)
+    for name in OFFSET_CHECKPOINTS:
+        offsets = directory.offsets(name)
+        if name in names:
+            offsets.update(_read_offsets(disk, f"{path}/{name}", report))
+        directory.checkpoints[name] = CheckpointFile(disk, path, f"{path}/{name}", offsets)
+    found = Found(clean, [], [], [])
+    for name in names:
+        if name.endswith(TEMPORARY) and name.startswith(OFFSET_CHECKPOINTS):
+            disk.remove(f"{path}/{name}")
+            continue
+        if name.endswith(DELETE_DIRECTORY):
+            found.doomed.append(f"{path}/{name}")
+            continue
+        future = parse_future_name(name)
+        if future is not None:
+            found.futures.append((future, f"{path}/{name}"))
+            continue
+        match = _PARTITION.match(name)
+        if match is not None:
+            found.partitions.append((match[1], int(match[2])))
+    _forget_others(directory, set(found.partitions), {key for key, _ in found.futures})
+    return found
+
+
+def _forget_others(directory: LogDirectory, here: set[TopicPartition], coming: set[TopicPartition]) -> None:
+    """The checkpoints may be older than a deletion: a new topic of the same name would begin where the old one did.
+
+    Of a replica on its way here only the log start is written before it takes over: the rest is of an earlier one.
+    """
+    for name in OFFSET_CHECKPOINTS:
+        offsets = directory.offsets(name)
+        kept = here | coming if name == LOG_START_OFFSETS else here
+        for key in [each for each in offsets if each not in kept]:
+            del offsets[key]
+
+
+def may_have_lost_records(disk: Disk, found: Found, path: str) -> bool:
+    """Whether what was not synced may be gone: the machine has started anew since an unclean end. OSError.
+
+    A process that dies alone loses nothing that it had written. Once true it stays so over further starts, clean ends
+    included, until `note_boots`.
+    """
+    present = disk.boot_id()
+    file = f"{path}/{BOOT_ID}"
+    known = disk.read_file(file).decode(errors="replace") if disk.exists(file) else ""
+    lost = bool(found.partitions) and (
+        known == _RECORDS_LOST or (not found.clean and (not present or known != present))
+    )
+    if lost:
+        if known != _RECORDS_LOST:
+            disk.write_atomic(file, _RECORDS_LOST.encode())
+    elif known != present:
+        disk.write_atomic(file, present.encode(), sync=False)
+    return lost
+
+
+def note_losses(disk: Disk, directories: Sequence[LogDirectory], failed: Callable[[str, OSError], None]) -> None:
+    """Have later starts say that records may be lost, as after an unclean end. LogDirectoryError if a directory that
+    cannot be told so now stays in use.
+    """
+    for directory in directories:
+        if directory.offline is None:
+            try:
+                disk.write_atomic(f"{directory.path}/{BOOT_ID}", _RECORDS_LOST.encode())
+            except OSError as error:
+                failed(directory.path, error)
+                if is_transient(error):
+                    raise LogDirectoryError(f"{directory.path}: {_RECORDS_LOST}, and not noted: {error}") from error
+
+
+def note_boots(disk: Disk, directories: Sequence[LogDirectory], failed: Callable[[str, OSError], None]) -> None:
+    """From here on only another start of the machine may lose records."""
+    for directory in directories:
+        if directory.offline is None:
+            try:
+                disk.write_atomic(f"{directory.path}/{BOOT_ID}", disk.boot_id().encode(), sync=False)
+            except OSError as error:
+                failed(directory.path, error)
+
+
+def _read_offsets(disk: Disk, path: str, report: Callable[[str], None]) -> dict[TopicPartition, int]:
+    try:
+        return parse_offsets(disk.read_file(path))
+    except CorruptCheckpoint as error:
+        # Every offset in it is one that recovery can do without, only slower.
+        report(f"{path}: {error}; ignored")
+        return {}
+
+
+def stored_identity(disk: Disk, paths: Sequence[str]) -> MetaProperties:
+    """The cluster and node that the first directory with a `meta.properties` belongs to; all None without one.
+
+    Raises LogDirectoryError for a broken file.
+    """
+    for path in paths:
+        try:
+            return parse_meta_properties(disk.read_file(f"{path}/{META_PROPERTIES}"))
+        except CorruptCheckpoint as error:
+            raise LogDirectoryError(f"{path}/{META_PROPERTIES}: {error}") from error
+        except OSError:
+            continue
+    return MetaProperties(None, None, None)

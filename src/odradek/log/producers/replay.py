@@ -1,0 +1,51 @@
+"""What batches do to the producers that a log knows of: the same when they are appended and when they are recovered."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from odradek.log.append import control_record
+from odradek.log.producers.state import AppendedBatch, ProducerStates
+from odradek.log.segments.segment import Segment
+from odradek.records.batch import BatchHeader
+from odradek.records.control import ControlRecord, ControlType
+
+
+def check_producers(
+    producers: ProducerStates, data: memoryview, batches: Iterable[tuple[int, BatchHeader]], *, from_client: bool
+) -> AppendedBatch | None:
+    """The earlier batch that one of these repeats, if there is one. KafkaError for what a producer may not append."""
+    for position, header in batches:
+        if header.has_producer_id and not header.is_control:
+            original = producers.check(header, from_client=from_client)
+            if original is not None:
+                return original
+        elif header.is_control:
+            marker = control_record(data, position, header)
+            if marker is not None and marker.is_end_transaction:
+                producers.check_marker(header, marker)
+    return None
+
+
+def prepare_markers(segment: Segment, data: memoryview, batches: Iterable[tuple[int, BatchHeader]]) -> None:
+    """Open what `replay_marker` writes to, before the markers are written: after that it must not fail.
+
+    Raises OSError, and KafkaError for a broken index.
+    """
+    for position, header in batches:
+        marker = control_record(data, position, header) if header.is_control else None
+        if marker is not None and marker.type is ControlType.ABORT:
+            segment.open_aborted()
+
+
+def replay_marker(
+    producers: ProducerStates, segment: Segment, header: BatchHeader, marker: ControlRecord | None
+) -> None:
+    """A transaction has ended; if it was aborted, its segment's index tells readers."""
+    if marker is None or not marker.is_end_transaction:
+        return
+    completed = producers.apply_marker(header, header.base_offset, marker)
+    if completed is not None:
+        aborted = producers.complete(completed)
+        if aborted is not None:
+            segment.add_aborted(aborted)

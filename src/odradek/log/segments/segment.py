@@ -1,0 +1,460 @@
+"""One segment of a log: its `.log` file, its indexes, and the header scans that find batches in it (LogSegment)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from itertools import pairwise
+from typing import Final, NamedTuple
+
+from odradek.log.segments.files import (
+    LOG,
+    OFFSET_INDEX,
+    SEGMENT_SUFFIXES,
+    TIME_INDEX,
+    TRANSACTION_INDEX,
+    FileCache,
+    segment_path,
+)
+from odradek.log.segments.indexes import CorruptIndex, OffsetIndex, TimeIndex
+from odradek.log.segments.transaction_index import ENTRY_SIZE, AbortedTransaction, decode, encode, sound
+from odradek.ports.disk import File
+from odradek.records.batch import HEADER, HEADER_SIZE, LOG_OVERHEAD, MAGIC, BatchHeader, verify_crc
+from odradek.records.errors import CorruptRecords
+from odradek.records.record import Record, decode_records
+from odradek.wire.errors import ErrorCode, KafkaError
+
+MAX_RELATIVE_OFFSET: Final = (1 << 31) - 1
+NO_TIMESTAMP: Final = -1
+_CHUNK: Final = 8192
+_MIN_BATCH: Final = HEADER_SIZE
+_unpack = HEADER.unpack_from
+
+
+class Located(NamedTuple):
+    """A batch in a segment; the position is in bytes."""
+
+    position: int
+    header: BatchHeader
+
+
+class FoundTimestamp(NamedTuple):
+    """A record found by its timestamp."""
+
+    offset: int
+    timestamp: int
+    leader_epoch: int
+
+
+class Segment:
+    """A run of a log in one file. Positions are bytes in it; `size` is what is valid of it."""
+
+    __slots__ = (
+        "_aborted",
+        "_directory",
+        "_ending",
+        "_files",
+        "_index_bytes",
+        "_index_interval",
+        "_max_timestamp",
+        "_max_timestamp_offset",
+        "_offsets",
+        "_times",
+        "base_offset",
+        "bytes_since_index",
+        "created_ms",
+        "first_timestamp",
+        "full",
+        "limit",
+        "path",
+        "queued",
+        "size",
+    )
+
+    def __init__(
+        self, files: FileCache, directory: str, base_offset: int, size: int, created_ms: int, ending: str = ""
+    ) -> None:
+        """`ending` goes after the names of all its files, as in `.cleaned`."""
+        self._files = files
+        self._directory = directory
+        self._ending = ending
+        self.base_offset = base_offset
+        self.path = segment_path(directory, base_offset, LOG + ending)
+        self.size = size
+        self.queued = 0
+        """Bytes that have their place behind `size` and are not written yet."""
+        self.created_ms = created_ms
+        self.first_timestamp = NO_TIMESTAMP
+        """The largest timestamp of the first batch, from which the age of the segment counts."""
+        self.bytes_since_index = 0
+        self.full = False
+        """Whether an index has reached `segment.index.bytes`."""
+        self.limit: int | None = None
+        """Where the next segment begins; None for the last one. Bounds the base offsets, which no CRC covers."""
+        self._index_interval = 4096
+        self._index_bytes = 10 * 1024 * 1024
+        self._offsets: OffsetIndex | None = None
+        self._times: TimeIndex | None = None
+        self._aborted: list[AbortedTransaction] | None = None
+        self._max_timestamp: int | None = NO_TIMESTAMP if not size else None
+        self._max_timestamp_offset = base_offset
+
+    def __repr__(self) -> str:
+        return f"Segment({self.path}, {self.size} bytes)"
+
+    # --- making and unmaking ---
+
+    def configure(self, index_interval_bytes: int, segment_index_bytes: int) -> None:
+        self._index_interval = index_interval_bytes
+        self._index_bytes = segment_index_bytes
+
+    def create(self) -> None:
+        """Make the files of a new, empty segment; left-overs under its name are emptied."""
+        for suffix in (LOG, OFFSET_INDEX, TIME_INDEX):
+            file = self._files.get(self.file_path(suffix), create=True)
+            if file.size():
+                file.truncate(0)
+            if suffix != LOG:
+                self._files.forget(file.path)
+        self.set_fresh_indexes()
+        self._aborted = []
+
+    def set_fresh_indexes(self) -> None:
+        self._offsets = OffsetIndex(self._files, self.file_path(OFFSET_INDEX), self.base_offset, fresh=True)
+        self._times = TimeIndex(self._files, self.file_path(TIME_INDEX), self.base_offset, fresh=True)
+
+    def set_no_aborted(self) -> None:
+        """Say that there is no transaction index file, which spares looking for one."""
+        self._aborted = []
+
+    def file_path(self, suffix: str) -> str:
+        return segment_path(self._directory, self.base_offset, suffix + self._ending)
+
+    def file_paths(self) -> list[str]:
+        return [self.file_path(suffix) for suffix in SEGMENT_SUFFIXES]
+
+    def file(self) -> File:
+        return self._files.get(self.path)
+
+    # --- indexes ---
+
+    def offsets(self) -> OffsetIndex:
+        """The offset index, opened, or rebuilt when it is missing or broken."""
+        if self._offsets is None:
+            self._open_indexes()
+            assert self._offsets is not None
+        return self._offsets
+
+    def times(self) -> TimeIndex:
+        if self._times is None:
+            self._open_indexes()
+            assert self._times is not None
+        return self._times
+
+    @property
+    def is_cold(self) -> bool:
+        """Whether the next batch would find that something has to be opened."""
+        return self._offsets is None or self._max_timestamp is None
+
+    def warm(self) -> None:
+        """Open what `note_batch` needs: that must not fail once the batch is written. Raises OSError."""
+        self.load_max_timestamp()
+        self.offsets()
+
+    def _open_indexes(self) -> None:
+        try:
+            offsets = OffsetIndex(self._files, self.file_path(OFFSET_INDEX), self.base_offset)
+            times = TimeIndex(self._files, self.file_path(TIME_INDEX), self.base_offset)
+        except (FileNotFoundError, CorruptIndex):
+            self.rebuild_indexes()
+            return
+        lost = (self.size and self._max_timestamp is None and not len(times)) or (
+            self.size > 2 * self._index_interval and len(times) > 1 and not len(offsets)
+        )
+        if offsets.last_position() >= max(self.size, 1) or lost:
+            # Entries past the end of the log, or not even the one that closing a segment adds: made by a crash.
+            self.rebuild_indexes()
+            return
+        self._offsets = offsets
+        self._times = times
+
+    def reset_indexes(self) -> None:
+        """Empty both index files."""
+        for suffix in (OFFSET_INDEX, TIME_INDEX):
+            self._files.get(self.file_path(suffix), create=True).truncate(0)
+        self.set_fresh_indexes()
+        self.bytes_since_index = 0
+        self._max_timestamp = NO_TIMESTAMP
+        self._max_timestamp_offset = self.base_offset
+
+    def rebuild_indexes(self) -> None:
+        """Make both indexes anew from the batches' headers."""
+        self.reset_indexes()
+        for position, header in self.scan(0):
+            self.note_batch(position, header[0] + header[6], header[8], header[1] + LOG_OVERHEAD)
+        self.finish_indexes()
+
+    def note_batch(self, position: int, last_offset: int, max_timestamp: int, size: int) -> None:
+        """A batch was added at the position: keep the largest timestamp and, now and then, index it."""
+        if self._max_timestamp is None:
+            self.load_max_timestamp()
+        if max_timestamp > self._max_timestamp:  # type: ignore[operator]  # just loaded
+            self._max_timestamp = max_timestamp
+            self._max_timestamp_offset = last_offset
+        if position == 0:
+            self.first_timestamp = max_timestamp
+        since = self.bytes_since_index
+        if since > self._index_interval:
+            offsets = self.offsets()
+            times = self.times()
+            offsets.append(last_offset, position)
+            times.maybe_append(self._max_timestamp, self._max_timestamp_offset)  # type: ignore[arg-type]
+            if len(offsets) >= self._index_bytes // 8 or len(times) >= self._index_bytes // 12 - 1:
+                self.full = True
+            since = 0
+        self.bytes_since_index = since + size
+
+    def load_max_timestamp(self) -> tuple[int, int]:
+        """(largest timestamp, last offset of the first batch that has it); from the time index when first asked."""
+        if self._max_timestamp is None:
+            timestamp, offset = self.times().last_entry()
+            if self._max_timestamp is None:  # unless rebuilding the index has found it
+                self._max_timestamp, self._max_timestamp_offset = timestamp, offset
+        return self._max_timestamp, self._max_timestamp_offset
+
+    def largest_timestamp(self) -> int:
+        return self.load_max_timestamp()[0]
+
+    def finish_indexes(self) -> None:
+        """Add the last time index entry, as when a segment stops being the active one, and write both out."""
+        timestamp, offset = self.load_max_timestamp()
+        self.times().maybe_append(timestamp, offset)
+        self.flush_indexes()
+
+    def flush_indexes(self) -> None:
+        if self._offsets is not None:
+            self._offsets.flush()
+        if self._times is not None:
+            self._times.flush()
+
+    def release(self) -> None:
+        """Give back the memory that an idle segment does not need; after `flush_indexes`."""
+        self.flush_indexes()
+        self._offsets = self._times = None
+
+    # --- finding batches ---
+
+    def scan(self, position: int, *, next_offset: int | None = None) -> Iterator[Located]:
+        """Headers from the position to the end. KAFKA_STORAGE_ERROR where something else than a batch lies."""
+        file = self.file()
+        end = self.size
+        expected = self.base_offset if next_offset is None else next_offset
+        limit = self.base_offset + MAX_RELATIVE_OFFSET + 1 if self.limit is None else self.limit
+        chunk = b""
+        chunk_start = chunk_end = position
+        while position < end:
+            if position + HEADER_SIZE > chunk_end:
+                chunk = file.read(position, min(_CHUNK, end - position))
+                chunk_start, chunk_end = position, position + len(chunk)
+                if len(chunk) < HEADER_SIZE:
+                    raise self.broken(position, expected, f"{len(chunk)} bytes are no batch")
+            header: BatchHeader = tuple.__new__(BatchHeader, _unpack(chunk, position - chunk_start))
+            size = header[1] + LOG_OVERHEAD
+            if header[3] != MAGIC or size < _MIN_BATCH or position + size > end:
+                raise self.broken(position, expected, f"magic {header[3]} and size {size} are no batch's")
+            if header[0] < expected or header[6] < 0 or header[0] + header[6] >= limit:
+                raise self.broken(position, expected, f"the batch has offset {header[0]} and {header[6]} more")
+            yield Located(position, header)
+            expected = header[0] + header[6] + 1
+            position += size
+
+    def broken(self, position: int, expected: int, what: str) -> KafkaError:
+        return KafkaError(
+            ErrorCode.KAFKA_STORAGE_ERROR,
+            f"{self.path}: damaged at byte {position}, where offset {expected} or a later one should begin: {what}",
+        )
+
+    def locate(self, offset: int) -> Located | None:
+        """The first batch that ends at the offset or later; None if the segment ends before."""
+        for found in self.scan(self.offsets().lookup(offset)):
+            header = found.header
+            if header[0] + header[6] >= offset:
+                return found
+        return None
+
+    def boundary(self, start: int, limit: int, upper_offset: int) -> tuple[int, int | None]:
+        """(position, next offset) of the last batch boundary that is at most `limit` and not past the upper offset.
+
+        `start` is a boundary; the next offset is None when there is no later one.
+        """
+        position = max(start, self.offsets().floor(limit, upper_offset))
+        next_offset: int | None = None
+        for at, header in self.scan(position):
+            last = header[0] + header[6]
+            if last >= upper_offset or at + header[1] + LOG_OVERHEAD > limit:
+                return at, header[0] if at > start else None
+            position = at + header[1] + LOG_OVERHEAD
+            next_offset = last + 1
+        return position, next_offset
+
+    def read_batch(self, found: Located) -> memoryview:
+        """The bytes of a batch, its CRC checked. KAFKA_STORAGE_ERROR if that is wrong."""
+        data = memoryview(self.file().read(found.position, found.header.size))
+        try:
+            if len(data) < found.header.size:
+                raise CorruptRecords("it is cut off")
+            verify_crc(data, 0, found.header)
+        except CorruptRecords as error:
+            raise self.broken(found.position, found.header.base_offset, str(error)) from error
+        return data
+
+    def records(self, found: Located) -> list[Record]:
+        data = self.read_batch(found)
+        try:
+            return decode_records(data, found.header)
+        except CorruptRecords as error:
+            raise self.broken(found.position, found.header.base_offset, str(error)) from error
+
+    # --- by timestamp ---
+
+    def find_timestamp(self, timestamp: int, start_offset: int) -> FoundTimestamp | None:
+        """The first record from the offset on with this timestamp or a later one."""
+        offset = max(self.times().lookup(timestamp), start_offset)
+        for found in self.scan(self.offsets().lookup(offset)):
+            header = found.header
+            if header.max_timestamp < timestamp or header.last_offset < start_offset:
+                continue
+            for record in self.records(found):
+                if record.timestamp >= timestamp and record.offset >= start_offset:
+                    return FoundTimestamp(record.offset, record.timestamp, header.partition_leader_epoch)
+        return None
+
+    def max_timestamp_between(self, start_offset: int, upper_offset: int) -> tuple[int, int] | None:
+        """(timestamp, last offset of its batch) of the largest timestamp of records within the offsets."""
+        best: tuple[int, int] | None = None
+        for found in self.scan(self.offsets().lookup(start_offset)):
+            header = found.header
+            if header.last_offset < start_offset or not header.records_count:
+                continue
+            if header.last_offset >= upper_offset:
+                break
+            timestamp = header.max_timestamp
+            if header.base_offset < start_offset:
+                later = [record.timestamp for record in self.records(found) if record.offset >= start_offset]
+                timestamp = max(later, default=NO_TIMESTAMP)
+            if best is None or timestamp > best[0]:
+                best = timestamp, header.last_offset
+        return best
+
+    # --- aborted transactions ---
+
+    def aborted(self) -> list[AbortedTransaction]:
+        """The entries of the transaction index."""
+        if self._aborted is None:
+            path = self.file_path(TRANSACTION_INDEX)
+            try:
+                file = self._files.get(path)
+            except FileNotFoundError:
+                self._aborted = []
+            else:
+                try:
+                    self._aborted = decode(file.read(0, file.size()), self.base_offset)
+                except ValueError as error:
+                    raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{path}: {error}") from error
+        return self._aborted
+
+    def open_aborted(self) -> None:
+        """Open what `add_aborted` needs, the file made if there is none. Raises OSError, KafkaError."""
+        self.aborted()
+        self._files.get(self.file_path(TRANSACTION_INDEX), create=True)
+
+    def add_aborted(self, transaction: AbortedTransaction) -> None:
+        """Note an aborted transaction whose marker lies in this segment, unless it is noted already."""
+        known = self.aborted()
+        if known and known[-1].last_offset >= transaction.last_offset:
+            return
+        self._files.get(self.file_path(TRANSACTION_INDEX), create=True).append((encode(transaction),))
+        known.append(transaction)
+
+    def truncate_aborted(self, offset: int) -> bool:
+        """Forget transactions that end at the offset or later, and what is broken with all that is behind it.
+
+        Whether there was any of that.
+        """
+        path = self.file_path(TRANSACTION_INDEX)
+        try:
+            file = self._files.get(path)
+        except FileNotFoundError:
+            self._aborted = []
+            return False
+        # Not what `aborted` answers: of a file that is broken past the offset, what is before that may be all there is.
+        known = sound(file.read(0, file.size()), self.base_offset)
+        kept = [transaction for transaction in known if transaction.last_offset < offset]
+        size = len(kept) * ENTRY_SIZE
+        self._aborted = kept
+        if file.size() == size:
+            return False
+        # What stays is not written anew: a power loss might leave it neither where it was nor where it is now.
+        file.truncate(size)
+        return True
+
+    # --- changes ---
+
+    def open_all(self) -> None:
+        """Open all that `truncate_to` needs. Raises OSError."""
+        self.warm()
+        self.file()
+        with suppress(FileNotFoundError):
+            self._files.get(self.file_path(TRANSACTION_INDEX))
+
+    def truncate_to(self, offset: int) -> None:
+        """Cut off the batch that holds the offset and all that follows, indexes too."""
+        self.load_max_timestamp()
+        found = self.locate(offset)
+        offsets = self.offsets()
+        times = self.times()
+        if found is not None:
+            offset = min(offset, found.header.base_offset)
+            self.file().truncate(found.position)
+            self.size = found.position
+        else:
+            # It is appended to from here on, which must not reach another folder through a second name of the file.
+            self.file().truncate(self.size)
+        offsets.truncate_to(offset)
+        times.truncate_to(offset)
+        self.truncate_aborted(offset)
+        self.full = False
+        self.resume()
+
+    def resume_from_index(self) -> None:
+        """Go on from the last indexed batch: it and what follows is noted anew, batch by batch."""
+        self._max_timestamp, self._max_timestamp_offset = self.times().last_entry()
+        self.bytes_since_index = 0
+
+    def resume(self) -> int | None:
+        """Restore what an active segment remembers, from the indexes and the headers after their last entry.
+
+        Answers the offset after the last batch; None for an empty segment.
+        """
+        start = self.offsets().last_position()
+        self._max_timestamp, self._max_timestamp_offset = self.times().last_entry()
+        self.bytes_since_index = 0
+        self.first_timestamp = NO_TIMESTAMP
+        next_offset = None
+        for position, header in self.scan(start):
+            if header[8] > self._max_timestamp:
+                self._max_timestamp, self._max_timestamp_offset = header[8], header[0] + header[6]
+            self.bytes_since_index += header[1] + LOG_OVERHEAD
+            next_offset = header[0] + header[6] + 1
+            if position == 0:
+                self.first_timestamp = header[8]
+        if start and self.size:
+            self.first_timestamp = next(self.scan(0)).header[8]
+        return next_offset
+
+
+def bound(segments: Sequence[Segment]) -> None:
+    """Tell each segment where the next one begins."""
+    for segment, following in pairwise(segments):
+        segment.limit = following.base_offset
+    segments[-1].limit = None
