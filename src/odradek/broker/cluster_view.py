@@ -17,9 +17,11 @@ from odradek.broker.config import BrokerConfig
 from odradek.client.connections import hear
 from odradek.controller.brokers import ReplicaRef
 from odradek.metadata.changes import load_configs, load_image
+from odradek.metadata.config_definitions import RefusedConfig
 from odradek.metadata.controller_messages import broker_of, metadata_partition, replica_partition
 from odradek.metadata.image import DEFAULT_BROKER, NO_BROKER, NO_LEADER, ClusterImage, PartitionState, Topic
 from odradek.metadata.nodes import CONTROLLER_EPOCH, FEATURES, ConfigNode, ControllerEpochNode, TopicNode
+from odradek.metadata.setting_rules import ensure_not_refused
 from odradek.ports.store import MetadataStore, StoreError
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrRequestPartitionState
@@ -89,6 +91,14 @@ class ClusterView:
         image = await load_image(self._store)
         self.image = without_leaders(image)
         self._take_dynamic_configs()
+        for resource in (DEFAULT_BROKER, str(self._node_id)):
+            try:
+                ensure_not_refused(self.image.broker_configs.get(resource, {}))
+            except RefusedConfig as error:
+                # Stored by an earlier version. A broker that did not start for it could not have it deleted either.
+                logger.warning(
+                    "stored settings of %s are ignored: %s", f"broker {resource}" if resource else "all brokers", error
+                )
         return self.image
 
     def follow_configs(self) -> None:

@@ -14,7 +14,14 @@ from odradek.controller.names import name_problem
 from odradek.controller.outcome import Decision, Failure, Settings
 from odradek.metadata.client_metrics import DEFINITIONS as CLIENT_METRICS
 from odradek.metadata.client_metrics import validate_client_metrics
-from odradek.metadata.config_definitions import ConfigDefinition, ConfigType, InvalidConfig, plain_text, split_list
+from odradek.metadata.config_definitions import (
+    ConfigDefinition,
+    ConfigType,
+    InvalidConfig,
+    RefusedConfig,
+    plain_text,
+    split_list,
+)
 from odradek.metadata.configs import (
     GROUP,
     TOPIC,
@@ -26,7 +33,7 @@ from odradek.metadata.configs import (
 )
 from odradek.metadata.image import DEFAULT_BROKER, ClusterImage
 from odradek.metadata.nodes import ConfigNode
-from odradek.metadata.setting_rules import refusal
+from odradek.metadata.setting_rules import ensure_not_refused
 from odradek.ports.store import Create, Delete, Operation, Put
 from odradek.wire.errors import ErrorCode, KafkaError
 
@@ -87,6 +94,9 @@ def alter_configs(
             before = _current(image, resource)
             after = _changed(resource, before, settings)
             _validate(resource, before, after, settings)
+        except RefusedConfig as error:
+            replies.append(AlteredResource(*key, Failure(ErrorCode.INVALID_CONFIG, str(error))))
+            continue
         except InvalidConfig as error:
             # A broker answers for itself, and as a broker does: INVALID_REQUEST.
             code = ErrorCode.INVALID_REQUEST if resource.type == ResourceType.BROKER else ErrorCode.INVALID_CONFIG
@@ -204,15 +214,8 @@ def _validate(
         fixed = sorted(_FIXED_HERE & touched.keys())
         if fixed:
             raise InvalidConfig(f"Cannot update these configs dynamically: [{', '.join(fixed)}]")
-        _check_is_not_refused({name: text for name, text in after.items() if before.get(name) != text})
+        ensure_not_refused({name: text for name, text in after.items() if before.get(name) != text})
         validate_dynamic_broker_configs(after, per_broker=resource.name != DEFAULT_BROKER)
-
-
-def _check_is_not_refused(configs: Mapping[str, str]) -> None:
-    """Raises KafkaError INVALID_CONFIG: ignored, a setting that restricts or protects would serve everybody."""
-    reasons = [reason for name, text in configs.items() if (reason := refusal(name, text)) is not None]
-    if reasons:
-        raise KafkaError(ErrorCode.INVALID_CONFIG, "; ".join(reasons))
 
 
 def _path(resource: ResourceChanges) -> str:

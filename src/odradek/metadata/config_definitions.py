@@ -67,6 +67,10 @@ class InvalidConfig(ValueError):
     """A name or value that Kafka would refuse; the text is for the one who set it."""
 
 
+class RefusedConfig(InvalidConfig):
+    """A valid setting that this version must not ignore and does not implement."""
+
+
 class Validator(Protocol):
     def ensure_valid(self, name: str, value: Value) -> None:
         """Raise InvalidConfig unless the parsed value may be given to this name."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
 
-from odradek.metadata.config_definitions import InvalidConfig, Value
+from odradek.metadata.config_definitions import InvalidConfig, RefusedConfig, Value
 from odradek.metadata.configs import BROKER, LISTENER_PREFIX, broker_definition, inner_name
 from odradek.metadata.setting_effects import (
     GROUP_HARMLESS,
@@ -102,6 +102,13 @@ def refusal(name: str, text: str) -> str | None:
     if not refused.accepted and _is_default(name, text):
         return None
     return _shown(name, text, refused.reason)
+
+
+def ensure_not_refused(configs: Mapping[str, str]) -> None:
+    """Raise RefusedConfig if one of the broker settings restricts or protects and is not implemented."""
+    reasons = [reason for name, text in configs.items() if (reason := refusal(name, text)) is not None]
+    if reasons:
+        raise RefusedConfig("; ".join(reasons))
 
 
 def _refused(inner: str) -> Refused | None:

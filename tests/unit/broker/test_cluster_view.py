@@ -246,6 +246,19 @@ async def test_nobody_leads_by_what_the_store_said() -> None:
     assert not image.brokers
 
 
+def test_stored_settings_that_are_refused_are_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    async def load() -> None:
+        store = MemoryStore()
+        data = ConfigNode.encode({"ssl.keystore.password": "hunter2"})
+        await store.apply([Create(ConfigNode.broker_path(str(SELF)), data)])
+        await ClusterView(store, BrokerConfig({"node.id": str(SELF)})).load()
+
+    asyncio.run(load())
+    (record,) = caplog.records
+    assert record.getMessage().startswith("stored settings of broker 2 are ignored: ssl.keystore.password is refused: ")
+    assert "hunter2" not in record.getMessage()
+
+
 @running
 async def test_a_new_topic_comes_with_its_configuration_and_changes_of_it_are_read() -> None:
     store = MemoryStore()

@@ -9,6 +9,7 @@ from odradek.metadata.config_definitions import InvalidConfig, Value
 from odradek.metadata.configs import validate_dynamic_broker_configs, validate_group_configs, validate_topic_configs
 from odradek.metadata.features import FEATURES
 from odradek.metadata.image import DEFAULT_BROKER, ClusterImage
+from odradek.metadata.setting_rules import ensure_not_refused
 
 BrokerValue = Callable[[str], Value]
 REMOTE_STORAGE = "remote.storage.enable"
@@ -37,7 +38,7 @@ def settings_kept(image: ClusterImage, node_id: int, broker_value: BrokerValue, 
             continue
         each = broker != DEFAULT_BROKER
         what = f"broker {broker}" if each else "all brokers"
-        kept = _accepted(what, configs, partial(validate_dynamic_broker_configs, per_broker=each), notes)
+        kept = _accepted(what, configs, partial(_check_broker_settings, per_broker=each), notes)
         result = result.with_broker_configs(broker, kept)
     for group, configs in image.group_configs.items():
         kept = _accepted(f"group {group}", configs, lambda found: validate_group_configs(found, broker_value), notes)
@@ -51,6 +52,11 @@ def settings_kept(image: ClusterImage, node_id: int, broker_value: BrokerValue, 
     return result
 
 
+def _check_broker_settings(configs: Mapping[str, str], *, per_broker: bool) -> None:
+    ensure_not_refused(configs)
+    validate_dynamic_broker_configs(configs, per_broker=per_broker)
+
+
 def _accepted(
     what: str, configs: Mapping[str, str], check: Callable[[dict[str, str]], object], notes: list[str]
 ) -> dict[str, str]:
@@ -60,7 +66,8 @@ def _accepted(
         try:
             check({name: value})
         except InvalidConfig as error:
-            notes.append(f"{what}: {name}={value} is left out: {error}")
+            # Without its value, which may be a secret.
+            notes.append(f"{what}: {name} is left out: {error}")
         else:
             kept[name] = value
     try:
