@@ -12,6 +12,7 @@ from odradek.cli.examples import add_examples
 from odradek.cli.options import add_admin, from_zero, is_given, positive, seconds
 from odradek.cli.output import DOCUMENTS, Column, show, show_document
 from odradek.cli.session import run_admin
+from odradek.cli.watching import add_watch
 
 if TYPE_CHECKING:
     from odradek.client.admin import Admin
@@ -56,7 +57,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "action", nargs="?", choices=ACTIONS, default="describe", help="default: describe, which shows id and brokers"
     )
     group = parser.add_argument_group("status")
-    group.add_argument("--watch", action="store_true", help="redraw every two seconds")
+    add_watch(group)
     group = parser.add_argument_group("balance")
     group.add_argument("--execute", action="store_true", help="execute the proposed moves and wait for them")
     group.add_argument(

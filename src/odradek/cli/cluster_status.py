@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import time
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Any, Final
 
-from odradek.cli.output import DOCUMENTS, Column, is_terminal, show, show_document
+from odradek.cli.output import DOCUMENTS, Column, show, show_document
 from odradek.cli.session import run_admin
+from odradek.cli.watching import repeat
 from odradek.client.model import TopicPartition
 
 if TYPE_CHECKING:
@@ -26,8 +26,6 @@ COLUMNS: Final = (
     Column("OUT-OF-SYNC", "out_of_sync"),
     Column("LAG", "lag"),
 )
-_AGAIN_SECONDS: Final = 2.0
-CLEAR: Final = "\x1b[H\x1b[2J"
 
 
 async def look(admin: Admin) -> dict[str, Any]:
@@ -102,20 +100,13 @@ def _lag(broker: int, leaders: dict[TopicPartition, int], offsets: dict[int, dic
 
 def status(arguments: argparse.Namespace) -> int:
     """Exit status 1 when partitions have no leader or too few replicas in sync."""
-    while True:
+
+    def once() -> int:
         found = run_admin(arguments, look)
-        if arguments.watch and is_terminal_output():
-            print(CLEAR, end="")
         _show(found, arguments.output)
-        if not arguments.watch:
-            return 1 if found["under_replicated"] or found["leaderless"] else 0
-        time.sleep(_AGAIN_SECONDS)
+        return 1 if found["under_replicated"] or found["leaderless"] else 0
 
-
-def is_terminal_output() -> bool:
-    import sys
-
-    return is_terminal(sys.stdout)
+    return repeat(once) if arguments.watch else once()
 
 
 def _show(found: dict[str, Any], output: str | None) -> None:

@@ -137,7 +137,7 @@ def run(arguments: argparse.Namespace) -> int:
         span = parse_range(arguments.offset, time.time_ns() // 1_000_000)
     if span is None and arguments.partition is not None:
         span = OffsetRange(START if arguments.from_beginning else END, None)
-    with told():
+    with told("consume"):
         return asyncio.run(consume(arguments, form, span))
 
 

@@ -19,8 +19,38 @@ class CommandError(Exception):
 
 
 @contextmanager
-def told() -> Iterator[None]:
-    """Turns what the client raises into UsageError and CommandError."""
+def told(command: str | None = None) -> Iterator[None]:
+    """Turn the client's exceptions into UsageError and CommandError.
+
+    The client's warnings are printed for a `command` that runs for long; else they only precede the error.
+    """
+    with client_log(command), client_errors():
+        yield
+
+
+@contextmanager
+def client_log(command: str | None) -> Iterator[None]:
+    """Print the client's warnings as lines of the command, or drop them without one."""
+    import logging
+    import sys
+
+    logger = logging.getLogger("odradek.client")
+    handler = logging.NullHandler() if command is None else logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter(f"odradek {command}: %(message)s"))
+    handler.setLevel(logging.WARNING)
+    before = logger.propagate
+    logger.addHandler(handler)
+    logger.propagate = False
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.propagate = before
+
+
+@contextmanager
+def client_errors() -> Iterator[None]:
+    """Turn the client's exceptions into UsageError and CommandError."""
     from odradek.client.errors import ClientError, ConfigError
     from odradek.records.errors import CorruptRecords
     from odradek.wire.errors import KafkaError

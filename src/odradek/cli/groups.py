@@ -13,6 +13,7 @@ from odradek.cli.names import topic_partitions
 from odradek.cli.options import add_admin, adopt_positional, exactly_one, is_given, only_with
 from odradek.cli.output import DOCUMENTS, Column, show
 from odradek.cli.session import run_admin
+from odradek.cli.watching import add_watch, repeat
 
 if TYPE_CHECKING:
     from odradek.client.admin import Admin, GroupListing
@@ -47,6 +48,8 @@ EXAMPLES: Final = """
 odradek groups
 # show offsets and lag of a group
 odradek groups family
+# follow the lag of a group
+odradek groups --describe --group family --watch
 # show members and their assignments
 odradek groups --describe --group family --members --verbose
 # show what a reset to the beginning would set
@@ -76,6 +79,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     describe.add_argument("--offsets", action="store_true", help="show offsets and lag of each partition (the default)")
     describe.add_argument("--members", action="store_true", help="show the members")
     describe.add_argument("--verbose", action="store_true", help="show more columns")
+    add_watch(describe)
     parser.add_argument(
         "--state",
         nargs="?",
@@ -110,7 +114,7 @@ def run(arguments: argparse.Namespace) -> int:
     if action == "describe":
         from odradek.cli.group_details import describe
 
-        return describe(arguments)
+        return repeat(lambda: describe(arguments)) if arguments.watch else describe(arguments)
     if action == "reset-offsets":
         from odradek.cli.reset_offsets import reset
 
@@ -127,7 +131,7 @@ def check(arguments: argparse.Namespace, action: str) -> None:
     if action == "delete-offsets" and (len(arguments.group) != 1 or not arguments.topic):
         raise UsageError("--delete-offsets needs one --group, and --topic")
     only_with(arguments, action, ("yes",), ("delete", "reset-offsets"))
-    only_with(arguments, action, ("members", "offsets", "verbose"), ("describe",))
+    only_with(arguments, action, ("members", "offsets", "verbose", "watch"), ("describe",))
     only_with(arguments, action, ("state",), ("list", "describe"))
     only_with(arguments, action, ("type",), ("list",))
     only_with(arguments, action, ("topic",), ("delete-offsets", "reset-offsets"))

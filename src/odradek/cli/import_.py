@@ -15,6 +15,7 @@ from odradek.broker.migration.importing import Import
 from odradek.broker.migration.plan import ImportPlan, Options, PartitionPlan
 from odradek.broker.migration.source import ImportFailure
 from odradek.cli.errors import CommandError, UsageError
+from odradek.cli.examples import add_examples
 from odradek.cli.options import add_output
 from odradek.cli.output import DOCUMENTS, Column, is_terminal, show, show_document
 from odradek.ports.disk import SystemDisk
@@ -30,17 +31,17 @@ _COLUMNS: Final = (
     Column("ID", "id", wide=True),
     Column("SETTINGS", "configs"),
 )
-_EXAMPLES: Final = """examples:
-  odradek import /var/lib/kafka --dry-run                  report what would be imported
-  odradek import /var/lib/kafka --data-dir /srv/odradek    import, then: odradek serve --data-dir /srv/odradek
-  odradek import /disk1/kafka /disk2/kafka --data-dir /disk1/odradek,/disk2/odradek
+EXAMPLES: Final = """
+# report what would be imported
+odradek import /var/lib/kafka --dry-run
+# import, then serve the new folder
+odradek import /var/lib/kafka --data-dir /srv/odradek
+odradek import /disk1/kafka /disk2/kafka --data-dir /disk1/odradek,/disk2/odradek
 """
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
-    parser.epilog = _EXAMPLES
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("source", nargs="+", metavar="DIR", help="all of log.dirs of one stopped Apache Kafka broker")
     parser.add_argument(
         "--data-dir",
@@ -58,6 +59,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--zookeeper", metavar="HOST:PORT[/CHROOT]", help="where a cluster with ZooKeeper keeps its settings"
     )
     add_output(parser)
+    add_examples(parser, EXAMPLES)
 
 
 def run(arguments: argparse.Namespace) -> int:

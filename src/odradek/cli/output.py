@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TextIO
 
 Row = Mapping[str, Any]
@@ -36,7 +36,13 @@ def show(rows: Sequence[Row], columns: Sequence[Column], output: str | None, *, 
             print("\t".join(tsv_escaped(cell(row.get(each.key))) for each in columns))
     else:
         shown = [each for each in columns if output == "wide" or not each.wide]
-        for line in table(rows, shown, heading=heading, bold=is_terminal(sys.stdout)):
+        if is_terminal(sys.stdout) and (heading or len(shown) > 1):
+            from odradek.cli import rendering
+
+            titles, cells = aligned(rows, shown, heading=heading, width=rendering.width)
+            rendering.print_lines(titles if heading else None, cells, [each.key for each in shown])
+            return
+        for line in table(rows, shown, heading=heading):
             print(line)
 
 
@@ -55,21 +61,29 @@ def show_document(document: Any, output: str | None) -> None:
     print(json.dumps(document, ensure_ascii=False, indent=indent))
 
 
-def table(rows: Iterable[Row], columns: Sequence[Column], *, heading: bool = True, bold: bool = False) -> Iterable[str]:
+def table(rows: Iterable[Row], columns: Sequence[Column], *, heading: bool = True) -> Iterable[str]:
     """Lines of aligned columns, the last one not padded; missing values are `-`."""
+    if columns:
+        titles, cells = aligned(rows, columns, heading=heading)
+        for line in [titles, *cells] if heading else cells:
+            yield " ".join(line).rstrip()
+
+
+def aligned(
+    rows: Iterable[Row], columns: Sequence[Column], *, heading: bool = True, width: Callable[[str], int] = len
+) -> tuple[list[str], list[list[str]]]:
+    """Titles and cells, padded to the widths of their columns but for the last one; `width` measures a text."""
     cells = [[cell(row.get(each.key)) for each in columns] for row in rows]
-    if not columns:
-        return
     widths = [
-        max([each.min_width, len(each.title) if heading else 0, *(len(line[at]) for line in cells)])
+        max([each.min_width, width(each.title) if heading else 0, *(width(line[at]) for line in cells)])
         for at, each in enumerate(columns)
     ]
     widths[-1] = 0
-    if heading:
-        line = " ".join(each.title.ljust(width) for each, width in zip(columns, widths, strict=True)).rstrip()
-        yield f"\x1b[1m{line}\x1b[0m" if bold else line
-    for values in cells:
-        yield " ".join(value.ljust(width) for value, width in zip(values, widths, strict=True)).rstrip()
+
+    def padded(line: Sequence[str]) -> list[str]:
+        return [text + " " * (most - width(text)) for text, most in zip(line, widths, strict=True)]
+
+    return padded([each.title for each in columns]), [padded(line) for line in cells]
 
 
 def cell(value: Any) -> str:
@@ -86,8 +100,8 @@ def cell(value: Any) -> str:
 
 
 def is_terminal(stream: TextIO) -> bool:
-    """Whether to decorate: a terminal, and its owner has not said no (no-color.org)."""
-    return stream.isatty() and not os.environ.get("NO_COLOR")
+    """Whether to decorate: a terminal that can, unless NO_COLOR is set (no-color.org)."""
+    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 def yaml_lines(value: Any, indent: int = 0) -> list[str]:

@@ -27,7 +27,6 @@ from odradek.cli.options import (
     read_properties,
     renamed,
 )
-from odradek.cli.output import is_terminal
 
 if TYPE_CHECKING:
     from odradek.client.accumulator import Delivery
@@ -137,7 +136,7 @@ def run(arguments: argparse.Namespace) -> int:
     headers: Headers = [(n, v.encode()) for n, v in pairs(arguments.header, "header").items()]
     if arguments.partition is not None and arguments.partition < 0:
         raise UsageError(f"--partition {arguments.partition} is negative")
-    with told():
+    with told("produce"):
         return asyncio.run(send_all(arguments, reader, headers))
 
 
@@ -169,7 +168,7 @@ async def send_all(arguments: argparse.Namespace, reader: LineReader | JsonReade
     end = arguments.record_delimiter or "\n"
     async with Producer(**settings_of(arguments)) as producer:
         await reach(producer.cluster, connect_ms(arguments))
-        async for line in lines(prompt=is_terminal(sys.stdout), end=end.encode()):
+        async for line in lines(prompt=sys.stdout.isatty(), end=end.encode()):
             if number == arguments.limit:
                 break
             if not line and arguments.skip_empty:

@@ -7,7 +7,8 @@ Unlike in Apache's tool, `--topic` takes literal names unless `--regex` is given
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+import sys
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from odradek.cli.confirmation import add_confirmation
@@ -15,8 +16,9 @@ from odradek.cli.errors import CommandError, UsageError
 from odradek.cli.examples import add_examples
 from odradek.cli.names import literal_topics, missing_topics, topic_pattern
 from odradek.cli.options import add_admin, adopt_positional, exactly_one, is_given, only_with, positive
-from odradek.cli.output import Column, show, show_document
+from odradek.cli.output import Column, is_terminal, show, show_document
 from odradek.cli.session import run_admin
+from odradek.cli.watching import add_watch, repeat
 
 if TYPE_CHECKING:
     from odradek.cli.topic_details import PartitionDetails, TopicDetails
@@ -95,6 +97,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--if-exists", action="store_true", help="succeed if a topic does not exist")
     parser.add_argument("--if-not-exists", action="store_true", help="succeed if the topic exists")
     parser.add_argument("--exclude-internal", action="store_true", help="leave out topics such as __consumer_offsets")
+    add_watch(parser, " (--list, --describe)")
     for report in REPORTS:
         parser.add_argument(f"--{report}", action="store_true", help="show only these (--describe)")
     parser.add_argument(
@@ -117,10 +120,9 @@ def run(arguments: argparse.Namespace) -> int:
     default = "describe" if arguments.topic or arguments.topic_id else "list"
     action = exactly_one(arguments, ACTIONS, default=default)
     check(arguments, action)
-    if action == "list":
-        return list_topics(arguments)
-    if action == "describe":
-        return describe(arguments)
+    if action in ("list", "describe"):
+        look = {"list": list_topics, "describe": describe}[action]
+        return repeat(lambda: look(arguments)) if arguments.watch else look(arguments)
     from odradek.cli import topic_changes
 
     changes = {"create": topic_changes.create, "alter": topic_changes.alter, "delete": topic_changes.delete}
@@ -137,7 +139,7 @@ def check(arguments: argparse.Namespace, action: str) -> None:
     only_with(arguments, action, ("partitions", "replica-assignment"), ("create", "alter"))
     only_with(arguments, action, ("if-exists",), ("alter", "delete", "describe"))
     only_with(arguments, action, ("topic-id", *REPORTS), ("describe",))
-    only_with(arguments, action, ("exclude-internal",), ("list", "describe"))
+    only_with(arguments, action, ("exclude-internal", "watch"), ("list", "describe"))
     only_with(arguments, action, ("yes",), ("alter", "delete"))
     only_with(arguments, action, ("regex",), ("list", "describe", "alter", "delete"))
     if arguments.regex and not arguments.topic:
@@ -217,7 +219,9 @@ def describe(arguments: argparse.Namespace) -> int:
     if report is not None and report != "topics-with-overrides":
         topics = [each for each in topics if shown[each.name]]
     output = arguments.output
-    if output is None:
+    if output is None and is_terminal(sys.stdout) and not arguments.apache_compatible:
+        show_described(topics, shown, report)
+    elif output is None:
         for each in topics:
             print_described(each, shown[each.name], report)
     elif output in ("table", "wide", "tsv"):
@@ -242,6 +246,18 @@ def is_reported(partition: PartitionDetails, topic: TopicDetails, report: str | 
     if report == "at-min-isr-partitions":
         return len(partition.isr) == minimum
     return True
+
+
+def show_described(
+    topics: Sequence[TopicDetails], shown: Mapping[str, Sequence[PartitionDetails]], report: str | None
+) -> None:
+    """Tables for people: one of topics, one of partitions."""
+    if report is None or report == "topics-with-overrides":
+        show([each.row() for each in topics], TOPIC_COLUMNS, None)
+    if report is None:
+        print()
+    if report != "topics-with-overrides":
+        show([{"topic": each.name, **p.row()} for each in topics for p in shown[each.name]], PARTITION_COLUMNS, None)
 
 
 def print_described(topic: TopicDetails, partitions: Sequence[PartitionDetails], report: str | None) -> None:
