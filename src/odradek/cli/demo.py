@@ -29,7 +29,7 @@ from odradek.cli.demo_pace import Pace
 from odradek.cli.demo_patience import Patience, Slowness
 from odradek.cli.demo_query import SparkQuery
 from odradek.cli.demo_traffic import FLIGHTS, GROUP, RESULTS, Traffic, create_topics, end_offsets
-from odradek.cli.demo_view import Progress, View
+from odradek.cli.demo_view import Progress, View, counted
 from odradek.cli.errors import CommandError, UsageError
 from odradek.cli.examples import add_examples
 from odradek.cli.options import seconds
@@ -178,7 +178,7 @@ class Demo:
         for day in wrong[:10]:
             print(f"      {day[0]} {day[1]}: expected {wanted.get(day)}, found {traffic.days.get(day)}")
         print(
-            f"{query.batches} micro-batches, topics {FLIGHTS} and {RESULTS}, group {GROUP}; "
+            f"{counted(query.batches, 'micro-batch', 'micro-batches')}, topics {FLIGHTS} and {RESULTS}, group {GROUP}; "
             f"{time.monotonic() - self._began:.1f} s in all"
         )
         return all(good for good, _ in checks)

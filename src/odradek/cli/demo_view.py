@@ -40,7 +40,7 @@ class Progress(NamedTuple):
             parts.append(f"sent {self.produced:,} of {self.total:,}")
         if self.micro_batches:
             parts.append(
-                f"Spark read {self.processed:,} in {_counted(self.micro_batches, 'micro-batch', 'micro-batches')} "
+                f"Spark read {self.processed:,} in {counted(self.micro_batches, 'micro-batch', 'micro-batches')} "
                 f"at {self.records_per_second:,.0f}/s"
             )
         if self.results:
@@ -48,7 +48,8 @@ class Progress(NamedTuple):
         return f"{self.seconds:6.1f} s  {'; '.join(parts)}"
 
 
-def _counted(number: int, one: str, many: str) -> str:
+def counted(number: int, one: str, many: str) -> str:
+    """A number with the word that fits it."""
     return f"{number:,} {one if number == 1 else many}"
 
 
@@ -96,7 +97,7 @@ def screen(at: Progress) -> Group:
     words = [f"{at.seconds:.1f} s", at.phase]
     if at.micro_batches:
         words += [
-            _counted(at.micro_batches, "micro-batch", "micro-batches"),
+            counted(at.micro_batches, "micro-batch", "micro-batches"),
             f"{at.records_per_second:,.0f} records/s",
             f"query lag {at.produced - at.processed:,}",
             f"{at.results:,} results",
