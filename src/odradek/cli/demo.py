@@ -27,7 +27,8 @@ from typing import Final
 from odradek.cli.demo_flights import Day, Totals, events, expected, rows
 from odradek.cli.demo_pace import Pace
 from odradek.cli.demo_patience import Patience, Slowness
-from odradek.cli.demo_query import SparkQuery
+from odradek.cli.demo_progress import QueryProgress
+from odradek.cli.demo_query import Spark, in_background
 from odradek.cli.demo_traffic import FLIGHTS, GROUP, RESULTS, Traffic, create_topics, end_offsets
 from odradek.cli.demo_view import Progress, View, counted
 from odradek.cli.errors import CommandError, UsageError
@@ -145,7 +146,7 @@ class Demo:
         self._patience = Patience(patience, self._began)
         self._total = records or 0
         self._traffic: Traffic | None = None
-        self._query: SparkQuery | None = None
+        self._query: QueryProgress | None = None
 
     def run(self) -> bool:
         """Whether everything agreed. Raises CommandError."""
@@ -161,8 +162,9 @@ class Demo:
                 view.say(f"broker ready at {bootstrap} after {broker.ready[1]} s")
                 self._show(view, "creating the topics")
                 asyncio.run(create_topics(bootstrap))
-                query = self._query = SparkQuery(self._folder, bootstrap)
-                stack.callback(lambda: query.close(self._closing_seconds()))
+                spark = Spark(self._folder, bootstrap)
+                stack.callback(lambda: spark.close(self._closing_seconds()))
+                query = self._query = QueryProgress(spark.start_query, in_background)
                 pace = Pace()
                 traffic = self._traffic = Traffic(bootstrap, list(events(flights)), pace.allowed)
                 stack.callback(lambda: traffic.stop(self._closing_seconds()))
@@ -196,7 +198,7 @@ class Demo:
         finally:
             broker.stop(self._closing_seconds())
 
-    def _watch(self, view: View, broker: BrokerProcess, traffic: Traffic, query: SparkQuery, pace: Pace) -> None:
+    def _watch(self, view: View, broker: BrokerProcess, traffic: Traffic, query: QueryProgress, pace: Pace) -> None:
         """Until the group has counted every flight and Spark has reported every micro-batch, or no result can come."""
         idle_since = None
         while True:

@@ -18,11 +18,8 @@ _MASTER: Final = "local[2]"
 _CLIENT: Final = {"kafka.default.api.timeout.ms": f"{LONG_MS}", "kafka.request.timeout.ms": "120000"}
 
 
-class SparkQuery:
-    """Starts Java and the query in a thread, so that the caller can show what happens meanwhile.
-
-    What Java and the Python workers print goes to spark.log in the folder.
-    """
+class Spark:
+    """Java with a session of the demo's own. What it and its Python workers print goes to spark.log in the folder."""
 
     def __init__(self, folder: Path, bootstrap: str) -> None:
         """Raises CommandError where there is no Java."""
@@ -39,67 +36,34 @@ class SparkQuery:
         self._folder = folder
         self._bootstrap = bootstrap
         self._session: Any = None
-        self._query: Any = None
-        self._seen_batch = -1
-        self._failure: BaseException | None = None
-        self.processed = 0
-        """Flights in the micro-batches that have ended."""
-        self.batches = 0
-        self.batch_seconds = 0.0
-        """How long these micro-batches took."""
-        self.phase = "starting the JVM"
-        self._thread = _in_background(self._start)
 
-    def _start(self) -> None:
+    def start_query(self, enter: Callable[[str], None]) -> Any:
+        """Start Java where that is not done yet, and the query; `enter` receives the phase. Blocks for seconds."""
         from odradek.spark.session import settings_for, start_session
 
-        settings = {
-            "spark.sql.session.timeZone": "UTC",
-            "spark.sql.shuffle.partitions": "2",
-            "spark.sql.warehouse.dir": str(self._folder / "warehouse"),
-            "spark.local.dir": str(self._folder / "spark"),
-            "spark.sql.streaming.noDataMicroBatches.enabled": "false",
-            # On a starved machine Spark's defaults end the query in the middle of its work.
-            "spark.network.timeout": "1800s",
-            "spark.executor.heartbeatInterval": "60s",
-            "spark.python.authenticate.socketTimeout": "600s",
-        }
-        try:
+        if self._session is None:
+            enter("starting the JVM")
+            settings = {
+                "spark.sql.session.timeZone": "UTC",
+                "spark.sql.shuffle.partitions": "2",
+                "spark.sql.warehouse.dir": str(self._folder / "warehouse"),
+                "spark.local.dir": str(self._folder / "spark"),
+                "spark.sql.streaming.noDataMicroBatches.enabled": "false",
+                # On a starved machine Spark's defaults end the query in the middle of its work.
+                "spark.network.timeout": "1800s",
+                "spark.executor.heartbeatInterval": "60s",
+                "spark.python.authenticate.socketTimeout": "600s",
+            }
             log = self._folder / "spark.log"
             self._session = start_session(_MASTER, "odradek demo", settings_for(_MASTER, settings), log)
-            self.phase = "starting the query"
-            self._query = _start_query(self._session, self._bootstrap, str(self._folder / "checkpoint"))
-            self.phase = "the first micro-batch"
-        except Exception as error:  # noqa: BLE001 - the main thread raises it again
-            self._failure = error
-
-    def look(self, finished: Callable[[int, float], None]) -> object:
-        """Read Spark's reports; call `finished(processed, seconds)` for each micro-batch that has ended.
-
-        Returns a value that changes when the query progresses. Raises CommandError if it failed.
-        """
-        if self._failure is not None:
-            raise CommandError(f"Spark did not start: {self._failure}")
-        if self._query is None:
-            return self.phase
-        if (error := self._query.exception()) is not None:
-            raise CommandError(f"the query failed: {error}")
-        for each in self._query.recentProgress:
-            if each["batchId"] > self._seen_batch and each["numInputRows"]:
-                seconds = each["durationMs"]["triggerExecution"] / 1000
-                self._seen_batch = each["batchId"]
-                self.processed += each["numInputRows"]
-                self.batches += 1
-                self.batch_seconds += seconds
-                self.phase = "streaming"
-                finished(self.processed, seconds)
-        return self.phase, self.batches, self._query.status["message"]
+        enter("starting the query")
+        return _start_query(self._session, self._bootstrap, str(self._folder / "checkpoint"))
 
     def close(self, seconds: float) -> None:
-        """Stop query and session; kill Java when that takes more than `seconds`."""
+        """Stop the queries and the session; kill Java when that takes more than `seconds`."""
         if self._session is None:
             return  # a Java that still starts ends with this process: its standard input is a pipe from it
-        closing = _in_background(self._stop)
+        closing = in_background(self._stop)
         closing.join(seconds)
         if closing.is_alive():
             process = getattr(self._session.sparkContext._gateway, "proc", None)
@@ -111,12 +75,13 @@ class SparkQuery:
         from pyspark.errors import PySparkException
 
         with contextlib.suppress(Py4JError, PySparkException, OSError):
-            if self._query is not None:
-                self._query.stop()
+            for query in self._session.streams.active:
+                query.stop()
             self._session.stop()
 
 
-def _in_background(work: Callable[[], None]) -> threading.Thread:
+def in_background(work: Callable[[], None]) -> threading.Thread:
+    """Run `work` in a thread that does not keep the process alive."""
     thread = threading.Thread(target=work, name="spark", daemon=True)
     thread.start()
     return thread
