@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from odradek.wire.errors import ErrorCode
-from odradek.wire.messages import api_versions, list_offsets, metadata, offset_commit, update_metadata
+from odradek.wire.messages import api_versions, list_offsets, metadata, offset_commit, stop_replica, update_metadata
+from tests.integration.as_broker import prove
 
 Connect = Callable[[str], Any]
 
@@ -162,4 +163,19 @@ def test_what_the_controller_tells_is_as_large_as_the_cluster(
     broker = make_broker({"odradek.max.control.request.bytes": 2000}).start()
     brokers = [update_metadata.UpdateMetadataRequestBroker(id=i, endpoints=[], rack="r" * 100) for i in range(100)]
     told = update_metadata.UpdateMetadataRequest(controller_id=7, controller_epoch=0, live_brokers=brokers)
-    assert connect(broker.bootstrap).call(told, 8).error_code == ErrorCode.STALE_CONTROLLER_EPOCH
+    client = connect(broker.bootstrap)
+    prove(client, broker.data_dir)
+    assert client.call(told, 8).error_code == ErrorCode.STALE_CONTROLLER_EPOCH
+
+
+def test_client_cannot_take_a_partition_away(odradek_broker: Any, connect: Connect) -> None:
+    """With a guessed controller epoch and a broker epoch that is never stale."""
+    client = connect(odradek_broker.bootstrap)
+    state = stop_replica.StopReplicaRequestPartitionState(0, -1, True)
+    request = stop_replica.StopReplicaRequest(
+        controller_id=1,
+        controller_epoch=1,
+        broker_epoch=1 << 62,
+        topic_states=[stop_replica.StopReplicaRequestTopicState("t", [state])],
+    )
+    assert client.call(request, 4).error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED

@@ -23,6 +23,7 @@ from odradek.wire.messages import (
     list_transactions,
     write_txn_markers,
 )
+from tests.integration.as_broker import prove
 from tests.integration.conftest import RawClient
 from tests.integration.raw_transactions import RawTransactions, await_markers, create_topic, read_committed, retried
 
@@ -345,7 +346,8 @@ def test_partitions_that_do_not_exist_add_none(client: Any) -> None:
 
 
 @pytest.mark.parametrize("version", [4, 5])
-def test_brokers_verify_and_add_in_batches(client: Any, version: int) -> None:
+def test_brokers_verify_and_add_in_batches(odradek_broker: Any, client: Any, version: int) -> None:
+    prove(client, odradek_broker.data_dir)
     name = unique("tx")
     create_topic(client, name, 2)
     producer = RawTransactions(client, unique("id"))

@@ -57,10 +57,19 @@ def _all_failed(request: FetchRequest, context: RequestContext, code: ErrorCode)
     return encode_response(context.version, context.correlation_id, topics, error_code=code)
 
 
+def _not_a_follower(request: FetchRequest, context: RequestContext) -> list[Part]:
+    """The answer to a fetch in a follower's name by a peer that is no broker: it fails for every partition (Kafka)."""
+    code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    topics = [(topic, [_failed(entry[0], code) for entry in partitions]) for topic, partitions in request.topics]
+    return encode_response(context.version, context.correlation_id, topics)
+
+
 @api(ApiKey.FETCH, decode=decode_request, failed=_all_failed)
 def handle(request: FetchRequest, context: RequestContext) -> list[Part] | Awaitable[list[Part]] | LateAnswer | None:
     try:
         if request.replica_id >= 0:
+            if not context.session.is_broker:
+                return _not_a_follower(request, context)
             return serve_follower(request, context)
         reader = _Reader(request, context)
     except KafkaError as error:

@@ -37,6 +37,8 @@ def handle(
     request: AddPartitionsToTxnRequest, context: RequestContext
 ) -> AddPartitionsToTxnResponse | Awaitable[AddPartitionsToTxnResponse] | None:
     if context.version >= _BATCHED_FROM:
+        if not context.session.is_broker:
+            raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         return _batched(request, context)
     topics = request.v3_and_below_topics
     missing = _missing(topics, context.services.image())

@@ -27,8 +27,12 @@ from odradek.wire.messages.write_txn_markers import (
 async def handle(request: WriteTxnMarkersRequest, context: RequestContext) -> WriteTxnMarkersResponse | None:
     sender = context.client_id or ""
     connection = context.connection
-    # Brokers send markers on one connection at a time. Other clients may share a client id.
-    if sender.startswith("broker-") and context.services.transactions.is_stale_sender(sender, connection.identifier):
+    is_broker = context.session.is_broker
+    if not is_broker and any(marker.transaction_result for marker in request.markers):
+        # A client may abort a transaction that hangs (KIP-664); only its coordinator knows whether it is committed.
+        raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    # Brokers send markers on one connection at a time.
+    if is_broker and context.services.transactions.is_stale_sender(sender, connection.identifier):
         connection.close(f"{sender!r} has gone on with a newer connection")
         return None
     answers = await asyncio.gather(*(_write(marker, context) for marker in request.markers))

@@ -90,6 +90,14 @@ class PartitionLookup(Protocol):
         ...
 
 
+class SharedSecret(Protocol):
+    """The secret by which brokers of a cluster know each other."""
+
+    async def read(self) -> bytes:
+        """Raises KafkaError if the metadata store cannot be read."""
+        ...
+
+
 @dataclass(slots=True)
 class Services:
     """Everything that serves requests in this broker; built once by `broker.lifecycle`."""
@@ -113,6 +121,7 @@ class Services:
     loggers: Loggers
     quotas: ClientQuotas
     log_directories: LogDirectoryService
+    cluster_secret: SharedSecret
     image: Callable[[], ClusterImage]
 
 

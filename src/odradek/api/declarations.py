@@ -20,7 +20,7 @@ class Audience(Enum):
     """Who sends requests of an API."""
 
     CLIENTS = "clients"
-    """Anybody; the ApiVersions answer lists the API."""
+    """Anybody."""
     BROKERS = "brokers"
     """Only a broker of this cluster, to any other."""
     CONTROLLER = "controller"
@@ -39,6 +39,8 @@ class Declaration(NamedTuple):
     """The connection's next request may start while the answer of this one still waits."""
     is_throttled: bool = True
     """Quotas may delay the client after the answer."""
+    is_listed: bool = True
+    """The ApiVersions answer lists the API, if it is for clients."""
     is_large: bool = False
     """Only `socket.request.max.bytes` bounds the request, not `odradek.max.control.request.bytes`."""
 
@@ -144,6 +146,8 @@ _DECLARED: Final = (
     Declaration(ApiKey.SYNC_GROUP, _of_member()),
     Declaration(ApiKey.DESCRIBE_GROUPS, (Right(_DESCRIBE, _GROUP), Right(_ANY, _GROUP, _REPORTED, _ON_DEMAND))),
     Declaration(ApiKey.LIST_GROUPS, (Right(_DESCRIBE, _CLUSTER, _NEXT), Right(_DESCRIBE, _GROUP, _HIDDEN))),
+    # Only brokers prove anything yet: a client that saw these in the list would believe that a listener has SASL.
+    Declaration(ApiKey.SASL_HANDSHAKE, is_listed=False, is_throttled=False),
     Declaration(ApiKey.API_VERSIONS),
     Declaration(
         ApiKey.CREATE_TOPICS,
@@ -214,6 +218,7 @@ _DECLARED: Final = (
     Declaration(ApiKey.ALTER_CONFIGS, _of_configs(_ALTER_CONFIGS), is_forwarded=True),
     Declaration(ApiKey.ALTER_REPLICA_LOG_DIRS, _of_cluster(_ALTER)),
     Declaration(ApiKey.DESCRIBE_LOG_DIRS, _of_cluster(_DESCRIBE)),
+    Declaration(ApiKey.SASL_AUTHENTICATE, is_listed=False, is_throttled=False),
     Declaration(ApiKey.CREATE_PARTITIONS, (Right(_ALTER, _TOPIC),), is_forwarded=True),
     Declaration(ApiKey.DELETE_GROUPS, (Right(_DELETE, _GROUP),)),
     Declaration(ApiKey.ELECT_LEADERS, _of_cluster(_ALTER), is_forwarded=True),

@@ -38,6 +38,8 @@ class Endpoint(NamedTuple):
     handle: Handler
     failed: Failed | None = None
     own_part: OwnPart | None = None
+    is_restricted: bool = False
+    """Whether only brokers may send it."""
 
     @property
     def key(self) -> ApiKey:
@@ -55,7 +57,10 @@ def api(
     declared = DECLARATIONS[key]
 
     def register(handle: Handler) -> Handler:
-        _endpoints[key] = Endpoint(declared, decode or request_class(key).decode, handle, failed, own_part)
+        is_restricted = declared.audience is not Audience.CLIENTS
+        _endpoints[key] = Endpoint(
+            declared, decode or request_class(key).decode, handle, failed, own_part, is_restricted
+        )
         return handle
 
     return register
@@ -72,4 +77,8 @@ def endpoint(key: int) -> Endpoint | None:
 
 def apis_for_clients() -> dict[int, Api]:
     """The schema's entry (name, versions) of every key that the ApiVersions answer lists."""
-    return {key: APIS[key] for key, declared in DECLARATIONS.items() if declared.audience is Audience.CLIENTS}
+    return {
+        key: APIS[key]
+        for key, declared in DECLARATIONS.items()
+        if declared.is_listed and declared.audience is Audience.CLIENTS
+    }

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from odradek.api.broker_proof import AcceptingSide
 
 
 class Principal(NamedTuple):
@@ -29,7 +32,7 @@ class Authentication(Enum):
     NOT_REQUIRED = "not required"
     """The listener asks for no proof, and the peer has offered none."""
     IN_PROGRESS = "in progress"
-    """The peer has chosen a SASL mechanism; only SaslAuthenticate may follow."""
+    """The peer has chosen a SASL mechanism; SaslAuthenticate carries its steps."""
     COMPLETE = "complete"
     """The peer has proven its identity."""
 
@@ -46,6 +49,7 @@ class Session:
         "broker_id",
         "client_software_name",
         "client_software_version",
+        "exchange",
         "listener_name",
         "peer_host",
         "principal",
@@ -58,6 +62,8 @@ class Session:
         """The peer's address; of a forwarded request, the client's."""
         self.principal = principal
         self.authentication = Authentication.NOT_REQUIRED
+        self.exchange: AcceptingSide | None = None
+        """The steps so far, while the authentication is in progress."""
         self.broker_id: int | None = None
         self.client_software_name = ""
         """As the client's ApiVersions request names it (KIP-511); empty before."""

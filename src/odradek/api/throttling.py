@@ -16,7 +16,12 @@ def time_quota_ms(context: RequestContext) -> int:
 
 
 def pause(context: RequestContext, throttle_ms: int = 0) -> int:
-    """Let the connection pause for the longer of `throttle_ms` and what the time quota asks; the answer says it too."""
+    """Let the connection pause for the longer of `throttle_ms` and what the time quota asks; the answer says it too.
+
+    A broker's own requests are under no client's quota.
+    """
+    if context.session.is_broker:
+        return 0
     if context.services.quotas.request.active:
         throttle_ms = max(throttle_ms, time_quota_ms(context))
     if throttle_ms:
@@ -38,7 +43,7 @@ class Mutations:
         self._strict = strict
         self._bucket: TokenBucket | None = None
         quota = context.services.quotas.mutations
-        if quota.active:
+        if quota.active and not context.session.is_broker:
             self._bucket = quota.bucket(*context.quota_entity, self._now_ms())
 
     def _now_ms(self) -> float:

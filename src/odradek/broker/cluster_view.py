@@ -20,7 +20,7 @@ from odradek.metadata.changes import load_configs, load_image
 from odradek.metadata.config_definitions import RefusedConfig
 from odradek.metadata.controller_messages import broker_of, metadata_partition, replica_partition
 from odradek.metadata.image import DEFAULT_BROKER, NO_BROKER, NO_LEADER, ClusterImage, PartitionState, Topic
-from odradek.metadata.nodes import CONTROLLER_EPOCH, FEATURES, ConfigNode, ControllerEpochNode, TopicNode
+from odradek.metadata.nodes import CONTROLLER_EPOCH, FEATURES, BrokerNode, ConfigNode, ControllerEpochNode, TopicNode
 from odradek.metadata.setting_rules import ensure_not_refused
 from odradek.ports.store import MetadataStore, StoreError
 from odradek.wire.errors import ErrorCode, KafkaError
@@ -259,8 +259,11 @@ class ClusterView:
         if same and self.image.controller_id == self._node_id:
             # The controller of this epoch is in this process, and does not send itself requests.
             raise KafkaError(ErrorCode.STALE_CONTROLLER_EPOCH)
-        if request.broker_epoch < self.broker_epoch:
-            # Decided for the process that ran here before.
+        if request.broker_epoch != self.broker_epoch and (
+            request.broker_epoch < self.broker_epoch or request.broker_epoch != await self._stored_broker_epoch()
+        ):
+            # Decided for the process that ran here before, or by no controller. One that is greater is right while the
+            # registration is in the store, and this broker does not know yet that it is.
             raise KafkaError(ErrorCode.STALE_BROKER_EPOCH)
         if controller_epoch > known and controller_epoch != await self._stored_controller_epoch():
             # Nobody but an elected controller has an epoch that the store knows.
@@ -271,6 +274,14 @@ class ClusterView:
             # and has been said again, or something else since: obeyed now, it would undo what is newer.
             raise KafkaError(ErrorCode.STALE_CONTROLLER_EPOCH)
         self._line = line
+
+    async def _stored_broker_epoch(self) -> int:
+        path = BrokerNode.path(self._node_id)
+        try:
+            node = await self._store.get(path)
+            return -1 if node is None else BrokerNode.decode(path, node.data).epoch
+        except StoreError as error:
+            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{path}: {error}") from error
 
     async def _stored_controller_epoch(self) -> int:
         try:

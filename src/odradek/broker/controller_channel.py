@@ -13,6 +13,8 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, Protocol
 
+from odradek.broker.cluster_secret import Prove
+from odradek.broker.peers import proven
 from odradek.broker.task_failures import logs_failure
 from odradek.client.connection import Connection, open_connection
 from odradek.client.errors import ClientError, Disconnected
@@ -393,14 +395,14 @@ def _known(know: Sequence[ToldPartition]) -> list[UpdateMetadataRequestTopicStat
     return list(topics.values())
 
 
-def control_connections(network: Network, listener: str, node_id: int) -> Connect:
+def control_connections(network: Network, listener: str, node_id: int, prove: Prove) -> Connect:
     """Connections to the listener of that name, which all brokers have."""
 
     async def connect(broker: Broker) -> Connection:
         endpoint = broker.endpoints.get(listener)
         if endpoint is None:
             raise Disconnected(f"broker {broker.id} has no listener {listener}")
-        return await open_connection(
+        connection = await open_connection(
             network,
             endpoint.host,
             endpoint.port,
@@ -408,5 +410,6 @@ def control_connections(network: Network, listener: str, node_id: int) -> Connec
             setup_timeout_ms=SETUP_TIMEOUT_MS,
             request_timeout_ms=SETUP_TIMEOUT_MS,
         )
+        return await proven(connection, prove, broker.id)
 
     return connect

@@ -17,6 +17,7 @@ from odradek.api.context import Services
 from odradek.api.declarations import DECLARATIONS
 from odradek.api.registry import endpoint
 from odradek.broker.background import BackgroundJobs
+from odradek.broker.cluster_secret import BrokerProof, ClusterSecret
 from odradek.broker.cluster_view import ClusterView
 from odradek.broker.config import BrokerConfig
 from odradek.broker.config_errors import ConfigError
@@ -112,6 +113,7 @@ class Broker:
         "_ports",
         "_quotas",
         "_replication",
+        "_secret",
         "_server",
         "_store",
         "_transactions",
@@ -232,7 +234,9 @@ class Broker:
         """What ties this broker to the others: none of it does anything yet."""
         config, ports, view = self._config, self._ports, self._view
         control_plane = config.control_plane_listener_name or config.inter_broker_listener_name
-        connect = control_connections(ports.network, control_plane, config.node_id)
+        self._secret = ClusterSecret(self._store, ports.random)
+        prove = BrokerProof(self._secret, config.node_id)
+        connect = control_connections(ports.network, control_plane, config.node_id, prove)
         self._controller = Controller(
             self._store,
             config,
@@ -248,7 +252,7 @@ class Broker:
         self._membership.on_registered = self._registered
         self._membership.on_judged = self._directories.losses_are_judged
         self._watch = ControllerWatch(config.node_id, connect, self._membership.controller_died)
-        self._peers = Peers(ports.network, self._image, config.inter_broker_listener_name, config.node_id)
+        self._peers = Peers(ports.network, self._image, config.inter_broker_listener_name, config.node_id, prove)
         self._link = ControllerLink(self._controller, view, self._peers, config)
         self._replication = ReplicationRuntime(
             config,
@@ -329,6 +333,7 @@ class Broker:
             loggers=BrokerLoggers(config.node_id),
             quotas=self._quotas,
             log_directories=self._log_directories,
+            cluster_secret=self._secret,
             image=self._image,
         )
         limits = RequestLimits(

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Final, TypeVar
 
+from odradek.broker.cluster_secret import Prove
 from odradek.client.connection import Connection, open_connection
 from odradek.client.connections import hear
 from odradek.client.errors import Disconnected, UnsupportedByBroker
@@ -31,6 +32,16 @@ class Purpose(Enum):
 _Key = tuple[int, Purpose]
 
 
+async def proven(connection: Connection, prove: Prove, broker_id: int) -> Connection:
+    """The connection once this broker has proven itself on it; it is closed if that fails. Raises TransportError."""
+    try:
+        await prove(connection, broker_id, _SETUP_TIMEOUT_MS)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
 class Peers:
     """Connections to brokers by id.
 
@@ -38,12 +49,15 @@ class Peers:
     broke; `connect` gives one to the caller alone.
     """
 
-    __slots__ = ("_client_id", "_connections", "_image", "_listener", "_network", "_opening", "node_id")
+    __slots__ = ("_client_id", "_connections", "_image", "_listener", "_network", "_opening", "_prove", "node_id")
 
-    def __init__(self, network: Network, image: Callable[[], ClusterImage], listener: str, node_id: int) -> None:
+    def __init__(
+        self, network: Network, image: Callable[[], ClusterImage], listener: str, node_id: int, prove: Prove
+    ) -> None:
         self._network = network
         self._image = image
         self._listener = listener
+        self._prove = prove
         self.node_id = node_id
         self._client_id = f"broker-{node_id}"
         self._connections: dict[_Key, tuple[int, Connection]] = {}
@@ -58,7 +72,7 @@ class Peers:
         if endpoint is None:
             raise Disconnected(f"broker {broker_id} is not there")
         try:
-            return await open_connection(
+            connection = await open_connection(
                 self._network,
                 endpoint.host,
                 endpoint.port,
@@ -69,6 +83,7 @@ class Peers:
         except UnsupportedByBroker as error:
             # It may be another one soon, and whoever asked goes on asking.
             raise Disconnected(str(error)) from error
+        return await proven(connection, self._prove, broker_id)
 
     async def request(
         self,

@@ -34,6 +34,8 @@ TOPIC_DELETIONS = "/admin/delete_topics"
 CONTROLLER = "/controller"
 CONTROLLER_EPOCH = "/controller_epoch"
 CLUSTER_ID = "/cluster/id"
+CLUSTER_KEY = "/cluster/secret"
+"""By which brokers prove to each other that they are of this cluster; ours, Kafka's layout has none."""
 PRODUCER_ID_BLOCK = "/latest_producer_id_block"
 
 DEFAULT_ENTITY = "<default>"
@@ -352,6 +354,21 @@ class ClusterIdNode:
     def decode(data: bytes) -> str:
         with _reading(CLUSTER_ID):
             return str(json.loads(data)["id"])
+
+
+class ClusterSecretNode:
+    """Persistent: the secret that the brokers of a cluster share, never changed in place."""
+
+    @staticmethod
+    def encode(secret: bytes) -> bytes:
+        """Raises nothing; the content is JSON, as that of Kafka's nodes."""
+        return _json({"version": "1", "secret": secret.hex()})
+
+    @staticmethod
+    def decode(data: bytes) -> bytes:
+        """Raises CorruptNode."""
+        with _reading(CLUSTER_KEY):
+            return bytes.fromhex(json.loads(data)["secret"])
 
 
 class ProducerIdBlock(NamedTuple):

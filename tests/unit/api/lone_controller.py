@@ -15,6 +15,7 @@ from odradek.metadata.memory_store import MemoryStore
 from odradek.ports.clock import SystemClock
 from odradek.ports.network import TcpNetwork
 from odradek.ports.randomness import SeededRandom
+from tests.unit.broker.broker_proofs import no_proof
 
 
 async def _nobody(broker: Broker) -> Connection:
@@ -29,6 +30,6 @@ async def lone_controller(
     view = ClusterView(store, config)
     await view.load()
     controller = Controller(store, config, clock, random, view.take, _nobody)
-    peers = Peers(TcpNetwork(), lambda: view.image, "PLAINTEXT", config.node_id)
+    peers = Peers(TcpNetwork(), lambda: view.image, "PLAINTEXT", config.node_id, no_proof)
     await Membership(store, clock, controller).join(Broker(config.node_id, NO_BROKER, rack, endpoints))
     return ControllerLink(controller, view, peers, config), view

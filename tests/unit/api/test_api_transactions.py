@@ -269,7 +269,9 @@ def test_markers_of_all_topics_are_appended_before_one_is_waited_for() -> None:
     async def play() -> Any:
         topics = [WriteTxnMarkersRequestTopic("t", [0, 1]), WriteTxnMarkersRequestTopic("u", [0])]
         request = WriteTxnMarkersRequest([WriteTxnMarkersRequestMarker(5, 0, True, topics)])
-        context = context_of(1, transactions=SimpleNamespace(write_marker=write_marker))
+        transactions = SimpleNamespace(write_marker=write_marker, is_stale_sender=lambda *_: False)
+        context = context_of(1, transactions=transactions)
+        context.session.broker_id = 2
         waiting = asyncio.ensure_future(api_27_write_txn_markers.handle(request, context))
         for _ in range(5):
             await asyncio.sleep(0)
@@ -284,9 +286,13 @@ def test_markers_of_all_topics_are_appended_before_one_is_waited_for() -> None:
     assert codes == [("t", [ErrorCode.NONE, ErrorCode.NOT_LEADER_OR_FOLLOWER]), ("u", [ErrorCode.NONE])]
 
 
-@pytest.mark.parametrize(("sender", "is_served"), [("broker-2", False), ("adminclient-1", True), (None, True)])
-def test_a_marker_on_a_connection_that_its_broker_gave_up_has_no_effect(sender: str | None, is_served: bool) -> None:
-    """It was sent again on another one; here it may come when the producer's next transaction has begun."""
+@pytest.mark.parametrize("is_broker", [True, False], ids=["broker", "client"])
+def test_marker_on_a_connection_that_its_broker_gave_up_has_no_effect(is_broker: bool) -> None:
+    """It was sent again on another one; here it may come when the producer's next transaction has begun.
+
+    Clients may share a client id, and one may carry a broker's.
+    """
+    is_served = not is_broker
     written = []
 
     def write_marker(marker: Any) -> asyncio.Future[None]:
@@ -297,15 +303,31 @@ def test_a_marker_on_a_connection_that_its_broker_gave_up_has_no_effect(sender: 
 
     transactions = SimpleNamespace(is_stale_sender=lambda *_: True, write_marker=write_marker)
     context = context_of(1, transactions=transactions)
-    context.client_id = sender
+    context.client_id = "broker-2"
+    context.session.broker_id = 2 if is_broker else None
     topics = [WriteTxnMarkersRequestTopic("t", [0])]
-    request = WriteTxnMarkersRequest([WriteTxnMarkersRequestMarker(5, 0, True, topics)])
+    request = WriteTxnMarkersRequest([WriteTxnMarkersRequestMarker(5, 0, False, topics)])
     answer = asyncio.run(api_27_write_txn_markers.handle(request, context))
     assert (answer is not None, bool(context.connection.closed), written) == (
         is_served,
         not is_served,
         ["t"] * is_served,
     )
+
+
+def test_commit_marker_is_rejected_when_a_client_sends_it() -> None:
+    """Only the coordinator knows whether a transaction is committed; a client may abort one that hangs."""
+    topics = [WriteTxnMarkersRequestTopic("t", [0])]
+    markers = [WriteTxnMarkersRequestMarker(5, 0, result, topics) for result in (False, True)]
+    with pytest.raises(KafkaError) as raised:
+        asyncio.run(api_27_write_txn_markers.handle(WriteTxnMarkersRequest(markers), context_of(1)))
+    assert raised.value.code is ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+
+
+def test_verification_is_rejected_when_a_client_asks_for_it() -> None:
+    with pytest.raises(KafkaError) as raised:
+        api_24_add_partitions_to_txn.handle(AddPartitionsToTxnRequest(), context_of(4))
+    assert raised.value.code is ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
 
 # --- Produce ---

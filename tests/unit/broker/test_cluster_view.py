@@ -22,6 +22,7 @@ from odradek.metadata.memory_store import MemoryStore
 from odradek.metadata.nodes import (
     CONTROLLER,
     CONTROLLER_EPOCH,
+    BrokerNode,
     ConfigNode,
     ControllerEpochNode,
     ControllerNode,
@@ -234,6 +235,31 @@ async def test_what_was_decided_for_an_earlier_registration_is_refused() -> None
     assert refused.value.code is ErrorCode.STALE_BROKER_EPOCH
 
 
+def decided_for(broker_epoch: int) -> LeaderAndIsrRequest:
+    return LeaderAndIsrRequest(controller_id=1, controller_epoch=1, broker_epoch=broker_epoch)
+
+
+@running
+async def test_request_for_an_invented_registration_is_rejected() -> None:
+    """A broker epoch that is greater than any was taken for a newer one."""
+    view = await new_view()
+    with pytest.raises(KafkaError) as rejected:
+        await view.leader_and_isr(decided_for(1 << 62), 1)
+    assert rejected.value.code is ErrorCode.STALE_BROKER_EPOCH
+
+
+@running
+async def test_request_for_the_stored_registration_is_served_before_it_is_known() -> None:
+    """The controller sees a registration in the store, maybe before the broker's own write has returned."""
+    store = MemoryStore()
+    view = await new_view(store)
+    await store.apply([Create(BrokerNode.path(SELF), BrokerNode.encode(broker(SELF, 2), 0))])
+    assert await view.leader_and_isr(decided_for(2), 1) == {}
+    with pytest.raises(KafkaError) as rejected:
+        await view.leader_and_isr(decided_for(3), 1)
+    assert rejected.value.code is ErrorCode.STALE_BROKER_EPOCH
+
+
 @running
 async def test_nobody_leads_by_what_the_store_said() -> None:
     store = MemoryStore()
@@ -383,5 +409,6 @@ async def test_a_controller_that_is_elected_while_a_broker_looks_at_the_cluster_
 
     view = ClusterView(cast(MetadataStore, Between()), BrokerConfig({"node.id": str(SELF)}))
     await view.load()
+    view.broker_epoch = 1
     await tell(view, None, CLUSTER.with_controller(1, 2))
     assert view.is_told

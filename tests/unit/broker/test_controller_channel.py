@@ -19,6 +19,7 @@ from odradek.wire.errors import ErrorCode
 from odradek.wire.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
 from odradek.wire.messages.stop_replica import StopReplicaRequest, StopReplicaResponse
 from odradek.wire.messages.update_metadata import UpdateMetadataRequest, UpdateMetadataResponse
+from tests.unit.broker.broker_proofs import no_proof
 
 BROKER = Broker(2, 5, None, {"CONTROL": Endpoint("127.0.0.1", 9, "PLAINTEXT")})
 ANSWERS: dict[type[Any], Callable[[int], Any]] = {
@@ -312,7 +313,7 @@ def test_who_is_told_by_the_wrong_one_says_so(code: ErrorCode, event: str) -> No
 @pytest.mark.parametrize("uvloop", [False, True])
 def test_a_closed_port_is_a_refusal(uvloop: bool) -> None:
     async def test() -> None:
-        connect = control_connections(TcpNetwork(), "CONTROL", 1)
+        connect = control_connections(TcpNetwork(), "CONTROL", 1, no_proof)
         # Bound, so that nobody else listens there meanwhile.
         with socket.socket() as bound:
             bound.bind(("127.0.0.1", 0))

@@ -11,6 +11,7 @@ from odradek.broker import peers as peers_module
 from odradek.broker.peers import Peers, Purpose
 from odradek.metadata.image import Broker, ClusterImage, Endpoint
 from odradek.ports.network import TcpNetwork
+from tests.unit.broker.broker_proofs import no_proof
 
 
 class OneAtATime:
@@ -42,7 +43,7 @@ def test_a_request_waits_for_others_of_its_kind_only(monkeypatch: pytest.MonkeyP
 
         monkeypatch.setattr(peers_module, "open_connection", open_connection)
         image = ClusterImage().with_broker(Broker(2, 1, None, {"PLAINTEXT": Endpoint("127.0.0.1", 1, "PLAINTEXT")}))
-        peers = Peers(TcpNetwork(), lambda: image, "PLAINTEXT", 1)
+        peers = Peers(TcpNetwork(), lambda: image, "PLAINTEXT", 1, no_proof)
 
         def ask(purpose: Purpose, request: Any) -> asyncio.Task[Any]:
             return asyncio.create_task(peers.request(purpose, 2, request, Any, 0, 1000))

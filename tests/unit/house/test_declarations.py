@@ -18,8 +18,8 @@ from odradek.api.rights import Denial, Operation, Resource, Right
 from tests.unit.house.sources import PACKAGE
 
 FACTS = Path(__file__).with_name("authorization_by_kafka_4_3_0.csv")
-WITHOUT_RIGHTS = {18}
-"""ApiVersions, which every client may send."""
+WITHOUT_RIGHTS = {17, 18, 36}
+"""ApiVersions, which every client may send, and what proves an identity."""
 KRAFT_ONLY = "KRaft controller"
 """In the condition of a fact that holds on a quorum's controllers only."""
 
@@ -87,7 +87,8 @@ def test_every_handler_module_is_declared() -> None:
 
 def test_requests_between_brokers_are_not_listed_and_never_throttled() -> None:
     for key, declared in DECLARATIONS.items():
-        assert (key in apis_for_clients()) == (declared.audience is Audience.CLIENTS)
+        is_for_clients = declared.audience is Audience.CLIENTS and declared.is_listed
+        assert (key in apis_for_clients()) == is_for_clients
         assert declared.audience is Audience.CLIENTS or not declared.is_throttled
 
 

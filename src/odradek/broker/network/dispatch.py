@@ -19,7 +19,7 @@ from odradek.api.responses import encode_response, error_of, failed_frame
 from odradek.api.throttling import pause
 from odradek.broker.network.connection import Connection, Disconnect, Pending
 from odradek.ports.network import Part
-from odradek.wire.apis import APIS, ApiKey
+from odradek.wire.apis import APIS, ApiKey, response_class
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.headers import parse_request_header
 from odradek.wire.primitives import DecodeError
@@ -105,8 +105,10 @@ class Dispatcher:
         if found is None:
             raise Disconnect(f"request for API key {key}, which is not served")
         spec = APIS[key]
-        if not spec.min_version <= version <= spec.max_version:
-            return self._unsupported(found, version, correlation_id)
+        if not spec.min_version <= version <= spec.max_version or (
+            found.is_restricted and not connection.session.is_broker
+        ):
+            return self._rejected(found, version, correlation_id, connection)
         began_ms = self._services.clock.monotonic() * 1000 if self._time_quota.active else 0.0
         size = len(frame)
         if size > self._small and size > self._limits.control_bytes and not found.declared.is_large:
@@ -161,13 +163,22 @@ class Dispatcher:
             self._late_limit = max(_LATE_KEPT, 2 * len(self._late))
         return pending
 
-    def _unsupported(self, found: Endpoint, version: int, correlation_id: int) -> list[Part]:
-        if found.key != ApiKey.API_VERSIONS:
-            raise Disconnect(f"{found.key.name} request in version {version}, which is not supported")
-        # KIP-511: the answer has the oldest form, so that a client of any age can read which versions there are.
-        from odradek.api.api_18_api_versions import unsupported_version_response
+    def _rejected(self, found: Endpoint, version: int, correlation_id: int, connection: Connection) -> list[Part]:
+        """The response to a request that is answered without its body: of another version, or for brokers only."""
+        key, spec = found.key, APIS[found.key]
+        answer: Any
+        if spec.min_version <= version <= spec.max_version:
+            log.info("rejected %s from %s: not a broker of this cluster", key.name, connection.session.peer_host)
+            answer = response_class(key)()
+            answer.error_code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        elif key == ApiKey.API_VERSIONS:
+            # KIP-511: the answer has the oldest form, so that a client of any age can read which versions there are.
+            from odradek.api.api_18_api_versions import unsupported_version_response
 
-        return [encode_response(unsupported_version_response(), found.key, 0, correlation_id)]
+            answer, version = unsupported_version_response(), 0
+        else:
+            raise Disconnect(f"{key.name} request in version {version}, which is not supported")
+        return [encode_response(answer, key, version, correlation_id)]
 
     def _wait(
         self,

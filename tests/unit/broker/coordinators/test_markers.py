@@ -20,6 +20,7 @@ from odradek.ports.network import TcpNetwork
 from odradek.transactions.events import Markers
 from odradek.transactions.service import PartitionMarker
 from odradek.wire.errors import ErrorCode
+from tests.unit.broker.broker_proofs import no_proof
 
 MARKERS = Markers("id", 7, 0, True, frozenset({("t", 0), ("t", 1)}), 0)
 
@@ -60,7 +61,7 @@ def test_a_broker_that_cannot_be_spoken_with_holds_up_no_later_marker(monkeypatc
         other = Broker(2, 1, None, {"PLAINTEXT": Endpoint("127.0.0.1", 1, "PLAINTEXT")})
         image = ClusterImage().with_broker(other)
         loop = asyncio.get_running_loop()
-        channels = MarkerChannels(Peers(TcpNetwork(), lambda: image, "PLAINTEXT", 1), loop, 1000)
+        channels = MarkerChannels(Peers(TcpNetwork(), lambda: image, "PLAINTEXT", 1, no_proof), loop, 1000)
         for _ in range(2):
             settled: asyncio.Future[ErrorCode] = loop.create_future()
             channels.send(2, PartitionMarker("t", 0, 7, 0, True, 0, 0), settled.set_result)

@@ -21,6 +21,7 @@ from odradek.replication.partition import Partition
 from odradek.transactions.events import AddPartitions, EndTransaction, InitProducerId, ProducerResult
 from odradek.transactions.service import Verification
 from odradek.wire.errors import ErrorCode, KafkaError
+from tests.unit.broker.broker_proofs import no_proof
 
 STATE = "__transaction_state"
 OFFSETS = "__consumer_offsets"
@@ -65,7 +66,7 @@ class TransactionBroker:
             self.ids,  # type: ignore[arg-type]
             self,  # type: ignore[arg-type]
             self,
-            Peers(TcpNetwork(), lambda: self.image, "PLAINTEXT", 1),
+            Peers(TcpNetwork(), lambda: self.image, "PLAINTEXT", 1, no_proof),
         )
 
     def _partition(self, topic: str, index: int) -> Partition:
