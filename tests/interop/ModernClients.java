@@ -169,6 +169,10 @@ public class ModernClients {
         var members = admin.describeConsumerGroups(List.of(other)).all().get().get(other).members();
         require(members.size() == 1 && members.iterator().next().groupInstanceId().get().equals("one"), members + first);
         again.close();
+        // Java's client looks in the answer for the identity that it sent: no member id, and the instance id.
+        admin.removeMembersFromConsumerGroup(other,
+            new RemoveMembersFromConsumerGroupOptions(Set.of(new MemberToRemove("one")))).all().get();
+        require(admin.describeConsumerGroups(List.of(other)).all().get().get(other).members().isEmpty(), "still there");
         var bad = new KafkaConsumer<>(Map.of("bootstrap.servers", bootstrap, "group.id", unique("group"), "group.protocol", "consumer"),
             new StringDeserializer(), new StringDeserializer());
         bad.subscribe(new SubscriptionPattern("a(?=b)")); // RE2 has no look-ahead

@@ -5,16 +5,14 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
-from odradek.cli.balance_plan import Proposal, Replica, applied, loads, propose
-from odradek.cli.cluster_status import topics_of
 from odradek.cli.errors import CommandError
 from odradek.cli.output import DOCUMENTS, Column, show
 from odradek.cli.session import run_admin
-from odradek.client.admin import raise_first
 from odradek.client.model import TopicPartition
+from odradek.client.reports.balance import sized_replicas
+from odradek.client.reports.balance_plan import Proposal, Replica, applied, loads, propose
 
 if TYPE_CHECKING:
     from odradek.client.admin import Admin
@@ -47,7 +45,7 @@ def balance(arguments: argparse.Namespace) -> int:
 
     async def work(admin: Admin) -> tuple[dict[TopicPartition, Replica], list[Proposal], list[int]]:
         brokers = (await admin.describe_cluster()).brokers
-        partitions = await _sizes(admin)
+        partitions = await sized_replicas(admin)
         racks = {each.node_id: each.rack for each in brokers}
         known = {*racks, *(broker for each in partitions.values() for broker in each.replicas)}
         for broker in leaving - known:
@@ -63,20 +61,6 @@ def balance(arguments: argparse.Namespace) -> int:
     partitions, proposals, brokers = run_admin(arguments, work)
     _show(arguments, partitions, proposals, brokers)
     return 0
-
-
-async def _sizes(admin: Admin) -> dict[TopicPartition, Replica]:
-    sizes: dict[TopicPartition, int] = defaultdict(int)
-    for directories in raise_first(await admin.log_dirs.describe()).values():
-        for directory in directories.values():
-            for place, replica in directory.replicas.items():
-                sizes[place] = max(sizes[place], replica.size_bytes)
-    return {
-        place: Replica(tuple(each.replicas), sizes[place])
-        for topic in await topics_of(admin)
-        for each in topic.partitions
-        for place in (TopicPartition(topic.name, each.partition),)
-    }
 
 
 async def execute(admin: Admin, proposals: list[Proposal]) -> None:

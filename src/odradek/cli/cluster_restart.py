@@ -14,10 +14,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from odradek.cli.cluster_status import look
 from odradek.cli.errors import CommandError, UsageError
 from odradek.cli.session import run_admin
 from odradek.client.errors import CallTimedOut
+from odradek.client.reports.cluster import look
 from odradek.ports.disk import SystemDisk
 
 if TYPE_CHECKING:

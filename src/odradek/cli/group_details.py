@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Collection
 from typing import Any, Final
 
 from odradek.cli.errors import CommandError
@@ -12,8 +11,7 @@ from odradek.cli.groups import chosen_groups
 from odradek.cli.output import DOCUMENTS, Column, show, show_document
 from odradek.cli.session import run_admin
 from odradek.client.admin import Admin, GroupDescription
-from odradek.client.model import LATEST, TopicPartition
-from odradek.client.offsets import by_topic
+from odradek.client.reports.groups import member_rows, offset_rows, state_row
 from odradek.wire.errors import KafkaError
 
 OFFSET_COLUMNS: Final = (
@@ -89,9 +87,9 @@ def print_rows(
         print(f"odradek groups: group {group_id}: {error}", file=sys.stderr)
     if output in DOCUMENTS:
         errors = [{"group": name, "error": {"code": e.code.name, "message": e.message}} for name, e in failures.items()]
-        plain = [{name: value for name, value in row.items() if not name.endswith("_text")} for row in rows]
-        show_document(plain + errors, output)
+        show_document(rows + errors, output)
         return
+    rows = [with_texts(each) for each in rows]
     columns = {"members": MEMBER_COLUMNS, "offsets": OFFSET_COLUMNS, "state": STATE_COLUMNS}[view]
     if view == "members" and output != "tsv" and not any(each["group_instance_id"] for each in rows):
         columns = tuple(each for each in columns if each.key != "group_instance_id")
@@ -108,91 +106,20 @@ def print_rows(
         show(rows, columns, shown)
 
 
-# --- rows ---
+# --- text ---
 
 
-async def offset_rows(admin: Admin, group: GroupDescription) -> list[dict[str, Any]]:
-    """A row per partition that has a committed offset or a member that reads it."""
-    committed = await admin.groups.offsets(group.group_id)
-    owners = {key: member for member in group.members for key in member.assignment or ()}
-    partitions = sorted(committed.keys() | owners.keys())
-    ends = await end_offsets(admin, partitions)
-    rows = []
-    for key in partitions:
-        at, owner, end = committed.get(key), owners.get(key), ends.get(key)
-        rows.append(
-            {
-                "group": group.group_id,
-                "topic": key.topic,
-                "partition": key.partition,
-                "leader_epoch": None if at is None or at.leader_epoch < 0 else at.leader_epoch,
-                "current_offset": None if at is None else at.offset,
-                "log_end_offset": end,
-                "lag": None if at is None or end is None else max(0, end - at.offset),
-                "consumer_id": None if owner is None else owner.member_id,
-                "host": None if owner is None else owner.client_host,
-                "client_id": None if owner is None else owner.client_id,
-            }
-        )
-    idle = [each for each in group.members if not each.assignment]
-    for member in idle:
-        row: dict[str, Any] = {each.key: None for each in OFFSET_COLUMNS}
-        row.update(
-            group=group.group_id, consumer_id=member.member_id, host=member.client_host, client_id=member.client_id
-        )
-        rows.append(row)
-    return rows
+def with_texts(row: dict[str, Any]) -> dict[str, Any]:
+    """The row with the texts that a table shows for assignments and the coordinator."""
+    texts = {}
+    for name in ("assignment", "target_assignment"):
+        if row.get(name) is not None:
+            texts[f"{name}_text"] = _text(row[name])
+    if "coordinator" in row:
+        coordinator = row["coordinator"]
+        texts["coordinator_text"] = f"{coordinator['address'] or '-'} ({coordinator['id']})"
+    return {**row, **texts}
 
 
-async def end_offsets(admin: Admin, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-    """Ends of the partitions that exist; topics may have been deleted since their offsets were committed."""
-    if not partitions:
-        return {}
-    described = await admin.describe_topics(sorted({each.topic for each in partitions}))
-    there = [key for key in partitions if key.partition in getattr(described[key.topic], "available", ())]
-    found = await admin.list_offsets(dict.fromkeys(there, LATEST)) if there else {}
-    return {key: at.offset for key, at in found.items()}
-
-
-def member_rows(group: GroupDescription) -> list[dict[str, Any]]:
-    return [
-        {
-            "group": group.group_id,
-            "consumer_id": each.member_id,
-            "group_instance_id": each.group_instance_id,
-            "host": each.client_host,
-            "client_id": each.client_id,
-            "partition_count": len(each.assignment or ()),
-            "current_epoch": each.epoch,
-            "assignment": _listed(each.assignment or ()),
-            "assignment_text": _text(each.assignment or ()),
-            "target_epoch": group.assignment_epoch,
-            "target_assignment": None if each.target_assignment is None else _listed(each.target_assignment),
-            "target_assignment_text": None if each.target_assignment is None else _text(each.target_assignment),
-        }
-        for each in group.members
-    ]
-
-
-def _listed(assignment: Collection[TopicPartition]) -> list[dict[str, Any]]:
-    return [{"topic": topic, "partitions": sorted(each)} for topic, each in sorted(by_topic(assignment).items())]
-
-
-def _text(assignment: Collection[TopicPartition]) -> str:
-    return ";".join(f"{e['topic']}:{','.join(map(str, e['partitions']))}" for e in _listed(assignment))
-
-
-def state_row(group: GroupDescription, admin: Admin) -> dict[str, Any]:
-    coordinator = admin.cluster.connections.brokers.get(group.coordinator_id)
-    address = None if coordinator is None else f"{coordinator.host}:{coordinator.port}"
-    return {
-        "group": group.group_id,
-        "coordinator": {"id": group.coordinator_id, "address": address},
-        "coordinator_text": f"{address or '-'} ({group.coordinator_id})",
-        "assignment_strategy": group.partition_assignor or None,
-        "state": group.state,
-        "type": group.type,
-        "group_epoch": group.epoch,
-        "assignment_epoch": group.assignment_epoch,
-        "member_count": len(group.members),
-    }
+def _text(assignment: list[dict[str, Any]]) -> str:
+    return ";".join(f"{each['topic']}:{','.join(map(str, each['partitions']))}" for each in assignment)

@@ -6,83 +6,19 @@ Sizes are decimal (1 KB is 1,000 bytes), as disks and networks are sold. What a 
 from __future__ import annotations
 
 import argparse
-import math
 import re
-from typing import Final, NamedTuple
+from typing import Final
 
 from odradek.cli.errors import UsageError
 from odradek.cli.examples import add_examples
 from odradek.cli.options import add_output, from_zero, positive
 from odradek.cli.output import DOCUMENTS, Column, show, show_document
+from odradek.client.reports.capacity import Machine, Plan, Workload, plan
 
 _SIZE: Final = re.compile(r"(\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)\s*([kKMGTP]?)(?:i?[bB])?")
 _UNITS: Final = {"": 1, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
 _PERIODS: Final = {"s": 1, "second": 1, "m": 60, "minute": 60, "h": 3600, "hour": 3600, "d": 86400, "day": 86400}
 _COLUMNS: Final = (Column("WHAT", "what", 28), Column("HOW MUCH", "amount", 14), Column("WHY", "why"))
-
-
-class Workload(NamedTuple):
-    """`bytes_per_second` arrive uncompressed; `compression` is what is left of them (1: nothing is saved)."""
-
-    bytes_per_second: float
-    copies: int
-    retention_seconds: float
-    compression: float
-    index_share: float
-    disk_headroom: float
-    readers: float
-
-
-class Machine(NamedTuple):
-    """`link_use` is how much of a link may be used at all, `link_share` the part of that which new records may take."""
-
-    link_bits_per_second: float
-    link_use: float
-    link_share: float
-    disk_bytes: float
-
-
-class Plan(NamedTuple):
-    stored_bytes: float
-    disk_bytes: float
-    ingress_bits_per_second: float
-    traffic_in_bits_per_second: float
-    traffic_out_bits_per_second: float
-    usable_bits_per_second: float
-    brokers_for_ingress: int
-    brokers_for_copies: int
-    brokers_for_disks: int
-    brokers: int
-
-
-def plan(work: Workload, machine: Machine) -> Plan:
-    """What the workload takes. Every copy is as much work again as the first, so brokers multiply with copies."""
-    arriving = work.bytes_per_second * work.compression
-    stored = arriving * work.retention_seconds * work.copies * (1 + work.index_share)
-    disks = stored * (1 + work.disk_headroom)
-    ingress = arriving * 8
-    usable = machine.link_bits_per_second * machine.link_use * machine.link_share
-    for_ingress = _ceil(ingress / usable)
-    for_disks = _ceil(disks / machine.disk_bytes) if machine.disk_bytes else 0
-    for_copies = for_ingress * work.copies
-    return Plan(
-        stored,
-        disks,
-        ingress,
-        ingress * work.copies,
-        ingress * (work.copies - 1 + work.readers),
-        usable,
-        for_ingress,
-        for_copies,
-        for_disks,
-        max(for_copies, for_disks, work.copies, 1),
-    )
-
-
-def _ceil(value: float) -> int:
-    return math.ceil(value - 1e-9)
-
-
 EXAMPLES: Final = """
 # estimate disks, bandwidth and brokers
 odradek plan --throughput 50MB/s --copies 3 --retention 7days --disk 4TB

@@ -61,10 +61,9 @@ async def quotas(admin: Admin, entities: list[Entity]) -> list[dict[str, Any]]:
 
 async def credentials(admin: Admin, user: str) -> list[dict[str, Any]]:
     """Mechanisms of one user, or of all for an empty name; none where the broker has no credentials."""
-    from odradek.cli.topic_details import offers
     from odradek.wire.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest
 
-    if not await offers(admin, DescribeUserScramCredentialsRequest):
+    if not await admin.offers(DescribeUserScramCredentialsRequest):
         return []
     rows = []
     for name, found in (await admin.users.describe([user] if user else None)).items():

@@ -22,8 +22,8 @@ COLUMNS: Final = (Column("TOPIC", "topic", 15), Column("RESULT", "result"), Colu
 
 def create(arguments: argparse.Namespace) -> int:
     """Create the topic."""
-    from odradek.cli.topic_details import id_text
     from odradek.client.admin import NewTopic, raise_first
+    from odradek.client.reports.topics import id_text
     from odradek.wire.errors import ErrorCode, KafkaError
 
     name = arguments.topic

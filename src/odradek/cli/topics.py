@@ -21,8 +21,8 @@ from odradek.cli.session import run_admin
 from odradek.cli.watching import add_watch, repeat
 
 if TYPE_CHECKING:
-    from odradek.cli.topic_details import PartitionDetails, TopicDetails
     from odradek.client.admin import Admin
+    from odradek.client.reports.topics import PartitionDetails, TopicDetails
 
 ACTIONS = ("list", "describe", "create", "alter", "delete")
 REPORTS = (
@@ -200,7 +200,7 @@ async def matching_or_error(admin: Admin, arguments: argparse.Namespace) -> list
 
 
 def describe(arguments: argparse.Namespace) -> int:
-    from odradek.cli.topic_details import describe_topics
+    from odradek.client.reports.topics import describe_topics
 
     async def work(admin: Admin) -> list[TopicDetails]:
         names = await matching_or_error(admin, arguments)

@@ -3,7 +3,7 @@ import json
 import pytest
 
 from odradek.cli.main import main
-from odradek.cli.plan import Machine, Workload, plan
+from odradek.client.reports.capacity import Machine, Workload, plan
 
 MACHINE = Machine(1e9, 0.7, 1 / 3, 0)
 

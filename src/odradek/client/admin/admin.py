@@ -18,6 +18,7 @@ from odradek.client.admin.topics import NewTopic
 from odradek.client.admin.topology import ClusterDescription, QuorumDescription
 from odradek.client.cluster import Cluster
 from odradek.client.config import AdminOptions, resolve_admin
+from odradek.client.connection import Request
 from odradek.client.errors import IllegalState
 from odradek.client.metadata import TopicInfo
 from odradek.client.model import READ_UNCOMMITTED, OffsetAndTimestamp, TopicPartition
@@ -132,6 +133,10 @@ class Admin:
         if self._cluster is None:
             raise IllegalState("the admin client is not started: use it in `async with`, or call start()")
         return self._cluster
+
+    async def offers(self, request: type[Request]) -> bool:
+        """Whether a broker offers the API of a request. Raises ClientError."""
+        return request.API_KEY in (await self.cluster.connections.any()).versions
 
     # --- topics ---
 

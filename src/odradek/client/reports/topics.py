@@ -1,4 +1,4 @@
-"""What `odradek topics --describe` shows: partitions (KIP-966 with eligible leader replicas) and settings."""
+"""Topics with partitions (KIP-966: eligible leader replicas) and settings."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Any, Final, NamedTuple
 
 from odradek.client.admin import Admin, ConfigResource, ConfigResourceType, raise_first
 from odradek.client.cluster import error_of
-from odradek.client.connection import Request
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
@@ -66,7 +65,7 @@ async def describe_topics(admin: Admin, names: Sequence[str], partitions_per_ans
     """Topics with partitions and settings, in the order of the names; a topic that is just deleted is left out."""
     if not names:
         return []
-    if await offers(admin, DescribeTopicPartitionsRequest):
+    if await admin.offers(DescribeTopicPartitionsRequest):
         found = await _pages(admin, names, partitions_per_answer)
     else:
         found = await _from_metadata(admin, names)
@@ -81,12 +80,6 @@ async def describe_topics(admin: Admin, names: Sequence[str], partitions_per_ans
         topics.append(found[resource.name]._replace(configs=own, min_insync_replicas=minimum))
     order = {name: at for at, name in enumerate(names)}
     return sorted(topics, key=lambda each: order[each.name])
-
-
-async def offers(admin: Admin, request: type[Request]) -> bool:
-    """Whether the broker knows an API."""
-    connection = await admin.cluster.connections.any()
-    return request.API_KEY in connection.versions
 
 
 async def _pages(admin: Admin, names: Sequence[str], limit: int) -> dict[str, TopicDetails]:
