@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from odradek.client.blocking_clients import BlockingProducer as BlockingProducer
     from odradek.client.blocking_clients import BlockingTransactionalProducer as BlockingTransactionalProducer
     from odradek.client.consumer import Consumer as Consumer
-    from odradek.client.consumer import RebalanceListener as RebalanceListener
     from odradek.client.errors import BufferExhausted as BufferExhausted
     from odradek.client.errors import CallTimedOut as CallTimedOut
     from odradek.client.errors import ClientClosed as ClientClosed
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
     from odradek.client.model import RecordMetadata as RecordMetadata
     from odradek.client.model import TopicPartition as TopicPartition
     from odradek.client.producer import Producer as Producer
+    from odradek.client.rebalance_listener import RebalanceListener as RebalanceListener
     from odradek.client.serializers import DataclassDeserializer as DataclassDeserializer
     from odradek.client.serializers import DataclassSerializer as DataclassSerializer
     from odradek.client.serializers import DoubleDeserializer as DoubleDeserializer
@@ -139,7 +139,7 @@ _HOMES = {
     "OffsetOutOfRange": "odradek.client.errors",
     "Producer": "odradek.client.producer",
     "ProducerFenced": "odradek.client.errors",
-    "RebalanceListener": "odradek.client.consumer",
+    "RebalanceListener": "odradek.client.rebalance_listener",
     "RecordMetadata": "odradek.client.model",
     "SerializationError": "odradek.client.errors",
     "StringDeserializer": "odradek.client.serializers",

@@ -1,4 +1,4 @@
-"""Who reads which partition: the assignment strategies of classic consumer groups, wire-compatible with Java's.
+"""The assignment strategies of classic consumer groups, wire-compatible with Java's.
 
 A group's leader runs one of them on all members' subscriptions; names and user data are those of Kafka's RangeAssignor,
 RoundRobinAssignor, StickyAssignor and CooperativeStickyAssignor, so that mixed groups work. Pure.
@@ -22,7 +22,7 @@ _SHORT: Final = Struct(">h")
 
 
 class MemberSubscription(NamedTuple):
-    """What a member wants and says it owns (as of the generation; -1 unknown)."""
+    """A member's topics, and the partitions that it owns as of a generation (-1: unknown)."""
 
     topics: Sequence[str]
     owned: Sequence[TopicPartition] = ()
@@ -46,11 +46,11 @@ class Assignor(Protocol):
         ...
 
     def user_data(self, owned: Sequence[TopicPartition], generation: int) -> bytes | None:
-        """What this member's subscription carries for the leader."""
+        """User data of this member's subscription, for the leader."""
         ...
 
     def assigned(self, partitions: Sequence[TopicPartition], generation: int) -> None:
-        """This member's part after a rebalance."""
+        """Note this member's partitions after a rebalance."""
         ...
 
 
@@ -74,6 +74,7 @@ class RangeAssignor:
     cooperative = False
 
     def assign(self, counts: Mapping[str, int], members: Mapping[str, MemberSubscription]) -> Assignment:
+        """As `Assignor.assign`."""
         assignment: Assignment = {member_id: [] for member_id in members}
         for topic in sorted(counts):
             subscribed = _in_order(members, topic)
@@ -88,10 +89,11 @@ class RangeAssignor:
         return assignment
 
     def user_data(self, owned: Sequence[TopicPartition], generation: int) -> bytes | None:  # noqa: ARG002
+        """None: the leader needs only the subscription."""
         return None
 
     def assigned(self, partitions: Sequence[TopicPartition], generation: int) -> None:
-        pass
+        """Nothing to remember."""
 
 
 class RoundRobinAssignor:
@@ -103,6 +105,7 @@ class RoundRobinAssignor:
     cooperative = False
 
     def assign(self, counts: Mapping[str, int], members: Mapping[str, MemberSubscription]) -> Assignment:
+        """As `Assignor.assign`."""
         assignment: Assignment = {member_id: [] for member_id in members}
         ring = sorted(members, key=lambda each: _order(each, members[each]))
         turn = 0
@@ -117,14 +120,15 @@ class RoundRobinAssignor:
         return assignment
 
     def user_data(self, owned: Sequence[TopicPartition], generation: int) -> bytes | None:  # noqa: ARG002
+        """None: the leader needs only the subscription."""
         return None
 
     def assigned(self, partitions: Sequence[TopicPartition], generation: int) -> None:
-        pass
+        """Nothing to remember."""
 
 
 class StickyAssignor:
-    """As balanced as can be, moving as little as possible (KIP-54). Members tell their last assignment as user data."""
+    """As balanced as possible, with the fewest moves (KIP-54). User data carry each member's last assignment."""
 
     __slots__ = ("_generation", "_last")
 
@@ -136,6 +140,7 @@ class StickyAssignor:
         self._generation = NO_GENERATION
 
     def assign(self, counts: Mapping[str, int], members: Mapping[str, MemberSubscription]) -> Assignment:
+        """As `Assignor.assign`."""
         claims = {}
         for member_id, each in members.items():
             owned, generation = decode_sticky_data(each.user_data)
@@ -145,16 +150,18 @@ class StickyAssignor:
         return assign_sticky(counts, {m: each.topics for m, each in members.items()}, claims)
 
     def user_data(self, owned: Sequence[TopicPartition], generation: int) -> bytes | None:  # noqa: ARG002
-        # Eager members have given up what they had by now; what counts is what they were last assigned.
+        """The last assignment and its generation."""
+        # Eager members have revoked their partitions by now; the last assignment counts.
         return encode_sticky_data(self._last, self._generation)
 
     def assigned(self, partitions: Sequence[TopicPartition], generation: int) -> None:
+        """Remember the assignment for the next subscription."""
         self._last = partitions
         self._generation = generation
 
 
 class CooperativeStickyAssignor:
-    """Sticky, and members keep reading what stays theirs (KIP-429): a partition that moves is first only given up."""
+    """Sticky; members keep reading partitions that stay (KIP-429). A partition that moves is only revoked at first."""
 
     __slots__ = ()
 
@@ -162,6 +169,7 @@ class CooperativeStickyAssignor:
     cooperative = True
 
     def assign(self, counts: Mapping[str, int], members: Mapping[str, MemberSubscription]) -> Assignment:
+        """As `Assignor.assign`."""
         claims = {}
         for member_id, each in members.items():
             generation = each.generation
@@ -172,10 +180,11 @@ class CooperativeStickyAssignor:
         return withhold_moving(assignment, {m: each.owned for m, each in members.items()})
 
     def user_data(self, owned: Sequence[TopicPartition], generation: int) -> bytes | None:  # noqa: ARG002
+        """The generation; owned partitions are in the subscription itself."""
         return _INT.pack(generation)
 
     def assigned(self, partitions: Sequence[TopicPartition], generation: int) -> None:
-        pass
+        """Nothing to remember."""
 
 
 def withhold_moving(assignment: Assignment, owned: Mapping[str, Iterable[TopicPartition]]) -> Assignment:
@@ -203,7 +212,7 @@ def encode_sticky_data(partitions: Iterable[TopicPartition], generation: int) ->
 
 
 def decode_sticky_data(data: bytes | None) -> tuple[list[TopicPartition], int]:
-    """(partitions, generation) of versions 0 and 1; nothing owned for what cannot be read, as in Kafka."""
+    """(partitions, generation) of versions 0 and 1; no partitions if they cannot be decoded, as in Kafka."""
     owned: list[TopicPartition] = []
     if not data:
         return owned, NO_GENERATION
@@ -225,7 +234,7 @@ def decode_sticky_data(data: bytes | None) -> tuple[list[TopicPartition], int]:
 
 
 def needs_rejoin(assignor: Assignor) -> bool:
-    """Whether a member that gave partitions up must join again, so that others get them."""
+    """Whether a member that revoked partitions must rejoin, so that others get them."""
     return assignor.cooperative
 
 

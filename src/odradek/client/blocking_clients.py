@@ -26,13 +26,13 @@ from odradek.client.blocking import Blocking, shared
 from odradek.client.config import ConsumerOptions, ProducerOptions
 from odradek.client.consumer import CommitCallback, Consumer
 from odradek.client.errors import ClientClosed, IllegalState
-from odradek.client.group_consumer import RebalanceListener
 from odradek.client.interceptors import ConsumerInterceptor, ProducerInterceptor
 from odradek.client.metadata import PartitionInfo
 from odradek.client.model import ConsumerRecord, OffsetAndMetadata, OffsetAndTimestamp, RecordMetadata, TopicPartition
 from odradek.client.offsets import Member
 from odradek.client.partitioners import Partitioner
 from odradek.client.producer import Producer, RecordHeaders
+from odradek.client.rebalance_listener import AnyListener
 from odradek.client.serializers import Deserializer, Serializer
 from odradek.client.transactions import TransactionalProducer
 from odradek.client.type_parameters import Key_co, Key_contra, Value_co, Value_contra
@@ -258,7 +258,7 @@ class BlockingConsumer(Generic[Key_co, Value_co]):
         *topics: str,
         key_deserializer: Deserializer[Key_co] | None = None,
         value_deserializer: Deserializer[Value_co] | None = None,
-        listener: RebalanceListener | None = None,
+        listener: AnyListener | None = None,
         interceptors: Sequence[ConsumerInterceptor] = (),
         blocking: Blocking | None = None,
         **options: Unpack[ConsumerOptions],
@@ -353,7 +353,7 @@ class BlockingConsumer(Generic[Key_co, Value_co]):
         return self._alone(self._consumer.poll(timeout_ms, max_records))
 
     def subscribe(
-        self, topics: Iterable[str] = (), *, pattern: str | None = None, listener: RebalanceListener | None = None
+        self, topics: Iterable[str] = (), *, pattern: str | None = None, listener: AnyListener | None = None
     ) -> None:
         """As `Consumer.subscribe`."""
         self._change(lambda: self._consumer.subscribe(topics, pattern=pattern, listener=listener))

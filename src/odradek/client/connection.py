@@ -1,7 +1,7 @@
 """One connection to one broker: requests go out pipelined, answers are matched by correlation id.
 
-Whatever breaks it (end of stream, an answer that cannot be decoded, a request without an answer in time) fails every
-request in flight with TransportError; the connection is then closed for good and `Connections` makes another.
+Any failure (end of stream, an undecodable answer, a request without an answer in time) fails every request in flight
+with TransportError and closes the connection; `Connections` opens another.
 """
 
 from __future__ import annotations
@@ -36,6 +36,8 @@ Request = ApiMessage
 
 
 class VersionRange(NamedTuple):
+    """Versions of an API that the broker offers."""
+
     min_version: int
     max_version: int
 
@@ -74,13 +76,14 @@ class Connection:
         self.features: dict[str, int] = {}
         """Finalized features (KIP-584) by name, for instance transaction.version."""
         self.throttled_until = 0.0
-        """Until when, in the loop's time, the broker wants no requests (KIP-219)."""
+        """The loop's time until which the broker accepts no requests (KIP-219)."""
         self.closed: ClientError | None = None
         self.on_close: Callable[[Connection], None] | None = None
         stream.watch_reads(self._readable)
 
     @property
     def in_flight(self) -> int:
+        """Requests without an answer."""
         return len(self._pending)
 
     def version_of(self, request: type[Request], at_most: int = _MAX_FRAME_BYTES) -> int:
@@ -100,7 +103,7 @@ class Connection:
     def send(
         self, request: Request, response_type: type[Any] | None, version: int, timeout_ms: float, done: Done
     ) -> None:
-        """Send a request; `done` hears the response or the error later, never within this call.
+        """Send a request; `done` gets the response or the error later, never within this call.
 
         Without a response type none is expected (Produce with acks=0) and `done` is not called. Raises TransportError
         when the connection is closed, EncodeError when the version cannot carry the request.
@@ -119,7 +122,7 @@ class Connection:
             # The answer to ApiVersions keeps the old header: its reader does not know the broker's versions yet.
             flexible = flexible and request.API_KEY != API_VERSIONS
             self._pending[correlation_id] = _Pending(response_type, version, flexible, deadline, done)
-            # uvloop answers with a handle that does not tell its time for one that is due already.
+            # A uvloop handle that is already due does not report its time.
             if self._timer is None or deadline < self._timer_due:
                 if self._timer is not None:
                     self._timer.cancel()
@@ -147,7 +150,7 @@ class Connection:
         return future
 
     def close(self, reason: ClientError | None = None) -> None:
-        """Close and fail what is in flight with `reason`."""
+        """Close, and fail requests in flight with `reason`."""
         if self.closed is not None:
             return
         self.closed = reason or Disconnected("the connection was closed")
@@ -221,7 +224,7 @@ class Connection:
         correlation_id = int.from_bytes(frame[:4], "big", signed=True)
         pending = self._pending.pop(correlation_id, None)
         if pending is None:
-            raise DecodeError(f"an answer with correlation id {correlation_id}, which no request has")
+            raise DecodeError(f"an answer has correlation id {correlation_id}, which no request has")
         version, position = pending.version, 4
         if pending.response_type.API_KEY == _FETCH and getattr(pending.response_type, "COPIES_FRAME", True):
             # Record batches are handed on as slices; the receive buffer is used again at once. A follower's fetch has
@@ -251,7 +254,7 @@ class Connection:
             self._timer = self._loop.call_at(earliest, self._check_deadlines)
             return
         peer = f"{self._stream.peer_host}:{self._stream.peer_port}"
-        # Later answers could be matched, but a broker that is stuck should lose its clients to another, as in Java.
+        # Later answers could be matched, but clients should leave a stuck broker for another, as in Java.
         self.close(RequestTimedOut(f"{peer} did not answer in time"))
 
 

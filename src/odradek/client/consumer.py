@@ -34,7 +34,7 @@ from odradek.client.errors import (
     OffsetOutOfRange,
 )
 from odradek.client.fetcher import Fetcher
-from odradek.client.group_consumer import GroupDriver, RebalanceListener
+from odradek.client.group_consumer import GroupDriver
 from odradek.client.interceptors import ConsumerInterceptor
 from odradek.client.metadata import PartitionInfo
 from odradek.client.model import (
@@ -48,6 +48,7 @@ from odradek.client.model import (
 )
 from odradek.client.offsets import Member, fetch_committed, list_offsets
 from odradek.client.positions import PartitionState, RecordReader
+from odradek.client.rebalance_listener import AnyListener, RebalanceListener
 from odradek.client.serializers import Deserializer, with_topic
 from odradek.client.topic_names import check_topic_name
 from odradek.client.type_parameters import Key_co, Value_co
@@ -83,7 +84,7 @@ class Consumer(Generic[Key_co, Value_co]):
         *topics: str,
         key_deserializer: Deserializer[Key_co] | None = None,
         value_deserializer: Deserializer[Value_co] | None = None,
-        listener: RebalanceListener | None = None,
+        listener: AnyListener | None = None,
         interceptors: Sequence[ConsumerInterceptor] = (),
         network: Network | None = None,
         random: Random | None = None,
@@ -188,7 +189,7 @@ class Consumer(Generic[Key_co, Value_co]):
         topics: Iterable[str] = (),
         *,
         pattern: str | re.Pattern[str] | None = None,
-        listener: RebalanceListener | None = None,
+        listener: AnyListener | None = None,
     ) -> None:
         """Read these topics, or those whose complete name matches the pattern; the group shares their partitions.
 
@@ -298,7 +299,7 @@ class Consumer(Generic[Key_co, Value_co]):
                     busy = True
                     yield record
                     if not state.buffered_records:
-                        # Between batches there is time for heartbeats, rebalances and other partitions.
+                        # Between batches, heartbeats, rebalances and other partitions get their turn.
                         break
                 if fetcher.states.get(key) is not state:
                     break

@@ -74,8 +74,8 @@ class FetchSession:
         else:
             self._epoch = self._epoch + 1 if self._epoch < 0x7FFFFFFF else 1
 
-    def refused(self, *, unknown_session: bool) -> None:
-        """The broker refused the session, or the answer was lost: begin anew, and end the old one by that."""
+    def failed(self, *, unknown_session: bool) -> None:
+        """The broker rejected the session, or the answer was lost: the next request replaces the session."""
         if unknown_session:
             self._session_id = 0
         self._epoch = INITIAL_EPOCH

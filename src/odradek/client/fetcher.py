@@ -68,19 +68,20 @@ class Fetcher:
         self._out_of_range: dict[TopicPartition, int] = {}
         self.states: dict[TopicPartition, PartitionState] = {}
         self.failure: Exception | None = None
-        """What the next poll must raise."""
+        """The error that the next poll must raise."""
 
     @property
     def isolation_level(self) -> int:
+        """READ_UNCOMMITTED or READ_COMMITTED."""
         return self._isolation
 
     def take_out_of_range(self) -> dict[TopicPartition, int]:
-        """Offsets that were refused since the last call; the partitions may stand elsewhere by now."""
+        """Offsets out of range since the last call; the partitions may have other positions by now."""
         taken, self._out_of_range = self._out_of_range, {}
         return taken
 
     async def wait(self, timeout_s: float) -> None:
-        """Until something was fetched, went wrong, or the time is over."""
+        """Wait until records arrive, a fetch fails, or the time is over."""
         if self.failure is not None:
             return
         self._waiter = self._loop.create_future()
@@ -97,7 +98,7 @@ class Fetcher:
             self._waiter.set_result(None)
 
     def poke(self) -> None:
-        """Ask every leader that has partitions to fetch and no request of ours under way."""
+        """Send a fetch to every leader of fetchable partitions that has no fetch in flight."""
         if self._closed:
             return
         now = self._loop.time()
@@ -136,6 +137,7 @@ class Fetcher:
             self._cluster.want_metadata()
 
     async def close(self) -> None:
+        """Stop fetching; answers in flight are ignored."""
         self._closed = True
         if self._retry is not None:
             self._retry.cancel()
@@ -194,7 +196,7 @@ class Fetcher:
 
     def _poke_at(self, when: float) -> None:
         if self._retry is not None:
-            # uvloop answers with a handle that does not tell its time for one that is due already.
+            # A uvloop handle that is already due does not report its time.
             if self._retry_due <= when and not self._retry.cancelled():
                 return
             self._retry.cancel()
@@ -293,12 +295,12 @@ class Fetcher:
         if self._closed:
             return
         if isinstance(result, ClientError):
-            node.session.refused(unknown_session=False)
+            node.session.failed(unknown_session=False)
             self._cluster.want_metadata()
             self._poke_at(self._loop.time() + self._cluster.options["reconnect_backoff_ms"] / 1000)
             return
         if result.error_code:
-            node.session.refused(unknown_session=result.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+            node.session.failed(unknown_session=result.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
             if result.error_code not in _SESSION_LOST:
                 self._cluster.want_metadata()
                 if not error_of(result.error_code).retriable:
@@ -312,7 +314,7 @@ class Fetcher:
             for answer in topic.partitions:
                 key = TopicPartition(name, answer.partition_index)
                 state, target = self.states.get(key), targets.get(key)
-                # A seek or a new assignment in the meantime makes the answer worthless.
+                # After a seek or a new assignment, the answer is obsolete.
                 if (
                     state is not None
                     and target is not None

@@ -12,7 +12,6 @@ import inspect
 import logging
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Protocol
 
 from odradek.client.assignors import Assignor, MemberSubscription, find_assignors, needs_rejoin
 from odradek.client.cluster import Cluster
@@ -24,28 +23,13 @@ from odradek.client.membership import GroupMember, Joined, Membership
 from odradek.client.model import OffsetAndMetadata, TopicPartition
 from odradek.client.offsets import Member, commit_offsets
 from odradek.client.positions import PartitionState
+from odradek.client.rebalance_listener import AnyListener
 from odradek.client.subscriptions import decode_assignment, decode_subscription, encode_assignment, encode_subscription
 from odradek.wire.errors import ErrorCode, KafkaError
 
 logger = logging.getLogger(__name__)
 
 _GONE = frozenset({ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID})
-
-
-class RebalanceListener(Protocol):
-    """Is notified within `poll` when the assignment changes. Methods may be coroutines."""
-
-    def on_partitions_assigned(self, partitions: set[TopicPartition]) -> object:
-        """Partitions were added, and none of their records is read yet: the place to seek."""
-        ...
-
-    def on_partitions_revoked(self, partitions: set[TopicPartition]) -> object:
-        """Another member will read these partitions: the place to commit."""
-        ...
-
-    def on_partitions_lost(self, partitions: set[TopicPartition]) -> object:
-        """Another member may read these partitions already: too late to commit."""
-        ...
 
 
 class GroupDriver:
@@ -87,7 +71,7 @@ class GroupDriver:
         self._next_commit = self._loop.time() + config["auto_commit_interval_ms"] / 1000
         self._subscribed: set[str] = set()
         self._pattern: re.Pattern[str] | None = None
-        self._listener: RebalanceListener | None = None
+        self._listener: AnyListener | None = None
         self._counts: dict[str, int] = {}
         self._ask_again = 0.0
         self._seen_version = -1
@@ -103,7 +87,7 @@ class GroupDriver:
         """
         return self._member if self.active else self._membership.member
 
-    def subscribe(self, topics: set[str], pattern: re.Pattern[str] | None, listener: RebalanceListener | None) -> None:
+    def subscribe(self, topics: set[str], pattern: re.Pattern[str] | None, listener: AnyListener | None) -> None:
         """Join the group for these topics, or for those that match the pattern, with the next `drive`."""
         self._subscribed = topics
         self._pattern = pattern

@@ -1,4 +1,4 @@
-"""What the client knows about the cluster: brokers, topics, partitions and their leaders (Kafka's ClientMetadata)."""
+"""A client's view of the cluster: brokers, topics, partitions and their leaders (Kafka's ClientMetadata)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NO_LEADER: Final = -1
 
 
 class PartitionInfo(NamedTuple):
-    """Broker ids; leader is -1 while there is none, leader_epoch -1 where the broker does not tell it."""
+    """Broker ids; leader is -1 while there is none, leader_epoch -1 where the broker does not report it."""
 
     partition: int
     leader: int
@@ -42,7 +42,7 @@ class MetadataCache:
     """The newest answers of Metadata, merged. Pure: answers in, look-ups out.
 
     An older leader epoch never replaces a newer one (a broker that lags behind answers with old leaders), unless the
-    topic was deleted and created again, which its id tells.
+    topic was deleted and created again, as a new id shows.
     """
 
     __slots__ = ("brokers", "cluster_id", "controller_id", "names_by_id", "topics", "updated_at", "version")
@@ -62,10 +62,12 @@ class MetadataCache:
         return NO_LEADER if info is None else info.leader
 
     def leader_epoch(self, topic: str, partition: int) -> int:
+        """The partition's leader epoch, -1 when unknown."""
         info = self.partition(topic, partition)
         return -1 if info is None else info.leader_epoch
 
     def partition(self, topic: str, partition: int) -> PartitionInfo | None:
+        """The partition, None when unknown."""
         info = self.topics.get(topic)
         return info.partitions[partition] if info is not None and 0 <= partition < len(info.partitions) else None
 
@@ -75,7 +77,7 @@ class MetadataCache:
         return ZERO_UUID if info is None else info.topic_id
 
     def update(self, response: MetadataResponse, now: float, *, asked: Iterable[str] | None) -> dict[str, int]:
-        """Take over an answer; `asked` are the topics of the request, None for all. Returns error codes by topic.
+        """Merge an answer; `asked` are the topics of the request, None for all. Returns error codes by topic.
 
         Topics that were asked for and do not exist are forgotten; with a transient error the old knowledge stays.
         """
@@ -101,7 +103,7 @@ class MetadataCache:
         return errors
 
     def update_leader(self, topic: str, partition: int, leader: int, leader_epoch: int) -> bool:
-        """Take over a newer leader that a Produce or Fetch answer named (KIP-951); whether it was newer."""
+        """Set a newer leader that a Produce or Fetch answer named (KIP-951); return whether it was newer."""
         info = self.partition(topic, partition)
         if info is None or leader < 0 or leader_epoch <= info.leader_epoch or leader not in self.brokers:
             return False

@@ -36,7 +36,7 @@ _NAMES_UNTIL = 9
 
 
 class Member(NamedTuple):
-    """Who commits: a member of a group in a generation, or (as here by default) nobody in particular."""
+    """The member of a group that commits, in a generation; by default the anonymous one, for groups without members."""
 
     member_id: str = ""
     generation: int = -1

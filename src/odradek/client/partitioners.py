@@ -1,7 +1,7 @@
-"""Which partition a record goes to.
+"""Partitioners: which partition a record is written to.
 
-A keyed record goes where a Java producer would put it (murmur2). Records without a key stick to one partition until a
-batch worth of bytes went there (KIP-480, KIP-794), so that batches fill.
+A keyed record goes to the same partition as from a Java producer (murmur2). Records without a key stick to one
+partition for batch.size bytes (KIP-480, KIP-794), so that batches fill.
 """
 
 from __future__ import annotations
@@ -29,9 +29,11 @@ class Partitioner(Protocol):
 
 
 class Appended(Protocol):
-    """A partitioner with this method hears how many bytes each of its choices took."""
+    """A partitioner with this method is notified of the bytes that each choice took."""
 
-    def appended(self, topic: str, partition: int, size: int, batch_closed: bool) -> None: ...
+    def appended(self, topic: str, partition: int, size: int, batch_closed: bool) -> None:
+        """A record of `size` bytes was appended to a batch of the partition, which closed an earlier one or not."""
+        ...
 
 
 def partition_for_key(key: bytes, count: int) -> int:
@@ -40,7 +42,7 @@ def partition_for_key(key: bytes, count: int) -> int:
 
 
 class _Sticking:
-    """What sticks for one topic."""
+    """The current partition of one topic."""
 
     __slots__ = ("bytes", "partition")
 
@@ -73,6 +75,7 @@ class DefaultPartitioner:
         self._sticking: dict[str, _Sticking] = {}
 
     def partition(self, topic: str, key: bytes | None, count: int, available: Sequence[int]) -> int:
+        """As `Partitioner.partition`."""
         if key is not None and not self._ignore_keys:
             return (_hash(key) & 0x7FFFFFFF) % count
         state = self._sticking.get(topic)
@@ -83,6 +86,7 @@ class DefaultPartitioner:
         return state.partition
 
     def appended(self, topic: str, partition: int, size: int, batch_closed: bool) -> None:
+        """As `Appended.appended`."""
         state = self._sticking.get(topic)
         if state is None or state.partition != partition:
             return
@@ -111,6 +115,7 @@ class RoundRobinPartitioner:
         self._next: dict[str, int] = {}
 
     def partition(self, topic: str, key: bytes | None, count: int, available: Sequence[int]) -> int:  # noqa: ARG002
+        """As `Partitioner.partition`."""
         turn = self._next.get(topic, 0)
         self._next[topic] = turn + 1
         return available[turn % len(available)] if available else turn % count

@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 Record = ConsumerRecord[Any, Any]
 
 MAX_CHUNKS: Final = 2
-"""Answers per partition that may wait: one is handed out while the next comes."""
+"""Answers per partition that may wait: one is consumed while the next arrives."""
 
 
 class Chunk:
@@ -41,7 +41,7 @@ class Chunk:
         return bool(self._batches)
 
     def next_batch(self) -> tuple[int, BatchHeader, bool] | None:
-        """(position, header, whether its records are to be handed out) of the next batch."""
+        """(position, header, whether its records are to be returned) of the next batch."""
         if not self._batches:
             return None
         position, header = self._batches.popleft()
@@ -66,7 +66,7 @@ class Chunk:
 class PartitionState:
     """One assigned partition.
 
-    `position` is the next offset to hand out, `fetch_offset` the next to ask for, further ahead by what is buffered.
+    `position` is the offset of the next record to return, `fetch_offset` of the next fetch, after buffered records.
     """
 
     __slots__ = (
@@ -95,19 +95,21 @@ class PartitionState:
 
     @property
     def has_position(self) -> bool:
+        """Whether the position is known, and not about to be reset."""
         return self.position >= 0 and self.reset_to is None
 
     @property
     def buffered_records(self) -> int:
-        """Decoded records that are not handed out yet."""
+        """Decoded records that are not returned yet."""
         return len(self._ready) - self._at
 
     @property
     def has_records(self) -> bool:
+        """Whether fetched records wait."""
         return self._at < len(self._ready) or bool(self.chunks)
 
     def seek(self, offset: int, leader_epoch: int = -1) -> None:
-        """Go on at an offset; what was fetched is dropped, and so is an answer under way."""
+        """Continue at an offset; buffered records are dropped, and the answer of a fetch in flight is ignored."""
         self.position = self.fetch_offset = offset
         self.position_epoch = leader_epoch
         self.reset_to = None
@@ -120,6 +122,7 @@ class PartitionState:
         self.drop()
 
     def drop(self) -> None:
+        """Forget fetched records."""
         self.chunks.clear()
         self._ready = []
         self._at = 0
@@ -129,10 +132,11 @@ class PartitionState:
         return self.position_epoch >= 0 and self.validated_epoch < leader_epoch
 
     def may_fetch(self, now: float) -> bool:
+        """Whether a fetch may be sent now."""
         return self.has_position and not self.pause and len(self.chunks) < MAX_CHUNKS and self.retry_at <= now
 
     def take(self, limit: int, reader: RecordReader) -> list[Record]:
-        """Up to `limit` records, and the position moves behind them. Raises CorruptRecords."""
+        """Up to `limit` records; the position moves past them. Raises CorruptRecords, DeserializationError."""
         if self._at >= len(self._ready) and not self._refill(reader):
             return []
         start = self._at
@@ -148,7 +152,7 @@ class PartitionState:
         if self._at >= len(ready):
             self._ready = []
             self._at = 0
-            self._settle()
+            self._advance_past_gap()
         return records
 
     def each(self, reader: RecordReader) -> Iterator[Record]:
@@ -162,13 +166,13 @@ class PartitionState:
             if self._at >= len(ready):
                 self._ready = []
                 self._at = 0
-                self._settle()
+                self._advance_past_gap()
             yield record
             if self.pause:
                 return
 
-    def _settle(self) -> None:
-        """With nothing left of what was fetched, stand where the next fetch begins: behind gaps and markers."""
+    def _advance_past_gap(self) -> None:
+        """With no buffered records left, move to the next fetch offset: after gaps and markers."""
         if not self.chunks and self.fetch_offset > self.position:
             self.position = self.fetch_offset
 
@@ -204,7 +208,7 @@ class PartitionState:
                     self._ready = records
                     self._at = 0
                     return True
-        self._settle()
+        self._advance_past_gap()
         return False
 
 

@@ -1,6 +1,6 @@
-"""Sequence numbers of an idempotent producer: who may be sent, what is renumbered when (KIP-98, KIP-360).
+"""Sequence numbers of an idempotent producer: which batch may be sent, which are renumbered (KIP-98, KIP-360).
 
-Pure: the sender reports what happened to batches and asks. Source: Kafka's TransactionManager and TxnPartitionMap.
+The sender reports outcomes, and asks before it sends. Source: Kafka's TransactionManager and TxnPartitionMap.
 """
 
 from __future__ import annotations
@@ -16,15 +16,18 @@ MAX_SEQUENCE: Final = 0x7FFFFFFF
 MAX_EPOCH: Final = 0x7FFF
 NO_SEQUENCE: Final = -1
 REMEMBERED_BATCHES: Final = 5
-"""So many batches of a producer a partition knows again when they are repeated."""
+"""The last batches of a producer that a partition recognizes as duplicates."""
 
 
 class ProducerIdentity(NamedTuple):
+    """Producer id and epoch; -1 for none."""
+
     producer_id: int = -1
     epoch: int = -1
 
     @property
     def valid(self) -> bool:
+        """Whether there is one."""
         return self.producer_id >= 0
 
 
@@ -71,32 +74,32 @@ class Sequences:
 
     @property
     def needs_identity(self) -> bool:
-        """Whether InitProducerId has to be asked before anything can be sent."""
+        """Whether InitProducerId must be sent before any batch."""
         return not self.identity.valid
 
     @property
     def bump_wanted(self) -> bool:
-        """Whether some partition's sequences are beyond repair, so that only a new epoch helps."""
+        """Whether a partition's sequences have a gap that only a new epoch can close."""
         return bool(self._to_renumber)
 
     def adopt(self, identity: ProducerIdentity) -> None:
-        """Begin with an identity that the broker gave (or another process handed over)."""
+        """Use an identity that the broker, or another process, assigned."""
         self.identity = identity
         if self.transactional:
             self._partitions.clear()
         self._renumber()
 
     def resume(self, key: tuple[str, int], sequence: int) -> None:
-        """Number a partition's next batch so: other processes have sent what came before, under this identity.
+        """Set the next sequence of a partition whose earlier batches other processes have sent under this identity.
 
-        Nothing of the partition may be in flight here.
+        No batch of the partition may be in flight here.
         """
         state = self._partitions[key] = _Partition(self.identity)
         state.next = sequence
         state.last_acked_sequence = sequence - 1 if sequence else NO_SEQUENCE
 
     def bump_epoch(self) -> None:
-        """Take the next epoch by ourselves (idempotent producers may); at the last one, ask for a new id."""
+        """Use the next epoch without asking the broker (idempotent producers may); after the last one, get a new id."""
         assert not self.transactional
         if self.identity.epoch >= MAX_EPOCH:
             self.identity = NO_IDENTITY
@@ -122,7 +125,7 @@ class Sequences:
     def may_send(self, batch: Batch) -> bool:
         """Whether the first batch of a partition's queue may be sent now.
 
-        New batches wait for in-flight ones of an older epoch; of batches that are sent again, only the oldest goes.
+        New batches wait for in-flight ones of an older epoch; of batches that are retried, only the oldest is sent.
         """
         if not self.identity.valid:
             return False
@@ -135,11 +138,11 @@ class Sequences:
             if not state.in_flight:
                 return True
             if len(state.in_flight) + state.overtaken >= REMEMBERED_BATCHES:
-                # Some are with an earlier leader: what it had copied to the next one that could not tell from a gap,
-                # nor if so many had come to it since.
+                # Some were sent to an earlier leader: the next leader cannot tell replicated batches from a gap, and
+                # remembers only this many.
                 return False
-            # A broker that knows nothing of a producer takes any first sequence. Were a second batch under way while
-            # the first is refused (the partition is just being created), it would come before the first.
+            # A broker accepts any first sequence of an unknown producer. If it rejected the first batch (the partition
+            # is being created) with a second one in flight, the second would be written first.
             return state.identity == self.identity and state.last_acked_sequence != NO_SEQUENCE
         return not state.in_flight or state.in_flight[0] is batch
 
@@ -157,6 +160,7 @@ class Sequences:
         state.in_flight.append(batch)
 
     def acknowledged(self, batch: Batch, base_offset: int) -> None:
+        """A batch is in the log, at base_offset (-1: unknown)."""
         state = self._partitions.get(batch.key)
         if state is None:
             return
@@ -170,7 +174,7 @@ class Sequences:
         self._resolve(batch.key, state)
 
     def failed(self, batch: Batch, *, outcome_known: bool) -> None:
-        """A batch is given up. If the broker may have it or not, later sequences are only valid if it has."""
+        """A batch is lost. If its outcome is unknown, later sequences are valid only if the broker has written it."""
         state = self._partitions.get(batch.key)
         if state is None or batch.base_sequence == NO_SEQUENCE:
             return
@@ -186,7 +190,7 @@ class Sequences:
         self._resolve(batch.key, state)
 
     def replaced(self, batch: Batch, parts: list[Batch]) -> None:
-        """A batch was split: its parts take its numbers."""
+        """A batch was split: its parts share its numbers."""
         state = self._partitions.get(batch.key)
         if state is None or batch.base_sequence == NO_SEQUENCE:
             return
@@ -198,7 +202,7 @@ class Sequences:
         state.in_flight[at : at + 1] = parts
 
     def can_retry(self, batch: Batch, code: int, log_start_offset: int) -> bool:
-        """Whether a batch that was refused for its sequence can be sent again, maybe under a new epoch."""
+        """Whether a batch that was rejected for its sequence can be retried, perhaps under a new epoch."""
         state = self._partitions.get(batch.key)
         if state is None:
             return False
@@ -208,24 +212,25 @@ class Sequences:
             if batch.sequence_was_reset:
                 return True
             if state.last_acked_offset < log_start_offset or not self.transactional:
-                # Retention took all that the broker knew of this producer.
+                # Retention deleted all records of this producer that the broker knew.
                 self._to_renumber.add(batch.key)
                 return not self.transactional
             return False
         if code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
             if state.unresolved is None and (batch.sequence_was_reset or not self._is_next(state, batch)):
-                # An earlier batch of ours failed in a retriable way: this one is merely early.
+                # An earlier batch failed with a retriable error: this one is only early.
                 return True
             if not self.transactional:
-                # What was sent before may be written in spite of this answer, and renumbered it would be so again: a
-                # restarted Apache Kafka knows only the last batch of a producer, and bytes that stalled on an earlier
-                # connection come later than this. It is tried until it expires. What was sent once was surely refused.
+                # An earlier attempt may be written in spite of this answer, and renumbering would duplicate it: a
+                # restarted Apache Kafka knows only the last batch of a producer, and bytes of an earlier connection
+                # may arrive later. So it is retried until it expires. A batch of one attempt was surely rejected.
                 if all(each.attempts <= 1 for each in state.in_flight):
                     self._to_renumber.add(batch.key)
                 return True
         return False
 
     def in_flight(self, topic: str, partition: int) -> int:
+        """Batches of a partition that have a sequence and no outcome."""
         state = self._partitions.get((topic, partition))
         return 0 if state is None else len(state.in_flight)
 

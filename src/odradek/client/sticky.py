@@ -18,7 +18,7 @@ Claims = Mapping[str, tuple[Sequence[TopicPartition], int]]
 def assign_sticky(
     counts: Mapping[str, int], topics: Mapping[str, Sequence[str]], claims: Claims
 ) -> dict[str, list[TopicPartition]]:
-    """Every partition of `counts` that anybody's `topics` name to exactly one such member; lists are sorted."""
+    """Every partition of a subscribed topic to exactly one of its subscribers; lists are sorted."""
     wanted = {member_id: set(names) for member_id, names in topics.items()}
     subscribers: dict[str, list[str]] = defaultdict(list)
     for member_id in sorted(topics):
@@ -65,7 +65,7 @@ def _valid_claims(
 
 
 def _share_evenly(held: dict[str, set[TopicPartition]], free: list[TopicPartition], total: int, claims: Claims) -> None:
-    """All members want the same topics: everybody gets the quotient, some one more; surplus is given up."""
+    """All members subscribe to the same topics: each gets the quotient, some one more; a surplus is revoked."""
     if not held:
         return
     quota, extra = divmod(total, len(held))

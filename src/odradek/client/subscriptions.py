@@ -1,4 +1,4 @@
-"""The consumer protocol's subscription and assignment: what members tell their leader and hear from it.
+"""The consumer protocol's messages: subscriptions to the group's leader, and assignments from it.
 
 Each begins with its version as an int16; of versions newer than ours the known part is read (Kafka's ConsumerProtocol).
 """
@@ -31,6 +31,7 @@ def encode_subscription(
     generation: int,
     rack_id: str | None,
 ) -> bytes:
+    """A member's topics, user data and owned partitions, as JoinGroup carries them."""
     out = bytearray(_SUBSCRIPTION_VERSION.to_bytes(2, "big"))
     partitions = [ConsumerProtocolSubscriptionTopicPartition(t, numbers) for t, numbers in by_topic(owned).items()]
     message = ConsumerProtocolSubscription(list(topics), user_data, partitions, generation, rack_id)
@@ -52,6 +53,7 @@ def decode_subscription(data: bytes, group_instance_id: str | None = None) -> Me
 
 
 def encode_assignment(partitions: Collection[TopicPartition], user_data: bytes | None = None) -> bytes:
+    """A member's partitions, as SyncGroup carries them."""
     out = bytearray(_ASSIGNMENT_VERSION.to_bytes(2, "big"))
     grouped = [ConsumerProtocolAssignmentTopicPartition(t, numbers) for t, numbers in by_topic(partitions).items()]
     ConsumerProtocolAssignment(grouped, user_data).encode(out, _ASSIGNMENT_VERSION)
@@ -59,7 +61,7 @@ def encode_assignment(partitions: Collection[TopicPartition], user_data: bytes |
 
 
 def decode_assignment(data: bytes) -> list[TopicPartition]:
-    """Empty bytes are an empty assignment. Raises KafkaError (INCONSISTENT_GROUP_PROTOCOL) for what is none."""
+    """Empty bytes are an empty assignment. Raises KafkaError (INCONSISTENT_GROUP_PROTOCOL) for other bytes."""
     if not data:
         return []
     try:

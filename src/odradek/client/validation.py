@@ -1,4 +1,4 @@
-"""After a change of leader: does the log still hold what was read (KIP-320)? An unclean election may have cut it."""
+"""Checks after a change of leader whether an unclean election truncated records that were read (KIP-320)."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ class _Asked:
         self.leader_epoch = leader_epoch
 
     def still_of(self, state: PartitionState) -> bool:
-        """Whether it has neither read on nor been set elsewhere: where the old epoch ends says nothing of that."""
+        """Whether the position is still the same: the answer says nothing about another one."""
         return state.has_position and (state.position, state.position_epoch) == (self.position, self.position_epoch)
 
 
 async def find_truncated(
     cluster: Cluster, states: Mapping[TopicPartition, PartitionState]
 ) -> dict[TopicPartition, int]:
-    """Partitions whose log ends, for the epoch of the last record read, before the position; and where it ends.
+    """Partitions whose log ends, for the epoch of the last record read, before the position; and that end offset.
 
-    Marks what it found to be there as valid for the leader epoch; what was cut off stays unchecked, so that nothing is
-    fetched before the caller has placed it. Raises KafkaError, CallTimedOut.
+    Other partitions are marked as valid for the leader epoch. Truncated ones stay unchecked, so that they are not
+    fetched before the caller has set a position. Raises KafkaError, CallTimedOut.
     """
     metadata = cluster.metadata
     truncated: dict[TopicPartition, tuple[int, _Asked]] = {}
@@ -56,7 +56,7 @@ async def find_truncated(
             if key in states and metadata.leader_epoch(*key) > states[key].validated_epoch:
                 leaders[(await cluster.leader(*key)).leader].append(key)
         for node_id, keys in leaders.items():
-            # What was given up or placed elsewhere while others were asked about is no matter any more.
+            # Partitions that were revoked or moved meanwhile need no check.
             states_asked = [states[key] for key in keys if key in states and states[key].has_position]
             asked = {each.key: _Asked(each, metadata.leader_epoch(*each.key)) for each in states_asked}
             if not asked:

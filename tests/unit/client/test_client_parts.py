@@ -299,9 +299,9 @@ def test_a_session_sends_changes_only() -> None:
     plan = session.plan({a: target(5)}, with_ids=True)
     assert (plan.session_epoch, dict(plan.targets)) == (2, {})
     assert {key for key, _ in plan.forgotten} == {b, c}
-    session.refused(unknown_session=False)
+    session.failed(unknown_session=False)
     assert session.plan({a: target(5)}, with_ids=True)[:2] == (77, 0)
-    session.refused(unknown_session=True)
+    session.failed(unknown_session=True)
     assert session.plan({a: target(5)}, with_ids=True)[:2] == (0, 0)
     session.answered(0)
     assert session.plan({a: target(5)}, with_ids=False)[:2] == (0, 0)

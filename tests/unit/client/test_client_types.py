@@ -1,4 +1,4 @@
-"""User programs under mypy --strict: what is right passes, and each line marked `# E: [code]` fails with that code."""
+"""User programs, and those of docs/CLIENT.md, under mypy --strict: lines marked `# E: [code]` fail, no others."""
 
 import re
 import subprocess
@@ -9,11 +9,15 @@ PROGRAMS = Path(__file__).parent / "typed_programs"
 ROOT = Path(__file__).resolve().parents[3]
 
 
-def test_user_programs_type_check_as_marked() -> None:
+def test_user_programs_type_check_as_marked(tmp_path: Path) -> None:
+    guide = re.findall(r"^```python\n(.*?)^```$", (ROOT / "docs" / "CLIENT.md").read_text(), re.MULTILINE | re.DOTALL)
+    assert len(guide) >= 10
+    for number, code in enumerate(guide):
+        (tmp_path / f"guide_{number}.py").write_text(code)
     command = [sys.executable, "-m", "mypy", "--strict", "--no-error-summary", "--hide-error-context", "--config-file="]
     command += ["--follow-imports=silent", "--cache-dir", str(ROOT / ".mypy_cache" / "user_programs")]
     done = subprocess.run(
-        [*command, str(PROGRAMS)],
+        [*command, str(PROGRAMS), str(tmp_path)],
         cwd=ROOT,
         env={"MYPYPATH": str(ROOT / "src"), "PATH": ""},
         capture_output=True,

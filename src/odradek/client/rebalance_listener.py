@@ -1,0 +1,42 @@
+"""Listeners of a consumer's assignment: objects with any of the three methods, which may be coroutines."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from odradek.client.model import TopicPartition
+
+
+class OnPartitionsAssigned(Protocol):
+    """Is notified of new partitions."""
+
+    def on_partitions_assigned(self, partitions: set[TopicPartition]) -> object:
+        """Partitions were added, and none of their records is read yet: the place to seek."""
+        ...
+
+
+class OnPartitionsRevoked(Protocol):
+    """Is notified of partitions that another member will read."""
+
+    def on_partitions_revoked(self, partitions: set[TopicPartition]) -> object:
+        """Another member will read these partitions: the place to commit."""
+        ...
+
+
+class OnPartitionsLost(Protocol):
+    """Is notified of partitions that the group took without notice."""
+
+    def on_partitions_lost(self, partitions: set[TopicPartition]) -> object:
+        """Another member may read these partitions already: too late to commit.
+
+        A listener without this method gets `on_partitions_revoked` instead, as in Kafka.
+        """
+        ...
+
+
+class RebalanceListener(OnPartitionsAssigned, OnPartitionsRevoked, OnPartitionsLost, Protocol):
+    """All three methods, called within `poll` when the assignment changes."""
+
+
+AnyListener = OnPartitionsAssigned | OnPartitionsRevoked | OnPartitionsLost
+"""An object with one or more of the three methods."""
