@@ -16,7 +16,7 @@ from odradek.api.new_leaders import MOVED, current_leader, endpoints
 from odradek.api.produced_records import FIRST_WITH_ZSTD, check_carried, is_transactional
 from odradek.api.registry import api
 from odradek.api.throttling import pause
-from odradek.api.transactional_produce import RefusedPlaces, keep, refusals
+from odradek.api.transactional_produce import RefusedPlaces, keep, rejections
 from odradek.log.append import RejectedRecords
 from odradek.log.partition_log import AppendResult
 from odradek.metadata.image import INTERNAL_TOPICS
@@ -58,7 +58,7 @@ def handle(
         return _all_failed(request, context, ErrorCode.INVALID_REQUIRED_ACKS)
     if request.transactional_id is None:
         return _produce(request, context, None)
-    refused = refusals(request, context)
+    refused = rejections(request, context)
     if isinstance(refused, dict):
         return _produce(request, context, refused)
     return _produce_later(keep(request), context, refused)

@@ -59,7 +59,7 @@ def _is_left(request: FetchRequest, context: RequestContext) -> bool:
     if name is None or _FETCHER not in name:
         return False
     fetchers, connection = context.services.fetchers, context.connection.identifier
-    return fetchers.has_gone_on(name, request.replica_id, request.replica_epoch, connection)
+    return not fetchers.admit(name, request.replica_id, request.replica_epoch, connection)
 
 
 class _Reader:

@@ -12,7 +12,7 @@ from typing import Final, TypeAlias
 from odradek.api.context import RequestContext
 from odradek.api.produced_records import is_transactional
 from odradek.transactions.records import TopicPartition
-from odradek.transactions.service import Refusals, Verification
+from odradek.transactions.service import Rejections, Verification
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.produce import ProduceRequest, TopicKey
 
@@ -24,7 +24,7 @@ _producer_at = Struct(">qh").unpack_from
 _PRODUCER: Final = 43
 
 
-def refusals(request: ProduceRequest, context: RequestContext) -> RefusedPlaces | Awaitable[RefusedPlaces]:
+def rejections(request: ProduceRequest, context: RequestContext) -> RefusedPlaces | Awaitable[RefusedPlaces]:
     """The partitions that the transaction may not write to; no more than a look where it writes to them already.
 
     An awaitable's answer counts when it comes, and no later. What could not be found is among them: the append may find
@@ -65,7 +65,7 @@ def refusals(request: ProduceRequest, context: RequestContext) -> RefusedPlaces 
 
 
 async def _once_answered(
-    answer: Awaitable[Refusals],
+    answer: Awaitable[Rejections],
     wanted: Verification,
     unknown: dict[TopicPartition, Place],
     opened: list[Place],

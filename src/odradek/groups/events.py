@@ -1,7 +1,7 @@
-"""What goes into the group coordinator and what comes out of it: plain values, free of wire versions and of I/O.
+"""Requests to the group coordinator and its results: plain values, free of wire versions and of I/O.
 
-A request method takes one of the requests below with a token (anything: the coordinator only hands it back) and answers
-with an `Outcome`: records to append, replies to release, and what to do once the records are stored or refused.
+A request method takes one of the requests below with a token (any value: the coordinator only returns it) and returns
+an `Outcome`: records to append, replies to release, and a continuation for when the records are stored or rejected.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Protocols: TypeAlias = tuple[tuple[str, bytes], ...]
 
 
 class JoinRequest(NamedTuple):
-    """JoinGroup. The last two say what the client's version of the API brings: KIP-394 (v4) and KIP-814 (v9)."""
+    """JoinGroup. The last two depend on the version of the request: KIP-394 (v4) and KIP-814 (v9)."""
 
     group_id: str
     member_id: str
@@ -45,6 +45,8 @@ class JoinedMember(NamedTuple):
 
 
 class JoinResult(NamedTuple):
+    """The answer to JoinGroup; `members` is for the leader alone."""
+
     error: ErrorCode
     member_id: str
     generation_id: int = -1
@@ -68,6 +70,8 @@ class SyncRequest(NamedTuple):
 
 
 class SyncResult(NamedTuple):
+    """The answer to SyncGroup."""
+
     error: ErrorCode
     protocol_type: str | None = None
     protocol_name: str | None = None
@@ -83,15 +87,17 @@ class LeavingMember(NamedTuple):
 
 
 class LeftMember(NamedTuple):
+    """The answer to one member of a LeaveGroup."""
+
     member_id: str
     group_instance_id: str | None
     error: ErrorCode
 
 
 class ConsumerHeartbeat(NamedTuple):
-    """ConsumerGroupHeartbeat. What has not changed since the last one is None (the timeout: -1).
+    """ConsumerGroupHeartbeat. Fields that have not changed since the last one are None (the timeout: -1).
 
-    An epoch of 0 joins, -1 leaves, -2 leaves a static member's place to its successor.
+    Epoch 0 joins, -1 leaves, -2 leaves for a while as a static member.
     """
 
     group_id: str
@@ -157,6 +163,8 @@ class FetchedOffset(NamedTuple):
 
 
 class GroupListing(NamedTuple):
+    """A group as ListGroups returns it."""
+
     group_id: str
     protocol_type: str
     state: str
@@ -164,6 +172,8 @@ class GroupListing(NamedTuple):
 
 
 class DescribedMember(NamedTuple):
+    """A classic member as DescribeGroups returns it."""
+
     member_id: str
     group_instance_id: str | None
     client_id: str
@@ -173,9 +183,9 @@ class DescribedMember(NamedTuple):
 
 
 class GroupDescription(NamedTuple):
-    """A classic group; `error` is GROUP_ID_NOT_FOUND (and the state Dead) when there is none of this id.
+    """A classic group; `error` is GROUP_ID_NOT_FOUND (and the state Dead) if no classic group has this id.
 
-    Also a consumer group is none, which `is_other` tells.
+    `is_other`: a group of another kind has it.
     """
 
     error: ErrorCode
@@ -188,6 +198,8 @@ class GroupDescription(NamedTuple):
 
 
 class ConsumerMemberDescription(NamedTuple):
+    """A member as ConsumerGroupDescribe returns it; `assignment` includes partitions being revoked."""
+
     member_id: str
     instance_id: str | None
     rack_id: str | None
@@ -202,7 +214,7 @@ class ConsumerMemberDescription(NamedTuple):
 
 
 class ConsumerGroupDescription(NamedTuple):
-    """A KIP-848 group; `error` is GROUP_ID_NOT_FOUND when there is none of this id."""
+    """A KIP-848 group; `error` is GROUP_ID_NOT_FOUND if no such group has this id."""
 
     error: ErrorCode
     group_id: str
@@ -223,7 +235,7 @@ class AssignmentStored(NamedTuple):
 
 
 class StaticMemberStored(NamedTuple):
-    """A static member's new id is in the log. The rest is what to go back to when it cannot be stored."""
+    """A static member's new id is in the log. The other fields are restored if it cannot be stored."""
 
     group_id: str
     member_id: str
@@ -242,7 +254,7 @@ class GroupStored(NamedTuple):
 
 
 class Downgraded(NamedTuple):
-    """A consumer group's last member with the new protocol has gone: its records are a classic group's now.
+    """The last KIP-848 member of a group has left: the group is a classic one now.
 
     Members' protocols are not all in the record. Without `rebalance` the members' assignments stand.
     """
@@ -265,12 +277,12 @@ Continuation: TypeAlias = AssignmentStored | StaticMemberStored | GroupStored | 
 
 
 class Outcome(NamedTuple):
-    """What the shell has to do.
+    """What the caller has to do.
 
     1. Append `records` as one batch; then `replay` each of them.
     2. Release `now` whatever happens, `replies` once the records, or without any those before them, are committed.
        When they cannot be stored, a token of `replies` gets the error that `append_failure` makes of the append's.
-    3. With `then`, call `GroupCoordinator.stored` once they are committed or refused, and obey its outcome too.
+    3. With `then`, call `GroupCoordinator.stored` once they are committed or rejected, and execute its outcome too.
     """
 
     records: Sequence[GroupRecord] = ()
@@ -301,7 +313,7 @@ _TOO_LARGE = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE, Erro
 
 
 def append_failure(error: ErrorCode) -> ErrorCode:
-    """What a client is told when the coordinator's append failed (Kafka: CoordinatorOperationExceptionHelper)."""
+    """The error that a client gets if the coordinator's append failed (Kafka: CoordinatorOperationExceptionHelper)."""
     if error in _COORDINATOR_NOT_AVAILABLE:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
     if error in _NOT_COORDINATOR:

@@ -38,6 +38,7 @@ class Timers:
         self._heap: list[tuple[int, Key]] = []
 
     def schedule(self, key: Key, deadline_ms: int, payload: Any = None) -> None:
+        """Set the deadline of a key, in milliseconds, with what to remember about it."""
         entry = self._entries.get(key)
         if entry is not None and entry.queued_ms <= deadline_ms:
             entry.deadline_ms = deadline_ms
@@ -57,6 +58,7 @@ class Timers:
         return True
 
     def cancel(self, key: Key) -> None:
+        """Drop the deadline of a key, if it has one."""
         self._entries.pop(key, None)
         if len(self._heap) > 64 and len(self._heap) > 4 * len(self._entries):
             self._rebuild()
@@ -69,6 +71,7 @@ class Timers:
         heapq.heapify(self._heap)
 
     def deadline_of(self, key: Key) -> int | None:
+        """The deadline of a key, in milliseconds, or None."""
         entry = self._entries.get(key)
         return None if entry is None else entry.deadline_ms
 
@@ -88,6 +91,7 @@ class Timers:
         return None
 
     def next_deadline_ms(self) -> int | None:
+        """The earliest deadline, or None."""
         top = self._top()
         return None if top is None else top[0]
 

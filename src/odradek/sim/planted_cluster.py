@@ -416,7 +416,7 @@ def _(right: Any) -> Any:
 
 
 @_bug("markers not retried", "a marker that its partition's leader did not take is given up", "cluster",
-      "odradek.broker.coordinators.markers:RoutedMarkers._settled")  # fmt: skip
+      "odradek.broker.coordinators.markers:RoutedMarkers._on_written")  # fmt: skip
 def _(right: Any) -> Any:
     return lambda self, delivery, topic, index, committed: right(self, delivery, topic, index, True)
 

@@ -2,7 +2,7 @@
 
 A client that loses patience with a connection opens another one and repeats its request there. The first frame may
 still arrive, seconds later, when the transaction that it meant is over and the next one has begun; without the epoch
-bump of transaction.version 2 nothing in an EndTxn tells the two apart. See docs/RELIABILITY.md, "Delayed EndTxn".
+bump of transaction.version 2 the two EndTxn requests look the same. See docs/RELIABILITY.md, "Delayed EndTxn".
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ class NewestConnections:
         known = self._newest.get(name)
         return known is not None and known[0] == (producer_id, producer_epoch) and connection < known[1]
 
-    def has_gone_on(self, name: Hashable, producer_id: int, producer_epoch: int, connection: int) -> bool:
-        """Whether a request on this connection `is_stale`; if it is not, the connection is `used`."""
+    def admit(self, name: Hashable, producer_id: int, producer_epoch: int, connection: int) -> bool:
+        """Observe a request's connection; False, and nothing is changed, if the request `is_stale`."""
         if self.is_stale(name, producer_id, producer_epoch, connection):
-            return True
-        self.used(name, producer_id, producer_epoch, connection)
-        return False
+            return False
+        self.observe(name, producer_id, producer_epoch, connection)
+        return True
 
-    def used(self, name: Hashable, producer_id: int, producer_epoch: int, connection: int) -> None:
+    def observe(self, name: Hashable, producer_id: int, producer_epoch: int, connection: int) -> None:
         """A request of this producer was accepted on the connection; an older epoch of it changes nothing."""
         producer = (producer_id, producer_epoch)
         newest = self._newest
@@ -57,4 +57,5 @@ class NewestConnections:
             del newest[next(iter(newest))]
 
     def forget(self, name: Hashable) -> None:
+        """Treat every connection of this name as new."""
         self._newest.pop(name, None)

@@ -40,12 +40,12 @@ from odradek.transactions.states import PREPARED, STATES_BY_TITLE, State, may_fo
 from odradek.wire.errors import ErrorCode
 
 _TOMBSTONES_BYTES = 128 * 1024
-"""How much is forgotten in one batch: one that is larger than the log takes would be refused for ever."""
+"""Bound on the tombstones in one batch: the log would reject a larger batch for ever."""
 _TOMBSTONE_BYTES = 16
 
 
 class TransactionCoordinator:
-    """A shard. Feed it its log through `replay`, then send the markers of `loaded`; before that it decides nothing."""
+    """A shard. Pass its log to `replay`, then send the markers of `loaded`; before that its answers mean nothing."""
 
     __slots__ = ("_deadlines", "_ids", "_retry_ms", "_settings", "_uncertain", "transactions")
 
@@ -54,7 +54,7 @@ class TransactionCoordinator:
         self._ids = ids
         self.transactions: dict[str, Transaction] = {}
         self._retry_ms: dict[str, int] = {}
-        """Until when a refused abort or expiry waits."""
+        """Until when an abort or expiry that the log rejected waits."""
         self._uncertain: set[str] = set()
         """Ids whose last epochs the log may have lost."""
         self._deadlines = Deadlines(self._deadline_of)
@@ -62,7 +62,7 @@ class TransactionCoordinator:
     # --- the log ---
 
     def replay(self, record: TransactionRecord) -> None:
-        """Take over a record that is in the log."""
+        """Apply a record that is in the log."""
         transactional_id, value = record
         self._retry_ms.pop(transactional_id, None)
         if transactional_id in self._uncertain:
@@ -139,7 +139,7 @@ class TransactionCoordinator:
         elif current:
             epoch += 1
         elif request.producer_epoch == transaction.last_producer_epoch:
-            # The answer to the same request was lost; had anybody else come in between, there would be no last epoch.
+            # The answer to the same request was lost; after a request of another client there is no last epoch.
             last_epoch = transaction.last_producer_epoch
         else:
             return _failed(ErrorCode.PRODUCER_FENCED)
@@ -155,7 +155,7 @@ class TransactionCoordinator:
             start_ms=NO_TIME,
         )
         if not current:
-            # Repeated once more it must find the same.
+            # Another repetition must find the same.
             initialized = initialized._replace(previous_producer_id=transaction.previous_producer_id)
         return _initialized(request, initialized)
 
@@ -314,7 +314,7 @@ class TransactionCoordinator:
     def expire(self, now_ms: int) -> list[Outcome]:
         """Abort transactions that took too long and forget ids that were idle too long. Each outcome stands alone.
 
-        One that is refused by the log comes again after `abort_timed_out_interval_ms`.
+        One that the log rejects is decided again after `abort_timed_out_interval_ms`.
         """
         outcomes: list[Outcome] = []
         tombstones: list[TransactionRecord] = []
@@ -339,6 +339,7 @@ class TransactionCoordinator:
     # --- looking ---
 
     def describe(self, transactional_id: str) -> TransactionDescription:
+        """The transactional id as DescribeTransactions returns it."""
         transaction = self.transactions.get(transactional_id)
         if transaction is None:
             return TransactionDescription(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, transactional_id)

@@ -31,13 +31,14 @@ class Deadlines:
                 heapq.heapify(self._heap)
 
     def forget(self, name: str) -> None:
+        """The name has no deadline any longer."""
         self._queued.pop(name, None)
 
     def _push(self, deadline: int, name: str) -> None:
         self._queued[name] = deadline
         heapq.heappush(self._heap, (deadline, name))
 
-    def _settle(self) -> tuple[int, str] | None:
+    def _first(self) -> tuple[int, str] | None:
         """The first entry that stands."""
         heap = self._heap
         while heap:
@@ -56,12 +57,12 @@ class Deadlines:
 
     def next_ms(self) -> int | None:
         """The earliest deadline."""
-        first = self._settle()
+        first = self._first()
         return None if first is None else first[0]
 
     def pop_due(self, now_ms: int) -> str | None:
         """A name whose deadline is not after `now_ms`; it is forgotten until `update`."""
-        first = self._settle()
+        first = self._first()
         if first is None or first[0] > now_ms:
             return None
         heapq.heappop(self._heap)

@@ -1,4 +1,4 @@
-"""What goes into the transaction coordinator and what comes out: plain values, free of wire versions and of I/O."""
+"""Requests to the transaction coordinator and its results: plain values, free of wire versions and of I/O."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class ProducerIdSource(Protocol):
     """Unused producer ids, from the block that the controller gave to this broker."""
 
     def take(self) -> int:
-        """A producer id that nobody has had. Raises NoProducerIds."""
+        """A new producer id. Raises NoProducerIds."""
         ...
 
 
@@ -31,6 +31,7 @@ class InitProducerId(NamedTuple):
 
     @property
     def is_recovery(self) -> bool:
+        """Whether the producer asks to continue with the id that it has (KIP-360)."""
         return self.producer_epoch != NO_EPOCH
 
 
@@ -45,6 +46,8 @@ class AddPartitions(NamedTuple):
 
 
 class EndTransaction(NamedTuple):
+    """EndTxn. `client_version` is the level of transaction.version that the version of the request implies."""
+
     transactional_id: str
     producer_id: int
     producer_epoch: int
@@ -72,9 +75,9 @@ class Markers(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What the shell has to do.
+    """What the caller has to do.
 
-    1. Append `records` as one batch, then `replay` each; if that is refused, answer `append_failure` of the error.
+    1. Append `records` as one batch, then `replay` each; if the log rejects them, answer `append_failure` of the error.
     2. Once they are committed: answer with `reply` and send `markers`.
     """
 
@@ -84,7 +87,7 @@ class Outcome(NamedTuple):
 
 
 class TransactionDescription(NamedTuple):
-    """`error` is TRANSACTIONAL_ID_NOT_FOUND when there is none of this id. `start_ms` is -1 without a transaction."""
+    """`error` is TRANSACTIONAL_ID_NOT_FOUND if the id is unknown. `start_ms` is -1 without a transaction."""
 
     error: ErrorCode
     transactional_id: str
@@ -97,6 +100,8 @@ class TransactionDescription(NamedTuple):
 
 
 class TransactionListing(NamedTuple):
+    """A transactional id as ListTransactions returns it."""
+
     transactional_id: str
     producer_id: int
     state: str
@@ -113,7 +118,7 @@ _TOO_LARGE = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE)
 
 
 def append_failure(error: ErrorCode) -> ErrorCode:
-    """What a client is told when the append failed (Kafka: TransactionStateManager.appendTransactionToLog)."""
+    """The error that a client gets if the append failed (Kafka: TransactionStateManager.appendTransactionToLog)."""
     if error in _COORDINATOR_NOT_AVAILABLE:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
     if error in _NOT_COORDINATOR:

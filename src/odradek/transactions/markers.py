@@ -10,13 +10,15 @@ from odradek.transactions.records import TopicPartition
 
 
 class MarkerSender(Protocol):
+    """Sends the markers of transactions whose end is decided."""
+
     def send(
         self, markers: Markers, coordinator_epoch: int, wanted: Callable[[], bool], done: Callable[[], None]
     ) -> None:
-        """Write a marker to every partition, trying again while `wanted` says so, and call `done` when all have it.
+        """Write a marker to every partition, retrying while `wanted` returns True, and call `done` when all have it.
 
-        A partition that does not exist any more has it, and one that has seen a newer epoch of the producer. `done` is
-        not called when a partition has seen a newer epoch of the coordinator: then somebody else ends this transaction.
+        Deleted partitions, and those with a newer epoch of the producer, count as written. `done` is not called if a
+        partition has seen a newer epoch of the coordinator: another broker ends the transaction then.
         """
         ...
 

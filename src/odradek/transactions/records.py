@@ -67,6 +67,7 @@ class Transaction(NamedTuple):
 
     @property
     def is_epoch_exhausted(self) -> bool:
+        """Whether the next epoch needs another producer id."""
         return self.producer_epoch >= LAST_CLIENT_EPOCH
 
 
@@ -182,10 +183,11 @@ def _transaction(value: TransactionLogValue) -> Transaction:
 
 
 def _last_epoch(found: Transaction) -> int:
-    """`last_producer_epoch` as far as the record tells it.
+    """`last_producer_epoch`, if the record implies it.
 
     Kafka forgets it over a restart, so that a producer whose transaction timed out is fenced for good if the broker
-    restarts before it asks for its new epoch. While a transaction ends under transaction.version 2 the epoch tells it.
+    restarts before it asks for its new epoch. While a transaction ends under transaction.version 2, it is the epoch
+    before.
     """
     if found.client_version < TV_2 or found.state in (State.EMPTY, State.ONGOING):
         return NO_EPOCH

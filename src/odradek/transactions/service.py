@@ -1,6 +1,6 @@
-"""What handlers may ask of the transaction coordinator; the broker's shell implements it.
+"""The transaction coordinator as request handlers see it; `broker.coordinators.transactions` implements it.
 
-Methods that may have to wait answer with a future, which is done already where nothing has to be waited for. A failure
+Methods that may have to wait return a future, which is done already if the answer is known. A failure
 of the request as a whole is raised, at the call or by the future, as KafkaError: NOT_COORDINATOR and
 COORDINATOR_LOAD_IN_PROGRESS from every one of them. `connection` is the identifier of the one that a request came on;
 StaleConnection is raised when its producer has used a newer one (see `connections`).
@@ -23,8 +23,8 @@ from odradek.transactions.events import (
 from odradek.transactions.records import TopicPartition
 from odradek.wire.errors import ErrorCode
 
-Refusals: TypeAlias = dict[TopicPartition, ErrorCode]
-"""Partitions that are not part of the transaction, and why, as the producer is told."""
+Rejections: TypeAlias = dict[TopicPartition, ErrorCode]
+"""Partitions that are not part of the transaction, each with the error for the producer."""
 
 
 class Verification(NamedTuple):
@@ -65,11 +65,15 @@ class PartitionMarker(NamedTuple):
 
 
 class TransactionService(Protocol):
+    """See the module."""
+
     async def new_producer_id(self) -> int:
         """For a producer without a transactional id."""
         ...
 
-    def init_producer_id(self, request: InitProducerId, connection: int) -> asyncio.Future[ProducerResult]: ...
+    def init_producer_id(self, request: InitProducerId, connection: int) -> asyncio.Future[ProducerResult]:
+        """InitProducerId of a transactional producer."""
+        ...
 
     def add_partitions(self, request: AddPartitions, connection: int | None) -> asyncio.Future[ErrorCode]:
         """The connection is None when another broker asks."""
@@ -81,13 +85,15 @@ class TransactionService(Protocol):
         """Add the partition of `__consumer_offsets` that keeps the group's offsets; `producer` is (id, epoch)."""
         ...
 
-    def verify_partitions(self, request: AddPartitions) -> Refusals:
+    def verify_partitions(self, request: AddPartitions) -> Rejections:
         """TRANSACTION_ABORTABLE for those that are not in the transaction; NONE is left out."""
         ...
 
-    def end(self, request: EndTransaction, connection: int) -> asyncio.Future[ProducerResult]: ...
+    def end(self, request: EndTransaction, connection: int) -> asyncio.Future[ProducerResult]:
+        """EndTxn: the answer is given when the end is decided; markers follow."""
+        ...
 
-    def verify_or_add(self, wanted: Verification, produce_version: int) -> Refusals | Awaitable[Refusals]:
+    def verify_or_add(self, wanted: Verification, produce_version: int) -> Rejections | Awaitable[Rejections]:
         """What stands against appending to the partitions, in the codes that Produce of this version answers.
 
         From version 12 on (transaction.version 2) they are added to the transaction; before that it is only checked
@@ -109,17 +115,19 @@ class TransactionService(Protocol):
     def is_stale_sender(self, client_id: str, connection: int) -> bool:
         """Whether the broker of this client id has sent markers on a newer connection; notes this one if not.
 
-        It has given up the older one, and sent again what was under way there. Below transaction.version 2 nothing in a
-        late marker tells it from one of the next transaction.
+        That broker has closed the older connection, and has sent its requests again. Below transaction.version 2 a late
+        marker cannot be distinguished from one of the next transaction.
         """
         ...
 
     def write_marker(self, marker: PartitionMarker) -> asyncio.Future[None]:
-        """Done when the marker is committed. Raises KafkaError if the partition refuses it."""
+        """Append a marker; done when it is committed. Raises KafkaError if the partition rejects it."""
         ...
 
-    def describe(self, transactional_id: str) -> TransactionDescription: ...
+    def describe(self, transactional_id: str) -> TransactionDescription:
+        """The transactional id as DescribeTransactions returns it."""
+        ...
 
     def list_transactions(self, wanted: ListFilter) -> Listings:
-        """Of all shards of this broker. Raises INVALID_REGULAR_EXPRESSION for a pattern that is none."""
+        """Of all shards of this broker. Raises INVALID_REGULAR_EXPRESSION for a malformed pattern."""
         ...

@@ -25,7 +25,8 @@ class TransactionSettings:
     abort_timed_out_interval_ms: int = 10_000
     """transaction.abort.timed.out.transaction.cleanup.interval.ms
 
-    Kafka looks for timed-out transactions that often. Here they are aborted on time; a refused abort waits that long.
+    Kafka looks for timed-out transactions at this interval. Here they are aborted on time; an abort that the log
+    rejects is retried after it.
     """
     append_timeout_ms: int = 30_000
     """request.timeout.ms: how long an answer waits for the in-sync replicas."""

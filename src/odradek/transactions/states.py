@@ -29,20 +29,20 @@ class State(IntEnum):
 _TITLES: Final = {state: "".join(word.capitalize() for word in state.name.split("_")) for state in State}
 STATES_BY_TITLE: Final = {title: state for state, title in _TITLES.items()}
 
-SETTLED: Final = frozenset((State.EMPTY, State.COMPLETE_COMMIT, State.COMPLETE_ABORT))
+IDLE: Final = frozenset((State.EMPTY, State.COMPLETE_COMMIT, State.COMPLETE_ABORT))
 """No transaction is open or being ended."""
 PREPARED: Final = frozenset((State.PREPARE_COMMIT, State.PREPARE_ABORT))
 """How the transaction ends is decided; its markers may not be written yet."""
 
 VALID_PREVIOUS: Final[dict[State, frozenset[State]]] = {
-    State.EMPTY: SETTLED,
-    State.ONGOING: SETTLED | {State.ONGOING},
+    State.EMPTY: IDLE,
+    State.ONGOING: IDLE | {State.ONGOING},
     State.PREPARE_COMMIT: frozenset((State.ONGOING,)),
     # Aborting what was never begun bumps the epoch under transaction.version 2 (KIP-890).
-    State.PREPARE_ABORT: SETTLED | {State.ONGOING, State.PREPARE_EPOCH_FENCE},
+    State.PREPARE_ABORT: IDLE | {State.ONGOING, State.PREPARE_EPOCH_FENCE},
     State.COMPLETE_COMMIT: frozenset((State.PREPARE_COMMIT,)),
     State.COMPLETE_ABORT: frozenset((State.PREPARE_ABORT,)),
-    State.DEAD: SETTLED,
+    State.DEAD: IDLE,
     State.PREPARE_EPOCH_FENCE: frozenset((State.ONGOING,)),
 }
 

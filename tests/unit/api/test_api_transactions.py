@@ -115,7 +115,7 @@ def test_an_offset_commit_that_is_repeated_elsewhere_while_it_is_verified_has_no
 
     def is_stale(group_id: str, producer: tuple[int, int], connection: int) -> bool:
         stale = newest.is_stale(group_id, *producer, connection)
-        newest.used(group_id, *producer, connection)
+        newest.observe(group_id, *producer, connection)
         return stale
 
     async def commit(request: Any, *_: Any) -> list[ErrorCode]:

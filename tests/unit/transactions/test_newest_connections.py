@@ -7,26 +7,26 @@ from odradek.transactions.connections import NewestConnections
 
 def test_an_older_connection_is_stale_once_a_newer_one_was_used() -> None:
     newest = NewestConnections()
-    newest.used("tx", 7, 0, 3)
+    newest.observe("tx", 7, 0, 3)
     assert not newest.is_stale("tx", 7, 0, 3)
     assert not newest.is_stale("tx", 7, 0, 4)
-    newest.used("tx", 7, 0, 4)
+    newest.observe("tx", 7, 0, 4)
     assert newest.is_stale("tx", 7, 0, 3)
     assert not newest.is_stale("tx", 7, 0, 4)
 
 
 def test_another_epoch_starts_afresh() -> None:
     newest = NewestConnections()
-    newest.used("tx", 7, 0, 9)
+    newest.observe("tx", 7, 0, 9)
     assert not newest.is_stale("tx", 7, 1, 3)
-    newest.used("tx", 7, 1, 3)
+    newest.observe("tx", 7, 1, 3)
     assert not newest.is_stale("tx", 7, 1, 3)
     assert newest.is_stale("tx", 7, 1, 2)
 
 
 def test_names_do_not_mix_and_can_be_forgotten() -> None:
     newest = NewestConnections()
-    newest.used("tx", 7, 0, 9)
+    newest.observe("tx", 7, 0, 9)
     assert not newest.is_stale("other", 7, 0, 1)
     newest.forget("tx")
     assert not newest.is_stale("tx", 7, 0, 1)
@@ -34,10 +34,10 @@ def test_names_do_not_mix_and_can_be_forgotten() -> None:
 
 def test_with_a_limit_the_longest_unused_is_forgotten() -> None:
     newest = NewestConnections(2)
-    newest.used("a", 1, 0, 5)
-    newest.used("b", 1, 0, 5)
-    newest.used("a", 1, 0, 5)
-    newest.used("c", 1, 0, 5)
+    newest.observe("a", 1, 0, 5)
+    newest.observe("b", 1, 0, 5)
+    newest.observe("a", 1, 0, 5)
+    newest.observe("c", 1, 0, 5)
     assert newest.is_stale("a", 1, 0, 4)
     assert not newest.is_stale("b", 1, 0, 4)
     assert newest.is_stale("c", 1, 0, 4)
@@ -45,6 +45,6 @@ def test_with_a_limit_the_longest_unused_is_forgotten() -> None:
 
 def test_a_zombie_does_not_wipe_out_what_is_known_of_its_successor() -> None:
     newest = NewestConnections()
-    newest.used("tx", 7, 1, 8)
-    newest.used("tx", 7, 0, 9)
+    newest.observe("tx", 7, 1, 8)
+    newest.observe("tx", 7, 0, 9)
     assert newest.is_stale("tx", 7, 1, 5)

@@ -152,7 +152,12 @@ class CoordinatorContext(Generic[Shard, Record]):
                 if value is not None:
                     size += len(value)
         except EncodeError as error:
-            self._environment.logger.warning("a %s's record cannot be written: %s", self._environment.name, error)
+            self._environment.logger.warning(
+                "%s: cannot encode a record of the %s coordinator: %s; the request fails",
+                self._writer.name,
+                self._environment.name,
+                error,
+            )
             self.shard.complete([Operation(decision, [], 0)], ErrorCode.UNKNOWN_SERVER_ERROR, None)
             return None
         operation: Operation = tuple.__new__(Operation, (decision, encoded, size))
@@ -303,7 +308,7 @@ class CoordinatorContext(Generic[Shard, Record]):
             found = None if record.key is None else decode(record.key, record.value)
             if found is None:
                 self._environment.logger.warning(
-                    "%s: the record at offset %d is of an unknown kind and ignored", self._writer.name, record.offset
+                    "%s: ignoring the record at offset %d: its type is unknown", self._writer.name, record.offset
                 )
             else:
                 shard.replay(found, record.offset, producer_id)
@@ -311,7 +316,12 @@ class CoordinatorContext(Generic[Shard, Record]):
     def _on_replayed(self, error: Exception | None) -> None:
         if error is not None:
             environment = self._environment
-            environment.logger.error("%s: its %ss cannot be loaded: %s", self._writer.name, environment.name, error)
+            environment.logger.error(
+                "%s: cannot load the partition of the %s coordinator: %s; its clients get NOT_COORDINATOR",
+                self._writer.name,
+                environment.name,
+                error,
+            )
             self.state = CoordinatorState.FAILED
             if isinstance(error.__cause__, OSError) and not self.partition.log.is_offline:
                 self._on_failed(self)

@@ -182,46 +182,54 @@ class GroupCoordinatorService:
     # --- requests ---
 
     def join(self, request: JoinRequest) -> asyncio.Future[JoinResult]:
+        """See `GroupService`."""
         if not request.group_id:
             raise KafkaError(ErrorCode.INVALID_GROUP_ID)
         return self._shard(request.group_id).run(lambda shard, now_ms, token: shard.join(now_ms, token, request))
 
     def sync(self, request: SyncRequest) -> asyncio.Future[SyncResult]:
+        """See `GroupService`."""
         if not request.group_id:
             raise KafkaError(ErrorCode.INVALID_GROUP_ID)
         return self._shard(request.group_id).run(lambda shard, now_ms, token: shard.sync(now_ms, token, request))
 
     def consumer_heartbeat(self, request: ConsumerHeartbeat) -> asyncio.Future[ConsumerHeartbeatResult]:
+        """See `GroupService`."""
         return self._shard(request.group_id).run(
             lambda shard, now_ms, token: shard.consumer_heartbeat(now_ms, token, request)
         )
 
     def heartbeat(self, group_id: str, member_id: str, group_instance_id: str | None, generation_id: int) -> ErrorCode:
+        """See `GroupService`."""
         if not group_id:
             return ErrorCode.INVALID_GROUP_ID
         shard = self._shard(group_id)
         if shard.is_loading:
-            # Whether the member is known will show; until then it must not be told to join again.
+            # Until the member is known it must not be made to join again.
             return ErrorCode.NONE
         now_ms = self._clock.now_ms()
         return shard.active_coordinator().heartbeat(now_ms, group_id, member_id, group_instance_id, generation_id)
 
     def leave(self, group_id: str, leaving: Sequence[LeavingMember]) -> asyncio.Future[list[LeftMember]]:
+        """See `GroupService`."""
         if not group_id:
             raise KafkaError(ErrorCode.INVALID_GROUP_ID)
         return self._shard(group_id).run(lambda shard, now_ms, token: shard.leave(now_ms, token, group_id, leaving))
 
     def is_late_commit(self, group_id: str, member_id: str, generation_id: int, connection: int) -> bool:
+        """See `GroupService`."""
         if not member_id or generation_id < 0:
             return False
-        return self._committers.has_gone_on((group_id, member_id), _ANY_PRODUCER, generation_id, connection)
+        return not self._committers.admit((group_id, member_id), _ANY_PRODUCER, generation_id, connection)
 
     def commit_offsets(self, request: CommitRequest, reply: Reply) -> None:
+        """See `GroupService`."""
         self._shard(request.group_id).commit(request, reply)
 
     def commit_transactional_offsets(
         self, request: CommitRequest, producer_id: int, producer_epoch: int
     ) -> asyncio.Future[list[ErrorCode]]:
+        """See `GroupService`."""
         if not request.group_id:
             raise KafkaError(ErrorCode.INVALID_GROUP_ID)
         return self._shard(request.group_id).commit_in_transaction(
@@ -237,16 +245,19 @@ class GroupCoordinatorService:
         require_stable: bool,
         member: tuple[str | None, int] = (None, -1),
     ) -> asyncio.Future[TopicOffsets]:
+        """See `GroupService`."""
         shard = self._shard(group_id)
         shard.active_coordinator().check_fetch(group_id, *member)
         return shard.read(lambda found: found.fetch_offsets(group_id, topics, require_stable=require_stable))
 
     def delete_offsets(self, group_id: str, partitions: Sequence[tuple[str, int]]) -> asyncio.Future[list[ErrorCode]]:
+        """See `GroupService`."""
         if not group_id:
             raise KafkaError(ErrorCode.INVALID_GROUP_ID)
         return self._shard(group_id).run(lambda shard, _, token: shard.delete_offsets(token, group_id, partitions))
 
     async def delete_groups(self, group_ids: Sequence[str]) -> list[ErrorCode]:
+        """See `GroupService`."""
         waiting: list[ErrorCode | asyncio.Future[Any]] = []
         for group_id in group_ids:
             try:
@@ -259,18 +270,21 @@ class GroupCoordinatorService:
         return self._shard(group_id).run(lambda shard, _, token: shard.delete_groups(token, [group_id]))
 
     def describe_group(self, group_id: str) -> GroupDescription:
+        """See `GroupService`."""
         shard = self._shard(group_id)
         coordinator = shard.active_coordinator()
         shard.flush()
         return coordinator.describe_groups([group_id])[0]
 
     def describe_consumer_group(self, group_id: str) -> ConsumerGroupDescription:
+        """See `GroupService`."""
         shard = self._shard(group_id)
         coordinator = shard.active_coordinator()
         shard.flush()
         return coordinator.describe_consumer_group(group_id)
 
     def list_groups(self, states: Sequence[str], types: Sequence[str]) -> list[GroupListing]:
+        """See `GroupService`."""
         found: list[GroupListing] = []
         for shard in self._runtime.shards():
             if shard.is_loading:

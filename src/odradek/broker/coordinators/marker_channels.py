@@ -1,6 +1,6 @@
-"""Transaction markers on their way to partitions that other brokers lead (Kafka's TransactionMarkerChannelManager).
+"""Transaction markers for partitions that other brokers lead (Kafka's TransactionMarkerChannelManager).
 
-To each broker one request is under way; what comes meanwhile goes together in the next one.
+Each broker gets one request at a time; markers that come meanwhile share the next one.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ _log_failure = logs_failure(logger, "sending transaction markers failed")
 
 _VERSION = 2
 
-Settled: TypeAlias = Callable[[ErrorCode], None]
-_Waiting: TypeAlias = "tuple[PartitionMarker, Settled]"
+OnResult: TypeAlias = Callable[[ErrorCode], None]
+_Waiting: TypeAlias = "tuple[PartitionMarker, OnResult]"
 _Codes: TypeAlias = dict[tuple[int, str, int], ErrorCode]
 """By producer id, topic and partition."""
 
 
 class MarkerChannels:
-    """`send` a marker to a broker; `settled` hears NONE once it is committed there, or why it is not."""
+    """Sends markers to the brokers that lead their partitions."""
 
     __slots__ = ("_loop", "_peers", "_queues", "_timeout_ms")
 
@@ -45,12 +45,13 @@ class MarkerChannels:
         self._timeout_ms = timeout_ms
         self._queues: dict[int, deque[_Waiting]] = {}
 
-    def send(self, broker_id: int, marker: PartitionMarker, settled: Settled) -> None:
+    def send(self, broker_id: int, marker: PartitionMarker, on_result: OnResult) -> None:
+        """Send a marker; `on_result` gets NONE once it is committed there, or the error."""
         queue = self._queues.get(broker_id)
         if queue is not None:
-            queue.append((marker, settled))
+            queue.append((marker, on_result))
             return
-        queue = self._queues[broker_id] = deque(((marker, settled),))
+        queue = self._queues[broker_id] = deque(((marker, on_result),))
         self._loop.create_task(self._drain(broker_id, queue)).add_done_callback(_log_failure)
 
     async def _drain(self, broker_id: int, queue: deque[_Waiting]) -> None:
@@ -62,11 +63,11 @@ class MarkerChannels:
                 try:
                     codes = await self._ask(broker_id, batch)
                 finally:
-                    _settle(batch, codes)
+                    _report(batch, codes)
         finally:
-            # Whatever went wrong, the next marker begins anew, and those that came meanwhile are sent again.
+            # After any failure the next marker starts a new queue, and markers that came meanwhile are sent again.
             del self._queues[broker_id]
-            _settle(queue, {})
+            _report(queue, {})
 
     async def _ask(self, broker_id: int, batch: list[_Waiting]) -> _Codes:
         request = _request(marker for marker, _ in batch)
@@ -80,9 +81,9 @@ class MarkerChannels:
             return {}
 
 
-def _settle(waiting: Iterable[_Waiting], codes: _Codes) -> None:
-    for marker, settled in waiting:
-        settled(codes.get((marker.producer_id, marker.topic, marker.partition), ErrorCode.NETWORK_EXCEPTION))
+def _report(waiting: Iterable[_Waiting], codes: _Codes) -> None:
+    for marker, on_result in waiting:
+        on_result(codes.get((marker.producer_id, marker.topic, marker.partition), ErrorCode.NETWORK_EXCEPTION))
 
 
 def _request(markers: Iterable[PartitionMarker]) -> WriteTxnMarkersRequest:

@@ -26,19 +26,25 @@ _RETRY_SECONDS = 0.1
 
 
 LEADER_HERE = -2
+"""Instead of a broker's id: this broker leads the partition."""
 
 SendElsewhere = Callable[[int, PartitionMarker, Callable[[ErrorCode], None]], None]
-"""Send a marker to the broker that leads its partition; the callback hears NONE once it is committed."""
+"""Send a marker to the broker that leads its partition; the callback gets NONE once it is committed, or the error."""
 
 
 class TransactionListener(Protocol):
+    """Is notified of transactions that end in partitions of `__consumer_offsets`."""
+
     def transaction_ended(self, index: int, producer_id: int, last_offset: int, *, committed: bool) -> None:
         """A transaction's marker was appended to a partition of `__consumer_offsets` at `last_offset`."""
         ...
 
 
 class MarkerWriter:
-    """Appends markers to partitions that this broker leads, and tells the group coordinator of those in its own."""
+    """Appends markers to partitions that this broker leads.
+
+    It notifies the group coordinator of markers in partitions of `__consumer_offsets`.
+    """
 
     __slots__ = ("_clock", "_groups", "_loop", "_partitions")
 
@@ -54,16 +60,16 @@ class MarkerWriter:
         self._clock = clock
         self._loop = loop
 
-    def write(self, marker: PartitionMarker, settled: Callable[[bool], None]) -> None:
-        """`settled(True)` when the marker is committed, False if this broker lost the partition before.
+    def write(self, marker: PartitionMarker, on_result: Callable[[bool], None]) -> None:
+        """Call `on_result(True)` when the marker is committed, with False if this broker loses the partition before.
 
-        Raises KafkaError if the partition refuses the marker.
+        Raises KafkaError if the partition rejects the marker.
         """
         partition = self._partitions.find(marker.topic, marker.partition)
         if partition is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         if marker.transaction_version >= TV_2 and self._is_repeated(partition, marker):
-            _settle(partition, partition.log.next_offset - 1, settled)
+            _when_committed(partition, partition.log.next_offset - 1, on_result)
             return
         now_ms = self._clock.now_ms()
         batch = encode_end_transaction(
@@ -78,7 +84,7 @@ class MarkerWriter:
             self._groups.transaction_ended(
                 marker.partition, marker.producer_id, result.last_offset, committed=marker.commit
             )
-        _settle(partition, result.last_offset, settled)
+        _when_committed(partition, result.last_offset, on_result)
 
     def _is_repeated(self, partition: Partition, marker: PartitionMarker) -> bool:
         """Under transaction.version 2 a marker's epoch is above that of its records, unless it is there already."""
@@ -97,7 +103,7 @@ class MarkerWriter:
         """As `write`; the future fails with NOT_LEADER_OR_FOLLOWER if this broker loses the partition."""
         future: asyncio.Future[None] = self._loop.create_future()
 
-        def settled(committed: bool) -> None:
+        def on_result(committed: bool) -> None:
             if future.done():
                 return
             if committed:
@@ -105,17 +111,17 @@ class MarkerWriter:
             else:
                 future.set_exception(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
 
-        self.write(marker, settled)
+        self.write(marker, on_result)
         return future
 
 
-def _settle(partition: Partition, offset: int, settled: Callable[[bool], None]) -> None:
+def _when_committed(partition: Partition, offset: int, on_result: Callable[[bool], None]) -> None:
     # Waiters are released as well when the partition leaves this broker.
-    partition.when_committed(offset, lambda: settled(partition.is_committed(offset)))
+    partition.when_committed(offset, lambda: on_result(partition.is_committed(offset)))
 
 
 class _Delivery:
-    """The markers of one transaction on their way."""
+    """The markers of one transaction that are not all written yet."""
 
     __slots__ = ("coordinator_epoch", "done", "markers", "pending", "wanted")
 
@@ -172,31 +178,46 @@ class RoutedMarkers:
         )
         leader = self._leader_of(topic, index)
         if leader is None or leader == NO_LEADER:
-            self._settled(delivery, topic, index, False)
+            self._on_written(delivery, topic, index, False)
         elif leader != LEADER_HERE:
-            self._elsewhere(leader, marker, lambda code: self._answered(delivery, topic, index, code))
+            self._elsewhere(leader, marker, lambda code: self._on_answer(delivery, topic, index, code))
         else:
             try:
-                self._writer.write(marker, lambda committed: self._settled(delivery, topic, index, committed))
+                self._writer.write(marker, lambda committed: self._on_written(delivery, topic, index, committed))
             except KafkaError as error:
-                self._answered(delivery, topic, index, error.code)
+                self._on_answer(delivery, topic, index, error.code)
 
-    def _answered(self, delivery: _Delivery, topic: str, index: int, code: ErrorCode) -> None:
+    def _on_answer(self, delivery: _Delivery, topic: str, index: int, code: ErrorCode) -> None:
         transactional_id = delivery.markers.transactional_id
         if code is ErrorCode.TRANSACTION_COORDINATOR_FENCED:
-            logger.warning("%s-%d takes no marker for %s: %s", topic, index, transactional_id, code.name)
+            logger.warning(
+                "%s-%d: no marker for transactional id %s: %s; the new coordinator writes it",
+                topic,
+                index,
+                transactional_id,
+                code.name,
+            )
             self._forget(delivery)
             return
         if code is ErrorCode.INVALID_PRODUCER_EPOCH:
-            # The partition is past this transaction, and the coordinator's log has lost what came after it. Kafka tries
-            # no more and never completes it, so that its transactional id is of no use any more.
-            logger.warning("%s-%d is past the transaction of %s that is being ended", topic, index, transactional_id)
+            # The coordinator's log has lost the transactions after this one. Kafka gives up without completing this
+            # one, which blocks the transactional id for ever.
+            logger.warning(
+                "%s-%d: no marker for transactional id %s: the partition has a newer epoch of producer %d; "
+                "the transaction is completed without it",
+                topic,
+                index,
+                transactional_id,
+                delivery.markers.producer_id,
+            )
             code = ErrorCode.NONE
         if code is not ErrorCode.NONE:
-            logger.debug("%s-%d has no marker for %s yet: %s", topic, index, transactional_id, code.name)
-        self._settled(delivery, topic, index, code is ErrorCode.NONE)
+            logger.debug(
+                "%s-%d: no marker for transactional id %s yet: %s; retrying", topic, index, transactional_id, code.name
+            )
+        self._on_written(delivery, topic, index, code is ErrorCode.NONE)
 
-    def _settled(self, delivery: _Delivery, topic: str, index: int, committed: bool) -> None:
+    def _on_written(self, delivery: _Delivery, topic: str, index: int, committed: bool) -> None:
         if not committed and self._leader_of(topic, index) is not None:
             self._loop.call_later(_RETRY_SECONDS, self._write, delivery, topic, index)
             return

@@ -13,7 +13,7 @@ _PREFETCH_PART = 10
 
 
 class ProducerIds:
-    """`next_block` answers with ids that nobody else will ever hand out; what is left of one at a stop is lost."""
+    """`next_block` returns ids that no other broker hands out; the rest of a block is lost when the broker stops."""
 
     __slots__ = ("_block", "_fetch", "_loop", "_low", "_next_block", "_prefetched")
 
@@ -44,6 +44,7 @@ class ProducerIds:
             await asyncio.shield(self._begin_fetch())
 
     async def new(self) -> int:
+        """A new producer id, once a block of them is here."""
         while True:
             try:
                 return self.take()
@@ -66,6 +67,6 @@ class ProducerIds:
 
 
 def _look_at(task: asyncio.Task[None]) -> None:
-    """A prefetch that failed is nobody's to report: whoever runs out of ids asks again."""
+    """Ignore a failed prefetch: the next request that finds no ids fetches again."""
     if not task.cancelled():
         task.exception()

@@ -8,7 +8,7 @@ from __future__ import annotations
 from odradek.broker.peers import Peers, Purpose
 from odradek.client.errors import TransportError
 from odradek.transactions.events import AddPartitions
-from odradek.transactions.service import Refusals
+from odradek.transactions.service import Rejections
 from odradek.wire.errors import ErrorCode
 from odradek.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
@@ -22,7 +22,7 @@ _VERSION = 5
 
 async def ask_coordinator(
     peers: Peers, broker_id: int, wanted: AddPartitions, *, verify_only: bool, timeout_ms: int
-) -> Refusals:
+) -> Rejections:
     """The partitions that are not in the transaction, and why."""
     topics: dict[str, list[int]] = {}
     for topic, index in sorted(wanted.partitions):

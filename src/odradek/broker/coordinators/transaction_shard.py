@@ -19,7 +19,7 @@ from odradek.transactions.events import Markers, Outcome, TransactionDescription
 from odradek.transactions.markers import MarkerSender
 from odradek.transactions.records import TransactionRecord
 from odradek.transactions.settings import TransactionSettings
-from odradek.transactions.states import PREPARED, SETTLED
+from odradek.transactions.states import IDLE, PREPARED
 from odradek.wire.errors import ErrorCode, KafkaError
 
 logger = logging.getLogger("odradek.transactions")
@@ -96,10 +96,10 @@ class TransactionShard:
         self._execute(outcome, answer)
         return answer
 
-    def is_settled(self, transactional_id: str) -> bool:
+    def is_idle(self, transactional_id: str) -> bool:
         """Whether the id has neither an open transaction nor one that is being ended."""
         found = self.coordinator.transactions.get(transactional_id)
-        return found is not None and found.state in SETTLED
+        return found is not None and found.state in IDLE
 
     def describe(self, transactional_id: str) -> TransactionDescription:
         """Of a transaction that is being ended the partitions whose marker is still to be written, as in Kafka."""
@@ -217,7 +217,11 @@ class TransactionShard:
         for outcome in self.coordinator.expire(self._clock.now_ms()):
             for transactional_id, value in outcome.records:
                 if value is not None:
-                    logger.info("the transaction of %s took longer than its timeout and is aborted", transactional_id)
+                    logger.info(
+                        "aborting the transaction of %s: it is open for longer than its timeout of %d ms",
+                        transactional_id,
+                        value.timeout_ms,
+                    )
             self._execute(outcome, None)
 
     def on_loading(self) -> None:

@@ -39,7 +39,7 @@ from odradek.transactions.service import (
     ListFilter,
     Listings,
     PartitionMarker,
-    Refusals,
+    Rejections,
     TransactionService,
     Verification,
 )
@@ -200,16 +200,18 @@ class TransactionCoordinatorService:
         """Raise StaleConnection if the id's present producer has replaced the connection, else note it as used."""
         found = shard.active_coordinator().transactions.get(transactional_id)
         if found is None or found.producer_id != producer_id or found.producer_epoch != producer_epoch:
-            return  # the coordinator refuses it, or has done already what it asks for
-        if shard.connections.has_gone_on(transactional_id, producer_id, producer_epoch, connection):
-            raise StaleConnection(f"{transactional_id!r} has gone on with a newer connection")
+            return  # the coordinator rejects it, or has executed it already
+        if not shard.connections.admit(transactional_id, producer_id, producer_epoch, connection):
+            raise StaleConnection(f"the producer of {transactional_id!r} has used a newer connection")
 
     # --- requests of producers ---
 
     async def new_producer_id(self) -> int:
+        """See `TransactionService`."""
         return await self._ids.new()
 
     def init_producer_id(self, request: InitProducerId, connection: int) -> asyncio.Future[ProducerResult]:
+        """See `TransactionService`."""
         transactional_id = request.transactional_id
         if not transactional_id:
             raise KafkaError(ErrorCode.INVALID_REQUEST)
@@ -221,13 +223,13 @@ class TransactionCoordinatorService:
                 result = answer.result()
                 if result.error is ErrorCode.NONE:
                     producer = (result.producer_id, result.producer_epoch)
-                    shard.connections.used(transactional_id, *producer, connection)
+                    shard.connections.observe(transactional_id, *producer, connection)
 
         def decide(coordinator: TransactionCoordinator, now_ms: int) -> Outcome:
             return coordinator.init_producer_id(request, now_ms)
 
         answer = self._with_ids(shard, decide)
-        if _is_refused_for_now(answer) and shard.is_settled(transactional_id):
+        if _must_retry(answer) and shard.is_idle(transactional_id):
             # The transaction that stood in the way is aborted already: spare the client its retry.
             answer = self._with_ids(shard, decide)
         if answer.done():
@@ -253,6 +255,7 @@ class TransactionCoordinatorService:
             return await answer
 
     def add_partitions(self, request: AddPartitions, connection: int | None) -> asyncio.Future[ErrorCode]:
+        """See `TransactionService`."""
         transactional_id = request.transactional_id
         shard = self._shard(transactional_id)
         if connection is not None:
@@ -262,6 +265,7 @@ class TransactionCoordinatorService:
     def add_offsets(
         self, transactional_id: str, producer: tuple[int, int], group_id: str, connection: int
     ) -> asyncio.Future[ErrorCode]:
+        """See `TransactionService`."""
         partition = (GROUP_METADATA_TOPIC, self._offsets_partition(group_id))
         return self.add_partitions(AddPartitions(transactional_id, *producer, frozenset((partition,))), connection)
 
@@ -270,22 +274,25 @@ class TransactionCoordinatorService:
         count = self._partition_count(GROUP_METADATA_TOPIC) or self._config.number("offsets.topic.num.partitions")
         return partition_for_group(group_id, count)
 
-    def verify_partitions(self, request: AddPartitions) -> Refusals:
+    def verify_partitions(self, request: AddPartitions) -> Rejections:
+        """See `TransactionService`."""
         found = self._shard(request.transactional_id).active_coordinator().verify_partitions(request)
         return {partition: code for partition, code in found.items() if code is not ErrorCode.NONE}
 
     def end(self, request: EndTransaction, connection: int) -> asyncio.Future[ProducerResult]:
+        """See `TransactionService`."""
         shard = self._shard(request.transactional_id)
         self._check_connection(shard, request.transactional_id, request.producer_id, request.producer_epoch, connection)
         return self._with_ids(shard, lambda coordinator, now_ms: coordinator.end(request, now_ms))
 
     # --- on the way of a write ---
 
-    def verify_or_add(self, wanted: Verification, produce_version: int) -> Refusals | Awaitable[Refusals]:
+    def verify_or_add(self, wanted: Verification, produce_version: int) -> Rejections | Awaitable[Rejections]:
+        """See `TransactionService`."""
         adds = produce_version >= _ADDING_PRODUCE_VERSION
         return self._verify(wanted, adds=adds, abortable=produce_version >= _ABORTABLE_PRODUCE_VERSION)
 
-    def _verify(self, wanted: Verification, *, adds: bool, abortable: bool) -> Refusals | Awaitable[Refusals]:
+    def _verify(self, wanted: Verification, *, adds: bool, abortable: bool) -> Rejections | Awaitable[Rejections]:
         if not adds and not self._config.flag("transaction.partition.verification.enable"):
             return {}
         request = AddPartitions(
@@ -300,12 +307,12 @@ class TransactionCoordinatorService:
             return self._verify_elsewhere(coordinator, request, adds=adds, abortable=abortable)
         try:
             if not adds:
-                return _told(self.verify_partitions(request), adds=adds, abortable=abortable)
+                return _for_producer(self.verify_partitions(request), adds=adds, abortable=abortable)
             answer = self.add_partitions(request, None)
             if answer.done() and answer.result() is ErrorCode.NONE:
                 return {}
         except KafkaError as error:
-            return _told(dict.fromkeys(request.partitions, error.code), adds=adds, abortable=abortable)
+            return _for_producer(dict.fromkeys(request.partitions, error.code), adds=adds, abortable=abortable)
         return self._when_added(request, answer)
 
     def _coordinator_of(self, transactional_id: str) -> int:
@@ -317,36 +324,35 @@ class TransactionCoordinatorService:
 
     async def _verify_elsewhere(
         self, coordinator: int, request: AddPartitions, *, adds: bool, abortable: bool
-    ) -> Refusals:
+    ) -> Rejections:
         timeout_ms = self._settings.append_timeout_ms
 
-        async def ask() -> Refusals:
+        async def ask() -> Rejections:
             return await ask_coordinator(self._peers, coordinator, request, verify_only=not adds, timeout_ms=timeout_ms)
 
         deadline = self._loop.time() + timeout_ms / 1000
         while True:
-            refused = await self._guarded(request, ask)
-            waits = adds and ErrorCode.CONCURRENT_TRANSACTIONS in refused.values()
+            rejected = await self._guarded(request, ask)
+            waits = adds and ErrorCode.CONCURRENT_TRANSACTIONS in rejected.values()
             if not waits or self._loop.time() > deadline:
-                return _told(refused, adds=adds, abortable=abortable)
+                return _for_producer(rejected, adds=adds, abortable=abortable)
             # Until the transaction before it is complete the client would only have to try again.
             await asyncio.sleep(_CONCURRENT_RETRY_SECONDS)
 
-    async def _guarded(self, request: AddPartitions, ask: Callable[[], Awaitable[Refusals]]) -> Refusals:
+    async def _guarded(self, request: AddPartitions, ask: Callable[[], Awaitable[Rejections]]) -> Rejections:
         """Ask, and again if the transaction was ended in one of the partitions while the answer was on its way.
 
-        Of a partition that came here meanwhile, or took the place of another, nobody knows whether it was, nor of one
-        whose replica has moved to another log directory: they are asked for again, too.
+        The same goes for a partition that moved here meanwhile, was replaced, or moved to another log directory.
         """
         while True:
             asked = [(place, self._producers(*place)) for place in request.partitions]
             guards = [(known, known.guard(request.producer_id)) for _, known in asked if known is not None]
-            refused = await ask()
+            rejected = await ask()
             same = all(self._producers(*place) is known for place, known in asked)
             held = all(known.guard_holds(request.producer_id, guard) for known, guard in guards)
-            # The answer lets in whatever it does not refuse.
-            if (same and held) or refused.keys() >= request.partitions:
-                return refused
+            # Every partition that is not rejected is written to.
+            if (same and held) or rejected.keys() >= request.partitions:
+                return rejected
 
     def _producers(self, topic: str, index: int) -> ProducerStates | None:
         """What the partition's log knows of its producers; None where the partition is not here."""
@@ -356,11 +362,11 @@ class TransactionCoordinatorService:
             return None  # the append finds the same, or this is asked again
         return None if partition is None else partition.log.producers
 
-    async def _when_added(self, request: AddPartitions, answer: asyncio.Future[ErrorCode]) -> Refusals:
+    async def _when_added(self, request: AddPartitions, answer: asyncio.Future[ErrorCode]) -> Rejections:
         """Until the transaction before it is complete the client would only have to try again."""
         first: list[asyncio.Future[ErrorCode]] = [answer]
 
-        async def ask() -> Refusals:
+        async def ask() -> Rejections:
             deadline = self._loop.time() + self._settings.append_timeout_ms / 1000
             try:
                 code = await (first.pop() if first else self.add_partitions(request, None))
@@ -373,11 +379,12 @@ class TransactionCoordinatorService:
                 code = error.code
             return {} if code is ErrorCode.NONE else dict.fromkeys(request.partitions, code)
 
-        return _told(await self._guarded(request, ask), adds=True, abortable=True)
+        return _for_producer(await self._guarded(request, ask), adds=True, abortable=True)
 
     def verify_or_add_offsets(
         self, wanted: Verification, group_id: str, version: int
     ) -> ErrorCode | Awaitable[ErrorCode]:
+        """See `TransactionService`."""
         adds = version >= _ADDING_COMMIT_VERSION
         partition = (GROUP_METADATA_TOPIC, self._offsets_partition(group_id))
         wanted = wanted._replace(partitions=(partition,))
@@ -385,22 +392,27 @@ class TransactionCoordinatorService:
         return _one_code(found) if isinstance(found, dict) else _one_code_later(found)
 
     def is_stale_commit(self, group_id: str, producer: tuple[int, int], connection: int) -> bool:
-        return self._commits.has_gone_on((group_id, producer[0]), *producer, connection)
+        """See `TransactionService`."""
+        return not self._commits.admit((group_id, producer[0]), *producer, connection)
 
     def is_stale_sender(self, client_id: str, connection: int) -> bool:
-        return self._senders.has_gone_on(client_id, _ANY_PRODUCER, _ANY_PRODUCER, connection)
+        """See `TransactionService`."""
+        return not self._senders.admit(client_id, _ANY_PRODUCER, _ANY_PRODUCER, connection)
 
     def write_marker(self, marker: PartitionMarker) -> asyncio.Future[None]:
+        """See `TransactionService`."""
         return self._writer.write_future(marker)
 
     # --- looking ---
 
     def describe(self, transactional_id: str) -> TransactionDescription:
+        """See `TransactionService`."""
         if not transactional_id:
             raise KafkaError(ErrorCode.INVALID_REQUEST)
         return self._shard(transactional_id).describe(transactional_id)
 
     def list_transactions(self, wanted: ListFilter) -> Listings:
+        """See `TransactionService`."""
         states, unknown = states_of(wanted.states)
         pattern = wanted.transactional_id_pattern
         matches = id_matcher(pattern) if pattern else None
@@ -419,18 +431,18 @@ class TransactionCoordinatorService:
         return Listings(unknown, found)
 
 
-def _is_refused_for_now(answer: asyncio.Future[ProducerResult]) -> bool:
+def _must_retry(answer: asyncio.Future[ProducerResult]) -> bool:
     if not answer.done() or answer.cancelled() or answer.exception() is not None:
         return False
     return answer.result().error is ErrorCode.CONCURRENT_TRANSACTIONS
 
 
-def _told(refusals: Refusals, *, adds: bool, abortable: bool) -> Refusals:
+def _for_producer(rejections: Rejections, *, adds: bool, abortable: bool) -> Rejections:
     """The codes as a producer of this version understands them (Kafka: AddPartitionsToTxnManager, ReplicaManager)."""
-    return {partition: _told_code(code, adds, abortable) for partition, code in refusals.items()}
+    return {partition: _code_for_producer(code, adds, abortable) for partition, code in rejections.items()}
 
 
-def _told_code(code: ErrorCode, adds: bool, abortable: bool) -> ErrorCode:
+def _code_for_producer(code: ErrorCode, adds: bool, abortable: bool) -> ErrorCode:
     if code is ErrorCode.PRODUCER_FENCED:
         return ErrorCode.INVALID_PRODUCER_EPOCH
     if code is ErrorCode.TRANSACTION_ABORTABLE and not abortable:
@@ -441,14 +453,14 @@ def _told_code(code: ErrorCode, adds: bool, abortable: bool) -> ErrorCode:
     return code
 
 
-def _one_code(refusals: Refusals) -> ErrorCode:
+def _one_code(rejections: Rejections) -> ErrorCode:
     """The one partition's code as the group coordinator answers it."""
-    code = next(iter(refusals.values()), ErrorCode.NONE)
+    code = next(iter(rejections.values()), ErrorCode.NONE)
     return ErrorCode.COORDINATOR_NOT_AVAILABLE if code is ErrorCode.NOT_ENOUGH_REPLICAS else code
 
 
-async def _one_code_later(refusals: Awaitable[Refusals]) -> ErrorCode:
-    return _one_code(await refusals)
+async def _one_code_later(rejections: Awaitable[Rejections]) -> ErrorCode:
+    return _one_code(await rejections)
 
 
 def _serves(runtime: TransactionCoordinatorService) -> TransactionService:

@@ -54,7 +54,9 @@ class CoordinatorWriter:
         """
         code = error.code if isinstance(error, KafkaError) else None
         if code is None or code is not self._code:
-            self._logger.warning("%s: the %s coordinator cannot write: %s", self.name, self._coordinator, error)
+            self._logger.warning(
+                "%s: the %s coordinator cannot write: %s; its clients retry", self.name, self._coordinator, error
+            )
         self._code = code
         self.is_rejecting = True
         return REJECTED_SECONDS if code is ErrorCode.NOT_ENOUGH_REPLICAS else 0.0

@@ -1,7 +1,7 @@
 """A classic group: its members, its five states, and the questions that the rebalance protocol asks it.
 
-Source: Kafka's ClassicGroup, ClassicGroupMember, ClassicGroupState. What is stored of a group is its last stable
-generation (`GroupValue`); the rest, who waits for what, is soft and gone with the coordinator.
+Source: Kafka's ClassicGroup, ClassicGroupMember, ClassicGroupState. The log has only the last stable generation of a
+group (`GroupValue`); members that wait are forgotten with the coordinator.
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ Replies = list[tuple[Token, Any]]
 
 
 class GroupState(Enum):
+    """The states of a classic group; the values are the names that clients see."""
+
     EMPTY = "Empty"
     PREPARING_REBALANCE = "PreparingRebalance"
     COMPLETING_REBALANCE = "CompletingRebalance"
@@ -66,6 +68,7 @@ class ClassicMember:
     sync_token: Token = None
 
     def metadata(self, protocol_name: str | None) -> bytes:
+        """Its metadata for a protocol. Raises ValueError if it does not support the protocol."""
         for name, metadata in self.protocols:
             if name == protocol_name:
                 return metadata
@@ -73,16 +76,18 @@ class ClassicMember:
 
     @property
     def has_satisfied_heartbeat(self) -> bool:
-        """Whoever waits for the coordinator is alive, but for new members, who may have gone meanwhile (KAFKA-7610)."""
+        """Whether it waits for the coordinator. New members do not count, as they may be gone (KAFKA-7610)."""
         return not self.is_new and (self.join_token is not None or self.sync_token is not None)
 
     def vote(self, candidates: set[str]) -> str:
+        """The candidate that it prefers. Raises ValueError if it supports none."""
         for name, _ in self.protocols:
             if name in candidates:
                 return name
         raise ValueError(f"member {self.member_id} supports none of {candidates}")
 
     def describe(self, metadata: bytes) -> DescribedMember:
+        """The member as DescribeGroups returns it."""
         return DescribedMember(
             self.member_id, self.group_instance_id, self.client_id, self.client_host, metadata, self.assignment
         )
@@ -119,13 +124,13 @@ class ClassicGroup:
     static_members: dict[str, str] = field(default_factory=dict)
     """Group instance id -> member id."""
     pending_join: set[str] = field(default_factory=set)
-    """Ids given out under KIP-394 whose owners have not come back yet."""
+    """Ids given to new members (KIP-394) that have not joined with them yet."""
     pending_sync: set[str] = field(default_factory=set)
     joining: int = 0
     """How many members wait for the answer to their JoinGroup."""
     new_member_added: bool = False
     topics: frozenset[str] | None = None
-    """Subscribed topics, where the members' metadata tell."""
+    """Subscribed topics, if the members' metadata can be read."""
     supported: dict[str, int] = field(default_factory=dict)
     """Protocol name -> number of members that support it."""
 
@@ -133,10 +138,12 @@ class ClassicGroup:
 
     @property
     def is_empty(self) -> bool:
+        """Whether it has no members."""
         return self.state is GroupState.EMPTY
 
     @property
     def can_rebalance(self) -> bool:
+        """Whether a rebalance may begin in this state."""
         return self.state in PREVIOUS_STATES[GroupState.PREPARING_REBALANCE]
 
     def transition(self, state: GroupState, now_ms: int) -> None:
@@ -148,7 +155,7 @@ class ClassicGroup:
         self.state_timestamp_ms = now_ms
 
     def begin_generation(self, now_ms: int) -> None:
-        """All who will take part have joined: select the protocol and wait for the assignment, or be empty."""
+        """All members have joined: select the protocol and wait for the assignment, or be empty."""
         self.generation_id += 1
         self.protocol_name = self.select_protocol() if self.members else None
         self.topics = self.compute_topics()
@@ -158,6 +165,7 @@ class ClassicGroup:
     # --- members ---
 
     def add(self, member: ClassicMember, token: Token = None) -> None:
+        """Add a new member; `token` is the one of its JoinGroup."""
         if member.group_instance_id is not None:
             self.static_members[member.group_instance_id] = member.member_id
         if not self.members:
@@ -196,6 +204,7 @@ class ClassicGroup:
         self.joining += 1
 
     def set_protocols(self, member: ClassicMember, protocols: Protocols, *, session_ms: int, rebalance_ms: int) -> None:
+        """Replace the protocols and timeouts of a member."""
         self._count(member, -1)
         member.protocols = protocols
         self._count(member, 1)
@@ -203,7 +212,7 @@ class ClassicGroup:
         member.rebalance_timeout_ms = rebalance_ms
 
     def replace_static(self, old_id: str, new_id: str, replies: Replies) -> ClassicMember:
-        """Give a static member another id and fence whoever still waits under the old one (KIP-345)."""
+        """Give a static member another id, and fence requests that wait under the old id (KIP-345)."""
         old = self.members[old_id]
         self.answer_join(old, JoinResult(ErrorCode.FENCED_INSTANCE_ID, old_id), replies)
         self.answer_sync(old, SyncResult(ErrorCode.FENCED_INSTANCE_ID), replies)
@@ -240,10 +249,12 @@ class ClassicGroup:
 
     @property
     def all_joined(self) -> bool:
+        """Whether every member and every pending member waits for the next generation."""
         return len(self.members) == self.joining and not self.pending_join
 
     @property
     def rebalance_timeout_ms(self) -> int:
+        """The longest of the members' rebalance timeouts."""
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
     def elect_joined_leader(self) -> bool:
@@ -261,12 +272,14 @@ class ClassicGroup:
     # --- answers ---
 
     def answer_join(self, member: ClassicMember, result: JoinResult, replies: Replies) -> None:
+        """Answer the JoinGroup of a member, if it waits."""
         if member.join_token is not None:
             replies.append((member.join_token, result))
             member.join_token = None
             self.joining -= 1
 
     def answer_sync(self, member: ClassicMember, result: SyncResult, replies: Replies) -> bool:
+        """Answer the SyncGroup of a member; False if it does not wait."""
         if member.sync_token is None:
             return False
         replies.append((member.sync_token, result))
@@ -274,7 +287,7 @@ class ClassicGroup:
         return True
 
     def join_result(self, member_id: str, *, skip_assignment: bool = False, leader: str | None = None) -> JoinResult:
-        """What a member of the current generation is told; the leader is told of all members."""
+        """The answer to JoinGroup in the current generation; the leader's has all members."""
         leads = self.leader == member_id and leader is None
         return JoinResult(
             ErrorCode.NONE,
@@ -288,6 +301,7 @@ class ClassicGroup:
         )
 
     def joined_members(self) -> list[JoinedMember]:
+        """All members, as the leader sees them."""
         name = self.protocol_name
         return [JoinedMember(m.member_id, m.group_instance_id, m.metadata(name)) for m in self.members.values()]
 
@@ -317,6 +331,7 @@ class ClassicGroup:
         return max(votes, key=votes.__getitem__)
 
     def compute_topics(self) -> frozenset[str] | None:
+        """The topics that members subscribe to; None if they cannot be read."""
         if self.protocol_type != CONSUMER_PROTOCOL_TYPE:
             return None
         if not self.members:
@@ -347,7 +362,7 @@ class ClassicGroup:
             if generation_id != self.generation_id:
                 raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
         elif not transactional:
-            # Whoever is no member may not move the offsets of a group that has some.
+            # A client outside the group must not commit for a group with members.
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
         if not transactional and state is GroupState.COMPLETING_REBALANCE:
             raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)

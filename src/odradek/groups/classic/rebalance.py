@@ -46,7 +46,7 @@ _DEAD = GroupState.DEAD
 
 
 class SessionExpired(NamedTuple):
-    """A member (or a pending one) was not heard of in time."""
+    """A member, or a pending one, has sent no heartbeat within its session timeout."""
 
     group_id: str
     member_id: str
@@ -61,10 +61,14 @@ class InitialDelayOver(NamedTuple):
 
 
 class JoinExpired(NamedTuple):
+    """The rebalance timeout is over: continue with the members that have joined."""
+
     group_id: str
 
 
 class SyncExpired(NamedTuple):
+    """The rebalance timeout is over: remove members that have not synced."""
+
     group_id: str
     generation_id: int
 
@@ -75,7 +79,7 @@ Deadline: TypeAlias = SessionExpired | InitialDelayOver | JoinExpired | SyncExpi
 class Rebalances:
     """Drives the classic groups of one shard, whose dictionary it shares with the coordinator.
 
-    Every method appends what is to be answered at once to `self.replies`; the caller takes them with `take`.
+    Every method appends answers that need no write to `self.replies`; the caller takes them with `take`.
     """
 
     __slots__ = ("groups", "random", "replies", "settings", "timers")
@@ -99,9 +103,10 @@ class Rebalances:
     # --- JoinGroup ---
 
     def join(self, now_ms: int, token: Token, request: JoinRequest) -> Outcome:
-        refused = self.rejection(request)
-        if refused is not None:
-            return Outcome(now=[(token, JoinResult(refused, request.member_id))])
+        """JoinGroup. The reply is a JoinResult."""
+        rejected = self.rejection(request)
+        if rejected is not None:
+            return Outcome(now=[(token, JoinResult(rejected, request.member_id))])
         group = self.groups.get(request.group_id)
         is_new = group is None
         if group is None:
@@ -147,9 +152,9 @@ class Rebalances:
 
     def _join_unknown(self, now_ms: int, token: Token, request: JoinRequest, group: ClassicGroup) -> Outcome:
         if group.state is _DEAD:
-            return self._refuse_join(token, ErrorCode.COORDINATOR_NOT_AVAILABLE, UNKNOWN_MEMBER)
+            return self._reject_join(token, ErrorCode.COORDINATOR_NOT_AVAILABLE, UNKNOWN_MEMBER)
         if not group.supports(request.protocol_type, request.protocols):
-            return self._refuse_join(token, ErrorCode.INCONSISTENT_GROUP_PROTOCOL, UNKNOWN_MEMBER)
+            return self._reject_join(token, ErrorCode.INCONSISTENT_GROUP_PROTOCOL, UNKNOWN_MEMBER)
         instance_id = request.group_instance_id
         member_id = self._new_member_id(request.client_id if instance_id is None else instance_id)
         if instance_id is not None:
@@ -159,7 +164,7 @@ class Rebalances:
         elif request.member_id_required:
             group.pending_join.add(member_id)
             self._schedule_session(now_ms, group, member_id, request.session_timeout_ms)
-            return self._refuse_join(token, ErrorCode.MEMBER_ID_REQUIRED, member_id)
+            return self._reject_join(token, ErrorCode.MEMBER_ID_REQUIRED, member_id)
         return self._add_member(now_ms, token, request, group, member_id)
 
     def _new_member_id(self, prefix: str) -> str:
@@ -169,23 +174,22 @@ class Rebalances:
     def _join_known(self, now_ms: int, token: Token, request: JoinRequest, group: ClassicGroup) -> Outcome:
         member_id = request.member_id
         if group.state is _DEAD:
-            return self._refuse_join(token, ErrorCode.COORDINATOR_NOT_AVAILABLE, member_id)
+            return self._reject_join(token, ErrorCode.COORDINATOR_NOT_AVAILABLE, member_id)
         if not group.supports(request.protocol_type, request.protocols):
-            return self._refuse_join(token, ErrorCode.INCONSISTENT_GROUP_PROTOCOL, member_id)
+            return self._reject_join(token, ErrorCode.INCONSISTENT_GROUP_PROTOCOL, member_id)
         if member_id in group.pending_join:
             if request.group_instance_id is not None:
                 # Pending ids are never given to static members.
-                return self._refuse_join(token, ErrorCode.UNKNOWN_MEMBER_ID, member_id)
+                return self._reject_join(token, ErrorCode.UNKNOWN_MEMBER_ID, member_id)
             return self._add_member(now_ms, token, request, group, member_id)
         try:
             group.check_member(member_id, request.group_instance_id)
         except KafkaError as error:
-            return self._refuse_join(token, error.code, member_id)
+            return self._reject_join(token, error.code, member_id)
         member = group.members[member_id]
         if group.state is _EMPTY:
-            return self._refuse_join(token, ErrorCode.UNKNOWN_MEMBER_ID, member_id)
-        # A follower without news is told of the current generation again; a leader that joins a stable group wants a
-        # rebalance.
+            return self._reject_join(token, ErrorCode.UNKNOWN_MEMBER_ID, member_id)
+        # An unchanged follower gets the current generation again; a leader that joins a stable group wants a rebalance.
         unchanged = member.protocols == request.protocols
         if unchanged and (group.state is _COMPLETING or (group.state is _STABLE and group.leader != member_id)):
             self.replies.append((token, group.join_result(member_id)))
@@ -193,7 +197,7 @@ class Rebalances:
         group.update(member, request, token, self.replies)
         return self._rebalance(now_ms, group)
 
-    def _refuse_join(self, token: Token, error: ErrorCode, member_id: str) -> Outcome:
+    def _reject_join(self, token: Token, error: ErrorCode, member_id: str) -> Outcome:
         self.replies.append((token, JoinResult(error, member_id)))
         return NOTHING
 
@@ -210,7 +214,7 @@ class Rebalances:
     def _replace_static(
         self, now_ms: int, token: Token, request: JoinRequest, group: ClassicGroup, old_id: str, new_id: str
     ) -> Outcome:
-        """A static member came back without its id: it takes over its own place, if possible without a rebalance."""
+        """A static member came back without its id: it takes its own place, if possible without a rebalance."""
         leader = group.leader or ""
         self.timers.cancel(_session_key(group, old_id))
         member = group.replace_static(old_id, new_id, self.replies)
@@ -236,15 +240,16 @@ class Rebalances:
         return self._maybe_complete_join(now_ms, group)
 
     def static_member_stored(self, now_ms: int, then: StaticMemberStored, error: ErrorCode | None) -> None:
+        """The new id of a static member is stored, or was not because of `error`."""
         group = self.groups.get(then.group_id)
         member = None if group is None else group.members.get(then.member_id)
         if group is None or member is None:
             return
         if group.state is not _STABLE or member.join_token is None:
-            return  # a rebalance began meanwhile, in which it takes part under its new id, and answers or has done so
+            return  # a rebalance has begun: the member takes part under its new id, and the rebalance answers it
         if error is None:
             skip = then.can_skip_assignment and group.leader == then.member_id
-            # Before KIP-814 a leader was kept from assigning by being told of the leader that it was before.
+            # Before KIP-814 a leader did not assign if the answer named its previous member id as the leader.
             old = None if then.can_skip_assignment else then.old_leader
             group.answer_join(member, group.join_result(then.member_id, skip_assignment=skip, leader=old), self.replies)
             return
@@ -266,7 +271,7 @@ class Rebalances:
         return self._prepare(now_ms, group) if group.can_rebalance else self._maybe_complete_join(now_ms, group)
 
     def _prepare(self, now_ms: int, group: ClassicGroup) -> Outcome:
-        """Everybody has to join again."""
+        """Make every member join again."""
         if group.state is _COMPLETING:
             self._drop_assignments(now_ms, group, ErrorCode.REBALANCE_IN_PROGRESS)
         group.pending_sync.clear()
@@ -295,7 +300,7 @@ class Rebalances:
         return NOTHING
 
     def _complete_join(self, now_ms: int, group: ClassicGroup) -> Outcome:
-        """Begin the next generation with those who have joined; static members stay until their session ends."""
+        """Begin the next generation with the members that have joined; static members stay until their session ends."""
         self.timers.cancel(_join_key(group))
         gone = [m for m in group.members.values() if m.join_token is None and m.group_instance_id is None]
         for member in gone:
@@ -320,13 +325,14 @@ class Rebalances:
     # --- SyncGroup ---
 
     def sync(self, token: Token, request: SyncRequest) -> Outcome:
+        """SyncGroup. The reply is a SyncResult."""
         return self.take(self._sync(token, request))
 
     def _sync(self, token: Token, request: SyncRequest) -> Outcome:
         group = self.groups.get(request.group_id)
-        refused = _sync_refusal(group, request)
-        if refused is not None or group is None:
-            self.replies.append((token, SyncResult(refused or ErrorCode.UNKNOWN_MEMBER_ID)))
+        rejected = _sync_rejection(group, request)
+        if rejected is not None or group is None:
+            self.replies.append((token, SyncResult(rejected or ErrorCode.UNKNOWN_MEMBER_ID)))
             return NOTHING
         member = group.members[request.member_id]
         self._synced(group, member.member_id)
@@ -348,6 +354,7 @@ class Rebalances:
             self.timers.cancel(_sync_key(group))
 
     def assignment_stored(self, now_ms: int, then: AssignmentStored, error: ErrorCode | None) -> Outcome:
+        """The assignment is stored, or was not because of `error`: then the group rebalances again."""
         group = self.groups.get(then.group_id)
         if group is None or group.state is not _COMPLETING or group.generation_id != then.generation_id:
             return NOTHING  # another rebalance began meanwhile
@@ -363,7 +370,7 @@ class Rebalances:
     def _answer_syncs(self, now_ms: int, group: ClassicGroup) -> None:
         for member in group.members.values():
             if group.answer_sync(member, _sync_result(group, member), self.replies):
-                # Its session may have ended while it waited, which counts for nothing.
+                # Its session does not end while it waits.
                 self._schedule_session(now_ms, group, member.member_id, member.session_timeout_ms)
 
     def _drop_assignments(self, now_ms: int, group: ClassicGroup, error: ErrorCode) -> None:
@@ -377,6 +384,7 @@ class Rebalances:
     def heartbeat(
         self, now_ms: int, group_id: str, member_id: str, group_instance_id: str | None, generation_id: int
     ) -> ErrorCode:
+        """Heartbeat. Restarts the session of the member."""
         group = self.groups.get(group_id)
         if group is None:
             return ErrorCode.INVALID_GROUP_ID if not group_id else ErrorCode.UNKNOWN_MEMBER_ID
@@ -395,7 +403,7 @@ class Rebalances:
         return ErrorCode.REBALANCE_IN_PROGRESS if state is _PREPARING else ErrorCode.NONE
 
     def touch(self, now_ms: int, group: ClassicGroup, member: ClassicMember) -> None:
-        """The member was heard of: its session begins anew."""
+        """The member has sent a request: restart its session."""
         self._schedule_session(now_ms, group, member.member_id, member.session_timeout_ms)
 
     def _schedule_session(self, now_ms: int, group: ClassicGroup, member_id: str, timeout_ms: int) -> None:
@@ -441,7 +449,7 @@ class Rebalances:
         return ErrorCode.NONE
 
     def _remove(self, group: ClassicGroup, member_id: str) -> None:
-        """Take a member or a pending member out; what it waits for is answered, so that it joins again."""
+        """Remove a member or a pending member; if it waits for an answer, it gets one that makes it join again."""
         self.timers.cancel(_session_key(group, member_id))
         member = group.members.get(member_id)
         if member is not None:
@@ -452,6 +460,7 @@ class Rebalances:
     # --- deadlines ---
 
     def expire(self, now_ms: int, event: Deadline) -> Outcome:
+        """Act on a deadline that has passed."""
         group = self.groups.get(event.group_id)
         if group is None or group.state is _DEAD:
             return NOTHING
@@ -487,7 +496,7 @@ class Rebalances:
         return NOTHING
 
     def _expire_sync(self, now_ms: int, group: ClassicGroup, event: SyncExpired) -> Outcome:
-        """Members that have joined and not synced are taken out: the others must not wait for them."""
+        """Remove members that have joined and not synced: the others must not wait for them."""
         late = [name for name in group.members if name in group.pending_sync]
         if event.generation_id != group.generation_id or group.state not in (_COMPLETING, _STABLE) or not late:
             return NOTHING
@@ -498,7 +507,7 @@ class Rebalances:
     # --- loading and unloading ---
 
     def loaded(self, now_ms: int, group: ClassicGroup) -> Outcome:
-        """A group came out of the log: its members have one session to show that they live."""
+        """The group was loaded: its members have one session to send a request."""
         for member in group.members.values():
             self._schedule_session(now_ms, group, member.member_id, member.session_timeout_ms)
         if len(group.members) > self.settings.max_size:
@@ -506,7 +515,7 @@ class Rebalances:
         return NOTHING
 
     def downgraded(self, now_ms: int, then: Downgraded) -> Outcome:
-        """A consumer group has become this classic one; its members have to agree on a generation of their own."""
+        """A consumer group has become this classic one; its members have to agree on a classic generation."""
         group = self.groups.get(then.group_id)
         if group is None or group.state is not _STABLE:
             return NOTHING
@@ -519,14 +528,14 @@ class Rebalances:
         return self._prepare(now_ms, group) if then.rebalance else NOTHING
 
     def unload(self, now_ms: int, group: ClassicGroup) -> None:
-        """This broker does not coordinate the group any more: whoever waits is sent to look for who does."""
+        """This broker no longer coordinates the group: members that wait are answered NOT_COORDINATOR."""
         group.transition(_DEAD, now_ms)
         for member in group.members.values():
             group.answer_join(member, JoinResult(ErrorCode.NOT_COORDINATOR, member.member_id), self.replies)
             group.answer_sync(member, SyncResult(ErrorCode.NOT_COORDINATOR), self.replies)
 
     def forget(self, group: ClassicGroup) -> None:
-        """The group is deleted: no deadline of it stands."""
+        """The group is deleted: cancel its deadlines."""
         for member_id in (*group.members, *group.pending_join):
             self.timers.cancel(_session_key(group, member_id))
         self.timers.cancel(_join_key(group))
@@ -549,7 +558,7 @@ def _sync_result(group: ClassicGroup, member: ClassicMember) -> SyncResult:
     return SyncResult(ErrorCode.NONE, group.protocol_type, group.protocol_name, member.assignment)
 
 
-def _sync_refusal(group: ClassicGroup | None, request: SyncRequest) -> ErrorCode | None:
+def _sync_rejection(group: ClassicGroup | None, request: SyncRequest) -> ErrorCode | None:
     if not request.group_id:
         return ErrorCode.INVALID_GROUP_ID
     if group is None or group.state is _EMPTY:

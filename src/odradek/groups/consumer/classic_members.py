@@ -29,7 +29,7 @@ from odradek.wire.primitives import DecodeError
 
 
 class ClassicMembers:
-    """The caller has seen to it that the group is a consumer group."""
+    """Serves requests whose group is a consumer group."""
 
     __slots__ = ("_members", "_migrations")
 
@@ -76,7 +76,7 @@ class ClassicMembers:
         )
         changed = members.subscribe(now_ms, draft, before, wanted)
         owned = by_id(found.owned, members.image())
-        after = members.settle(now_ms, draft, member_id, owned, changed=changed)
+        after = members.reconcile(now_ms, draft, member_id, owned, changed=changed)
         result = JoinResult(
             ErrorCode.NONE, member_id, after.epoch, CONSUMER_PROTOCOL_TYPE, request.protocols[0][0], leader=""
         )
@@ -121,6 +121,7 @@ class ClassicMembers:
     def heartbeat(
         self, now_ms: int, group: ConsumerGroup, member_id: str, group_instance_id: str | None, generation_id: int
     ) -> ErrorCode:
+        """Heartbeat. REBALANCE_IN_PROGRESS if the member has to join again."""
         try:
             member, classic = self._member(group, member_id, group_instance_id, generation_id)
         except KafkaError as error:
@@ -137,7 +138,7 @@ class ClassicMembers:
         return ErrorCode.NONE
 
     def _expect_join(self, now_ms: int, group: ConsumerGroup, member: ConsumerMember) -> None:
-        """It has been told to join again, and has its rebalance timeout to do so."""
+        """The member must join again within its rebalance timeout."""
         key = ("member-join", group.group_id, member.member_id)
         if self._members.timers.deadline_of(key) is None:
             event = MemberExpired(group.group_id, member.member_id)

@@ -1,4 +1,4 @@
-"""What administrators are told of consumer groups."""
+"""Consumer groups as ConsumerGroupDescribe returns them."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from odradek.wire.errors import ErrorCode
 
 
 def describe_consumer_group(group: ConsumerGroup, assignor: str) -> ConsumerGroupDescription:
+    """The group and all of its members."""
     members = [_describe(group, member) for member in group.members.values()]
     return ConsumerGroupDescription(
         ErrorCode.NONE, group.group_id, group.state.value, group.epoch, group.target_epoch, assignor, members
@@ -33,7 +34,7 @@ def _describe(group: ConsumerGroup, member: ConsumerMember) -> ConsumerMemberDes
 
 
 def _held(member: ConsumerMember) -> TopicPartitions:
-    """What it has and what it still has to give back."""
+    """Partitions that it owns, and those that it is revoking."""
     found: dict[bytes, frozenset[int]] = {}
     for owned in (member.current.assigned, member.current.revoking):
         for topic_id, partitions in owned.items():

@@ -1,4 +1,4 @@
-"""A KIP-848 consumer group: what its records say, and the questions that follow from it.
+"""A KIP-848 consumer group, as its records make it up.
 
 All of it is stored; `apply` is the only thing that changes a group. A decision that takes several steps works on a
 `Draft`, a copy that every record it decides on is applied to. Source: Kafka's ConsumerGroup, ConsumerGroupMember,
@@ -43,11 +43,13 @@ NO_TOPICS: Final[TopicPartitions] = {}
 NOT_JOINED: Final = CurrentAssignment(0, -1, MemberState.STABLE, {}, {})
 NO_SUBSCRIPTION: Final = Subscription(None, None, "", "", (), None, -1, None)
 _NEW_EPOCH = GroupEpoch(1, 0)
-"""What a group has before its first record of an epoch."""
+"""Of a group before its first record of an epoch."""
 _NO_TARGET = TargetEpoch(1, 0)
 
 
 class ConsumerGroupState(Enum):
+    """The states of a consumer group; the values are the names that clients see."""
+
     EMPTY = "Empty"
     ASSIGNING = "Assigning"
     RECONCILING = "Reconciling"
@@ -55,7 +57,7 @@ class ConsumerGroupState(Enum):
 
 
 class ConsumerMember(NamedTuple):
-    """A member; a new one has neither subscribed nor got anything."""
+    """A member; a new one has no subscription and no partitions."""
 
     member_id: str
     subscription: Subscription = NO_SUBSCRIPTION
@@ -63,10 +65,12 @@ class ConsumerMember(NamedTuple):
 
     @property
     def epoch(self) -> int:
+        """Its member epoch."""
         return self.current.epoch
 
     @property
     def instance_id(self) -> str | None:
+        """Its group instance id, if it is a static member."""
         return self.subscription.instance_id
 
     @property
@@ -75,10 +79,11 @@ class ConsumerMember(NamedTuple):
         return self.subscription.classic is not None
 
     def is_reconciled_to(self, target_epoch: int) -> bool:
+        """Whether it owns exactly its target of this epoch."""
         return self.current.state is MemberState.STABLE and self.current.epoch == target_epoch
 
     def assignment_epoch(self, topic_id: bytes, partition: int) -> int | None:
-        """When it got a partition that it has or is to give back; None for others."""
+        """The epoch at which it got a partition that it owns or is revoking; None for other partitions."""
         current = self.current
         for owned in (current.assigned, current.revoking):
             epochs = owned.get(topic_id)
@@ -88,7 +93,7 @@ class ConsumerMember(NamedTuple):
 
 
 class ConsumerGroup:
-    """`owners` says which member has which partition, counting those that it still has to give back."""
+    """`owners` maps each partition to its member, including partitions that the member is revoking."""
 
     __slots__ = (
         "epoch",
@@ -124,6 +129,7 @@ class ConsumerGroup:
     __hash__ = None  # type: ignore[assignment]
 
     def copy(self) -> ConsumerGroup:
+        """A copy that may be changed; the values inside are shared."""
         twin = ConsumerGroup(self.group_id)
         twin.epoch = self.epoch
         twin.metadata_hash = self.metadata_hash
@@ -140,7 +146,7 @@ class ConsumerGroup:
     # --- replay ---
 
     def apply(self, record: ConsumerRecord) -> None:
-        """Take over one of the group's records; a tombstone of its epoch means that the group is gone."""
+        """Apply one of the group's records; a tombstone of its epoch means that the group is removed."""
         if isinstance(record, CurrentAssignmentRecord):
             self._set_current(record.member_id, record.value or NOT_JOINED._replace(epoch=LEAVING_EPOCH))
         elif isinstance(record, TargetRecord):
@@ -176,7 +182,7 @@ class ConsumerGroup:
             self.static_members[subscription.instance_id] = member_id
 
     def _set_current(self, member_id: str, current: CurrentAssignment) -> None:
-        # Compaction may have kept the tombstone of a member and not the rest of it.
+        # Compaction may have kept only the tombstone of a member.
         old = self.members.get(member_id)
         if old is None:
             return
@@ -195,13 +201,14 @@ class ConsumerGroup:
 
     @property
     def state(self) -> ConsumerGroupState:
+        """Follows from the epochs of the group and of its members."""
         if not self.members:
             return ConsumerGroupState.EMPTY
         if self.epoch > self.target_epoch:
             return ConsumerGroupState.ASSIGNING
         target = self.target_epoch
-        settled = all(member.is_reconciled_to(target) for member in self.members.values())
-        return ConsumerGroupState.STABLE if settled else ConsumerGroupState.RECONCILING
+        is_stable = all(member.is_reconciled_to(target) for member in self.members.values())
+        return ConsumerGroupState.STABLE if is_stable else ConsumerGroupState.RECONCILING
 
     def member(self, member_id: str) -> ConsumerMember:
         """Raises KafkaError UNKNOWN_MEMBER_ID."""
@@ -213,16 +220,18 @@ class ConsumerGroup:
         return found
 
     def static_member(self, instance_id: str | None) -> ConsumerMember | None:
+        """The member of a group instance id, if there is one."""
         member_id = None if instance_id is None else self.static_members.get(instance_id)
         return None if member_id is None else self.members.get(member_id)
 
     def topics_of(self, member: ConsumerMember) -> frozenset[str]:
-        """Names that a member subscribes to, by name or by pattern; they need not exist."""
+        """Topic names that a member subscribes to, by name or by pattern; they need not exist."""
         subscription = member.subscription
         resolved = self.regexes.get(subscription.regex) if subscription.regex else None
         return frozenset(subscription.topics) if resolved is None else resolved.topics.union(subscription.topics)
 
     def subscribed_topics(self) -> frozenset[str]:
+        """Topic names that members subscribe to, by name or by pattern."""
         names: set[str] = set()
         for member in self.members.values():
             names.update(member.subscription.topics)
@@ -232,15 +241,17 @@ class ConsumerGroup:
         return frozenset(names)
 
     def subscribed_regexes(self) -> Iterator[str]:
+        """The patterns that members subscribe to, each once."""
         return iter({m.subscription.regex: None for m in self.members.values() if m.subscription.regex})
 
     def is_subscribed(self, topic: str) -> bool:
+        """Whether a member subscribes to the topic, by name or by pattern."""
         return any(topic in member.subscription.topics for member in self.members.values()) or any(
             topic in resolved.topics for resolved in self.regexes.values()
         )
 
     def preferred_assignor(self) -> str | None:
-        """The assignor that most members ask for; None when nobody asks for one."""
+        """The assignor that most members ask for; None if no member asks for one."""
         votes = Counter(m.subscription.server_assignor for m in self.members.values() if m.subscription.server_assignor)
         return max(votes, key=lambda name: votes[name]) if votes else None
 
@@ -263,6 +274,7 @@ class ConsumerGroup:
     # --- members that speak the classic protocol ---
 
     def classic_members(self) -> list[ConsumerMember]:
+        """The members that speak the classic protocol."""
         return [member for member in self.members.values() if member.is_classic]
 
     def supports_classic(self, protocol_type: str, names: Iterable[str]) -> bool:
@@ -346,7 +358,7 @@ class ConsumerGroup:
     # --- storage ---
 
     def tombstones(self) -> Iterator[ConsumerRecord]:
-        """What removes all of the group from the log, in Kafka's order."""
+        """The records that remove the group from the log, in Kafka's order."""
         group_id = self.group_id
         for member_id in self.members:
             yield CurrentAssignmentRecord(group_id, member_id, None)
@@ -374,7 +386,7 @@ class Draft:
 
     @classmethod
     def of_new(cls, group_id: str, *, replaces_classic: bool) -> Draft:
-        """A group that there is not yet; the classic one of its id, if it has a record, is removed first."""
+        """A new group; a classic group of its id that has a record is removed first."""
         draft = cls(ConsumerGroup(group_id))
         draft._is_copy = True
         if replaces_classic:
@@ -382,6 +394,7 @@ class Draft:
         return draft
 
     def emit(self, record: ConsumerRecord) -> None:
+        """Add a record, and apply it to the draft."""
         if not self._is_copy:
             self.group = self.group.copy()
             self._is_copy = True
@@ -389,14 +402,16 @@ class Draft:
         self.group.apply(record)
 
     def bump(self, metadata_hash: int) -> None:
-        """The next epoch: members or topics have changed."""
+        """Begin the next epoch: members or topics have changed."""
         group = self.group
         self.emit(GroupEpochRecord(group.group_id, GroupEpoch(group.epoch + 1, metadata_hash)))
 
     def set_current(self, member_id: str, current: CurrentAssignment) -> None:
+        """Replace a member's current assignment."""
         self.emit(CurrentAssignmentRecord(self.group.group_id, member_id, current))
 
     def remove(self, member_id: str) -> None:
+        """Remove a member."""
         group_id = self.group.group_id
         self.emit(CurrentAssignmentRecord(group_id, member_id, None))
         self.emit(TargetRecord(group_id, member_id, None))
@@ -404,12 +419,12 @@ class Draft:
 
 
 def stale_epoch(member: ConsumerMember) -> ErrorCode:
-    """A wrong epoch, in the words of the protocol that the member speaks."""
+    """The error of a wrong epoch in the protocol that the member speaks."""
     return ErrorCode.ILLEGAL_GENERATION if member.is_classic else ErrorCode.STALE_MEMBER_EPOCH
 
 
 def check_partition(member: ConsumerMember, epoch: int, topic_id: bytes, partition: int) -> None:
-    """Whether a commit of an older epoch may stand: the member had the partition then, and without a break since.
+    """Check that the member has owned the partition ever since the older epoch that it commits with.
 
     Raises KafkaError STALE_MEMBER_EPOCH or ILLEGAL_GENERATION. Source: KIP-1251.
     """
@@ -426,4 +441,5 @@ def _keys(current: CurrentAssignment) -> Iterator[tuple[bytes, int]]:
 
 
 def without_epochs(owned: OwnedPartitions) -> TopicPartitions:
+    """The partitions alone."""
     return {topic_id: frozenset(partitions) for topic_id, partitions in owned.items()}

@@ -1,6 +1,6 @@
 """ConsumerGroupHeartbeat: the whole of the KIP-848 protocol between a member and the coordinator.
 
-Source: Kafka's GroupCoordinatorService (what it refuses) and GroupMetadataManager.consumerGroupHeartbeat.
+Source: Kafka's GroupCoordinatorService (checks of the request) and GroupMetadataManager.consumerGroupHeartbeat.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from odradek.wire.errors import ErrorCode, KafkaError
 
 
 class Heartbeats:
-    """Decides on heartbeats and on members whose time is over."""
+    """Decides on heartbeats and on members whose deadline has passed."""
 
     __slots__ = ("_members", "_migrations")
 
@@ -35,7 +35,7 @@ class Heartbeats:
         self._migrations = migrations
 
     def heartbeat(self, now_ms: int, token: Token, request: ConsumerHeartbeat) -> Outcome:
-        """The reply is a ConsumerHeartbeatResult; whatever is refused is raised as KafkaError."""
+        """The reply is a ConsumerHeartbeatResult. Raises KafkaError where the heartbeat is rejected."""
         self._check(request)
         if request.member_epoch < JOINING_EPOCH:
             return self._leave(now_ms, token, request)
@@ -49,18 +49,18 @@ class Heartbeats:
         before = members.enter(draft, member_id, request.instance_id, joins=joins, classic=False)
         _check_epoch(before, request)
         changed = members.subscribe(now_ms, draft, before, _subscription(before, request))
-        after = members.settle(now_ms, draft, member_id, request.owned, changed=changed)
+        after = members.reconcile(now_ms, draft, member_id, request.owned, changed=changed)
         members.touch(now_ms, request.group_id, member_id)
         if joins:
-            # Not before nothing can be refused any more: then the classic group goes on as it was.
-            self._migrations.send_back(request.group_id)
+            # Last, when the request can no longer be rejected: until then the classic group stays as it was.
+            self._migrations.ask_to_rejoin(request.group_id)
         says_all = (
             request.rebalance_timeout_ms != -1
             and (request.topics is not None or request.regex is not None)
             and request.owned is not None
         )
         assignment = None
-        # Who comes with an older epoch has not got the answer that told it of the newer one.
+        # A member with an older epoch has not received the answer that had the newer one.
         missed = request.member_epoch < before.epoch
         if joins or says_all or missed or after.current.assigned != before.current.assigned:
             assignment = without_epochs(after.current.assigned)
@@ -88,11 +88,12 @@ class Heartbeats:
             member = check_static(group.static_member(request.instance_id), request.member_id, request.instance_id)
         if request.member_epoch == LEAVING_EPOCH:
             return self._migrations.fence(now_ms, group, [member.member_id], [(token, result)])
-        # Its place and partitions stay until the session ends; what it was to give back is free now.
+        # Its place and partitions stay until the session ends; partitions that it was revoking are free now.
         current = member.current._replace(epoch=STATIC_LEAVING_EPOCH, revoking={})
         return Outcome([CurrentAssignmentRecord(group.group_id, member.member_id, current)], [(token, result)])
 
     def expire(self, now_ms: int, event: ConsumerDeadline) -> Outcome:
+        """Fence the member whose deadline has passed."""
         group = self._members.groups.get(event.group_id)
         member = None if group is None else group.members.get(event.member_id)
         if group is None or member is None:
@@ -103,7 +104,7 @@ class Heartbeats:
 
 
 def check_request(request: ConsumerHeartbeat, version: int) -> None:
-    """Raises KafkaError INVALID_REQUEST for what cannot be understood."""
+    """Raise KafkaError INVALID_REQUEST if the request contradicts itself."""
     wrong = None
     epoch = request.member_epoch
     if not request.member_id and (version >= 1 or epoch > JOINING_EPOCH or epoch == LEAVING_EPOCH):
@@ -130,7 +131,7 @@ def check_request(request: ConsumerHeartbeat, version: int) -> None:
 
 
 def _subscription(before: ConsumerMember, request: ConsumerHeartbeat) -> Subscription:
-    """What the member says of itself now; what it leaves out stays."""
+    """The member's subscription with this request; fields that it leaves out stay."""
     known = before.subscription
     timeout_ms = request.rebalance_timeout_ms
     return Subscription(
@@ -146,7 +147,7 @@ def _subscription(before: ConsumerMember, request: ConsumerHeartbeat) -> Subscri
 
 
 def _check_epoch(member: ConsumerMember, request: ConsumerHeartbeat) -> None:
-    """Raises KafkaError FENCED_MEMBER_EPOCH. The epoch before is good if the last answer may have got lost."""
+    """Raises KafkaError FENCED_MEMBER_EPOCH. The previous epoch is accepted if the last answer may be lost."""
     received, known = request.member_epoch, member.epoch
     if received in (JOINING_EPOCH, known):
         return

@@ -41,21 +41,21 @@ from odradek.metadata.image import ClusterImage
 from odradek.ports.randomness import Random
 from odradek.wire.errors import ErrorCode, KafkaError
 
-_UNSETTLED_MS = 5_000
-"""For how long after a new target members are asked to report often: so much a usual interval of theirs is."""
+_RECONCILING_MS = 5_000
+"""How long after a new target members send heartbeats often: a usual heartbeat interval."""
 _HEARTBEATS_PER_SECOND = 500
-"""What members that report often may amount to in one group."""
+"""Bound on the frequent heartbeats of one group."""
 
 
 class MemberExpired(NamedTuple):
-    """A member was not heard of in time, or did not join or sync in time."""
+    """A member's session has ended, or it did not join or sync in time."""
 
     group_id: str
     member_id: str
 
 
 class RevocationExpired(NamedTuple):
-    """A member has not given back in time what it was asked to at this epoch."""
+    """A member has not revoked partitions of this epoch within its rebalance timeout."""
 
     group_id: str
     member_id: str
@@ -95,14 +95,16 @@ class Memberships:
         return default if text is None else int(text)
 
     def session_timeout_ms(self, group_id: str) -> int:
+        """The group's own setting, or the broker's."""
         return self._own_number(group_id, "consumer.session.timeout.ms", self.settings.consumer_session_timeout_ms)
 
     def assignment_interval_ms(self, group_id: str) -> int:
+        """The group's own setting, or the broker's."""
         default = self.settings.consumer_assignment_interval_ms
         return self._own_number(group_id, "consumer.assignment.interval.ms", default)
 
     def heartbeat_interval_ms(self, now_ms: int, group: ConsumerGroup) -> int:
-        """When a member is to report again: soon while the group is on the way to a new assignment."""
+        """When a member sends its next heartbeat: soon while the group is reconciled to a new target."""
         settings = self.settings
         usual_ms = self._own_number(
             group.group_id, "consumer.heartbeat.interval.ms", settings.consumer_heartbeat_interval_ms
@@ -111,18 +113,19 @@ class Memberships:
         if not often_ms:
             return usual_ms
         since_ms = now_ms - group.target_timestamp_ms
-        # A target of the future was made before the clock was set back, or under another broker's.
-        if group.epoch == group.target_epoch and not 0 <= since_ms < _UNSETTLED_MS:
+        # A target of the future was made before the clock was set back, or under another broker's clock.
+        if group.epoch == group.target_epoch and not 0 <= since_ms < _RECONCILING_MS:
             return usual_ms
         return min(usual_ms, max(often_ms, len(group.members) * 1000 // _HEARTBEATS_PER_SECOND))
 
     # --- members ---
 
     def new_member_id(self) -> str:
-        """As Kafka's Uuid prints."""
+        """A new id, as Kafka's Uuid prints it."""
         return urlsafe_b64encode(self.random.uuid()).decode().rstrip("=")
 
     def check_room(self, group: ConsumerGroup, member_id: str) -> None:
+        """Raise KafkaError GROUP_MAX_SIZE_REACHED if a new member would be one too many."""
         limit = self.settings.consumer_max_size
         if len(group.members) >= limit and member_id not in group.members:
             raise KafkaError(
@@ -133,7 +136,7 @@ class Memberships:
     def enter(
         self, draft: Draft, member_id: str, instance_id: str | None, *, joins: bool, classic: bool
     ) -> ConsumerMember:
-        """The member as it is before the request; one that joins may be new, or follow another of its instance id.
+        """The member before the request; one that joins may be new, or replace another of its instance id.
 
         Raises KafkaError UNKNOWN_MEMBER_ID, UNRELEASED_INSTANCE_ID or FENCED_INSTANCE_ID.
         """
@@ -167,7 +170,7 @@ class Memberships:
         draft.emit(CurrentAssignmentRecord(group_id, member_id, current))
 
     def subscribe(self, now_ms: int, draft: Draft, before: ConsumerMember, wanted: Subscription) -> bool:
-        """Note what the member says of itself; True when what it subscribes to has changed.
+        """Store the member's subscription; True if its topics or its pattern have changed.
 
         Raises KafkaError INVALID_REGULAR_EXPRESSION.
         """
@@ -182,10 +185,10 @@ class Memberships:
         self._refresh(now_ms, draft, changed=changed)
         return changed
 
-    def settle(
+    def reconcile(
         self, now_ms: int, draft: Draft, member_id: str, owned: TopicPartitions | None, *, changed: bool
     ) -> ConsumerMember:
-        """A new target if there is to be one, and the member's next step. Raises KafkaError FENCED_MEMBER_EPOCH."""
+        """Make a new target if one is due, and take the member's next step. Raises KafkaError FENCED_MEMBER_EPOCH."""
         self._retarget(now_ms, draft)
         group = draft.group
         member = group.members[member_id]
@@ -210,9 +213,9 @@ class Memberships:
         return member
 
     def remove(self, now_ms: int, draft: Draft, member_ids: Iterable[str]) -> None:
-        """Members go, whether they leave or are put out; the rest gets a new epoch.
+        """Remove members, whether they leave or are fenced; the group gets a new epoch.
 
-        Their deadlines stand until that is stored: it may be refused.
+        Their deadlines stay until the records are stored: the log may reject them.
         """
         for member_id in list(member_ids):
             draft.remove(member_id)
@@ -221,7 +224,7 @@ class Memberships:
     # --- topics ---
 
     def _refresh(self, now_ms: int, draft: Draft, *, changed: bool) -> None:
-        """The next epoch, if members' subscriptions or the topics behind them are not what they were."""
+        """Begin the next epoch if subscriptions, or the topics that they match, have changed."""
         group_id = draft.group.group_id
         if not changed and group_id not in self.stale:
             return
@@ -236,7 +239,7 @@ class Memberships:
             self.stale.discard(group_id)
 
     def _resolve_patterns(self, now_ms: int, draft: Draft, image: ClusterImage) -> bool:
-        """Which topics each pattern means now; True when that is news."""
+        """Match each pattern with the topics again; True if a result has changed."""
         group_id = draft.group.group_id
         wanted = list(draft.group.subscribed_regexes())
         news = False
@@ -256,7 +259,7 @@ class Memberships:
         if group.epoch <= group.target_epoch:
             return
         since_ms = now_ms - group.target_timestamp_ms
-        # One of the future (the clock was set back, or another broker's is ahead) would be waited for that long.
+        # A target of the future (the clock was set back, or another broker's is ahead) would delay the next one.
         if group.target_timestamp_ms and 0 <= since_ms < self.assignment_interval_ms(group.group_id):
             return
         targets = self._targets(group)
@@ -281,6 +284,7 @@ class Memberships:
         return ASSIGNORS[self.assignor_of(group)](specs, partitions)
 
     def assignor_of(self, group: ConsumerGroup) -> str:
+        """The name of the assignor that makes the targets of the group."""
         offered = self.settings.consumer_assignors
         preferred = group.preferred_assignor()
         return preferred if preferred in offered else offered[0]
@@ -288,18 +292,19 @@ class Memberships:
     # --- time ---
 
     def touch(self, now_ms: int, group_id: str, member_id: str, timeout_ms: int | None = None) -> None:
-        """The member was heard of: its session begins anew."""
+        """The member has sent a request: restart its session."""
         timeout_ms = self.session_timeout_ms(group_id) if timeout_ms is None else timeout_ms
         key = ("member", group_id, member_id)
         if not self.timers.postpone(key, now_ms + timeout_ms):
             self.timers.schedule(key, now_ms + timeout_ms, MemberExpired(group_id, member_id))
 
     def cancel_timers(self, group_id: str, member_id: str) -> None:
+        """Cancel all deadlines of a member."""
         for kind in ("member", "revocation", "member-join", "member-sync"):
             self.timers.cancel((kind, group_id, member_id))
 
     def loaded(self, now_ms: int, group: ConsumerGroup) -> None:
-        """A group came out of the log: its members have one session to show that they live."""
+        """The group was loaded: its members have one session to send a request."""
         self.stale.add(group.group_id)
         for member in group.members.values():
             classic = member.subscription.classic
@@ -311,7 +316,7 @@ class Memberships:
                 self.timers.schedule(("revocation", group.group_id, member.member_id), deadline_ms, event)
 
     def forget(self, group: ConsumerGroup) -> None:
-        """The group is gone: no deadline of it stands."""
+        """The group is deleted: cancel its deadlines."""
         self.stale.discard(group.group_id)
         for member_id in group.members:
             self.cancel_timers(group.group_id, member_id)
@@ -330,9 +335,9 @@ def check_static(holder: ConsumerMember | None, member_id: str, instance_id: str
 
 
 def hash_of_topics(image: ClusterImage, names: Iterable[str]) -> int:
-    """Differs when one of the topics comes, goes, grows or is made anew; 0 without any. A signed 64-bit number.
+    """Changes when one of the topics is created, deleted, replaced or grows; 0 without topics. A signed 64-bit number.
 
-    Kafka takes another hash function; a group that moves between the two makes one epoch more than it must.
+    Kafka uses another hash function: a group that moves between the two begins one epoch more than necessary.
     """
     digest = blake2b(digest_size=8)
     found = False

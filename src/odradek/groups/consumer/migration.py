@@ -1,6 +1,6 @@
-"""Groups that change their kind: classic to consumer when the first KIP-848 member joins, and back after the last left.
+"""Online migration: a classic group becomes a consumer group with its first KIP-848 member, and back after its last.
 
-Members go on without a break: their assignment becomes the target, and each moves on from there in its own protocol.
+Members keep their partitions: their assignment becomes the target, from which each continues in its own protocol.
 Source: Kafka's GroupMetadataManager (convertToConsumerGroup, convertToClassicGroup), KIP-848 "Online Migration".
 """
 
@@ -56,7 +56,7 @@ class Migrations:
     # --- classic to consumer ---
 
     def draft(self, group_id: str, *, joins: bool) -> Draft:
-        """The consumer group to decide on: the one that is there, a new one, or what a classic one becomes.
+        """The consumer group to decide on: an existing one, a new one, or the one that a classic group becomes.
 
         Raises KafkaError GROUP_ID_NOT_FOUND.
         """
@@ -96,7 +96,7 @@ class Migrations:
             )
 
     def _upgraded(self, classic: ClassicGroup) -> Draft:
-        """Everybody keeps what the last generation gave; who waits for the next one: see `send_back`."""
+        """Every member keeps its assignment of the last generation; for members that wait, see `ask_to_rejoin`."""
         group_id, epoch = classic.group_id, classic.generation_id
         image = self._members.image()
         name = classic.protocol_name or classic.select_protocol()
@@ -114,14 +114,14 @@ class Migrations:
             draft.emit(CurrentAssignmentRecord(group_id, member.member_id, member.current))
         return draft
 
-    def send_back(self, group_id: str) -> None:
-        """Who waits in a classic group that is being upgraded is told to join again."""
+    def ask_to_rejoin(self, group_id: str) -> None:
+        """Make members that wait in a classic group that is being upgraded join again."""
         classic = self._rebalances.groups.get(group_id)
         if classic is None:
             return
         for waiting in classic.members.values():
-            refused = JoinResult(ErrorCode.REBALANCE_IN_PROGRESS, waiting.member_id)
-            classic.answer_join(waiting, refused, self._rebalances.replies)
+            rejected = JoinResult(ErrorCode.REBALANCE_IN_PROGRESS, waiting.member_id)
+            classic.answer_join(waiting, rejected, self._rebalances.replies)
             classic.answer_sync(waiting, SyncResult(ErrorCode.REBALANCE_IN_PROGRESS), self._rebalances.replies)
 
     def start_sessions(self, now_ms: int, draft: Draft) -> None:
@@ -136,7 +136,7 @@ class Migrations:
     def fence(
         self, now_ms: int, group: ConsumerGroup, member_ids: Collection[str], replies: Sequence[tuple[Token, Any]]
     ) -> Outcome:
-        """Members go; the group becomes a classic one if only members of that protocol remain."""
+        """Remove members; the group becomes a classic one if only members of that protocol remain."""
         draft = Draft(group)
         self._members.remove(now_ms, draft, member_ids)
         downgraded = self.downgrade(now_ms, group, draft, rebalance=True)
@@ -145,7 +145,7 @@ class Migrations:
         return downgraded._replace(replies=replies)
 
     def downgrade(self, now_ms: int, group: ConsumerGroup, draft: Draft, *, rebalance: bool) -> Outcome | None:
-        """What turns the group into the classic one of the draft's members; None where that is not to be."""
+        """Turn the group into a classic one of the draft's members; None if it stays a consumer group."""
         members = list(draft.group.members.values())
         was_mixed = any(not member.is_classic for member in group.members.values())
         if not was_mixed or not members or any(not member.is_classic for member in members):
@@ -158,7 +158,7 @@ class Migrations:
             return None
         names = self._members.image().topic_names
         stored = tuple(_stored_member(member, name, draft.group.target_of(member), names) for member in members)
-        # Who agrees on a generation anew takes the next one; who goes on as it was has the draft's.
+        # Members that have to rebalance take the next generation; otherwise the draft's epoch is the generation.
         epoch = group.epoch if rebalance else draft.group.epoch
         value = GroupValue(CONSUMER_PROTOCOL_TYPE, epoch, name, members[0].member_id, now_ms, stored)
         records = [*group.tombstones(), ClassicGroupRecord(group.group_id, value)]
@@ -215,9 +215,10 @@ def _stored_member(
 
 
 def by_name(partitions: TopicPartitions, names: Mapping[bytes, str]) -> dict[str, frozenset[int]]:
-    """Under the topics' names, as the classic protocol has them; topics that are gone are left out."""
+    """By topic name, as in the classic protocol; deleted topics are left out."""
     return {names[topic_id]: frozenset(found) for topic_id, found in partitions.items() if topic_id in names}
 
 
 def by_id(partitions: Mapping[str, frozenset[int]], image: ClusterImage) -> TopicPartitions:
+    """By topic id; topics that do not exist are left out."""
     return {image.topics[name].id: found for name, found in partitions.items() if name in image.topics and found}

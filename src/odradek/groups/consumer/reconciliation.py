@@ -1,7 +1,7 @@
-"""A member's next step from what it has to what it is meant to have.
+"""A member's next step from its current to its target assignment.
 
-A partition is first taken from its old owner, who has to say that it let go, and only then given to the new one; so no
-partition is ever two members'. Source: Kafka's CurrentAssignmentBuilder, KIP-848.
+A partition is assigned to its new owner only after the old owner has reported that it revoked the partition. So no
+partition ever has two owners. Source: Kafka's CurrentAssignmentBuilder, KIP-848.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ def next_step(
     reported: TopicPartitions | None,
     unsubscribed: Collection[bytes] = (),
 ) -> CurrentAssignment:
-    """What the member has after this heartbeat.
+    """The member's current assignment after this heartbeat.
 
-    `reported` is what it says it owns, None when it did not say. `unsubscribed` are topics among its own that its last
-    change of subscription has dropped: those it need not keep until the next target is made.
-    Raises KafkaError FENCED_MEMBER_EPOCH when the member's state cannot be read.
+    `reported` are the partitions that it reports to own, None if it reported none. `unsubscribed` are topics of its
+    partitions that its last change of subscription has dropped: it revokes them before the next target is made.
+    Raises KafkaError FENCED_MEMBER_EPOCH if the member's state is unknown.
     """
     current = member.current
     if current.state is MemberState.STABLE:

@@ -1,7 +1,7 @@
 """The records of a KIP-848 consumer group in `__consumer_offsets`: types 3 to 8 and 16, in Kafka's format.
 
-A group is the sum of its records: an epoch, subscriptions, a target assignment and each member's own way towards it.
-Mappings inside of values are plain dicts, which nobody may write to. Source: Kafka's GroupCoordinatorRecordHelpers.
+A group is the sum of its records: an epoch, subscriptions, a target assignment and each member's current assignment.
+Mappings inside values are plain dicts that must not be changed. Source: Kafka's GroupCoordinatorRecordHelpers.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _VERSION_0 = _INT16.pack(0)
 
 
 class MemberState(IntEnum):
-    """How far a member is with its target; numbers as in the records."""
+    """How far a member is reconciled to its target; numbers as in the records."""
 
     STABLE = 1
     UNREVOKED_PARTITIONS = 2
@@ -53,14 +53,14 @@ class MemberState(IntEnum):
 
 
 class ClassicMetadata(NamedTuple):
-    """What a member that speaks the classic protocol has said of itself."""
+    """The JoinGroup of a member that speaks the classic protocol."""
 
     session_timeout_ms: int
     protocols: tuple[tuple[str, bytes], ...]
 
 
 class Subscription(NamedTuple):
-    """What a member wants, from whom it comes and how it speaks. `topics` is sorted; `regex` is RE2."""
+    """A member's client and its subscription. `topics` is sorted; `regex` is RE2."""
 
     instance_id: str | None
     rack_id: str | None
@@ -74,7 +74,7 @@ class Subscription(NamedTuple):
 
 
 class CurrentAssignment(NamedTuple):
-    """What a member has, as far as the coordinator knows; `revoking` is what it still has to give back."""
+    """A member's partitions, as far as the coordinator knows; it still has to revoke those in `revoking`."""
 
     epoch: int
     previous_epoch: int
@@ -84,7 +84,7 @@ class CurrentAssignment(NamedTuple):
 
 
 class GroupEpoch(NamedTuple):
-    """Grows with every change of members or of subscribed topics; the hash tells of the latter."""
+    """Grows with every change of members or of subscribed topics; the hash is of those topics."""
 
     epoch: int
     metadata_hash: int
@@ -106,41 +106,53 @@ class ResolvedRegex(NamedTuple):
 
 
 class GroupEpochRecord(NamedTuple):
+    """A group's epoch, or its tombstone, which removes the group."""
+
     group_id: str
     value: GroupEpoch | None
 
 
 class OldMetadataRecord(NamedTuple):
-    """Subscribed topics as Kafka 4.0 stored them. Nothing writes them any more; the next change of epoch removes it."""
+    """Subscribed topics as Kafka 4.0 stored them; the next change of epoch removes the record."""
 
     group_id: str
     exists: bool
 
 
 class SubscriptionRecord(NamedTuple):
+    """A member's subscription, or its tombstone."""
+
     group_id: str
     member_id: str
     value: Subscription | None
 
 
 class TargetEpochRecord(NamedTuple):
+    """The epoch of a group's target assignment, or its tombstone."""
+
     group_id: str
     value: TargetEpoch | None
 
 
 class TargetRecord(NamedTuple):
+    """A member's target assignment, or its tombstone."""
+
     group_id: str
     member_id: str
     value: TopicPartitions | None
 
 
 class CurrentAssignmentRecord(NamedTuple):
+    """A member's current assignment, or its tombstone."""
+
     group_id: str
     member_id: str
     value: CurrentAssignment | None
 
 
 class RegexRecord(NamedTuple):
+    """A pattern's topics, or its tombstone."""
+
     group_id: str
     regex: str
     value: ResolvedRegex | None

@@ -56,6 +56,7 @@ class Offsets:
     # --- replay ---
 
     def apply(self, record: OffsetRecord, record_offset: int, producer_id: int = NO_PRODUCER_ID) -> None:
+        """Replay a commit or a tombstone; with a producer id the commit is pending until its transaction's marker."""
         group_id, topic, partition, value = record
         key = (topic, partition)
         if value is None:
@@ -78,7 +79,7 @@ class Offsets:
             self._pending[producer_id][group_id].pop(key, None)
 
     def end_transaction(self, producer_id: int, *, committed: bool) -> None:
-        """A transaction's marker: its offsets become the groups' or vanish."""
+        """Apply a transaction's marker: its offsets become the groups' offsets or are dropped."""
         for group_id, pending in self._pending.pop(producer_id, {}).items():
             producers = self._open[group_id]
             producers.discard(producer_id)
@@ -95,6 +96,7 @@ class Offsets:
     # --- questions ---
 
     def group_ids(self) -> set[str]:
+        """Groups that have committed or pending offsets."""
         return self._groups.keys() | self._open.keys()
 
     def has_group(self, group_id: str) -> bool:
@@ -102,9 +104,11 @@ class Offsets:
         return group_id in self._groups or group_id in self._open
 
     def of_group(self, group_id: str) -> GroupOffsets:
+        """A group's committed offsets; not to be changed."""
         return self._groups.get(group_id, {})
 
     def has_open_transaction(self, group_id: str) -> bool:
+        """Whether an open transaction has committed offsets of the group."""
         return group_id in self._open
 
     def is_pending(self, group_id: str, key: Key, topic_id: bytes = ZERO_UUID) -> bool:
@@ -123,7 +127,7 @@ class Offsets:
         return list(keys)
 
     def topic_ids(self, group_id: str, key: Key) -> set[bytes]:
-        """Of the topics that the committed and the pending offsets under the key are of."""
+        """Topic ids of the committed and the pending offsets of this key."""
         found = [self.of_group(group_id), *(self._pending[p].get(group_id, {}) for p in self._open.get(group_id, ()))]
         return {offsets[key].value.topic_id for offsets in found if key in offsets}
 
@@ -136,7 +140,7 @@ class Offsets:
                     yield group_id, key
 
     def of_others(self, topics: Mapping[str, Topic]) -> Iterator[tuple[str, Key]]:
-        """(group id, key) of all whose committed and pending offsets are of none of these topics."""
+        """(group id, key) of every committed or pending offset that belongs to none of these topics."""
         for group_id in sorted(self.group_ids()):
             for key in self.keys_of_group(group_id):
                 topic = topics.get(key[0])
@@ -152,10 +156,10 @@ class Offsets:
         stable: bool,
         topic_id: bytes = ZERO_UUID,
     ) -> list[FetchedOffset]:
-        """UNSTABLE_OFFSET_COMMIT, with `stable`, where a transaction's outcome is not known yet (KIP-447).
+        """Committed offsets; with `stable`, UNSTABLE_OFFSET_COMMIT while a transaction's outcome is unknown (KIP-447).
 
-        With an id, those of an earlier topic of the name are as if they were not there: their tombstones may have been
-        refused, or still be on their way (Kafka's `isMismatchedTopicId`).
+        With an id, offsets of an earlier topic of the name are ignored: their tombstones may have been rejected, or may
+        not be written yet (Kafka's `isMismatchedTopicId`).
         """
         offsets = self._groups.get(group_id)
         unstable = stable and group_id in self._open
@@ -175,5 +179,5 @@ class Offsets:
 
 
 def is_of(stored_id: bytes, topic_id: bytes) -> bool:
-    """Whether an offset may be of the topic: one that was stored without an id, by an older Kafka, goes by its name."""
+    """Whether an offset may belong to the topic: offsets of older Kafka versions have no id and match by name."""
     return stored_id == topic_id or stored_id in _NO_IDS or topic_id in _NO_IDS

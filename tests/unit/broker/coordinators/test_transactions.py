@@ -17,7 +17,7 @@ from odradek.records.record import decode_records
 from odradek.replication.partition import Partition
 from odradek.transactions.connections import StaleConnection
 from odradek.transactions.events import AddPartitions, NoProducerIds, ProducerResult
-from odradek.transactions.service import PartitionMarker, Refusals, Verification
+from odradek.transactions.service import PartitionMarker, Rejections, Verification
 from odradek.wire.errors import ErrorCode as E
 from odradek.wire.errors import KafkaError
 from tests.unit.broker.coordinators.transaction_broker import OFFSETS, STATE, TOPIC, Ids, TransactionBroker
@@ -417,7 +417,7 @@ def test_what_is_not_refused_is_asked_for_again_if_its_transaction_ended_meanwhi
         await broker.add(producer, (TOPIC, 0))
         asked = 0
 
-        async def ask(_peers: Any, _broker_id: int, request: AddPartitions, **_: Any) -> Refusals:
+        async def ask(_peers: Any, _broker_id: int, request: AddPartitions, **_: Any) -> Rejections:
             nonlocal asked
             asked += 1
             answer = broker.runtime.verify_partitions(request)
