@@ -20,7 +20,7 @@ from odradek.api import (
 from odradek.api.answers import when
 from odradek.api.context import RequestContext
 from odradek.api.session import Session
-from odradek.api.transactional_produce import keep, refusals
+from odradek.api.transactional_produce import keep, rejections
 from odradek.log.append import AppendResult
 from odradek.metadata.image import ClusterImage, PartitionState, Topic
 from odradek.quotas.client_quotas import ClientQuotas
@@ -385,9 +385,9 @@ def never(*_: Any) -> Any:
 def test_a_producer_that_is_at_it_is_not_verified() -> None:
     log = Log("t", (5, 0))
     request = ProduceRequest("tx", -1, 1000, [("t", [(0, memoryview(batch_of()))]), ("u", [(0, None)])])
-    assert refusals(request, produce_context(log, never)) == {}
+    assert rejections(request, produce_context(log, never)) == {}
     request = ProduceRequest("tx", -1, 1000, [("t", [(0, memoryview(batch_of(transactional=False)))])])
-    assert refusals(request, produce_context(Log("t"), never)) == {}
+    assert rejections(request, produce_context(Log("t"), never)) == {}
 
 
 def test_only_new_partitions_are_asked_for() -> None:
@@ -401,14 +401,14 @@ def test_only_new_partitions_are_asked_for() -> None:
         "tx", -1, 1000, [("t", [(0, memoryview(batch_of()))]), ("u", [(0, memoryview(batch_of()))])]
     )
     refused = {("u", 0): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
-    assert refusals(request, produce_context(Log("t"), verify_or_add)) == refused
+    assert rejections(request, produce_context(Log("t"), verify_or_add)) == refused
     assert asked == [(("tx", 5, 0, [("t", 0)]), 12)]
 
 
 def test_producers_do_not_mix() -> None:
     records = [(0, memoryview(batch_of())), (0, memoryview(batch_of((6, 0))))]
     with pytest.raises(KafkaError) as refused:
-        refusals(ProduceRequest("tx", -1, 1000, [("t", records)]), produce_context(Log("t", (5, 0)), never))
+        rejections(ProduceRequest("tx", -1, 1000, [("t", records)]), produce_context(Log("t", (5, 0)), never))
     assert refused.value.code is ErrorCode.INVALID_PRODUCER_ID_MAPPING
 
 
