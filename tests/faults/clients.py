@@ -1,7 +1,7 @@
 """The clients that work while faults are done: librdkafka's and ours, all noting into one history.
 
-The programs of `odradek.sim.workloads` run here as they run in the simulator, on a host that is made of real sockets
-and clocks; what the simulator has no librdkafka for is below.
+The programs of `odradek.sim.workloads.clients` run here as they run in the simulator, on a host that is made of real
+sockets and clocks; what the simulator has no librdkafka for is below.
 """
 
 from __future__ import annotations
@@ -19,8 +19,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 
 from odradek.client.producer import Producer as OurProducer
 from odradek.ports.clock import SystemClock
-from odradek.sim import workloads
-from odradek.sim.history import (
+from odradek.sim.checkers.history import (
     ABORTED,
     COMMITTED,
     OK,
@@ -34,6 +33,7 @@ from odradek.sim.history import (
     Send,
     Transaction,
 )
+from odradek.sim.workloads import clients as workloads
 
 PACE_SECONDS: Final = 0.01
 REQUEST_TIMEOUT_MS: Final = 5000

@@ -11,8 +11,17 @@ from typing import Final, NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from odradek.sim.checkers import CHECKERS, Promises
-from odradek.sim.history import ABORTED, OK, READ_COMMITTED, READ_UNCOMMITTED, FinalLog, History, Seen, Violation
+from odradek.sim.checkers.clients import CHECKERS, Promises
+from odradek.sim.checkers.history import (
+    ABORTED,
+    OK,
+    READ_COMMITTED,
+    READ_UNCOMMITTED,
+    FinalLog,
+    History,
+    Seen,
+    Violation,
+)
 from tests.faults.clients import LIBRDKAFKA, Place
 from tests.faults.deployment import Deployment
 

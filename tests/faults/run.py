@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from odradek.sim.history import READ_UNCOMMITTED
+from odradek.sim.checkers.history import READ_UNCOMMITTED
 from tests.faults import judge, nemesis
 from tests.faults.clients import Crowd, Place, crowd
 from tests.faults.deployment import Deployment, Node, NotWhole, Shape

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from odradek.sim.history import (
+from odradek.sim.checkers.history import (
     ABORTED,
     COMMITTED,
     OK,

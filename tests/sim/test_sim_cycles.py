@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from odradek.sim.checkers import Promises, check
-from odradek.sim.cycles import check_cycles
-from odradek.sim.history import ABORTED, COMMITTED, UNKNOWN, History, Seen, Send, Transaction, Violation
+from odradek.sim.checkers.clients import Promises, check
+from odradek.sim.checkers.cycles import check_cycles
+from odradek.sim.checkers.history import ABORTED, COMMITTED, UNKNOWN, History, Seen, Send, Transaction, Violation
 
 KEY = ("t", 0)
 

@@ -11,9 +11,9 @@ import pytest
 
 from odradek.client.model import EARLIEST, OffsetAndTimestamp, TopicPartition
 from odradek.metadata.image import PartitionState
-from odradek.sim.cluster import _starts
-from odradek.sim.deletions import delete_records
-from odradek.sim.history import Deletion, History
+from odradek.sim.checkers.history import Deletion, History
+from odradek.sim.checkers.replicas import _starts
+from odradek.sim.workloads.deletions import delete_records
 from odradek.wire.errors import ErrorCode, KafkaError
 
 PLAIN = TopicPartition("plain", 1)

@@ -12,13 +12,13 @@ import pytest
 
 from odradek.ports.disk import DiskError, FileRange
 from odradek.ports.network import WOULD_BLOCK, Stream
-from odradek.sim.checkers import Promises, check, check_settled_in_order
-from odradek.sim.disk import SECTOR, SimulatedDisk, Volume
-from odradek.sim.history import Deletion, FinalLog, History, Looked, Reader, Seen, Send, Transaction, Violation
-from odradek.sim.loop import Process, SimulatedLoop, SimulationDeadlock
-from odradek.sim.nemesis import PROFILES
-from odradek.sim.network import SimulatedNetwork
-from odradek.sim.world import BrokerHost, SimulatedClock, World
+from odradek.sim.checkers.clients import Promises, check, check_settled_in_order
+from odradek.sim.checkers.history import Deletion, FinalLog, History, Looked, Reader, Seen, Send, Transaction, Violation
+from odradek.sim.faults.nemesis import PROFILES
+from odradek.sim.world.disk import SECTOR, SimulatedDisk, Volume
+from odradek.sim.world.hosts import BrokerHost, SimulatedClock, World
+from odradek.sim.world.loop import Process, SimulatedLoop, SimulationDeadlock
+from odradek.sim.world.network import SimulatedNetwork
 
 # --- machines ---
 
@@ -40,7 +40,7 @@ def test_a_broker_is_not_stopped_in_the_middle_of_its_start(monkeypatch: pytest.
             began.append("stop")
             assert self.serves
 
-    monkeypatch.setattr("odradek.sim.world.Broker", SlowBroker)
+    monkeypatch.setattr("odradek.sim.world.hosts.Broker", SlowBroker)
     loop = SimulatedLoop("1")
     host = BrokerHost(World(loop, "1", PROFILES["crash"]), 1, {})
 

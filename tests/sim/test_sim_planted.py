@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from odradek.sim.planted import BUGS, SEED_LIMIT, locate, planted, search
+from odradek.sim.planted.broker_bugs import BUGS, SEED_LIMIT, planted, search
+from odradek.sim.targets import locate
 
 QUICK = (
     "duplicate appended",

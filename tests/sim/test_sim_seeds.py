@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
+from odradek.sim.faults.nemesis import PROFILES
 from odradek.sim.marks import SITUATIONS, counted
-from odradek.sim.nemesis import PROFILES
 from odradek.sim.regressions import ONCE_FAILED, parse
 from odradek.sim.run import run_seed
 

@@ -10,7 +10,7 @@ import pytest
 
 from odradek.client.transactions import TransactionalProducer
 from odradek.sim.run import run_seed
-from odradek.sim.spark import MARKER_TOPIC
+from odradek.sim.workloads.spark_sink import MARKER_TOPIC
 from odradek.spark import markers, protocol
 from odradek.spark.leases import Batch
 

@@ -9,7 +9,7 @@ import pytest
 from odradek.metadata.image import PartitionState
 from odradek.metadata.nodes import CONTROLLER_EPOCH, TOPICS, ControllerEpochNode, DeletionNode, PartitionNode, TopicNode
 from odradek.ports.store import Create, Delete, Operation, Put
-from odradek.sim.stored import StoredStates
+from odradek.sim.checkers.stored_metadata import StoredStates
 
 TOPIC_ID = b"t" * 16
 FIRST = PartitionState(1, 0, (3, 1, 5), (1,), controller_epoch=1, elr=(3,))

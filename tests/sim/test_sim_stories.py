@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from odradek.sim.history import (
+from odradek.sim.checkers.history import (
     ABORTED,
     OK,
     Committed,
@@ -15,9 +15,9 @@ from odradek.sim.history import (
     Send,
     Transaction,
 )
-from odradek.sim.planted import BUGS, planted
+from odradek.sim.checkers.stories import LINES, story_of
+from odradek.sim.planted.broker_bugs import BUGS, planted
 from odradek.sim.run import run_seed
-from odradek.sim.stories import LINES, story_of
 
 PLAIN, OTHER = ("plain", 0), ("plain", 1)
 NOTES = [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import gc
+import importlib.util
 import multiprocessing
 import sys
 import time
@@ -12,8 +13,8 @@ from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from itertools import count, islice
 
+from odradek.sim.faults.nemesis import PROFILES
 from odradek.sim.marks import SITUATIONS, counted
-from odradek.sim.nemesis import PROFILES
 from odradek.sim.regressions import ONCE_FAILED, parse
 from odradek.sim.run import SAFETY_SECONDS, Outcome, run_seed
 
@@ -179,7 +180,9 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("-v", "--verbose", action="store_true", help="a line per seed")
     arguments = parser.parse_args(argv)
     if arguments.planted:
-        from odradek.sim.planted import hunt
+        if importlib.util.find_spec("odradek.sim.planted") is None:
+            parser.error("--planted: an installed package does not contain the planted bugs; run it in a clone")
+        from odradek.sim.planted.broker_bugs import hunt
 
         return hunt(arguments)
     if arguments.seed is not None:

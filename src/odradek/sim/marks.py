@@ -10,7 +10,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple
 
-from odradek.sim.planted import locate
+from odradek.sim.targets import locate
 from odradek.wire.errors import ErrorCode, KafkaError
 
 Mark = Callable[[str], None]

@@ -18,25 +18,25 @@ from odradek.client.admin import Admin, NewTopic
 from odradek.client.consumer import Consumer
 from odradek.client.model import TopicPartition
 from odradek.client.producer import Producer
-from odradek.sim import (
-    absent,
+from odradek.sim.checkers.clients import Promises, check
+from odradek.sim.checkers.history import OK, READ_COMMITTED, READ_UNCOMMITTED, FinalLog, Reader, Send, Violation
+from odradek.sim.checkers.replicas import ALL_AT_ONCE, ClusterWatch, cluster_settings, see_replicas_agree, shape_of
+from odradek.sim.checkers.stories import story_of
+from odradek.sim.faults.nemesis import PROFILES, Profile, heal, loses_power, torment
+from odradek.sim.workloads import (
     administration,
-    cluster_workloads,
-    foreign,
+    bit_rot,
+    dead_members,
     handovers,
-    raw,
-    recreated,
-    rot,
-    spark,
-    workloads,
+    librdkafka_producer,
+    raw_clients,
+    recreated_topics,
+    spark_sink,
 )
-from odradek.sim.checkers import Promises, check
-from odradek.sim.cluster import ALL_AT_ONCE, ClusterWatch, cluster_settings, see_replicas_agree, shape_of
-from odradek.sim.history import OK, READ_COMMITTED, READ_UNCOMMITTED, FinalLog, Reader, Send, Violation
-from odradek.sim.loop import PROCESS, ProcessKilled, SimulatedLoop, SimulationDeadlock
-from odradek.sim.nemesis import PROFILES, Profile, heal, loses_power, torment
-from odradek.sim.stories import story_of
-from odradek.sim.world import PORT, BrokerHost, ClientHost, World
+from odradek.sim.workloads import clients as client_programs
+from odradek.sim.workloads import cluster as cluster_programs
+from odradek.sim.world.hosts import PORT, BrokerHost, ClientHost, World
+from odradek.sim.world.loop import PROCESS, ProcessKilled, SimulatedLoop, SimulationDeadlock
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.update_features import (
     UpdateFeaturesRequest,
@@ -256,7 +256,7 @@ async def _live(world: World, profile: Profile, safety_seconds: float) -> None:
     healed_at = world.now()
     await _finish(world, running, healed_at)
     if "ghosts" in profile.workloads:
-        await _with_bound(world, "undertaker", absent.see_them_gone)
+        await _with_bound(world, "undertaker", dead_members.see_them_gone)
     await _probe(world)
     # The longest transaction timeout of the workloads: what was left open is aborted now.
     await asyncio.sleep(TRANSACTION_SECONDS)
@@ -320,65 +320,65 @@ def _programs(world: World, profile: Profile) -> list[tuple[ClientHost, Program]
 
 
 _WORKLOADS: dict[str, tuple[tuple[str, Program], ...]] = {
-    "spark": spark.PROGRAMS,
+    "spark": spark_sink.PROGRAMS,
     "producers": (
-        ("producer-1", lambda h: workloads.produce(h, "plain", 2)),
-        ("producer-2", lambda h: workloads.produce(h, "plain", 2)),
-        ("reader-1", lambda h: workloads.consume(h, "plain", 2, READ_UNCOMMITTED)),
+        ("producer-1", lambda h: client_programs.produce(h, "plain", 2)),
+        ("producer-2", lambda h: client_programs.produce(h, "plain", 2)),
+        ("reader-1", lambda h: client_programs.consume(h, "plain", 2, READ_UNCOMMITTED)),
     ),
-    "foreign": (("foreign", lambda h: foreign.foreign(h, "plain", 2)),),
+    "foreign": (("foreign", lambda h: librdkafka_producer.foreign(h, "plain", 2)),),
     "flushed": (
-        ("producer-3", lambda h: workloads.produce(h, "flushed", 1)),
-        ("reader-2", lambda h: workloads.consume(h, "flushed", 1, READ_UNCOMMITTED)),
+        ("producer-3", lambda h: client_programs.produce(h, "flushed", 1)),
+        ("reader-2", lambda h: client_programs.consume(h, "flushed", 1, READ_UNCOMMITTED)),
     ),
     "groups": tuple(
-        (f"member-{index}", lambda h: workloads.group_member(h, "workers", "plain", 2)) for index in range(3)
+        (f"member-{index}", lambda h: client_programs.group_member(h, "workers", "plain", 2)) for index in range(3)
     ),
     "ghosts": (
-        ("ghost-1", lambda h: absent.ghost(h, "plain")),
-        ("ghost-2", lambda h: absent.modern_ghost(h, "plain")),
+        ("ghost-1", lambda h: dead_members.ghost(h, "plain")),
+        ("ghost-2", lambda h: dead_members.modern_ghost(h, "plain")),
     ),
     "transactions": (
-        ("bank-1", lambda h: workloads.transact(h, {"ledger": 2, "accounts": 1}, "bank-1")),
-        ("reader-3", lambda h: workloads.consume(h, "ledger", 2, READ_COMMITTED)),
+        ("bank-1", lambda h: client_programs.transact(h, {"ledger": 2, "accounts": 1}, "bank-1")),
+        ("reader-3", lambda h: client_programs.consume(h, "ledger", 2, READ_COMMITTED)),
     ),
     "more transactions": (
-        ("bank-2", lambda h: workloads.transact(h, {"ledger": 2, "accounts": 1}, "bank-2")),
-        ("bank-3", lambda h: workloads.transact(h, {"ledger": 2}, "bank-2")),
-        ("reader-4", lambda h: workloads.consume(h, "accounts", 1, READ_COMMITTED)),
+        ("bank-2", lambda h: client_programs.transact(h, {"ledger": 2, "accounts": 1}, "bank-2")),
+        ("bank-3", lambda h: client_programs.transact(h, {"ledger": 2}, "bank-2")),
+        ("reader-4", lambda h: client_programs.consume(h, "accounts", 1, READ_COMMITTED)),
     ),
     "rpw": (
-        ("source", lambda h: workloads.produce(h, "in", 2, 0.8)),
-        ("processor-1", lambda h: workloads.read_process_write(h, "rpw", "in", "out", 2)),
-        ("processor-2", lambda h: workloads.read_process_write(h, "rpw", "in", "out", 2)),
+        ("source", lambda h: client_programs.produce(h, "in", 2, 0.8)),
+        ("processor-1", lambda h: client_programs.read_process_write(h, "rpw", "in", "out", 2)),
+        ("processor-2", lambda h: client_programs.read_process_write(h, "rpw", "in", "out", 2)),
     ),
     "modern groups": tuple(
-        (f"modern-{index}", lambda h: raw.modern_member(h, "modern", "plain")) for index in range(3)
+        (f"modern-{index}", lambda h: raw_clients.modern_member(h, "modern", "plain")) for index in range(3)
     ),
-    "moves": (("mover", lambda h: raw.move_replicas(h, {"plain": 2, "ledger": 2, "table": 1, "short": 1})),),
-    "observer": (("observer", lambda h: workloads.observe(h, {"plain": 2, "ledger": 2}, "workers")),),
+    "moves": (("mover", lambda h: raw_clients.move_replicas(h, {"plain": 2, "ledger": 2, "table": 1, "short": 1})),),
+    "observer": (("observer", lambda h: client_programs.observe(h, {"plain": 2, "ledger": 2}, "workers")),),
     "admin": (("admin", lambda h: administration.administrate(h, "fleeting")),),
-    "reassignments": (("reassigner", cluster_workloads.reassign),),
-    "topics": (("topics", cluster_workloads.topics_come_and_go),),
-    "recreated": (("pilgrim", recreated.commit_through_lives),),
+    "reassignments": (("reassigner", cluster_programs.reassign),),
+    "topics": (("topics", cluster_programs.topics_come_and_go),),
+    "recreated": (("pilgrim", recreated_topics.commit_through_lives),),
     "handovers": (("administrator", handovers.hand_over),),
-    "rotten": (("rotten-writer", rot.write), ("rotten-reader", rot.read)),
+    "rotten": (("rotten-writer", bit_rot.write), ("rotten-reader", bit_rot.read)),
     "compaction": (
-        ("producer-5", lambda h: workloads.produce(h, "table", 1, 0.5, 7)),
-        ("reader-6", lambda h: workloads.consume(h, "table", 1, READ_UNCOMMITTED)),
+        ("producer-5", lambda h: client_programs.produce(h, "table", 1, 0.5, 7)),
+        ("reader-6", lambda h: client_programs.consume(h, "table", 1, READ_UNCOMMITTED)),
     ),
     "retention": (
-        ("producer-4", lambda h: workloads.produce(h, "short", 1, 0.3)),
-        ("reader-5", lambda h: workloads.consume(h, "short", 1, READ_UNCOMMITTED)),
-        ("observer-2", lambda h: workloads.observe(h, {"short": 1}, None)),
+        ("producer-4", lambda h: client_programs.produce(h, "short", 1, 0.3)),
+        ("reader-5", lambda h: client_programs.consume(h, "short", 1, READ_UNCOMMITTED)),
+        ("observer-2", lambda h: client_programs.observe(h, {"short": 1}, None)),
     ),
 }
 
 
 async def _make_topics(client: ClientHost, *, tv1: bool) -> None:
-    counts = TOPICS if "rotten" not in client.world.profile.workloads else {**TOPICS, rot.TOPIC: 1}
+    counts = TOPICS if "rotten" not in client.world.profile.workloads else {**TOPICS, bit_rot.TOPIC: 1}
     configs = {
-        rot.TOPIC: {"segment.ms": "4000"},
+        bit_rot.TOPIC: {"segment.ms": "4000"},
         "flushed": {"flush.messages": "1"},
         "short": {"retention.ms": "6000", "segment.ms": "2500", "max.message.bytes": "3000"},
         "table": {"cleanup.policy": "compact", "segment.ms": "1500", "min.cleanable.dirty.ratio": "0.01"},
@@ -406,7 +406,7 @@ async def _probe(world: World) -> None:
     """After all faults every partition takes and gives back a record within a bound."""
 
     async def program(client: ClientHost) -> None:
-        numbered = workloads.Numbered(client, workloads.app_random(client))
+        numbered = client_programs.Numbered(client, client_programs.app_random(client))
         options = client.options(delivery_timeout_ms=30_000, max_block_ms=30_000)
         async with Producer(clock=client.clock, **options) as producer:
             waiting: list[tuple[Send, object]] = []
@@ -415,7 +415,7 @@ async def _probe(world: World) -> None:
                     send = numbered.next(topic, index)
                     send.key = b"probe"
                     waiting.append((send, await producer.send(topic, send.value, send.key, partition=index)))
-            await workloads.settle(client, waiting)
+            await client_programs.settle(client, waiting)
         for send, _ in waiting:
             if send.state != OK:
                 raise Violation("liveness", f"a healthy broker refuses {send}: {send.error}")
@@ -451,7 +451,7 @@ async def _read_everything(client: ClientHost) -> None:
     ends: dict[TopicPartition, int] = {}
     for isolation in (READ_UNCOMMITTED, READ_COMMITTED):
         reader = logs[isolation] = Reader(f"final {isolation}", isolation)
-        options = client.options(**workloads.CONSUMER_OPTIONS, isolation_level=isolation)
+        options = client.options(**client_programs.CONSUMER_OPTIONS, isolation_level=isolation)
         async with Consumer(**options) as consumer:
             found = await consumer.end_offsets(keys)
             if isolation == READ_COMMITTED:
@@ -468,7 +468,7 @@ async def _read_everything(client: ClientHost) -> None:
             consumer.assign(keys)
             waiting = dict.fromkeys(keys)
             while waiting:
-                workloads.note_seen(client, reader, await consumer.poll(1000))
+                client_programs.note_seen(client, reader, await consumer.poll(1000))
                 for key in list(waiting):
                     if await consumer.position(key) >= found[key]:
                         del waiting[key]
@@ -485,7 +485,7 @@ async def _read_everything(client: ClientHost) -> None:
 
 async def _read_offsets(client: ClientHost, group: str) -> None:
     async with Consumer(**client.options(group_id=group)) as consumer:
-        found = await workloads.look_committed(client, consumer, group, _keys())
+        found = await client_programs.look_committed(client, consumer, group, _keys())
     for key, offset in found.items():
         client.world.history.group_offsets[group, (key.topic, key.partition)] = offset
 

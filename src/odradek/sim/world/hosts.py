@@ -16,15 +16,15 @@ from odradek.broker.config import BrokerConfig
 from odradek.broker.lifecycle import Broker, Ports, StartError
 from odradek.metadata.memory_store import MemoryTree
 from odradek.ports.randomness import SeededRandom
-from odradek.sim.disk import SimulatedDisk, Volume
-from odradek.sim.history import History, PowerLoss, Violation
-from odradek.sim.loop import Process, SimulatedLoop
-from odradek.sim.network import ProcessNetwork, SimulatedNetwork
-from odradek.sim.store import SimulatedStore, StoreFaults
-from odradek.sim.stored import StoredStates
+from odradek.sim.checkers.history import History, PowerLoss, Violation
+from odradek.sim.checkers.stored_metadata import StoredStates
+from odradek.sim.world.disk import SimulatedDisk, Volume
+from odradek.sim.world.loop import Process, SimulatedLoop
+from odradek.sim.world.network import ProcessNetwork, SimulatedNetwork
+from odradek.sim.world.store import SimulatedStore, StoreFaults
 
 if TYPE_CHECKING:
-    from odradek.sim.nemesis import Profile
+    from odradek.sim.faults.nemesis import Profile
 
 EPOCH_MS = 1_700_000_000_000
 PORT = 9092

@@ -13,8 +13,8 @@ from odradek.client.consumer import Consumer
 from odradek.client.model import TopicPartition
 from odradek.client.producer import Producer
 from odradek.records.errors import CorruptRecords
-from odradek.sim.history import Violation
-from odradek.sim.workloads import (
+from odradek.sim.checkers.history import Violation
+from odradek.sim.workloads.clients import (
     CODECS,
     CONSUMER_OPTIONS,
     FAILURES,
@@ -22,7 +22,7 @@ from odradek.sim.workloads import (
     app_random,
     note_failure,
 )
-from odradek.sim.world import ClientHost
+from odradek.sim.world.hosts import ClientHost
 from odradek.wire.errors import ErrorCode, KafkaError
 
 TOPIC: Final = "rotten"

@@ -14,10 +14,10 @@ from itertools import count
 from typing import Any, Final
 
 from odradek.client.admin import Admin, NewTopic
-from odradek.sim.cluster_faults import controller_of, started_again
-from odradek.sim.cluster_workloads import ask_controller
-from odradek.sim.workloads import FAILURES, app_random, note_failure
-from odradek.sim.world import PORT, BrokerHost, ClientHost, World
+from odradek.sim.faults.cluster_faults import controller_of, started_again
+from odradek.sim.workloads.clients import FAILURES, app_random, note_failure
+from odradek.sim.workloads.cluster import ask_controller
+from odradek.sim.world.hosts import PORT, BrokerHost, ClientHost, World
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,

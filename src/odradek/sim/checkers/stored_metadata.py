@@ -16,7 +16,7 @@ from odradek.metadata.nodes import (
     TopicNode,
 )
 from odradek.ports.store import Create, Delete, Operation, Put
-from odradek.sim.history import Violation
+from odradek.sim.checkers.history import Violation
 
 Key = tuple[str, int]
 _TOPIC: Final = len(TOPICS.split("/"))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from odradek.sim.history import COMMITTED, History, Seen, Transaction, Violation
+from odradek.sim.checkers.history import COMMITTED, History, Seen, Transaction, Violation
 
 Dependencies = dict[Transaction, dict[Transaction, Seen]]
 """Of each transaction those that it read from, with a record that shows it."""

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import importlib
 import multiprocessing
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from typing import Any, Final, NamedTuple
 
-from odradek.sim.planted_cluster import CLUSTER_BUGS
+from odradek.sim.planted.cluster_bugs import CLUSTER_BUGS
 from odradek.sim.run import run_seed
+from odradek.sim.targets import locate
 
 SEED_LIMIT: Final = 100
 """Within so many seeds every planted bug has to be found."""
@@ -42,16 +42,6 @@ def _bug(name: str, story: str, profile: str, *targets: str) -> Callable[[Callab
         BUGS.append(Planted(name, story, profile, targets, make))
 
     return register
-
-
-def locate(target: str) -> tuple[Any, str]:
-    """The object that has the target, and the attribute's name."""
-    module, _, path = target.partition(":")
-    owner: Any = importlib.import_module(module)
-    *parents, attribute = path.split(".")
-    for parent in parents:
-        owner = getattr(owner, parent)
-    return owner, attribute
 
 
 @contextlib.contextmanager
@@ -186,7 +176,7 @@ def _(right: Any) -> Any:
 
 
 @_bug("directory not synced", "files are synced, the directory that names them is not", "power",
-      "odradek.sim.disk:SimulatedDisk.sync_directory")  # fmt: skip
+      "odradek.sim.world.disk:SimulatedDisk.sync_directory")  # fmt: skip
 def _(right: Any) -> Any:
     return _nothing
 
@@ -218,7 +208,7 @@ def _(right: Any) -> Any:
 
 
 @_bug("torn end kept", "recovery leaves what it cannot read where it is", "power",
-      "odradek.sim.disk:SimulatedFile.truncate")  # fmt: skip
+      "odradek.sim.world.disk:SimulatedFile.truncate")  # fmt: skip
 def _(right: Any) -> Any:
     def truncate(self: Any, size: int) -> None:
         if size or not self.path.endswith(".log"):

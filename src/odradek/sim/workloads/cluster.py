@@ -12,10 +12,10 @@ from odradek.client.consumer import Consumer
 from odradek.client.metadata import TopicInfo
 from odradek.client.model import TopicPartition
 from odradek.client.producer import Producer
-from odradek.sim.deletions import delete_records
-from odradek.sim.history import Violation
-from odradek.sim.workloads import CONSUMER_OPTIONS, FAILURES, PRODUCER_OPTIONS, app_random, note_failure
-from odradek.sim.world import BrokerHost, ClientHost, World
+from odradek.sim.checkers.history import Violation
+from odradek.sim.workloads.clients import CONSUMER_OPTIONS, FAILURES, PRODUCER_OPTIONS, app_random, note_failure
+from odradek.sim.workloads.deletions import delete_records
+from odradek.sim.world.hosts import BrokerHost, ClientHost, World
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from odradek.metadata.image import NO_LEADER, PartitionState
-from odradek.sim.cluster_faults import controller_of, started_again
-from odradek.sim.world import PORT, BrokerHost, World
+from odradek.sim.faults.cluster_faults import controller_of, started_again
+from odradek.sim.world.hosts import PORT, BrokerHost, World
 
 AWAY_SECONDS: Final = (14.0, 19.0)
 """Longer than a session and the time within which a partition is led again."""

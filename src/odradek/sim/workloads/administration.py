@@ -10,8 +10,8 @@ from odradek.client.admin import Admin, AlterConfig, ConfigResource, ConfigResou
 from odradek.client.consumer import Consumer
 from odradek.client.model import LATEST, READ_COMMITTED, READ_UNCOMMITTED, TopicPartition
 from odradek.client.producer import Producer
-from odradek.sim.history import OK, Send, Violation
-from odradek.sim.workloads import (
+from odradek.sim.checkers.history import OK, Send, Violation
+from odradek.sim.workloads.clients import (
     CONSUMER_OPTIONS,
     FAILURES,
     PRODUCER_OPTIONS,
@@ -20,7 +20,7 @@ from odradek.sim.workloads import (
     note_failure,
     settle,
 )
-from odradek.sim.world import ClientHost
+from odradek.sim.world.hosts import ClientHost
 from odradek.wire.errors import ErrorCode, KafkaError
 
 _MAY_BE: Final = (

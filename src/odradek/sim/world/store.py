@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 from odradek.metadata.memory_store import MemoryStore, MemoryTree
 from odradek.ports.store import Changed, ConnectionLost, Node, Operation, Stop
-from odradek.sim.loop import Process, SimulatedLoop
+from odradek.sim.world.loop import Process, SimulatedLoop
 
 
 class StoreFaults:

@@ -24,9 +24,9 @@ from odradek.client.errors import IllegalState
 from odradek.client.model import TopicPartition
 from odradek.client.transactions import TransactionalProducer
 from odradek.records.builder import BatchFields, encode_batch
-from odradek.sim.history import READ_COMMITTED, Violation
-from odradek.sim.workloads import CONSUMER_OPTIONS, FAILURES, PRODUCER_OPTIONS, app_random, note_failure
-from odradek.sim.world import ClientHost, World
+from odradek.sim.checkers.history import READ_COMMITTED, Violation
+from odradek.sim.workloads.clients import CONSUMER_OPTIONS, FAILURES, PRODUCER_OPTIONS, app_random, note_failure
+from odradek.sim.world.hosts import ClientHost, World
 from odradek.spark import protocol
 from odradek.spark.leases import Address, Batch, LeaseError
 from odradek.spark.markers import MarkerError, Markers, Recorded, marker_group

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from odradek.sim.history import History, Seen, Send, TopicPartition, Transaction
+from odradek.sim.checkers.history import History, Seen, Send, TopicPartition, Transaction
 
 Event = tuple[float, str]
 

@@ -17,7 +17,7 @@ from collections.abc import Callable
 
 from odradek.ports.disk import Bytes, FileRange
 from odradek.ports.network import WOULD_BLOCK, Stream
-from odradek.sim.loop import Process, SimulatedLoop
+from odradek.sim.world.loop import Process, SimulatedLoop
 
 WINDOW_BYTES = 64 * 1024
 """What a direction holds between sender and receiver before the sender has to wait."""

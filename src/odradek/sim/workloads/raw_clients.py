@@ -7,10 +7,10 @@ import asyncio
 from odradek.client.admin import Admin
 from odradek.client.model import TopicPartition
 from odradek.groups.placement import partition_for_group
-from odradek.sim.deletions import delete_records
-from odradek.sim.history import Held
-from odradek.sim.workloads import FAILURES, app_random, note_failure
-from odradek.sim.world import ClientHost
+from odradek.sim.checkers.history import Held
+from odradek.sim.workloads.clients import FAILURES, app_random, note_failure
+from odradek.sim.workloads.deletions import delete_records
+from odradek.sim.world.hosts import ClientHost
 from odradek.wire.errors import ErrorCode
 from odradek.wire.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirsRequest,

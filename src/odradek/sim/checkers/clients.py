@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Mapping
 from itertools import pairwise
 from typing import Final, NamedTuple
 
-from odradek.sim.cycles import check_cycles
-from odradek.sim.history import (
+from odradek.sim.checkers.cycles import check_cycles
+from odradek.sim.checkers.history import (
     ABORTED,
     COMMITTED,
     OK,

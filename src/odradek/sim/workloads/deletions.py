@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from odradek.client.admin import Admin
 from odradek.client.model import EARLIEST, LATEST, TopicPartition
-from odradek.sim.history import Deletion
-from odradek.sim.workloads import note_failure
-from odradek.sim.world import ClientHost
+from odradek.sim.checkers.history import Deletion
+from odradek.sim.workloads.clients import note_failure
+from odradek.sim.world.hosts import ClientHost
 from odradek.wire.errors import KafkaError
 
 

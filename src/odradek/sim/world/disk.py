@@ -19,7 +19,7 @@ from typing import Any, Generic, ParamSpec, TypeVar
 
 from odradek.ports.clock import Clock
 from odradek.ports.disk import Bytes, DiskError
-from odradek.sim.loop import Process, ProcessKilled, SimulatedLoop
+from odradek.sim.world.loop import Process, ProcessKilled, SimulatedLoop
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -14,10 +14,10 @@ from odradek.client.admin import Admin, NewTopic
 from odradek.client.cluster import GROUP_COORDINATOR
 from odradek.client.model import TopicPartition
 from odradek.client.offsets import fetch_committed
-from odradek.sim.cluster_workloads import all_know, delete_by_id
-from odradek.sim.history import Violation
-from odradek.sim.workloads import FAILURES, app_random, note_failure
-from odradek.sim.world import ClientHost
+from odradek.sim.checkers.history import Violation
+from odradek.sim.workloads.clients import FAILURES, app_random, note_failure
+from odradek.sim.workloads.cluster import all_know, delete_by_id
+from odradek.sim.world.hosts import ClientHost
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.offset_commit import (
     OffsetCommitRequest,

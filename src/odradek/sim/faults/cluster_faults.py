@@ -6,8 +6,8 @@ from __future__ import annotations
 import asyncio
 import random
 
-from odradek.sim.cluster import ALL_AT_ONCE, ONE_AT_A_TIME, is_whole
-from odradek.sim.world import PORT, BrokerHost, World
+from odradek.sim.checkers.replicas import ALL_AT_ONCE, ONE_AT_A_TIME, is_whole
+from odradek.sim.world.hosts import PORT, BrokerHost, World
 
 
 async def started_again(world: World, host: BrokerHost, rng: random.Random, down: tuple[float, float]) -> None:

@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable, Coroutine
 from typing import Any, NamedTuple
 
-from odradek.sim.cluster_faults import (
+from odradek.sim.faults.cluster_faults import (
     blackout,
     controller_dies_half_way,
     cut_off,
@@ -17,8 +17,7 @@ from odradek.sim.cluster_faults import (
     kill_several,
     machine_loses_power,
 )
-from odradek.sim.disk import UNLIMITED
-from odradek.sim.successions import (
+from odradek.sim.faults.successions import (
     away_for_long,
     controller_speaks_late,
     coordinator_dies_deciding,
@@ -27,7 +26,8 @@ from odradek.sim.successions import (
     straggler_is_left,
     who_knows_least_leads,
 )
-from odradek.sim.world import BrokerHost, World
+from odradek.sim.world.disk import UNLIMITED
+from odradek.sim.world.hosts import BrokerHost, World
 
 ROTTEN = "rotten"
 """The topic in whose files bits may flip."""

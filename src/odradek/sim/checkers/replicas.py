@@ -11,9 +11,9 @@ from odradek.log.partition_log import PartitionLog
 from odradek.metadata.image import PartitionState
 from odradek.metadata.nodes import CONTROLLER, BrokerNode, ControllerNode
 from odradek.replication.partition import Partition
-from odradek.sim.history import Violation
-from odradek.sim.stored import StoredStates
-from odradek.sim.world import BrokerHost, World
+from odradek.sim.checkers.history import Violation
+from odradek.sim.checkers.stored_metadata import StoredStates
+from odradek.sim.world.hosts import BrokerHost, World
 
 LOOK_SECONDS: Final = 0.05
 LED_SECONDS: Final = 12.0

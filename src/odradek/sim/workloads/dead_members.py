@@ -11,10 +11,10 @@ import contextvars
 from odradek.client.admin import Admin
 from odradek.client.cluster import GROUP_COORDINATOR
 from odradek.client.consumer import Consumer
-from odradek.sim.history import Reader, Violation
-from odradek.sim.raw import Member
-from odradek.sim.workloads import CONSUMER_OPTIONS, FAILURES, Assignments, app_random, note_failure, note_seen
-from odradek.sim.world import ClientHost
+from odradek.sim.checkers.history import Reader, Violation
+from odradek.sim.workloads.clients import CONSUMER_OPTIONS, FAILURES, Assignments, app_random, note_failure, note_seen
+from odradek.sim.workloads.raw_clients import Member
+from odradek.sim.world.hosts import ClientHost
 from odradek.wire.errors import KafkaError
 from odradek.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
 

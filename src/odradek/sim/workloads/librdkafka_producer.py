@@ -19,9 +19,9 @@ from odradek.records.batch import split_batches, verify_crc
 from odradek.records.builder import BatchFields, encode_batch
 from odradek.records.errors import CorruptRecords
 from odradek.records.record import decode_records
-from odradek.sim.history import OK, UNKNOWN, Reader, Seen, Send, Violation
-from odradek.sim.workloads import Numbered, app_random
-from odradek.sim.world import PORT, ClientHost
+from odradek.sim.checkers.history import OK, UNKNOWN, Reader, Seen, Send, Violation
+from odradek.sim.workloads.clients import Numbered, app_random
+from odradek.sim.world.hosts import PORT, ClientHost
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.frames import FrameReader
 from odradek.wire.headers import encode_request_header, parse_response_header

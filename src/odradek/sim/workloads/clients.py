@@ -17,7 +17,7 @@ from odradek.client.model import EARLIEST, LATEST, READ_COMMITTED, READ_UNCOMMIT
 from odradek.client.producer import Producer
 from odradek.client.transactions import State, TransactionalProducer
 from odradek.records.errors import CorruptRecords
-from odradek.sim.history import (
+from odradek.sim.checkers.history import (
     ABORTED,
     COMMITTED,
     OK,
@@ -31,7 +31,7 @@ from odradek.sim.history import (
     Transaction,
     Violation,
 )
-from odradek.sim.world import ClientHost
+from odradek.sim.world.hosts import ClientHost
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.offset_commit import (
     OffsetCommitRequest,

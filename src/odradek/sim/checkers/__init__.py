@@ -1,0 +1,1 @@
+"""What must hold of a history, of replicas and of the metadata store."""

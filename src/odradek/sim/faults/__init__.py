@@ -1,0 +1,1 @@
+"""What goes wrong in a simulated world, how often and how."""

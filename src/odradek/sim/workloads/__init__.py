@@ -1,0 +1,1 @@
+"""What simulated clients and administrators do."""
