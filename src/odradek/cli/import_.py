@@ -32,11 +32,15 @@ _COLUMNS: Final = (
     Column("SETTINGS", "configs"),
 )
 EXAMPLES: Final = """
-# report what would be imported
-odradek import /var/lib/kafka --dry-run
-# import, then serve the new folder
+# report what would be imported, and write nothing
+odradek import /var/lib/kafka --data-dir /srv/odradek --dry-run
+# import, then serve
 odradek import /var/lib/kafka --data-dir /srv/odradek
+odradek serve --data-dir /srv/odradek
+# import two log directories into two
 odradek import /disk1/kafka /disk2/kafka --data-dir /disk1/odradek,/disk2/odradek
+# import a broker of Kafka 3.x with its settings in ZooKeeper
+odradek import /var/lib/kafka --data-dir /srv/odradek --zookeeper 127.0.0.1:2181/kafka
 """
 
 

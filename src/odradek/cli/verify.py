@@ -22,6 +22,8 @@ from odradek.ports.disk import SystemDisk
 EXAMPLES: Final = """
 # check the files of a stopped broker
 odradek verify ./data
+# check those of all brokers of a cluster on this machine
+odradek verify ./three
 """
 
 

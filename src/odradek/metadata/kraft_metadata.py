@@ -32,7 +32,8 @@ SCRAM_MECHANISMS: Final = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
 
 _BEGIN_TRANSACTION, _END_TRANSACTION, _ABORT_TRANSACTION = 23, 24, 25
 _DELEGATION_TOKEN, _REMOVE_DELEGATION_TOKEN = 10, 26
-_WITHOUT_EFFECT: Final = frozenset({0, 1, 7, 8, 17, 20, 21, 27, 28})
+_REGISTER_CONTROLLER = 27
+_WITHOUT_EFFECT: Final = frozenset({0, 1, 7, 8, 17, 20, 21, _REGISTER_CONTROLLER, 28})
 """Registrations of brokers and controllers, no-ops, the state of a migration, cleared ELRs: of the old cluster only."""
 
 _TOPIC, _BROKER, _CLIENT_METRICS, _GROUP = 2, 4, 16, 32
@@ -44,12 +45,16 @@ class CorruptMetadata(ValueError):
 
 
 class KraftMetadata(NamedTuple):
-    """What the log says up to its end. `left_out` counts what an image has no place for, by its name."""
+    """What the log says up to its end. `left_out` counts what an image has no place for, by its name.
+
+    Where there are several controllers, the last records of a log may never have been committed.
+    """
 
     image: ClusterImage
     next_producer_id: int
     end_offset: int
     left_out: dict[str, int]
+    controllers: frozenset[int] = frozenset()
 
 
 def read_kraft_metadata(snapshot: bytes | None, snapshot_end: int, segments: Iterable[bytes]) -> KraftMetadata:
@@ -66,7 +71,8 @@ def read_kraft_metadata(snapshot: bytes | None, snapshot_end: int, segments: Ite
         for offset, value in _values(segment, whole=False):
             if offset >= snapshot_end:
                 state.take(offset, value)
-    return KraftMetadata(state.image(), state.next_producer_id, state.end_offset, state.left_out())
+    controllers = frozenset(state.controllers)
+    return KraftMetadata(state.image(), state.next_producer_id, state.end_offset, state.left_out(), controllers)
 
 
 def _values(data: bytes, *, whole: bool) -> Iterator[tuple[int, memoryview]]:
@@ -91,6 +97,7 @@ class _Replay:
     def __init__(self) -> None:
         self.next_producer_id = 0
         self.end_offset = 0
+        self.controllers: set[int] = set()
         self._pending: list[tuple[int, int, int, memoryview]] | None = None
         self._names: dict[bytes, str] = {}
         self._partitions: dict[bytes, dict[int, PartitionState]] = {}
@@ -128,6 +135,8 @@ class _Replay:
         if kind in (_DELEGATION_TOKEN, _REMOVE_DELEGATION_TOKEN):
             self._others["delegation token"] += 1 if kind == _DELEGATION_TOKEN else -1
             return
+        if kind == _REGISTER_CONTROLLER:
+            self.controllers.add(int.from_bytes(body[:4], "big"))
         if kind in _WITHOUT_EFFECT:
             return
         found = _RECORDS.get(kind)

@@ -36,6 +36,7 @@ from odradek.ports.store import Create
 from odradek.wire.messages import cluster_metadata as md
 from tests.unit.broker.kraft_folder import (
     CLUSTER,
+    Raw,
     topic_records,
     write_checkpoints,
     write_identity,
@@ -175,6 +176,13 @@ def test_directories_that_the_metadata_does_not_know_stay_behind(source: Path, t
     plan = import_folders(source, to=tmp_path / "new")
     assert sorted(path.name for path in (tmp_path / "new").glob("*-0*")) == ["orders-0", "table-0"]
     assert any("gone-0" in note for note in plan.notes)
+
+
+def test_metadata_of_several_controllers_is_noted(source: Path, tmp_path: Path) -> None:
+    records = [*topic_records("orders", A, [[1]]), *(Raw(27, bytes([0, 0, 0, node])) for node in (1, 2))]
+    write_metadata(source, records)
+    plan = import_folders(source, to=tmp_path / "new")
+    assert any("controllers 1, 2" in note for note in plan.notes)
 
 
 def test_another_node_id_leads_everything(source: Path, tmp_path: Path) -> None:

@@ -107,6 +107,11 @@ def test_what_an_image_has_no_place_for_is_counted() -> None:
     assert found.left_out == {"ACL": 2, "delegation token": 1, "metadata record of the unknown type 99": 1}
 
 
+def test_controllers_are_counted() -> None:
+    found = read(*(Raw(27, number.to_bytes(4, "big") + b"rest") for number in (101, 100, 101)))
+    assert found.controllers == {100, 101}
+
+
 def test_torn_last_batch_is_ignored() -> None:
     data = metadata_log([*topic_records("orders", A, [[1]]), md.TopicRecord("torn", B)])
     assert list(read_kraft_metadata(None, 0, [data[:-5]]).image.topics) == ["orders"]

@@ -105,7 +105,7 @@ def make_plan(
     broker_value: BrokerValue,
 ) -> ImportPlan:
     """Decide everything. Reads names, sizes and the first bytes of segments. Raises OSError."""
-    notes: list[str] = []
+    notes = list(cluster.notes)
     gaps: list[str] = []
     obstacles: list[str] = []
     chosen, skipped = _partitions(folders, cluster)

@@ -65,6 +65,7 @@ class SourceCluster(NamedTuple):
     metadata: str
     """Where the image comes from, for people."""
     knows_settings: bool = True
+    notes: Sequence[str] = ()
 
 
 def hold_folders(paths: Sequence[str]) -> list[HeldFolder]:
@@ -161,6 +162,13 @@ def kraft_cluster(disk: Disk, folders: Sequence[SourceFolder]) -> SourceCluster 
     if newest is None and segments and base_offset_of(segments[0]):
         raise ImportFailure(f"{place} begins at offset {base_offset_of(segments[0])} and has no snapshot")
     meta = folders[0].meta
+    notes = []
+    if len(found.controllers) > 1:
+        several = ", ".join(map(str, sorted(found.controllers)))
+        notes.append(
+            f"the cluster has the controllers {several}: changes of its last moments may be in the log of this broker "
+            "without being committed"
+        )
     return SourceCluster(
         meta.cluster_id,
         meta.node_id or 0,
@@ -168,6 +176,7 @@ def kraft_cluster(disk: Disk, folders: Sequence[SourceFolder]) -> SourceCluster 
         found.next_producer_id,
         found.left_out,
         f"metadata log {place} up to offset {found.end_offset}",
+        notes=notes,
     )
 
 
