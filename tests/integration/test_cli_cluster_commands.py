@@ -174,6 +174,18 @@ def test_running_reassignment_is_listed_and_cancelled(run: Run, topic: str, clus
     assert throttles(cluster, topic) == {}
 
 
+def test_plan_chooses_the_directories_of_new_replicas(run: Run, topic: str, tmp_path: Path) -> None:
+    directories = [each["log_dir"] for each in run("log-dirs --broker-list 3 -o json").json]
+    for directory in directories:
+        plan = tmp_path / "plan.json"
+        entry = {"topic": topic, "partition": 0, "replicas": [1, 3], "log_dirs": ["any", directory]}
+        plan.write_text(json.dumps({"version": 1, "partitions": [entry]}))
+        done = run(f"reassign execute {plan} --wait")
+        assert done.status == 0, done.err
+        found = run(f"log-dirs --broker-list 3 --topic-list {topic} --replicas -o json").json
+        assert [each["log_dir"] for each in found if each["partition"] == 0] == [directory]
+
+
 @pytest.mark.parametrize(
     ("line", "status", "message"),
     [
