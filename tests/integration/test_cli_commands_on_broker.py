@@ -240,7 +240,7 @@ def test_compressed_records(codec: str, run: Run, topic: str):
 def test_a_line_without_its_key_ends_with_an_error(run: Run, topic: str):
     failed = run(f"produce --topic {topic} --reader-property parse.key=true", stdin="k\tv\nonly\n")
     assert failed.status == 1
-    assert failed.err == "odradek produce: line 2: no key separator found: 'only'\n"
+    assert failed.err == "odradek produce: line 2: there is no key separator: 'only'\n"
 
 
 def test_a_partition_that_is_not_there(run: Run, topic: str):
@@ -305,7 +305,7 @@ def test_what_cannot_be_printed_ends_reading_or_is_skipped(run: Run, topic: str)
     line = f"consume --topic {topic} --offset start -e --value-deserializer LongDeserializer"
     failed = run(line)
     assert failed.status == 1
-    assert f"{topic}-0 offset 1: 5 bytes are no long" in failed.err
+    assert f"{topic}-0 offset 1: a long has 8 bytes, not 5" in failed.err
     skipped = run(f"{line} --skip-message-on-error")
     assert skipped.status == 0
     assert len(skipped.lines) == 2
@@ -528,7 +528,7 @@ def test_completion_names_topics_and_groups(run: Run, topic: str, odradek_broker
     [
         ("groups --reset-offsets --group g --topic {topic}:0,9 --to-earliest", "there is no {topic}-9"),
         ("delete-records --topic {topic}:9 --before 0", "there is no {topic}-9"),
-        ("configs --describe --broker 99", "there is no broker 99"),
+        ("configs --describe --broker 99", "broker 99 is not running"),
         ("cluster balance --decommission 99", "there is no such broker"),
     ],
 )

@@ -101,7 +101,7 @@ def test_a_letter_without_an_origin_stops_the_redrive_and_nothing_of_its_round_i
     origin, dlq = topics.create(2), topics.create(2)
     topics.fill(dlq, [letter(origin, 0, b"a"), Record(b"stray", partition=0)])
     status, _, err = run(f"dlq redrive --topic {dlq}")
-    assert (status, err) == (1, f"odradek dlq: {dlq}-0@1 does not say which topic it came from: give --to\n")
+    assert (status, err) == (1, f"odradek dlq: the headers of {dlq}-0@1 do not name its topic: use --to\n")
     assert values(topics, origin) == []
     assert topics.group_offsets(f"{dlq}-redrive") == {}
 

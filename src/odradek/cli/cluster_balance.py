@@ -65,11 +65,11 @@ def balance(arguments: argparse.Namespace) -> int:
 
 async def execute(admin: Admin, proposals: list[Proposal]) -> None:
     """Move, wait for it, and give leadership to whom it belongs. Raises CommandError."""
-    told = await admin.replicas.reassign({each.place: each.after for each in proposals})
-    refused = {place: error for place, error in told.items() if error is not None}
-    if refused:
-        place, error = next(iter(refused.items()))
-        raise CommandError(f"{len(refused)} moves are refused, {place.topic}-{place.partition}: {error}", "REFUSED")
+    answers = await admin.replicas.reassign({each.place: each.after for each in proposals})
+    rejected = {place: error for place, error in answers.items() if error is not None}
+    if rejected:
+        place, error = next(iter(rejected.items()))
+        raise CommandError(f"{len(rejected)} moves were rejected, {place.topic}-{place.partition}: {error}", "REFUSED")
     wanted = {each.place for each in proposals}
     while wanted & (await admin.replicas.reassignments()).keys():  # noqa: ASYNC110 - brokers send no notice
         await asyncio.sleep(_LOOK_SECONDS)

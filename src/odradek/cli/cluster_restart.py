@@ -32,7 +32,7 @@ _LOOK_SECONDS: Final = 0.1
 
 def restart(arguments: argparse.Namespace) -> int:
     if not arguments.rolling:
-        raise UsageError("only --rolling is offered: brokers that restart together take the cluster down")
+        raise UsageError("--rolling is needed: a restart of all brokers at once would stop the cluster")
     if not arguments.data_dir:
         raise UsageError("--data-dir DIR of `odradek serve --brokers N` is needed")
     path = Path(arguments.data_dir) / PROCESSES
@@ -44,13 +44,13 @@ def restart(arguments: argparse.Namespace) -> int:
         for broker in sorted(known, key=int):
             await _until(admin, lambda found: not found["under_replicated"], patience)
             before = _processes(path)[broker]
-            _tell_to_stop(before)
+            _stop_process(before)
             await _until(admin, lambda _found, b=broker, p=before: _processes(path)[b] != p, patience)  # type: ignore[misc]
             await _until(admin, lambda found, b=broker: _is_back(found, int(b)), patience)  # type: ignore[misc]
             print(f"broker {broker} has restarted", flush=True)
         await _until(admin, lambda found: not found["under_replicated"], patience)
         elected = await _elect_preferred(admin)
-        print(f"preferred replicas have taken over {elected} partitions", flush=True)
+        print(f"{elected} partitions are led by their preferred replicas now", flush=True)
         return len(known)
 
     print(f"{run_admin(arguments, work)} brokers have restarted; all replicas are in sync")
@@ -63,7 +63,7 @@ async def _elect_preferred(admin: Admin) -> int:
     return sum(failure is None for failure in answers.values())
 
 
-def _tell_to_stop(process: int) -> None:
+def _stop_process(process: int) -> None:
     """Raises CommandError."""
     try:
         os.kill(process, signal.SIGTERM)
@@ -83,7 +83,7 @@ def _check_runs(path: Path) -> None:
     except OSError as error:
         raise CommandError(f"{path.parent}: {error.strerror}") from error
     lock.release()
-    raise CommandError(f"{path.parent}: its `odradek serve --brokers N` does not run")
+    raise CommandError(f"{path.parent}: `odradek serve --brokers N` is not running there")
 
 
 def _is_back(found: dict[str, Any], broker: int) -> bool:
@@ -106,9 +106,11 @@ async def _until(admin: Admin, true: Callable[[dict[str, Any]], bool], patience:
     """Raises CommandError when it takes longer."""
     try:
         async with asyncio.timeout(patience):
-            while not true(await look(admin)):  # noqa: ASYNC110 - the brokers tell nobody
+            while not true(await look(admin)):  # noqa: ASYNC110 - brokers do not notify clients
                 await asyncio.sleep(_LOOK_SECONDS)
     except CallTimedOut:
         raise
     except TimeoutError as error:
-        raise CommandError(f"not in sync after {patience:g} s; the rest was left alone", "NOT_IN_SYNC") from error
+        raise CommandError(
+            f"replicas are not in sync after {patience:g} s; the other brokers were not restarted", "NOT_IN_SYNC"
+        ) from error

@@ -1,4 +1,4 @@
-"""`odradek cluster status`: brokers, what they lead and hold, how far their followers are behind."""
+"""`odradek cluster status`: leaders, replicas and lag of each broker."""
 
 from __future__ import annotations
 

@@ -149,7 +149,7 @@ def entities_of(arguments: argparse.Namespace) -> list[Entity]:
         raise UsageError("only users and clients may be given together")
     for each in found:
         if each.name is None and each.type not in _WITH_DEFAULTS:
-            raise UsageError(f"{each.type} have no default entity")
+            raise UsageError(f"{each.type} have no defaults")
         if each.type in ("brokers", "broker-loggers") and each.name and not each.name.isdecimal():
             raise UsageError(f"{each.type} are named by their ids, not {each.name!r}")
     return found
@@ -218,7 +218,7 @@ async def named(admin: Admin, entity: Entity) -> list[Entity]:
             # Only that broker can answer, and one that is away is asked until `--timeout`.
             live = {each.node_id for each in (await admin.describe_cluster()).brokers}
             if int(entity.name) not in live:
-                raise CommandError(f"there is no broker {entity.name} now", "BROKER_NOT_AVAILABLE")
+                raise CommandError(f"broker {entity.name} is not running", "BROKER_NOT_AVAILABLE")
         return [entity]
     if entity.type == "topics":
         return [Entity("topics", each) for each in await admin.list_topics(include_internal=True)]

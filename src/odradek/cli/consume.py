@@ -184,7 +184,7 @@ def chosen_format(arguments: argparse.Namespace) -> Format | None:
     if formatter in NO_OP_FORMATTERS:
         return None
     if formatter is not None and formatter not in DEFAULT_FORMATTERS:
-        raise UsageError(f"--formatter {formatter} is not known")
+        raise UsageError(f"--formatter {formatter}: unknown class")
     return default_format(properties)
 
 
@@ -197,7 +197,7 @@ def settings_of(arguments: argparse.Namespace) -> dict[str, Any]:
     group = settings.get("group_id")
     if arguments.group is not None:
         if group not in (None, arguments.group):
-            raise UsageError(f"--group {arguments.group}, but the properties say group.id={group}")
+            raise UsageError(f"--group {arguments.group}, but group.id={group} in the properties")
         settings["group_id"] = arguments.group
     if settings.get("group_id") is None:
         settings.pop("enable_auto_commit", None)
@@ -205,7 +205,9 @@ def settings_of(arguments: argparse.Namespace) -> dict[str, Any]:
         settings["isolation_level"] = arguments.isolation_level
     if arguments.from_beginning:
         if settings.get("auto_offset_reset", "earliest") not in ("earliest", "beginning"):
-            raise UsageError(f"--from-beginning, but the properties say {settings['auto_offset_reset']}")
+            raise UsageError(
+                f"--from-beginning, but auto.offset.reset={settings['auto_offset_reset']} in the properties"
+            )
         settings["auto_offset_reset"] = "earliest"
     elif arguments.offset is not None:
         # A deleted offset: start at the first record that is left, as Apache's tool does with its own reset.
@@ -219,7 +221,7 @@ async def consume(arguments: argparse.Namespace, form: Format | None, span: Offs
 
     settings = settings_of(arguments)
     if settings.get("group_id") is not None and span is not None:
-        raise UsageError("--offset and --partition exclude the group.id of the properties")
+        raise UsageError("--offset and --partition exclude group.id in the properties")
     printer = Printer(form, arguments.skip_message_on_error)
     ended = end_on_signals()
     try:

@@ -148,7 +148,7 @@ def read_offsets(path: str) -> dict[TopicPartition, int]:
     offsets: dict[TopicPartition, int] = {}
     try:
         if document.get("version", 1) != 1:
-            raise UsageError(f"--offset-json-file {path}: version {document['version']} is not known")
+            raise UsageError(f"--offset-json-file {path}: version {document['version']} is not supported, only 1")
         for each in document["partitions"]:
             key = TopicPartition(str(each["topic"]), int(each["partition"]))
             if key in offsets:
@@ -157,5 +157,5 @@ def read_offsets(path: str) -> dict[TopicPartition, int]:
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise UsageError(f"--offset-json-file {path}: partitions with topic, partition and offset expected") from error
     if not offsets:
-        raise CommandError(f"{path} names no partitions")
+        raise CommandError(f"{path} contains no partitions")
     return offsets

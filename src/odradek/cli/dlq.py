@@ -104,7 +104,7 @@ class Letter(NamedTuple):
     def row(self) -> dict[str, Any]:
         from odradek.spark import dead_letters as names
 
-        told = (self.errors.get(names.CLASS), self.errors.get(names.MESSAGE))
+        reason = (self.errors.get(names.CLASS), self.errors.get(names.MESSAGE))
         place = (self.topic or "?", self.errors.get(names.PARTITION, "?"), self.errors.get(names.OFFSET, "?"))
         return {
             "partition": self.record.partition,
@@ -114,7 +114,7 @@ class Letter(NamedTuple):
             "key": _text(self.record.key),
             "value": _text(self.record.value),
             "stack": self.errors.get(names.STACK),
-            "error": ": ".join(each for each in told if each),
+            "error": ": ".join(each for each in reason if each),
         }
 
 
@@ -208,7 +208,7 @@ async def _send(
             topic = to or each.topic
             if topic is None:
                 place = f"{each.record.topic}-{each.record.partition}@{each.record.offset}"
-                raise CommandError(f"{place} does not say which topic it came from: give --to")
+                raise CommandError(f"the headers of {place} do not name its topic: use --to")
             headers = [*each.headers, (REDRIVES, b"%d" % (each.redrives + 1))]
             record = each.record
             await producer.send(topic, record.value, record.key, headers, timestamp_ms=record.timestamp)

@@ -1,4 +1,4 @@
-"""How a command fails, and how the client's failures become one line for people."""
+"""Failures of commands, and how exceptions of the client become one line."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from contextlib import contextmanager
 
 
 class UsageError(Exception):
-    """A mistake in the arguments or in a file they name: one line, exit status 2."""
+    """A mistake in the arguments or in a file that they name: one line, exit status 2."""
 
 
 class CommandError(Exception):
-    """What the command was asked to do did not work: one line, exit status 1. `code` is Kafka's name, if it is one."""
+    """The command failed: one line, exit status 1. `code` is the name of Kafka's error, if it is one."""
 
     def __init__(self, message: str, code: str | None = None) -> None:
         super().__init__(message)

@@ -1,4 +1,4 @@
-"""`odradek groups --describe`: where groups stand, who is in them, how they are."""
+"""`odradek groups --describe`: offsets and lag, members, state."""
 
 from __future__ import annotations
 

@@ -151,7 +151,7 @@ def one_of(text: str, known: tuple[str, ...], option: str) -> list[str]:
     for each in text.split(","):
         name = spelling.get(each.strip().lower().replace("_", ""))
         if name is None:
-            raise UsageError(f"--{option} {text}: {each!r} is none of {', '.join(known)}")
+            raise UsageError(f"--{option} {text}: {each!r} is not one of {', '.join(known)}")
         found.append(name)
     return found
 
@@ -237,7 +237,9 @@ def delete_offsets(arguments: argparse.Namespace) -> int:
     failed = [error for error in results.values() if error is not None]
     show(rows, DELETED_COLUMNS, arguments.output)
     if failed and arguments.output not in DOCUMENTS:
-        print(f"odradek groups: {len(failed)} offsets of group {group} were not deleted: {failed[0]}", file=sys.stderr)
+        print(
+            f"odradek groups: {len(failed)} offsets of group {group} could not be deleted: {failed[0]}", file=sys.stderr
+        )
     return 1 if failed else 0
 
 

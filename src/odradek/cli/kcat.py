@@ -30,7 +30,7 @@ UNSUPPORTED: Final = {
 
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 _HARMLESS: Final = "uEv"
-"""Output is flushed per poll, errors that pass are retried, and there is nothing more to be said."""
+"""Output is flushed per poll, transient errors are retried, and there is no more to print."""
 
 
 def is_kcat(words: Sequence[str]) -> bool:

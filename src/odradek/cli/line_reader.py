@@ -103,7 +103,7 @@ class LineReader:
 
     def _complain(self, what: str, line: bytes, number: int) -> None:
         if not self._ignore_error:
-            raise CommandError(f"line {number}: no {what} found: {shown(line)}")
+            raise CommandError(f"line {number}: there is no {what}: {shown(line)}")
 
 
 _RECORD_FIELDS: Final = frozenset({"key", "key_base64", "value", "value_base64", "headers", "timestamp"})

@@ -21,7 +21,7 @@ _NUMBER: Final = re.compile(r"[+-]?\d+")
 
 
 class Point(NamedTuple):
-    """kind: start, end, at (an offset), after_start, before_end (so many records), time (ms since the epoch)."""
+    """kind: start, end, at (an offset), after_start, before_end (a number of records), time (ms since the epoch)."""
 
     kind: str
     number: int = 0

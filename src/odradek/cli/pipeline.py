@@ -103,9 +103,7 @@ def run(arguments: argparse.Namespace) -> int:
     if any(given) and not declarative:
         raise UsageError("--dry-run and --refresh… go with a spark-pipeline.yml only")
     if arguments.master.startswith("sc://") or os.environ.get("SPARK_REMOTE"):
-        raise UsageError(
-            "this starts a Spark of its own, with a master; a client of Spark Connect is run by python alone"
-        )
+        raise UsageError("--master must not be a Spark Connect address: run such a program with python")
     conf = pairs(arguments.conf, "conf")
     _check_file(arguments.file)
     _check_packages(declarative)
@@ -379,7 +377,7 @@ def _configuration(file: str) -> dict[str, str]:
         content = yaml.safe_load(Path(file).read_text())
         return {str(name): str(value) for name, value in content.get("configuration", {}).items()}
     except (OSError, AttributeError, yaml.YAMLError) as error:
-        raise UsageError(f"{file} is no spec: {str(error).splitlines()[0]}") from error
+        raise UsageError(f"{file} is not a pipeline specification: {str(error).splitlines()[0]}") from error
 
 
 def _forward(process: subprocess.Popen[str]) -> list[int]:

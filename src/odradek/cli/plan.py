@@ -79,7 +79,7 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         found = plan(work, machine)
     except OverflowError:
-        raise UsageError("the workload is too large to be counted") from None
+        raise UsageError("the workload is too large to compute") from None
     if arguments.output in DOCUMENTS:
         show_document(found._asdict(), arguments.output)
         return 0
@@ -115,7 +115,7 @@ def _workload(arguments: argparse.Namespace) -> Workload:
     else:
         rate = _rate(arguments.throughput, "--throughput")
     if not rate or not arguments.compression:
-        raise UsageError("nothing arrives: records, their size, throughput and compression are more than 0")
+        raise UsageError("--records, --record-size, --throughput and --compression must be greater than 0")
     return Workload(
         rate,
         arguments.copies,
@@ -133,10 +133,10 @@ def _machine(arguments: argparse.Namespace) -> Machine:
             raise UsageError(f"--{name.replace('_', '-')} {getattr(arguments, name)}: more than 0, at most 1")
     link = _size(arguments.link, "--link")
     if not link:
-        raise UsageError("--link 0: a broker without a network takes nothing")
+        raise UsageError("--link must be greater than 0")
     disk = _size(arguments.disk, "--disk") if arguments.disk is not None else 0
     if not disk and arguments.disk is not None:
-        raise UsageError(f"--disk {arguments.disk}: a broker without a disk keeps nothing")
+        raise UsageError(f"--disk {arguments.disk} must be greater than 0")
     return Machine(link, arguments.link_use, arguments.link_share, disk)
 
 

@@ -80,7 +80,7 @@ def alter(arguments: argparse.Namespace, entities: list[Entity], changes: dict[s
     """Sets and removes quotas, or a user's credentials. Raises UsageError for a value that is neither."""
     scram = {name: value for name, value in changes.items() if name in MECHANISMS}
     if scram and len(scram) != len(changes):
-        raise UsageError("credentials and quotas are altered one after the other")
+        raise UsageError("credentials and quotas cannot be altered in one command")
     if scram:
         if [each.type for each in entities] != ["users"] or not entities[0].name:
             raise UsageError("credentials belong to one user")

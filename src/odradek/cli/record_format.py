@@ -95,12 +95,12 @@ def deserializer(name: str) -> Callable[[bytes], bytes]:
         return lambda _: b"null"
     layouts = {"short": ">h", "integer": ">i", "long": ">q", "float": ">f", "double": ">d", "boolean": ">?"}
     if short not in layouts:
-        raise UsageError(f"deserializer {name} is not known")
+        raise UsageError(f"unknown deserializer {name}")
     layout = struct.Struct(layouts[short])
 
     def text(data: bytes) -> bytes:
         if len(data) != layout.size:
-            raise CommandError(f"{len(data)} bytes are no {short}: {layout.size} expected")
+            raise CommandError(f"a {short} has {layout.size} bytes, not {len(data)}")
         (value,) = layout.unpack(data)
         return str(value).lower().encode()
 
@@ -180,7 +180,7 @@ def _conversion(modifier: str) -> Callable[[bytes], bytes]:
         return lambda data: json.dumps(data.decode(errors="replace"), ensure_ascii=False).encode()
     if modifier.startswith("unpack[") and modifier.endswith("]"):
         return _unpack(modifier[7:-1])
-    raise UsageError(f"-f: {{{modifier}}} is none of hex, base64, base64raw, json, unpack[…]")
+    raise UsageError(f"-f: {{{modifier}}} is not one of hex, base64, base64raw, json, unpack[…]")
 
 
 def _unpack(text: str) -> Callable[[bytes], bytes]:
@@ -260,7 +260,7 @@ def compile_template(template: str, tokens: Tokens) -> list[bytes | Callable[[An
                 try:
                     text += bytes.fromhex(template[at : at + 2])
                 except ValueError:
-                    raise UsageError(f"-f: \\x{template[at : at + 2]} is no byte") from None
+                    raise UsageError(f"-f: \\x{template[at : at + 2]} is not a byte") from None
                 at += 2
             else:
                 text += _ESCAPES.get(following) or f"\\{following}".encode()
@@ -270,7 +270,7 @@ def compile_template(template: str, tokens: Tokens) -> list[bytes | Callable[[An
                 text += following.encode()
                 continue
             if following not in tokens:
-                raise UsageError(f"-f: %{following} is none of %{', %'.join(tokens)}, %%")
+                raise UsageError(f"-f: %{following} is not one of %{', %'.join(tokens)}, %%")
             modifier, at = _braces(template, at)
             if text:
                 parts.append(bytes(text))

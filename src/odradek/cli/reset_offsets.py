@@ -136,7 +136,7 @@ async def plan(
     else:
         missing = [str(key) for key in partitions if key not in current]
         if missing:
-            raise CommandError(f"nothing to shift: {', '.join(missing)} has no committed offset")
+            raise CommandError(f"cannot shift {', '.join(missing)}: no committed offset")
         wanted = {key: current[key] + target for key in partitions}
     starts = await _listed(admin, partitions, EARLIEST)
     return {key: within(key, offset, starts[key], ends[key]) for key, offset in wanted.items()}
@@ -148,7 +148,7 @@ async def _listed(admin: Admin, partitions: list[TopicPartition], time_ms: int) 
 
 
 def _at_end(key: TopicPartition, end: int) -> int:
-    print(f"{key} has no record of that time or later: the end of its log, {end}, is taken", file=sys.stderr)
+    print(f"{key} has no record of that time or later: the end of its log, {end}, is used", file=sys.stderr)
     return end
 
 
@@ -156,7 +156,7 @@ def within(key: TopicPartition, offset: int, start: int, end: int) -> int:
     """The offset, or the nearest one that the log has, with a warning."""
     nearest = min(max(offset, start), end)
     if nearest != offset:
-        print(f"{key} has offsets {start} to {end}, not {offset}: {nearest} is taken", file=sys.stderr)
+        print(f"{key} has offsets {start} to {end}, not {offset}: {nearest} is used", file=sys.stderr)
     return nearest
 
 

@@ -133,8 +133,6 @@ def assigned_replicas(text: str) -> dict[int, list[int]]:
         if len(set(ids)) != len(ids):
             raise UsageError(f"--replica-assignment: partition {number} has a broker twice: {part}")
         if number and len(ids) != len(found[0]):
-            raise UsageError(
-                f"--replica-assignment: partition {number} has another number of replicas than partition 0"
-            )
+            raise UsageError(f"--replica-assignment: partitions {number} and 0 have different numbers of replicas")
         found[number] = ids
     return found

@@ -152,7 +152,7 @@ def check(arguments: argparse.Namespace, action: str) -> None:
     if reports and arguments.topic_id:
         raise UsageError(f"--{reports[0]} does not go with --topic-id")
     if action == "create" and arguments.replica_assignment and (arguments.partitions or arguments.replication_factor):
-        raise UsageError("--replica-assignment says already what --partitions and --replication-factor would")
+        raise UsageError("--replica-assignment excludes --partitions and --replication-factor")
 
 
 def list_topics(arguments: argparse.Namespace) -> int:

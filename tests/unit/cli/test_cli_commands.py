@@ -265,7 +265,7 @@ def test_offsets_stay_inside_of_the_log(capsys: pytest.CaptureFixture[str]):
     assert [reset_offsets.within(key, each, 5, 10) for each in (5, 7, 10)] == [5, 7, 10]
     assert capsys.readouterr().err == ""
     assert [reset_offsets.within(key, each, 5, 10) for each in (-3, 11)] == [5, 10]
-    assert "t-0 has offsets 5 to 10, not 11: 10 is taken" in capsys.readouterr().err
+    assert "t-0 has offsets 5 to 10, not 11: 10 is used" in capsys.readouterr().err
 
 
 def test_exported_offsets_are_read_again(tmp_path: Path):

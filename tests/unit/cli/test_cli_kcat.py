@@ -95,7 +95,7 @@ def test_servers_without_a_port_have_the_default_port():
         ("-C -t t -s i", "kcat's -s is not supported"),
         ("-Q -t t:0:1", "use `odradek offsets"),
         ("-P -t t file", "redirect standard input"),
-        ("-C -t t -f %z", "%z is none of"),
+        ("-C -t t -f %z", "%z is not one of"),
         ("-C -t t -K \\q", "\\q is not one of"),
     ],
 )

@@ -30,9 +30,9 @@ def test_headers_come_first():
 
 
 def test_a_missing_separator_is_an_error_that_names_the_line():
-    with pytest.raises(CommandError, match="line 7: no key separator found: 'kv'"):
+    with pytest.raises(CommandError, match="line 7: there is no key separator: 'kv'"):
         reader(parse_key="true").read(b"kv", 7)
-    with pytest.raises(CommandError, match="line 2: no headers delimiter"):
+    with pytest.raises(CommandError, match="line 2: there is no headers delimiter"):
         reader(parse_headers="true").read(b"kv", 2)
     with pytest.raises(CommandError, match="header key separator in 'h'"):
         reader(parse_headers="true").read(b"h\tv", 3)

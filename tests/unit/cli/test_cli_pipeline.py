@@ -28,7 +28,7 @@ Caused by: java.lang.IllegalStateException: nothing of ours
         ("pipeline run --conf x {here}", "--conf x: name=value expected"),
         (
             "pipeline run --master sc://far {here}",
-            "this starts a Spark of its own, with a master; a client of Spark Connect is run by python alone",
+            "--master must not be a Spark Connect address: run such a program with python",
         ),
     ],
 )

@@ -77,7 +77,7 @@ def test_deserializers(name: str, data: bytes, text: bytes):
 
 
 def test_data_of_another_length_is_an_error():
-    with pytest.raises(CommandError, match="1 bytes are no long"):
+    with pytest.raises(CommandError, match="a long has 8 bytes, not 1"):
         default_format({"key.deserializer": "LongDeserializer", "print.key": "true"})(record())
 
 

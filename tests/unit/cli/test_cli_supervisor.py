@@ -99,7 +99,7 @@ def test_nobody_is_restarted_by_what_a_dead_cluster_noted(tmp_path: Path, capsys
     """Its process numbers may be anybody's by now: this test's own, say."""
     (tmp_path / PROCESSES).write_text(json.dumps({"supervisor": 1, "brokers": {"1": os.getpid()}}))
     assert main(["cluster", "restart", "--rolling", "--data-dir", str(tmp_path)]) == 1
-    assert "does not run" in capsys.readouterr().err
+    assert "is not running there" in capsys.readouterr().err
 
 
 def test_a_directory_that_cannot_be_made(tmp_path: Path) -> None:
@@ -184,14 +184,14 @@ def test_the_longest_wait_is_the_longest() -> None:
 def test_a_broker_that_has_just_died_need_not_be_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     with subprocess.Popen([sys.executable, "-c", ""]) as gone:
         pass
-    cluster_restart._tell_to_stop(gone.pid)
+    cluster_restart._stop_process(gone.pid)
 
     def refuse(*_: int) -> None:
         raise PermissionError(errno.EPERM, "Operation not permitted")
 
     monkeypatch.setattr(os, "kill", refuse)
     with pytest.raises(CommandError, match="Operation not permitted"):
-        cluster_restart._tell_to_stop(gone.pid)
+        cluster_restart._stop_process(gone.pid)
 
 
 def test_a_cluster_that_does_not_answer_is_not_said_to_be_out_of_sync(monkeypatch: pytest.MonkeyPatch) -> None:
