@@ -9,7 +9,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from odradek.cli.errors import CommandError, UsageError, told
+from odradek.cli.errors import CommandError, UsageError, client_session
 from odradek.cli.examples import add_examples
 from odradek.cli.names import topic_pattern
 from odradek.cli.offset_spec import END, START, OffsetRange, parse_range, resolve
@@ -137,7 +137,7 @@ def run(arguments: argparse.Namespace) -> int:
         span = parse_range(arguments.offset, time.time_ns() // 1_000_000)
     if span is None and arguments.partition is not None:
         span = OffsetRange(START if arguments.from_beginning else END, None)
-    with told("consume"):
+    with client_session("consume"):
         return asyncio.run(consume(arguments, form, span))
 
 

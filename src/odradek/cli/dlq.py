@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from odradek.cli.confirmation import add_confirmation, confirm
-from odradek.cli.errors import CommandError, UsageError, told
+from odradek.cli.errors import CommandError, UsageError, client_session
 from odradek.cli.examples import add_examples
 from odradek.cli.options import add_connection, add_output, client_settings, connect_ms, positive
 from odradek.cli.output import Column, show
@@ -69,7 +69,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.action == "redrive" and arguments.from_beginning and not arguments.dry_run:
         confirm(arguments, "redrive records a second time", [f"all records of {arguments.topic}"])
     actions = {"list": _list, "redrive": _count if arguments.dry_run else _redrive}
-    with told():
+    with client_session():
         return asyncio.run(actions[arguments.action](arguments))
 
 

@@ -19,7 +19,7 @@ class CommandError(Exception):
 
 
 @contextmanager
-def told(command: str | None = None) -> Iterator[None]:
+def client_session(command: str | None = None) -> Iterator[None]:
     """Turn the client's exceptions into UsageError and CommandError.
 
     The client's warnings are printed for a `command` that runs for long; else they only precede the error.

@@ -13,7 +13,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Final, cast
 
-from odradek.cli.errors import CommandError, UsageError, told
+from odradek.cli.errors import CommandError, UsageError, client_session
 from odradek.cli.examples import add_examples
 from odradek.cli.options import (
     add_connection,
@@ -94,7 +94,7 @@ def run(arguments: argparse.Namespace) -> int:
         if not is_given(arguments, option):
             raise UsageError(f"{arguments.test} needs --{option}")
     test = {"produce": produce, "consume": consume, "end-to-end": end_to_end}[arguments.test]
-    with told():
+    with client_session():
         return asyncio.run(test(arguments))
 
 

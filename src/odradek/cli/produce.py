@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any, Final
 
-from odradek.cli.errors import CommandError, UsageError, told
+from odradek.cli.errors import CommandError, UsageError, client_session
 from odradek.cli.examples import add_examples
 from odradek.cli.line_reader import Headers, JsonReader, LineReader
 from odradek.cli.options import (
@@ -136,7 +136,7 @@ def run(arguments: argparse.Namespace) -> int:
     headers: Headers = [(n, v.encode()) for n, v in pairs(arguments.header, "header").items()]
     if arguments.partition is not None and arguments.partition < 0:
         raise UsageError(f"--partition {arguments.partition} is negative")
-    with told("produce"):
+    with client_session("produce"):
         return asyncio.run(send_all(arguments, reader, headers))
 
 

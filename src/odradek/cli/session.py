@@ -8,7 +8,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from odradek.cli.errors import CommandError, told
+from odradek.cli.errors import CommandError, client_session
 from odradek.cli.options import ANSWER_MS, client_settings, connect_ms
 from odradek.client.admin import Admin
 from odradek.client.cluster import Cluster
@@ -51,7 +51,7 @@ def run_admin(arguments: argparse.Namespace, work: Callable[[Admin], Awaitable[T
     """The result of `work` with an admin client. Raises UsageError, CommandError."""
 
     async def session() -> T:
-        with told():
+        with client_session():
             settings = client_settings(arguments, ADMIN_DEFAULTS)
             limit = ANSWER_MS if arguments.timeout is None else max(1, arguments.timeout)
             settings["default_api_timeout_ms"] = limit

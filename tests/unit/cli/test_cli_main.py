@@ -9,7 +9,7 @@ import types
 import pytest
 
 from odradek.cli import main as program
-from odradek.cli.errors import CommandError, UsageError, told
+from odradek.cli.errors import CommandError, UsageError, client_session
 from odradek.cli.main import COMMANDS, joined, load, main
 from odradek.cli.options import Parser
 from odradek.version import __version__
@@ -139,14 +139,14 @@ def test_every_client_command_takes_the_connection_options(name: str):
 
 
 def test_warnings_of_the_client_are_lines_of_a_long_command(capsys: pytest.CaptureFixture[str]):
-    with told("consume"):
+    with client_session("consume"):
         logging.getLogger("odradek.client.cluster").warning("topic t: no leader; retrying")
     assert capsys.readouterr().err == "odradek consume: topic t: no leader; retrying\n"
 
 
 def test_warnings_of_the_client_do_not_join_an_error(capsys: pytest.CaptureFixture[str]):
     def fail() -> None:
-        with told():
+        with client_session():
             logging.getLogger("odradek.client.cluster").warning("topic t: no leader; retrying")
             raise CommandError("it failed")
 
