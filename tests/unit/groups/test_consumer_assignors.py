@@ -89,7 +89,7 @@ def test_a_balanced_target_stays(group: tuple[list[MemberSpec], Partitions]) -> 
 
 
 @given(groups(alike=True), st.integers(0, 8))
-def test_when_one_goes_only_its_partitions_move(group: tuple[list[MemberSpec], Partitions], nth: int) -> None:
+def test_only_partitions_of_a_leaving_member_move(group: tuple[list[MemberSpec], Partitions], nth: int) -> None:
     members, partitions = group
     if len(members) < 2:
         return
@@ -104,7 +104,7 @@ def test_when_one_goes_only_its_partitions_move(group: tuple[list[MemberSpec], P
 
 
 @given(groups(alike=True))
-def test_when_one_comes_no_more_moves_than_it_gets(group: tuple[list[MemberSpec], Partitions]) -> None:
+def test_only_partitions_for_a_joining_member_move(group: tuple[list[MemberSpec], Partitions]) -> None:
     members, partitions = group
     found = assign_uniform(members, partitions)
     more = [m._replace(target=found[m.member_id]) for m in members] + [spec("new", members[0].topics)]

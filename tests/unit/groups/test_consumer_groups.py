@@ -34,7 +34,7 @@ def test_the_first_member_gets_everything_at_once(shard: VirtualShard) -> None:
     assert [m.member_id for m in group.members] == ["m"]
 
 
-def test_what_does_not_change_is_not_told_again_and_not_stored(shard: VirtualShard) -> None:
+def test_unchanged_heartbeat_returns_and_stores_no_assignment(shard: VirtualShard) -> None:
     member = ConsumerMember(shard, "m", "a").join()
     before = len(shard.log)
     answer = shard.beat("g", "m", member.epoch)
@@ -80,7 +80,7 @@ def test_targets_are_not_made_more_often_than_the_interval(shard: VirtualShard) 
     assert state(shard) == "Stable"
 
 
-def test_an_interval_of_its_own(shard: VirtualShard) -> None:
+def test_group_setting_overrides_the_assignment_interval(shard: VirtualShard) -> None:
     configs = {
         "consumer.assignment.interval.ms": "0",
         "consumer.heartbeat.interval.ms": "7000",
@@ -112,7 +112,7 @@ def test_members_report_often_while_the_group_is_on_the_move(shard: VirtualShard
     assert ConsumerMember(calm, "m", "a").join().interval_ms == 5_000
 
 
-def test_a_silent_member_goes_after_its_session(shard: VirtualShard) -> None:
+def test_silent_member_is_fenced_after_its_session(shard: VirtualShard) -> None:
     first, second = ConsumerMember(shard, "m1", "a").join(), ConsumerMember(shard, "m2", "a").join()
     settle(first, second)
     shard.sleep(20_000)
@@ -125,7 +125,7 @@ def test_a_silent_member_goes_after_its_session(shard: VirtualShard) -> None:
     assert second.beat().error is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_a_silent_member_goes_later_if_that_cannot_be_written_at_first(shard: VirtualShard) -> None:
+def test_fencing_is_retried_when_the_log_rejects_it(shard: VirtualShard) -> None:
     first, second = ConsumerMember(shard, "m1", "a").join(), ConsumerMember(shard, "m2", "a").join()
     settle(first, second)
     shard.sleep(20_000)
@@ -138,7 +138,7 @@ def test_a_silent_member_goes_later_if_that_cannot_be_written_at_first(shard: Vi
     assert list(shard.coordinator.consumer.by_id["g"].members) == ["m1"]
 
 
-def test_a_member_whose_leaving_cannot_be_written_goes_after_its_session(shard: VirtualShard) -> None:
+def test_member_expires_when_its_leaving_is_rejected_by_the_log(shard: VirtualShard) -> None:
     first, second = ConsumerMember(shard, "m1", "a").join(), ConsumerMember(shard, "m2", "a").join()
     settle(first, second)
     shard.refuse = ErrorCode.NOT_ENOUGH_REPLICAS
@@ -151,7 +151,7 @@ def test_a_member_whose_leaving_cannot_be_written_goes_after_its_session(shard: 
     assert list(shard.coordinator.consumer.by_id["g"].members) == ["m1"]
 
 
-def test_who_does_not_give_back_in_time_is_put_out(shard: VirtualShard) -> None:
+def test_member_is_fenced_when_it_does_not_revoke_in_time(shard: VirtualShard) -> None:
     first = ConsumerMember(shard, "m1", "a", rebalance_timeout_ms=10_000).join()
     shard.sleep(1_000)
     second = ConsumerMember(shard, "m2", "a").join()
@@ -190,17 +190,26 @@ def test_a_fenced_member_joins_again_under_its_id(shard: VirtualShard) -> None:
     assert (member.epoch, member.has("a")) == (2, [0, 1, 2, 3, 4, 5])
 
 
-def test_leaving(shard: VirtualShard) -> None:
+def test_partitions_of_a_leaving_member_go_to_the_others(shard: VirtualShard) -> None:
     first, second = ConsumerMember(shard, "m1", "a").join(), ConsumerMember(shard, "m2", "a").join()
     settle(first, second)
     second.leave()
     assert second.error is None
     shard.sleep(1_000)
     assert first.beat().has("a") == [0, 1, 2, 3, 4, 5]
-    first.leave()
+
+
+def test_group_is_empty_after_its_last_member_left(shard: VirtualShard) -> None:
+    member = ConsumerMember(shard, "m1", "a").join()
+    member.leave()
     assert state(shard) == "Empty"
-    first.leave()
-    assert first.error is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_member_that_has_left_is_unknown(shard: VirtualShard) -> None:
+    member = ConsumerMember(shard, "m1", "a").join()
+    member.leave()
+    member.leave()
+    assert member.error is ErrorCode.UNKNOWN_MEMBER_ID
 
 
 # --- static members ---
@@ -241,7 +250,7 @@ def test_an_instance_id_has_one_owner(shard: VirtualShard) -> None:
 # --- subscriptions and topics ---
 
 
-def test_a_changed_subscription(shard: VirtualShard) -> None:
+def test_changed_subscription_changes_the_assignment(shard: VirtualShard) -> None:
     shard.topic("b", 2)
     member = ConsumerMember(shard, "m", "a").join()
     shard.sleep(1_000)
@@ -255,14 +264,14 @@ def test_a_changed_subscription(shard: VirtualShard) -> None:
     assert member.has("not-there-yet") == [0]
 
 
-def test_what_is_no_longer_subscribed_is_dropped_before_the_next_target(shard: VirtualShard) -> None:
+def test_unsubscribed_partitions_are_revoked_before_the_next_target(shard: VirtualShard) -> None:
     shard.topic("b", 2)
     member = ConsumerMember(shard, "m", "a", "b").join()
     member.subscribe("b")
     assert member.has("a") == []
 
 
-def test_a_topic_that_grows_or_goes(shard: VirtualShard) -> None:
+def test_assignment_follows_a_topic_that_grows_or_is_deleted(shard: VirtualShard) -> None:
     member = ConsumerMember(shard, "m", "a").join()
     settle(member, rounds=1)
     shard.topic("a", 7)
@@ -273,37 +282,51 @@ def test_a_topic_that_grows_or_goes(shard: VirtualShard) -> None:
     assert (member.owned, state(shard)) == ({}, "Stable")
 
 
-def test_topics_that_nobody_reads_change_no_epoch(shard: VirtualShard) -> None:
+def test_unsubscribed_topic_does_not_bump_the_epoch(shard: VirtualShard) -> None:
     member = ConsumerMember(shard, "m", "a").join()
     shard.topic("other", 3)
     settle(member, rounds=2)
     assert shard.coordinator.consumer.by_id["g"].epoch == 2
 
 
-def test_patterns(shard: VirtualShard) -> None:
+@pytest.fixture
+def matching(shard: VirtualShard) -> ConsumerMember:
+    """A member that subscribes to `a.+`, which matches `alpha`."""
     shard.topic("alpha", 1)
-    member = ConsumerMember(shard, "m", regex="a.+").join()
-    assert (member.has("alpha"), member.has("a")) == ([0], [])
+    return ConsumerMember(shard, "m", regex="a.+").join()
+
+
+def test_pattern_matches_complete_topic_names(matching: ConsumerMember) -> None:
+    assert (matching.has("alpha"), matching.has("a")) == ([0], [])
+
+
+def test_pattern_matches_a_topic_that_is_created_later(shard: VirtualShard, matching: ConsumerMember) -> None:
     shard.topic("abc", 2)
-    settle(member, rounds=2)
-    assert member.has("abc") == [0, 1]
+    settle(matching, rounds=2)
+    assert matching.has("abc") == [0, 1]
+
+
+def test_pattern_does_not_match_a_deleted_topic(shard: VirtualShard, matching: ConsumerMember) -> None:
     shard.delete_topic("alpha")
-    settle(member, rounds=2)
-    assert (member.has("alpha"), member.has("abc")) == ([], [0, 1])
-    member.beat(regex="", topics=("a",))
-    settle(member, rounds=2)
-    assert (member.has("abc"), member.has("a")) == ([], [0, 1, 2, 3, 4, 5])
+    settle(matching, rounds=2)
+    assert matching.has("alpha") == []
+
+
+def test_pattern_is_replaced_by_topic_names(shard: VirtualShard, matching: ConsumerMember) -> None:
+    matching.beat(regex="", topics=("a",))
+    settle(matching, rounds=2)
+    assert (matching.has("alpha"), matching.has("a")) == ([], [0, 1, 2, 3, 4, 5])
     assert shard.coordinator.consumer.by_id["g"].regexes == {}
 
 
 @pytest.mark.parametrize("pattern", ["(", "a(?=b)", "[z-a]", r"(a)\1"])
-def test_what_re2_does_not_take_is_refused(shard: VirtualShard, pattern: str) -> None:
+def test_pattern_is_rejected_when_re2_cannot_compile_it(shard: VirtualShard, pattern: str) -> None:
     answer = ConsumerMember(shard, "m", regex=pattern).join()
     assert answer.error is ErrorCode.INVALID_REGULAR_EXPRESSION
     assert "g" not in shard.coordinator.consumer.by_id
 
 
-def test_a_pattern_that_would_take_for_ever_takes_no_time(shard: VirtualShard) -> None:
+def test_pattern_with_nested_repetition_is_matched_in_linear_time(shard: VirtualShard) -> None:
     shard.topic("a" * 200, 1)
     assert ConsumerMember(shard, "m", regex="(a*)*b").join().owned == {}
 
@@ -311,7 +334,7 @@ def test_a_pattern_that_would_take_for_ever_takes_no_time(shard: VirtualShard) -
 # --- limits and choices ---
 
 
-def test_the_group_has_a_size() -> None:
+def test_join_is_rejected_when_the_consumer_group_is_full() -> None:
     shard = VirtualShard(consumer_max_size=2)
     shard.topic("a", 2)
     first = ConsumerMember(shard, "m1", "a").join()
@@ -322,7 +345,7 @@ def test_the_group_has_a_size() -> None:
     assert ConsumerMember(shard, "m3", "a").join().error is None
 
 
-def test_assignors_are_asked_for(shard: VirtualShard) -> None:
+def test_assignor_is_the_one_that_most_members_ask_for(shard: VirtualShard) -> None:
     shard.topic("b", 6)
     first = ConsumerMember(shard, "m1", "a", "b", assignor="range").join()
     second = ConsumerMember(shard, "m2", "a", "b", assignor="range").join()
@@ -392,7 +415,7 @@ def test_a_member_that_was_to_give_back_still_is_after_a_restart(shard: VirtualS
 # --- offsets ---
 
 
-def test_commits_have_to_know_the_epoch(shard: VirtualShard) -> None:
+def test_commit_is_rejected_when_the_member_epoch_is_stale(shard: VirtualShard) -> None:
     member = ConsumerMember(shard, "m", "a").join()
     assert shard.commit("g", "m", 2, ("a", 0, 5)) == [ErrorCode.NONE]
     assert shard.commit("g", "m", 3, ("a", 0, 5)) is ErrorCode.STALE_MEMBER_EPOCH
@@ -404,7 +427,7 @@ def test_commits_have_to_know_the_epoch(shard: VirtualShard) -> None:
     assert shard.commit("g", "", -1, ("a", 0, 6)) == [ErrorCode.NONE]
 
 
-def test_a_commit_of_an_earlier_epoch_stands_for_what_was_kept_since(shard: VirtualShard) -> None:
+def test_commit_of_an_earlier_epoch_is_accepted_for_kept_partitions(shard: VirtualShard) -> None:
     """KIP-1251: a rebalance that does not touch a partition does not lose its commits either."""
     topic_id = shard.image.topics["a"].id
     first = ConsumerMember(shard, "m1", "a").join()
@@ -423,7 +446,7 @@ def _offset(topic: str, partition: int, offset: int, topic_id: bytes) -> Any:
     return OffsetToCommit(topic, partition, offset, topic_id=topic_id)
 
 
-def test_fetches_have_to_know_the_epoch(shard: VirtualShard) -> None:
+def test_offset_fetch_is_rejected_when_the_member_epoch_is_stale(shard: VirtualShard) -> None:
     ConsumerMember(shard, "m", "a").join()
     check = shard.coordinator.check_fetch
     check("g", "m", 2)
@@ -459,16 +482,28 @@ def _delete(shard: VirtualShard, group_id: str) -> Any:
     return shard.answers[token][0]
 
 
-def test_listing(shard: VirtualShard) -> None:
+@pytest.fixture
+def mixed(shard: VirtualShard) -> VirtualShard:
+    """A consumer group `g` and a simple group."""
     ConsumerMember(shard, "m", "a").join()
     shard.commit("simple", "", -1, ("a", 0, 1))
-    listed = {x.group_id: x for x in shard.coordinator.list_groups()}
+    return shard
+
+
+def test_listing_has_state_type_and_protocol_type(mixed: VirtualShard) -> None:
+    listed = {x.group_id: x for x in mixed.coordinator.list_groups()}
     assert (listed["g"].state, listed["g"].group_type, listed["g"].protocol_type) == ("Stable", "consumer", "consumer")
     assert listed["simple"].group_type == "classic"
-    assert [x.group_id for x in shard.coordinator.list_groups(types=["Consumer"])] == ["g"]
-    assert [x.group_id for x in shard.coordinator.list_groups(["stable"], ["classic"])] == []
-    assert shard.coordinator.describe_groups(["g"])[0].error is ErrorCode.GROUP_ID_NOT_FOUND
-    assert shard.coordinator.describe_consumer_group("simple").error is ErrorCode.GROUP_ID_NOT_FOUND
+
+
+def test_listing_is_filtered_by_type_and_state(mixed: VirtualShard) -> None:
+    assert [x.group_id for x in mixed.coordinator.list_groups(types=["Consumer"])] == ["g"]
+    assert [x.group_id for x in mixed.coordinator.list_groups(["stable"], ["classic"])] == []
+
+
+def test_group_is_not_described_as_another_kind(mixed: VirtualShard) -> None:
+    assert mixed.coordinator.describe_groups(["g"])[0].error is ErrorCode.GROUP_ID_NOT_FOUND
+    assert mixed.coordinator.describe_consumer_group("simple").error is ErrorCode.GROUP_ID_NOT_FOUND
 
 
 def test_offsets_expire_topic_by_topic_and_then_the_group() -> None:
@@ -528,7 +563,7 @@ def test_expiry_looks_at_some_groups_at_a_time() -> None:
         ({"member_epoch": -3}, 1),
     ],
 )
-def test_senseless_requests(changes: dict[str, Any], version: int) -> None:
+def test_heartbeat_is_rejected_when_its_fields_contradict(changes: dict[str, Any], version: int) -> None:
     good = ConsumerHeartbeat("g", "m", 0, None, None, "c", "/h", 1000, ("a",), None, None, {})
     check_request(good, version)
     with pytest.raises(KafkaError) as refused:

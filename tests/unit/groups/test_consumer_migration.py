@@ -117,7 +117,7 @@ def test_the_first_kip_848_member_upgrades_the_group(shard: VirtualShard) -> Non
     assert (old.generation, new.epoch) == (2, 2)
 
 
-def test_who_waits_in_a_rebalance_joins_again(shard: VirtualShard) -> None:
+def test_upgrade_makes_members_in_a_rebalance_join_again(shard: VirtualShard) -> None:
     old = classic_group(shard)
     waiting = shard.joined_with_id(protocols=(("range", metadata("a")),))
     assert waiting[1] not in shard.answers
@@ -192,7 +192,7 @@ def describe_generation(shard: VirtualShard) -> int:
     return shard.coordinator.classic.by_id["g"].generation_id
 
 
-def test_an_empty_group_is_of_no_kind(shard: VirtualShard) -> None:
+def test_empty_group_takes_the_kind_of_its_first_member(shard: VirtualShard) -> None:
     old = classic_group(shard)
     shard.commit("g", old.member_id, 1, ("a", 0, 5))
     shard.leave("g", old.member_id)
@@ -229,7 +229,7 @@ def test_classic_members_leave_and_are_removed(shard: VirtualShard) -> None:
     assert describe(shard).state == "Empty"
 
 
-def test_a_classic_member_that_does_not_come_back_is_put_out(shard: VirtualShard) -> None:
+def test_classic_member_is_fenced_when_it_does_not_rejoin_in_time(shard: VirtualShard) -> None:
     new = ConsumerMember(shard, "k", "a").join()
     old = ClassicMember(shard)
     old.join()
@@ -243,7 +243,7 @@ def test_a_classic_member_that_does_not_come_back_is_put_out(shard: VirtualShard
     assert [m.member_id for m in describe(shard).members] == ["k"]
 
 
-def test_members_that_do_not_sync_are_put_out(shard: VirtualShard) -> None:
+def test_classic_member_is_fenced_when_it_does_not_sync_in_time(shard: VirtualShard) -> None:
     new = ConsumerMember(shard, "k", "a").join()
     old = ClassicMember(shard)
     old.join()
@@ -255,7 +255,7 @@ def test_members_that_do_not_sync_are_put_out(shard: VirtualShard) -> None:
 
 
 @pytest.mark.parametrize(("policy", "works"), [("bidirectional", True), ("upgrade", True), ("DOWNGRADE", False)])
-def test_the_policy_of_upgrades(policy: str, works: bool) -> None:
+def test_upgrade_is_rejected_by_the_migration_policy(policy: str, works: bool) -> None:
     shard = VirtualShard(consumer_migration_policy=policy)
     shard.topic("a", 6)
     classic_group(shard)
@@ -264,7 +264,7 @@ def test_the_policy_of_upgrades(policy: str, works: bool) -> None:
 
 
 @pytest.mark.parametrize(("policy", "works"), [("downgrade", True), ("upgrade", False), ("disabled", False)])
-def test_the_policy_of_downgrades(policy: str, works: bool) -> None:
+def test_downgrade_is_prevented_by_the_migration_policy(policy: str, works: bool) -> None:
     shard = VirtualShard(consumer_migration_policy=policy)
     shard.topic("a", 6)
     new = ConsumerMember(shard, "k", "a").join()
@@ -273,7 +273,7 @@ def test_the_policy_of_downgrades(policy: str, works: bool) -> None:
     assert ("g" in shard.coordinator.classic.by_id) is works
 
 
-def test_other_kinds_of_groups_are_not_upgraded(shard: VirtualShard) -> None:
+def test_classic_group_of_another_protocol_type_is_not_upgraded(shard: VirtualShard) -> None:
     member_id, token = shard.joined_with_id(protocol_type="connect", protocols=(("default", b"\x00\x01"),))
     shard.run_until("CompletingRebalance")
     assert shard.answers[token].member_id == member_id
@@ -281,7 +281,7 @@ def test_other_kinds_of_groups_are_not_upgraded(shard: VirtualShard) -> None:
     assert shard.state() == "CompletingRebalance"
 
 
-def test_what_cannot_be_read_is_not_upgraded(shard: VirtualShard) -> None:
+def test_classic_group_is_not_upgraded_when_metadata_is_unreadable(shard: VirtualShard) -> None:
     shard.joined_with_id(protocols=(("range", b"\x00\x01\xff"),))
     shard.run_until("CompletingRebalance")
     assert ConsumerMember(shard, "k", "a").join().error is ErrorCode.GROUP_ID_NOT_FOUND
@@ -302,7 +302,7 @@ def test_a_failed_append_leaves_the_group_as_it_is(shard: VirtualShard) -> None:
     assert shard.coordinator.consumer.by_id == {}
 
 
-def test_an_empty_consumer_group_that_cannot_become_a_classic_one_stays_what_it_is(shard: VirtualShard) -> None:
+def test_empty_consumer_group_stays_when_the_log_rejects_a_classic_member(shard: VirtualShard) -> None:
     """It was both: members joined the one, and the other did not know them when they wanted their assignment."""
     new = ConsumerMember(shard, "k", "a").join()
     shard.commit("g", "k", new.epoch, ("a", 0, 5))
@@ -318,7 +318,7 @@ def test_an_empty_consumer_group_that_cannot_become_a_classic_one_stays_what_it_
     assert shard.committed("g", "a") == 5
 
 
-def test_who_waits_in_a_classic_group_is_answered_only_by_what_changes_it(shard: VirtualShard) -> None:
+def test_waiting_classic_member_is_answered_only_by_a_completed_upgrade(shard: VirtualShard) -> None:
     """Of a refused heartbeat the members' answers stayed behind, and they were no longer waited for."""
     old = classic_group(shard)
     shard.join("g", protocols=(("range", metadata("a")),))

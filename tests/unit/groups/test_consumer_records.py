@@ -64,11 +64,11 @@ records = st.one_of(
 
 
 @given(records)
-def test_there_and_back(record: ConsumerRecord) -> None:
+def test_record_survives_encoding_and_decoding(record: ConsumerRecord) -> None:
     assert decode_record(*encode_record(record)) == record
 
 
-def test_bytes() -> None:
+def test_records_have_the_bytes_of_apache_kafka() -> None:
     assert encode_record(GroupEpochRecord("g", GroupEpoch(3, 0))) == (
         b"\x00\x03\x00\x01g",
         b"\x00\x00\x00\x00\x00\x03\x00",
@@ -103,7 +103,7 @@ def test_states_of_later_versions_are_unknown() -> None:
 
 
 @pytest.mark.parametrize("kind", [3, 4, 5, 6, 7, 8, 16])
-def test_damaged_records(kind: int) -> None:
+def test_damaged_record_is_a_decode_error(kind: int) -> None:
     with pytest.raises(DecodeError):
         decode_record(struct.pack(">h", kind) + b"\x00\x09g", None)
     if kind != 4:

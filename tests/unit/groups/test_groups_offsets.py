@@ -35,7 +35,7 @@ def test_a_standalone_commit_makes_a_simple_group() -> None:
     assert shard.state() == "Empty"
 
 
-def test_commits_are_checked() -> None:
+def test_commit_is_rejected_for_a_wrong_member_or_generation() -> None:
     shard = VirtualShard()
     (member,) = shard.stable_group(1)
     offset = ("topic", 0, 1)
@@ -52,7 +52,7 @@ def test_commits_are_checked() -> None:
     assert shard.commit("", "", -1, offset) == [E.NONE]
 
 
-def test_a_commit_while_a_rebalance_is_prepared_is_taken() -> None:
+def test_commit_is_accepted_while_a_rebalance_is_prepared() -> None:
     shard = VirtualShard()
     (member,) = shard.stable_group(1)
     shard.joined_with_id()
@@ -108,7 +108,7 @@ def test_two_transactions_on_one_partition() -> None:
     assert shard.committed("g", stable=True) == 20
 
 
-def test_transactional_commits_of_members_are_fenced_but_not_bound_to_a_state() -> None:
+def test_transactional_commit_is_fenced_by_generation_in_every_state() -> None:
     shard = VirtualShard()
     member, _ = shard.joined_with_id()
     shard.run_until("CompletingRebalance")
@@ -129,7 +129,7 @@ def test_transactional_commits_of_members_are_fenced_but_not_bound_to_a_state() 
 # --- expiry (KIP-211) ---
 
 
-def test_offsets_of_a_simple_group_expire_with_their_age_and_then_the_group_goes() -> None:
+def test_simple_group_is_removed_once_its_offsets_have_expired() -> None:
     shard = VirtualShard()
     shard.commit("g", "", -1, ("topic", 0, 1))
     shard.sleep(3 * DAY_MS)
@@ -163,7 +163,7 @@ def test_subscribed_topics_of_a_stable_consumer_group_do_not_expire() -> None:
     assert shard.state() == "Stable"
 
 
-def test_nothing_of_a_group_that_rebalances_or_is_no_consumer_group_expires() -> None:
+def test_no_offset_expires_while_the_group_rebalances_or_is_not_consumer() -> None:
     shard = VirtualShard(max_session_timeout_ms=2_000_000_000)
     (member,) = shard.stable_group(
         1, protocol_type="connect", protocols=(("v", b"?"),), session_timeout_ms=1_900_000_000
@@ -194,7 +194,7 @@ def test_pending_transactions_keep_offsets_and_group() -> None:
     assert shard.state() == "Dead"
 
 
-def test_an_unused_group_goes_but_not_from_under_a_member_that_is_to_come() -> None:
+def test_idle_group_expires_unless_a_member_id_was_handed_out() -> None:
     shard = VirtualShard()
     shard.join("pending", session_timeout_ms=1_200_000)
     shard.join("gone", session_timeout_ms=10_000)
@@ -247,7 +247,7 @@ def test_deleting_offsets() -> None:
     assert shard.committed("g") == -1
 
 
-def test_a_consumer_group_with_unreadable_subscriptions_is_taken_for_subscribed() -> None:
+def test_offsets_do_not_expire_when_subscriptions_are_unreadable() -> None:
     shard = VirtualShard()
     (member,) = shard.stable_group(1, protocols=(("range", b"\xff"),))
     shard.commit("g", member, 1, ("elsewhere", 0, 1))
@@ -256,7 +256,7 @@ def test_a_consumer_group_with_unreadable_subscriptions_is_taken_for_subscribed(
     assert shard.committed("g", "elsewhere") == 1
 
 
-def test_offsets_of_deleted_topics_go_pending_ones_too() -> None:
+def test_committed_and_pending_offsets_of_deleted_topics_are_deleted() -> None:
     shard = VirtualShard()
     shard.commit("a", "", -1, ("topic", 0, 1), ("kept", 0, 1))
     commit_in_transaction(shard, 5, 2, "b")
@@ -265,7 +265,7 @@ def test_offsets_of_deleted_topics_go_pending_ones_too() -> None:
     assert [shard.committed("a"), shard.committed("b"), shard.committed("a", "kept")] == [-1, -1, 1]
 
 
-def test_offsets_of_the_topic_that_took_the_name_of_a_deleted_one_stay() -> None:
+def test_offsets_of_a_recreated_topic_survive_the_deletion_of_the_old_one() -> None:
     """That the old one is gone may be heard of, or acted upon, after consumers of the new one have committed."""
     shard = VirtualShard()
     old_id = shard.topic("topic", 2)
@@ -286,7 +286,7 @@ def make_anew(shard: VirtualShard, name: str = "topic") -> tuple[bytes, bytes]:
 
 
 @pytest.mark.parametrize("stable", [False, True])
-def test_a_topic_made_anew_does_not_begin_at_the_offsets_of_the_old_one(stable: bool) -> None:
+def test_recreated_topic_does_not_inherit_the_offsets_of_the_old_one(stable: bool) -> None:
     """Nor wait for them. The news of its deletion may have come to nothing: its tombstones were refused."""
     shard = VirtualShard()
     old_id = shard.topic("topic", 2)
@@ -316,7 +316,7 @@ def test_offsets_without_a_topic_id_go_by_the_name() -> None:
     assert shard.committed("g") == 7
 
 
-def test_offsets_of_topics_whose_deletion_was_missed_go() -> None:
+def test_offsets_of_topics_whose_deletion_was_missed_are_deleted() -> None:
     shard = VirtualShard()
     ids = {name: shard.topic(name, 1) for name in ("topic", "gone", "kept")}
     for name, topic_id in ids.items():
@@ -333,7 +333,7 @@ def test_offsets_of_topics_whose_deletion_was_missed_go() -> None:
 
 
 @pytest.mark.parametrize("news", ["deleted", "missed"])
-def test_a_pending_offset_of_the_new_topic_survives_the_news_of_the_old_one(news: str) -> None:
+def test_pending_offset_of_a_recreated_topic_survives_the_deletion(news: str) -> None:
     shard = VirtualShard()
     old_id = shard.topic("topic", 1)
     shard.commit("g", "", -1, OffsetToCommit("topic", 0, 7, topic_id=old_id))

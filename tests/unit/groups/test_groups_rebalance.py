@@ -11,7 +11,7 @@ from tests.unit.groups.virtual_shard import RANGE, VirtualShard
 OTHER = (("range", b"other"),)
 
 
-def test_a_group_is_born_with_a_member_id_and_its_first_record() -> None:
+def test_first_join_returns_a_member_id_and_stores_the_group() -> None:
     shard = VirtualShard()
     answer = shard.answers[shard.join()]
     assert answer.error is E.MEMBER_ID_REQUIRED
@@ -40,12 +40,12 @@ def test_old_clients_join_without_a_member_id() -> None:
         ({"protocol_type": ""}, E.INCONSISTENT_GROUP_PROTOCOL),
     ],
 )
-def test_joins_that_are_refused(fields: dict[str, object], error: E) -> None:
+def test_join_is_rejected_for_invalid_group_session_or_member(fields: dict[str, object], error: E) -> None:
     shard = VirtualShard()
     assert shard.answers[shard.join(**fields)].error is error  # type: ignore[arg-type]
 
 
-def test_the_initial_delay_is_extended_by_newcomers_up_to_the_rebalance_timeout() -> None:
+def test_initial_delay_is_extended_up_to_the_rebalance_timeout() -> None:
     shard = VirtualShard(initial_rebalance_delay_ms=3_000)
     _, first = shard.joined_with_id(rebalance_timeout_ms=10_000)
     waiting = [first]
@@ -59,7 +59,7 @@ def test_the_initial_delay_is_extended_by_newcomers_up_to_the_rebalance_timeout(
     assert [len(r.members) for r in results] == [4, 0, 0, 0]
 
 
-def test_the_leader_gets_the_members_and_the_followers_wait_for_its_assignment() -> None:
+def test_followers_wait_for_the_assignment_of_the_leader() -> None:
     shard = VirtualShard()
     leader, join = shard.joined_with_id()
     follower, _ = shard.joined_with_id()
@@ -77,7 +77,7 @@ def test_the_leader_gets_the_members_and_the_followers_wait_for_its_assignment()
     assert shard.state() == "Stable"
 
 
-def test_a_second_member_makes_everybody_join_again_but_only_once() -> None:
+def test_second_member_causes_exactly_one_rebalance() -> None:
     shard = VirtualShard()
     (first,) = shard.stable_group(1)
     second, join = shard.joined_with_id()
@@ -111,7 +111,7 @@ def test_new_metadata_of_a_follower_and_any_join_of_the_leader_rebalance() -> No
     assert shard.state() == "PreparingRebalance"
 
 
-def test_a_join_during_the_sync_phase_with_the_same_metadata_is_answered_at_once() -> None:
+def test_unchanged_join_in_the_sync_phase_is_answered_at_once() -> None:
     shard = VirtualShard()
     leader, _ = shard.joined_with_id()
     follower, _ = shard.joined_with_id()
@@ -133,7 +133,7 @@ def test_a_second_request_of_a_waiting_member_frees_the_first() -> None:
     assert shard.answers[second].generation_id == 1
 
 
-def test_protocols_that_clash_are_refused_and_the_common_one_is_voted_for() -> None:
+def test_protocol_must_be_common_and_is_chosen_by_vote() -> None:
     shard = VirtualShard()
     both = (("sticky", b"1"), ("range", b"2"))
     turned = (("range", b"3"), ("sticky", b"4"))
@@ -158,7 +158,7 @@ def test_metadata_and_types_are_opaque() -> None:
         assert {m.metadata for m in described.members} == {b"\xff\x00{}"}
 
 
-def test_members_that_do_not_join_again_are_dropped_at_the_rebalance_timeout() -> None:
+def test_member_is_removed_when_it_does_not_rejoin_in_time() -> None:
     shard = VirtualShard()
     leader, lost = shard.stable_group(2, session_timeout_ms=40_000, rebalance_timeout_ms=20_000)
     newcomer, join = shard.joined_with_id(rebalance_timeout_ms=20_000)
@@ -232,7 +232,7 @@ def test_a_member_that_waits_for_a_rebalance_needs_no_heartbeat() -> None:
     assert shard.answers[waiting].generation_id == 2
 
 
-def test_a_new_member_may_wait_longer_than_its_session_but_not_for_ever() -> None:
+def test_new_member_waits_longer_than_its_session_up_to_a_limit() -> None:
     shard = VirtualShard()
     (member,) = shard.stable_group(1, session_timeout_ms=1_000_000, rebalance_timeout_ms=400_000)
     _, join = shard.joined_with_id(session_timeout_ms=10_000)
@@ -243,7 +243,7 @@ def test_a_new_member_may_wait_longer_than_its_session_but_not_for_ever() -> Non
     assert shard.heartbeat("g", member, 1) is E.REBALANCE_IN_PROGRESS
 
 
-def test_members_that_do_not_sync_in_time_are_taken_out() -> None:
+def test_member_is_removed_when_it_does_not_sync_in_time() -> None:
     shard = VirtualShard()
     leader, _ = shard.joined_with_id(session_timeout_ms=100_000)
     follower, _ = shard.joined_with_id(session_timeout_ms=100_000)
@@ -256,7 +256,7 @@ def test_members_that_do_not_sync_in_time_are_taken_out() -> None:
     assert shard.answers[shard.join("g", follower)].leader == follower
 
 
-def test_a_follower_that_never_syncs_is_taken_out_of_a_stable_group_too() -> None:
+def test_follower_that_never_syncs_is_removed_from_a_stable_group() -> None:
     shard = VirtualShard()
     leader, _ = shard.joined_with_id(session_timeout_ms=100_000)
     follower, _ = shard.joined_with_id(session_timeout_ms=100_000)
@@ -282,14 +282,14 @@ def test_a_follower_that_never_syncs_is_taken_out_of_a_stable_group_too() -> Non
         ({"protocol_type": "consumer", "protocol_name": "range"}, E.NONE),
     ],
 )
-def test_syncs_are_checked(change: dict[str, object], error: E) -> None:
+def test_sync_is_rejected_for_a_wrong_member_or_generation(change: dict[str, object], error: E) -> None:
     shard = VirtualShard()
     (member,) = shard.stable_group(1)
     fields: dict[str, object] = {"group_id": "g", "member_id": member, "generation": 1} | change
     assert shard.answers[shard.sync(**fields)].error is error  # type: ignore[arg-type]
 
 
-def test_heartbeats_are_checked() -> None:
+def test_heartbeat_is_rejected_for_a_wrong_member_or_generation() -> None:
     shard = VirtualShard()
     (member,) = shard.stable_group(1)
     assert shard.heartbeat("g", member, 1) is E.NONE
@@ -318,7 +318,7 @@ def test_the_last_one_to_leave_empties_the_group() -> None:
     assert shard.stored().generation_id == 2
 
 
-def test_who_leaves_while_waiting_is_answered() -> None:
+def test_waiting_member_that_leaves_is_answered() -> None:
     shard = VirtualShard()
     leader, _ = shard.joined_with_id()
     follower, _ = shard.joined_with_id()
@@ -340,7 +340,7 @@ def test_the_group_is_no_larger_than_allowed() -> None:
     assert shard.state() == "CompletingRebalance"
 
 
-def test_pending_members_do_not_count_and_the_surplus_is_refused() -> None:
+def test_join_is_rejected_when_the_group_is_full_of_joined_members() -> None:
     shard = VirtualShard(max_size=2)
     ids = [shard.answers[shard.join()].member_id for _ in range(4)]
     tokens = [shard.join("g", member_id) for member_id in ids]
@@ -363,7 +363,7 @@ def test_a_group_above_a_lowered_limit_rebalances_on_load() -> None:
     assert len(limited.coordinator.classic.by_id["g"].members) == 2
 
 
-def test_a_restart_goes_on_with_the_last_stable_generation() -> None:
+def test_restart_restores_the_last_stable_generation() -> None:
     shard = VirtualShard()
     leader, follower = shard.stable_group(2)
     shard.join("g", leader)  # a rebalance begins that is never stored
@@ -378,7 +378,7 @@ def test_a_restart_goes_on_with_the_last_stable_generation() -> None:
     assert shard.state() == "Empty"
 
 
-def test_unloading_answers_who_waits() -> None:
+def test_unload_answers_waiting_members() -> None:
     shard = VirtualShard()
     joining = shard.joined_with_id("a")[1]
     _, _ = shard.joined_with_id("b")
@@ -436,7 +436,7 @@ def test_a_static_leader_comes_back_and_skips_the_assignment(skips: bool) -> Non
     assert shard.coordinator.classic.by_id["g"].leader == back.member_id
 
 
-def test_a_static_member_with_another_choice_of_protocols_rebalances_only_if_the_choice_changes() -> None:
+def test_static_rejoin_rebalances_only_when_the_chosen_protocol_changes() -> None:
     shard = VirtualShard()
     both = (("range", b"1"), ("sticky", b"2"))
     shard.join(instance="one", protocols=both)
@@ -449,7 +449,7 @@ def test_a_static_member_with_another_choice_of_protocols_rebalances_only_if_the
     assert shard.answers[join].protocol_name == "sticky"
 
 
-def test_a_static_member_that_comes_back_during_the_sync_phase_rebalances() -> None:
+def test_static_rejoin_in_the_sync_phase_rebalances() -> None:
     shard = VirtualShard()
     shard.join(instance="one")
     shard.join(instance="two")
@@ -470,7 +470,7 @@ def test_a_static_member_that_waits_twice_is_fenced_the_first_time() -> None:
     assert shard.answers[second].generation_id == 1
 
 
-def test_static_members_survive_a_missed_rebalance_until_their_session_ends() -> None:
+def test_static_member_survives_a_missed_rebalance_within_its_session() -> None:
     shard = VirtualShard()
     shard.join(instance="one", session_timeout_ms=100_000)
     shard.join(instance="two", session_timeout_ms=100_000)
@@ -568,7 +568,7 @@ def test_a_rebalance_that_begins_before_the_assignment_is_committed_wins() -> No
     assert shard.state() == "PreparingRebalance"
 
 
-def test_a_static_member_waits_for_its_commit_or_for_the_rebalance_that_overtakes_it() -> None:
+def test_static_rejoin_waits_for_its_record_or_the_next_rebalance() -> None:
     shard = VirtualShard()
     shard.join(instance="one")
     shard.run_until("CompletingRebalance")
@@ -587,7 +587,7 @@ def test_a_static_member_waits_for_its_commit_or_for_the_rebalance_that_overtake
 
 @pytest.mark.parametrize("target", list(GroupState))
 @pytest.mark.parametrize("source", list(GroupState))
-def test_states_change_as_the_table_says(source: GroupState, target: GroupState) -> None:
+def test_state_transitions_follow_the_table(source: GroupState, target: GroupState) -> None:
     group = ClassicGroup("g", source, 0)
     if source in PREVIOUS_STATES[target]:
         group.transition(target, 5)
@@ -598,7 +598,7 @@ def test_states_change_as_the_table_says(source: GroupState, target: GroupState)
 
 
 @pytest.mark.parametrize("joins_again", [False, True])
-def test_a_static_member_that_a_rebalance_took_along_keeps_its_new_id(joins_again: bool) -> None:
+def test_static_member_keeps_its_new_id_through_a_rebalance(joins_again: bool) -> None:
     """Its record takes too long to be committed: the answer to that must not fence who is in the next generation."""
     shard = VirtualShard()
     shard.join(instance="one")

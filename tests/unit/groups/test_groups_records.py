@@ -41,7 +41,7 @@ def test_a_group_is_key_2_and_value_3() -> None:
     assert decode_record(key, value) == record
 
 
-def test_tombstones() -> None:
+def test_tombstone_has_a_key_and_no_value() -> None:
     assert encode_record(OffsetRecord("g", "t", 5, None)) == (KEY, None)
     assert decode_record(KEY, None) == OffsetRecord("g", "t", 5, None)
     assert decode_record(b"\x00\x02\x00\x01g", None) == ClassicGroupRecord("g", None)
@@ -55,7 +55,7 @@ def test_tombstones() -> None:
         (struct.pack(">hqi", 3, 7, 6) + b"\x00\x01m" + struct.pack(">q", 9), OffsetValue(7, 6, "m", 9)),
     ],
 )
-def test_older_offset_values(value: bytes, expected: OffsetValue) -> None:
+def test_older_versions_of_offset_values_are_read(value: bytes, expected: OffsetValue) -> None:
     assert decode_record(KEY, value) == OffsetRecord("g", "t", 5, expected)
     assert decode_record(memoryview(KEY), memoryview(value)) == OffsetRecord("g", "t", 5, expected)
 
@@ -71,7 +71,7 @@ def test_the_oldest_group_value_takes_the_session_timeout_for_rebalances() -> No
     )
 
 
-def test_other_types_are_left_to_others() -> None:
+def test_unknown_record_type_is_decoded_as_none() -> None:
     assert decode_record(b"\x00\x0b\x00\x01g", b"\x00\x00\x00\x00\x00\x01") is None
 
 
@@ -109,7 +109,7 @@ groups = st.builds(
     st.builds(OffsetRecord, names, names, int32, st.none() | offset_values)
     | st.builds(ClassicGroupRecord, names, st.none() | groups)
 )
-def test_records_come_back(record: OffsetRecord | ClassicGroupRecord) -> None:
+def test_record_survives_encoding_and_decoding(record: OffsetRecord | ClassicGroupRecord) -> None:
     assert decode_record(*encode_record(record)) == record
 
 

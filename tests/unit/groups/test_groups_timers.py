@@ -24,7 +24,7 @@ def test_deadlines_fire_in_order_and_once() -> None:
     assert timers.next_deadline_ms() == 30
 
 
-def test_moving_and_cancelling() -> None:
+def test_deadlines_can_be_moved_and_cancelled() -> None:
     timers = Timers()
     timers.schedule(("a",), 10)
     timers.schedule(("a",), 50)

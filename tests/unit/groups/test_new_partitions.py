@@ -21,7 +21,7 @@ def offsets(shard: VirtualShard, group_id: str = "g") -> list[int]:
     return [shard.committed(group_id, TOPIC, partition) for partition in range(4)]
 
 
-def test_a_classic_group_that_reads_the_topic(shard: VirtualShard) -> None:
+def test_new_partition_starts_at_0_for_a_subscribed_classic_group(shard: VirtualShard) -> None:
     (member,) = shard.stable_group(1, protocols=RANGE)
     shard.commit("g", member, 1, (TOPIC, 0, 7))
     shard.topic(TOPIC, 4)
@@ -30,7 +30,7 @@ def test_a_classic_group_that_reads_the_topic(shard: VirtualShard) -> None:
     assert offsets(shard) == [7, -1, 0, 0]
 
 
-def test_a_consumer_group_that_reads_the_topic(shard: VirtualShard) -> None:
+def test_new_partition_starts_at_0_for_a_subscribed_consumer_group(shard: VirtualShard) -> None:
     by_name = ConsumerMember(shard, "m", TOPIC).join()
     by_pattern = ConsumerMember(shard, "m", group_id="h", regex="t.*").join()
     shard.commit("g", "m", by_name.epoch, (TOPIC, 1, 7))
@@ -42,14 +42,14 @@ def test_a_consumer_group_that_reads_the_topic(shard: VirtualShard) -> None:
     assert by_name.has(TOPIC) == [0, 1, 2]
 
 
-def test_a_group_without_offsets_of_the_topic_is_left_alone(shard: VirtualShard) -> None:
+def test_new_partition_gets_no_offset_when_the_group_has_none(shard: VirtualShard) -> None:
     ConsumerMember(shard, "m", TOPIC).join()
     shard.stable_group(1, "h", protocols=RANGE)
     shard.topic(TOPIC, 4)
     assert offsets(shard) == offsets(shard, "h") == [-1] * 4
 
 
-def test_a_group_whose_members_are_away(shard: VirtualShard) -> None:
+def test_new_partition_starts_at_0_for_a_group_without_members(shard: VirtualShard) -> None:
     """They would lose as much as those who are there, when they come back with `auto.offset.reset=latest`."""
     (member,) = shard.stable_group(1, protocols=RANGE)
     shard.commit("g", member, 1, (TOPIC, 0, 7))
@@ -66,7 +66,7 @@ def test_a_group_whose_members_are_away(shard: VirtualShard) -> None:
     assert offsets(shard, "h") == [-1, 7, 0, 0]
 
 
-def test_a_group_that_does_not_read_the_topic_is_left_alone(shard: VirtualShard) -> None:
+def test_new_partition_gets_no_offset_when_the_group_is_unsubscribed(shard: VirtualShard) -> None:
     member = ConsumerMember(shard, "m", "other").join()
     shard.commit("g", "m", member.epoch, (TOPIC, 0, 7))
     shard.commit("empty", "", -1, (TOPIC, 0, 7))
@@ -74,14 +74,14 @@ def test_a_group_that_does_not_read_the_topic_is_left_alone(shard: VirtualShard)
     assert offsets(shard) == offsets(shard, "empty") == [7, -1, -1, -1]
 
 
-def test_what_somebody_has_committed_already_stays(shard: VirtualShard) -> None:
+def test_new_partition_keeps_an_offset_that_is_committed_already(shard: VirtualShard) -> None:
     member = ConsumerMember(shard, "m", TOPIC).join()
     shard.commit("g", "m", member.epoch, (TOPIC, 0, 7), (TOPIC, 2, 9))
     shard.topic(TOPIC, 4)
     assert offsets(shard) == [7, -1, 9, 0]
 
 
-def test_it_can_be_turned_off() -> None:
+def test_new_partition_gets_no_offset_when_the_setting_is_off() -> None:
     shard = VirtualShard(new_partitions_from_start=False)
     shard.topic(TOPIC, 2)
     member = ConsumerMember(shard, "m", TOPIC).join()

@@ -8,7 +8,7 @@ from odradek.transactions.id_patterns import id_matcher
 from odradek.wire.errors import ErrorCode, KafkaError
 
 
-def test_the_whole_id_has_to_match() -> None:
+def test_pattern_has_to_match_the_complete_id() -> None:
     matches = id_matcher("pay-[0-9]+")
     assert matches("pay-17")
     assert not matches("pay-")
@@ -17,7 +17,7 @@ def test_the_whole_id_has_to_match() -> None:
 
 
 @pytest.mark.parametrize("pattern", ["(", "a**b(", r"(a)\1", "(?=a)a"])
-def test_what_re2_does_not_take_is_refused(pattern: str) -> None:
+def test_pattern_is_rejected_when_re2_cannot_compile_it(pattern: str) -> None:
     with pytest.raises(KafkaError) as refused:
         id_matcher(pattern)
     assert refused.value.code is ErrorCode.INVALID_REGULAR_EXPRESSION

@@ -43,7 +43,7 @@ def test_with_a_limit_the_longest_unused_is_forgotten() -> None:
     assert newest.is_stale("c", 1, 0, 4)
 
 
-def test_a_zombie_does_not_wipe_out_what_is_known_of_its_successor() -> None:
+def test_older_epoch_does_not_change_the_newest_connection() -> None:
     newest = NewestConnections()
     newest.observe("tx", 7, 1, 8)
     newest.observe("tx", 7, 0, 9)

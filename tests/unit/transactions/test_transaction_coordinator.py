@@ -46,12 +46,12 @@ def test_the_same_id_again_fences_by_the_next_epoch(shard: Any) -> None:
 
 
 @pytest.mark.parametrize("timeout_ms", [0, -1, 900_001])
-def test_timeouts_out_of_range_are_refused(shard: Any, timeout_ms: int) -> None:
+def test_init_is_rejected_when_the_timeout_is_out_of_range(shard: Any, timeout_ms: int) -> None:
     assert shard.init(timeout_ms=timeout_ms).error is ErrorCode.INVALID_TRANSACTION_TIMEOUT
     assert shard.log == []
 
 
-def test_an_empty_id_is_refused(shard: Any) -> None:
+def test_init_is_rejected_when_the_transactional_id_is_empty(shard: Any) -> None:
     assert shard.init("").error is ErrorCode.INVALID_REQUEST
 
 
@@ -103,7 +103,7 @@ def test_no_epoch_is_handed_out_again_when_the_log_may_have_lost_its_end(shard: 
     assert shard.add(producer, 0) is ErrorCode.INVALID_PRODUCER_ID_MAPPING
 
 
-def test_ids_that_nobody_had_before_are_served_while_others_are_uncertain(shard: Any) -> None:
+def test_new_transactional_id_is_served_while_others_are_uncertain(shard: Any) -> None:
     producer_of(shard.init())
     reloaded(shard, "tx")
     assert shard.init("another") == ProducerResult(ErrorCode.NONE, 1001, 0)
@@ -145,7 +145,7 @@ def test_an_ongoing_transaction_is_aborted_first(shard: Any) -> None:
     assert shard.init() == ProducerResult(ErrorCode.NONE, 1000, 2)
 
 
-def test_a_delayed_recovery_does_not_abort_the_transaction_of_its_successor(shard: Any) -> None:
+def test_delayed_recovery_does_not_abort_the_next_transaction(shard: Any) -> None:
     producer = producer_of(shard.init())
     successor = producer_of(shard.init(producer=producer))
     shard.add(successor, 0)
@@ -187,7 +187,7 @@ def test_adding_begins_the_transaction(shard: Any) -> None:
     assert (ongoing.start_ms, ongoing.update_ms) == (shard.now_ms - 10, shard.now_ms)
 
 
-def test_adding_what_is_there_writes_nothing(shard: Any) -> None:
+def test_adding_known_partitions_writes_no_record(shard: Any) -> None:
     producer = producer_of(shard.init())
     shard.add(producer, 0, 1)
     written = len(shard.log)
@@ -204,7 +204,9 @@ def test_adding_what_is_there_writes_nothing(shard: Any) -> None:
         ("tx", (1000, 1), ErrorCode.PRODUCER_FENCED),
     ],
 )
-def test_strangers_are_refused(shard: Any, transactional_id: str, producer: tuple[int, int], error: ErrorCode) -> None:
+def test_add_partitions_is_rejected_for_another_producer(
+    shard: Any, transactional_id: str, producer: tuple[int, int], error: ErrorCode
+) -> None:
     shard.init()
     assert shard.add(producer, 0, transactional_id=transactional_id) is error
     wanted = AddPartitions(transactional_id, *producer, frozenset({("topic", 0)}))
@@ -221,7 +223,7 @@ def test_adding_waits_for_the_markers(shard: Any) -> None:
     assert shard.coordinator.transactions["tx"].partitions == {("topic", 1)}
 
 
-def test_verification_tells_what_belongs(shard: Any) -> None:
+def test_verification_returns_an_error_for_partitions_outside(shard: Any) -> None:
     producer = producer_of(shard.init())
     shard.add(producer, 0)
     wanted = AddPartitions("tx", *producer, frozenset({("topic", 0), ("topic", 1)}))
@@ -253,14 +255,14 @@ def test_end_and_its_repetition(shard: Any, commit: bool) -> None:
     assert not shard.markers
 
 
-def test_nothing_to_end(shard: Any) -> None:
+def test_end_is_rejected_without_a_transaction(shard: Any) -> None:
     producer = producer_of(shard.init())
     assert shard.end(producer).error is ErrorCode.INVALID_TXN_STATE
     assert shard.end(producer, commit=False).error is ErrorCode.INVALID_TXN_STATE
 
 
 @pytest.mark.parametrize("version", [TV1, TV2])
-def test_strangers_cannot_end(shard: Any, version: int) -> None:
+def test_end_is_rejected_for_another_producer(shard: Any, version: int) -> None:
     producer = producer_of(shard.init())
     shard.add(producer, 0)
     assert shard.end((999, 0), version=version).error is ErrorCode.INVALID_PRODUCER_ID_MAPPING
@@ -304,7 +306,7 @@ def test_aborting_nothing_bumps_the_epoch_too(shard: Any, first: bool | None) ->
     assert shard.coordinator.transactions["tx"].start_ms == shard.now_ms
 
 
-def test_committing_nothing_is_refused(shard: Any) -> None:
+def test_commit_of_an_empty_transaction_is_rejected(shard: Any) -> None:
     producer = producer_of(shard.init())
     assert shard.end(producer, version=TV2).error is ErrorCode.INVALID_TXN_STATE
 
@@ -377,7 +379,7 @@ def test_each_transaction_has_its_own_deadline(shard: Any) -> None:
     assert shard.coordinator.next_deadline_ms() == shard.now_ms + 5001
 
 
-def test_an_abort_that_the_log_refused_comes_again(shard: Any) -> None:
+def test_rejected_abort_is_decided_again(shard: Any) -> None:
     shard.add(producer_of(shard.init(timeout_ms=5000)), 0)
     shard.now_ms += 5001
     assert len(shard.coordinator.expire(shard.now_ms)) == 1
@@ -408,7 +410,7 @@ def test_ids_expire_together(shard: Any) -> None:
     assert [len(outcome.records) for outcome in outcomes] == [2]
 
 
-def test_ids_that_expire_together_are_no_more_than_a_log_takes(shard: Any) -> None:
+def test_expired_ids_are_divided_into_batches_of_bounded_size(shard: Any) -> None:
     for number in range(600):
         shard.init(f"{number:03}" + "x" * 1000)
     shard.now_ms = shard.coordinator.next_deadline_ms()
@@ -427,7 +429,7 @@ def test_using_an_id_puts_its_expiry_off(shard: Any) -> None:
     assert shard.state() is State.EMPTY
 
 
-def test_a_wall_clock_that_goes_back_does_not_reach_the_log(shard: Any) -> None:
+def test_update_time_does_not_go_back_with_the_wall_clock(shard: Any) -> None:
     producer = producer_of(shard.init())
     before = shard.now_ms
     shard.now_ms -= 5000
@@ -435,7 +437,7 @@ def test_a_wall_clock_that_goes_back_does_not_reach_the_log(shard: Any) -> None:
     assert shard.coordinator.transactions["tx"].update_ms == before
 
 
-def test_a_wall_clock_that_goes_back_before_a_restart_does_not_keep_a_transaction_open(shard: Any) -> None:
+def test_transaction_of_the_future_times_out_from_the_load_on(shard: Any) -> None:
     producer = producer_of(shard.init(timeout_ms=5000))
     shard.add(producer, 0)
     shard.now_ms -= 500_000
@@ -502,7 +504,7 @@ def test_restart_after_the_tombstone(shard: Any) -> None:
 # --- looking ---
 
 
-def test_describe(shard: Any) -> None:
+def test_describe_returns_state_producer_and_partitions(shard: Any) -> None:
     producer = producer_of(shard.init())
     shard.add(producer, 3)
     found = shard.coordinator.describe("tx")

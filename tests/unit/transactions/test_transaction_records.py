@@ -64,7 +64,7 @@ def test_value_version_1_is_that_of_the_generated_codec(transaction: Transaction
     assert (message.transaction_partitions is None) == (transaction.state is State.EMPTY)
 
 
-def test_what_does_not_fit_is_refused() -> None:
+def test_encoding_fails_when_a_number_is_out_of_range() -> None:
     transaction = Transaction(1 << 63, 0, 1, State.EMPTY, 0)
     with pytest.raises(EncodeError):
         encode_record(TransactionRecord("id", transaction))
@@ -108,7 +108,7 @@ def test_an_empty_id_has_no_partition_list() -> None:
     assert value == bytes.fromhex("0000 0000000000000007 0000 00000001 00 ffffffff 0000000000000005 ffffffffffffffff")
 
 
-def test_tombstone() -> None:
+def test_tombstone_is_a_key_without_value() -> None:
     key, value = encode_record(TransactionRecord("tx", None))
     assert value is None
     assert decode_record(key, None) == TransactionRecord("tx", None)
@@ -119,12 +119,12 @@ def test_unknown_key_version_is_passed_over() -> None:
 
 
 @pytest.mark.parametrize("value", [b"", b"\0", b"\0\1", b"\0\7" + bytes(40), b"\0\0" + bytes(12)])
-def test_damaged_values_are_refused(value: bytes) -> None:
+def test_damaged_value_is_a_decode_error(value: bytes) -> None:
     with pytest.raises(DecodeError):
         decode_record(b"\0\0\0\2tx", value)
 
 
-def test_unknown_status_is_refused() -> None:
+def test_unknown_status_is_a_decode_error() -> None:
     key, value = encode_record(TransactionRecord("tx", Transaction(7, 0, 1, State.EMPTY, 5)), 0)
     assert value is not None
     damaged = bytearray(value)
@@ -158,7 +158,7 @@ def test_every_state_but_the_fence_can_be_reached_and_left() -> None:
     assert State.PREPARE_EPOCH_FENCE.title == "PrepareEpochFence"
 
 
-def test_what_the_older_form_has_no_room_for_is_written_in_the_newer_one() -> None:
+def test_value_version_1_is_used_when_version_0_lacks_a_field() -> None:
     transaction = Transaction(7, 0, 1, State.ONGOING, 5, client_version=2)
     decoded = decode_record(*encode_record(TransactionRecord("tx", transaction), transaction_version=0))
     assert decoded == TransactionRecord("tx", transaction)

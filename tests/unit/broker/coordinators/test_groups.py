@@ -114,7 +114,7 @@ async def test_one_commit_that_is_too_large_costs_only_itself(tmp_path: Path) ->
 
 
 @running
-async def test_what_nobody_waits_for_goes_in_batches_that_the_log_takes(tmp_path: Path) -> None:
+async def test_deletion_too_large_for_one_batch_is_divided(tmp_path: Path) -> None:
     broker = GroupBroker(tmp_path)
     broker.start()
     commits = [broker.commit(commit_request(*[("t", i, 1) for i in range(20)], group_id=f"g{n}")) for n in range(10)]
@@ -128,7 +128,7 @@ async def test_what_nobody_waits_for_goes_in_batches_that_the_log_takes(tmp_path
 
 
 @running
-async def test_a_shard_whose_log_could_not_be_read_is_loaded_anew(tmp_path: Path) -> None:
+async def test_partition_is_loaded_again_when_its_log_could_not_be_read(tmp_path: Path) -> None:
     """As when no descriptor was left at that moment."""
     broker = GroupBroker(tmp_path).start()
     assert await broker.commit(commit_request(("t", 0, 5))) == [E.NONE]
@@ -157,7 +157,7 @@ async def test_a_shard_whose_log_could_not_be_read_is_loaded_anew(tmp_path: Path
 
 
 @running
-async def test_a_retention_without_end(tmp_path: Path) -> None:
+async def test_commit_accepts_the_longest_retention(tmp_path: Path) -> None:
     broker = GroupBroker(tmp_path).start()
     assert await broker.commit(commit_request(("t", 0, 5), retention_ms=(1 << 63) - 1)) == [E.NONE]
     assert await committed(broker) == 5
@@ -192,7 +192,7 @@ async def test_answers_wait_for_the_followers(tmp_path: Path) -> None:
 
 
 @running
-async def test_what_is_done_already_is_said_when_it_cannot_be_undone_any_more(tmp_path: Path) -> None:
+async def test_repeated_request_is_answered_only_when_the_state_is_committed(tmp_path: Path) -> None:
     """Who asks once more, as after an answer that did not come, finds nothing left to do."""
     broker = GroupBroker(tmp_path).start()
     (partition,) = broker.partitions
@@ -223,7 +223,7 @@ async def test_a_commit_that_takes_too_long_is_not_available(tmp_path: Path) -> 
 
 
 @running
-async def test_too_few_replicas_refuse_a_commit_and_change_nothing(tmp_path: Path) -> None:
+async def test_commit_rejected_for_too_few_replicas_changes_nothing(tmp_path: Path) -> None:
     broker = GroupBroker(tmp_path)
     (partition,) = broker.partitions
     partition.log.config = LogConfig(cleanup_policy=frozenset({"compact"}), min_insync_replicas=2)
@@ -236,7 +236,7 @@ async def test_too_few_replicas_refuse_a_commit_and_change_nothing(tmp_path: Pat
 
 
 @running
-async def test_a_deposed_coordinator_sends_everybody_away(tmp_path: Path) -> None:
+async def test_deposed_coordinator_answers_every_request_not_coordinator(tmp_path: Path) -> None:
     broker = GroupBroker(tmp_path, GroupSettings(initial_rebalance_delay_ms=60_000)).start()
     (partition,) = broker.partitions
     join = broker.runtime.join(join_request(member_id_required=False))
@@ -310,7 +310,7 @@ async def codes_of(waiting: dict[str, asyncio.Future[Any]]) -> dict[str, E]:
 
 
 @running
-async def test_nobody_is_left_without_an_answer_when_a_shard_goes(tmp_path: Path) -> None:
+async def test_every_waiting_request_is_answered_when_the_partition_leaves(tmp_path: Path) -> None:
     """Answers leave a connection in the order of requests: one that never came would hold up all behind it."""
     broker = GroupBroker(tmp_path).start()
     waiting = await all_that_waits(broker)
@@ -320,7 +320,7 @@ async def test_nobody_is_left_without_an_answer_when_a_shard_goes(tmp_path: Path
 
 
 @running
-async def test_nobody_is_left_without_an_answer_when_the_log_fails(tmp_path: Path) -> None:
+async def test_every_waiting_request_is_answered_when_the_log_fails(tmp_path: Path) -> None:
     """Until another broker leads the partition, or for ever if there is none."""
     broker = GroupBroker(tmp_path, replace(QUICK, offset_commit_timeout_ms=100)).start()
     waiting = await all_that_waits(broker)
@@ -334,7 +334,7 @@ async def test_nobody_is_left_without_an_answer_when_the_log_fails(tmp_path: Pat
 
 
 @running
-async def test_a_topic_deleted_while_a_shard_loads_loses_its_offsets_all_the_same(tmp_path: Path) -> None:
+async def test_offsets_of_a_topic_deleted_while_loading_are_deleted(tmp_path: Path) -> None:
     broker = GroupBroker(tmp_path).start()
     await broker.commit(commit_request(("doomed", 0, 5), ("kept", 0, 6)))
     for i in range(40):
@@ -350,7 +350,7 @@ async def test_a_topic_deleted_while_a_shard_loads_loses_its_offsets_all_the_sam
 
 
 @running
-async def test_a_topic_that_was_deleted_while_no_shard_was_there_loses_its_offsets(tmp_path: Path) -> None:
+async def test_offsets_are_deleted_of_topics_deleted_before_the_load(tmp_path: Path) -> None:
     """As soon as this broker knows all topics: until then one that is not in the image may just not be told of yet."""
     broker = GroupBroker(tmp_path).start()
     ids = {name: name.encode().ljust(16, b"-") for name in ("doomed", "kept")}
@@ -369,7 +369,7 @@ async def test_a_topic_that_was_deleted_while_no_shard_was_there_loses_its_offse
 
 
 @running
-async def test_loading_takes_several_turns_and_says_so(tmp_path: Path) -> None:
+async def test_requests_get_load_in_progress_while_loading(tmp_path: Path) -> None:
     broker = GroupBroker(tmp_path).start()
     for i in range(40):
         await broker.commit(commit_request(*[("t" * 100, p, i) for p in range(200)], group_id=f"g{i}"))
@@ -404,7 +404,7 @@ def compact(log: PartitionLog) -> None:
 
 
 @running
-async def test_a_log_is_loaded_though_it_is_compacted_meanwhile(tmp_path: Path) -> None:
+async def test_log_is_loaded_while_it_is_compacted(tmp_path: Path) -> None:
     broker = GroupBroker(tmp_path).start()
     config = replace(broker.partitions[0].log.config, segment_bytes=8_000)
     broker.partitions[0].log.set_config(config)
@@ -503,7 +503,7 @@ async def test_groups_are_spread_and_listed_over_all_shards(tmp_path: Path) -> N
 
 
 @running
-async def test_leaving_and_deleting(tmp_path: Path) -> None:
+async def test_group_can_be_deleted_after_its_last_member_left(tmp_path: Path) -> None:
     broker = GroupBroker(tmp_path).start()
     member = await stable_member(broker)
     assert await broker.runtime.delete_groups(["g"]) == [E.NON_EMPTY_GROUP]
@@ -519,7 +519,7 @@ async def test_leaving_and_deleting(tmp_path: Path) -> None:
 
 
 @running
-async def test_a_client_that_is_gone_does_not_disturb(tmp_path: Path) -> None:
+async def test_cancelled_request_does_not_affect_others(tmp_path: Path) -> None:
     broker = GroupBroker(tmp_path, GroupSettings(initial_rebalance_delay_ms=5)).start()
     gone = broker.runtime.join(join_request(member_id_required=False))
     stays = broker.runtime.join(join_request(member_id_required=False))
@@ -529,7 +529,7 @@ async def test_a_client_that_is_gone_does_not_disturb(tmp_path: Path) -> None:
 
 
 @running
-async def test_a_marker_that_comes_while_its_shard_loads_is_not_lost(tmp_path: Path) -> None:
+async def test_marker_that_comes_while_loading_is_applied(tmp_path: Path) -> None:
     broker = GroupBroker(tmp_path).start()
     for i in range(4):
         await broker.commit(commit_request(*[("t" * 200, p, i) for p in range(600)], group_id=f"g{i}"))
@@ -559,7 +559,7 @@ async def test_a_commit_on_a_connection_that_was_given_up_is_late(tmp_path: Path
 
 
 @running
-async def test_a_broker_that_stops_coordinates_nothing_whatever_the_controller_says(tmp_path: Path) -> None:
+async def test_closed_coordinator_ignores_elections(tmp_path: Path) -> None:
     broker = GroupBroker(tmp_path).start()
     broker.runtime.close()
     broker.start()

@@ -26,7 +26,9 @@ MARKERS = Markers("id", 7, 0, True, frozenset({("t", 0), ("t", 1)}), 0)
 
 
 @pytest.mark.parametrize("code", [ErrorCode.NETWORK_EXCEPTION, ErrorCode.TRANSACTION_COORDINATOR_FENCED])
-def test_markers_that_nobody_wants_any_more_are_forgotten(monkeypatch: pytest.MonkeyPatch, code: ErrorCode) -> None:
+def test_markers_are_dropped_when_the_coordinator_has_resigned(
+    monkeypatch: pytest.MonkeyPatch, code: ErrorCode
+) -> None:
     """Their coordinator has lost its partition: another one sends them."""
     monkeypatch.setattr(markers_module, "_RETRY_SECONDS", 0.0)
 
@@ -52,7 +54,7 @@ def test_markers_that_nobody_wants_any_more_are_forgotten(monkeypatch: pytest.Mo
     asyncio.run(test())
 
 
-def test_a_broker_that_cannot_be_spoken_with_holds_up_no_later_marker(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreachable_broker_does_not_block_later_markers(monkeypatch: pytest.MonkeyPatch) -> None:
     async def test() -> None:
         async def refuse(*_: Any, **__: Any) -> Connection:
             raise UnsupportedByBroker("ApiVersions answered with error -1")
@@ -70,7 +72,7 @@ def test_a_broker_that_cannot_be_spoken_with_holds_up_no_later_marker(monkeypatc
     asyncio.run(test())
 
 
-def test_whoever_came_while_an_answer_was_nonsense_hears_of_it(caplog: pytest.LogCaptureFixture) -> None:
+def test_markers_behind_a_malformed_answer_get_network_exception(caplog: pytest.LogCaptureFixture) -> None:
     class Nonsense:
         """Answers what nobody can understand, once somebody else waits."""
 

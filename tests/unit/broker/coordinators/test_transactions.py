@@ -115,7 +115,7 @@ async def test_completion_waits_for_the_followers_of_the_topic(tmp_path: Path) -
 
 
 @running
-async def test_a_client_that_waits_too_long_is_told_and_the_transaction_ends_all_the_same(tmp_path: Path) -> None:
+async def test_end_completes_though_its_client_has_timed_out(tmp_path: Path) -> None:
     broker = TransactionBroker(tmp_path, {"request.timeout.ms": "20"}).start()
     producer = await broker.producer()
     await broker.add(producer, (TOPIC, 0))
@@ -130,7 +130,7 @@ async def test_a_client_that_waits_too_long_is_told_and_the_transaction_ends_all
 
 
 @running
-async def test_a_refused_append_changes_nothing(tmp_path: Path) -> None:
+async def test_rejected_append_changes_nothing(tmp_path: Path) -> None:
     broker = TransactionBroker(tmp_path).start()
     producer = await broker.producer()
     await broker.add(producer, (TOPIC, 0))
@@ -147,7 +147,7 @@ async def test_a_refused_append_changes_nothing(tmp_path: Path) -> None:
 
 
 @running
-async def test_a_marker_that_is_refused_is_tried_again(tmp_path: Path) -> None:
+async def test_rejected_marker_is_retried(tmp_path: Path) -> None:
     broker = TransactionBroker(tmp_path).start()
     producer = await broker.producer()
     await broker.add(producer, (TOPIC, 0), (TOPIC, 1))
@@ -163,7 +163,7 @@ async def test_a_marker_that_is_refused_is_tried_again(tmp_path: Path) -> None:
 
 
 @running
-async def test_a_topic_that_is_not_told_of_yet_gets_its_marker(tmp_path: Path) -> None:
+async def test_marker_waits_for_a_topic_that_the_image_lacks(tmp_path: Path) -> None:
     """Who was elected just now hears of the topics that others lead only after that."""
     broker = TransactionBroker(tmp_path).start()
     producer = await broker.producer()
@@ -194,7 +194,7 @@ async def test_a_deleted_topic_needs_no_marker(tmp_path: Path) -> None:
 
 
 @running
-async def test_a_newer_epoch_in_the_partition_does_not_hold_the_id_up_for_ever(tmp_path: Path) -> None:
+async def test_transaction_completes_when_a_partition_has_a_newer_epoch(tmp_path: Path) -> None:
     broker = TransactionBroker(tmp_path).start()
     producer = await broker.producer()
     await broker.add(producer, (TOPIC, 0))
@@ -208,7 +208,7 @@ async def test_a_newer_epoch_in_the_partition_does_not_hold_the_id_up_for_ever(t
 
 
 @running
-async def test_a_completion_that_the_log_refuses_is_tried_again(tmp_path: Path) -> None:
+async def test_rejected_completion_is_retried(tmp_path: Path) -> None:
     broker = TransactionBroker(tmp_path).start()
     producer = await broker.producer()
     await broker.add(producer, (TOPIC, 0))
@@ -224,7 +224,7 @@ async def test_a_completion_that_the_log_refuses_is_tried_again(tmp_path: Path) 
 
 
 @running
-async def test_a_restart_goes_on_with_what_was_decided(tmp_path: Path) -> None:
+async def test_restart_completes_a_decided_transaction(tmp_path: Path) -> None:
     broker = TransactionBroker(tmp_path).start()
     producer = await broker.producer()
     await broker.add(producer, (TOPIC, 0), (TOPIC, 1))
@@ -264,7 +264,7 @@ async def test_idle_ids_expire(tmp_path: Path) -> None:
 
 
 @running
-async def test_who_is_not_the_coordinator_says_so(tmp_path: Path) -> None:
+async def test_requests_get_not_coordinator_elsewhere(tmp_path: Path) -> None:
     broker = TransactionBroker(tmp_path)
     with pytest.raises(KafkaError) as refused:
         broker.init()
@@ -301,7 +301,7 @@ async def test_a_damaged_log_is_not_coordinated(tmp_path: Path) -> None:
 
 
 @running
-async def test_writing_adds_where_the_protocol_lets_it(tmp_path: Path) -> None:
+async def test_produce_adds_partitions_from_version_12(tmp_path: Path) -> None:
     broker = TransactionBroker(tmp_path).start()
     producer = await broker.producer()
     assert broker.verify_or_add(producer, (TOPIC, 0)) == {}
@@ -359,7 +359,7 @@ async def test_offsets_are_verified_or_added(tmp_path: Path) -> None:
 
 
 @running
-async def test_a_partition_that_comes_while_the_coordinator_is_asked_is_asked_for_again(tmp_path: Path) -> None:
+async def test_partition_that_moves_here_while_verified_is_verified_again(tmp_path: Path) -> None:
     """The transaction may have ended in it meanwhile: what the first answer said counts no more."""
     broker = TransactionBroker(tmp_path).start()
     producer = await broker.producer()
@@ -379,7 +379,7 @@ async def test_a_partition_that_comes_while_the_coordinator_is_asked_is_asked_fo
 
 
 @pytest.mark.parametrize("moves", [False, True])
-def test_another_log_in_the_place_of_the_one_that_was_asked_for_is_asked_for_again(tmp_path: Path, moves: bool) -> None:
+def test_partition_replaced_while_verified_is_verified_again(tmp_path: Path, moves: bool) -> None:
     """The topic is deleted and made anew, or its replica moves to another log directory: the markers that come then
     are seen by the new log only.
     """
@@ -406,7 +406,7 @@ def test_another_log_in_the_place_of_the_one_that_was_asked_for_is_asked_for_aga
     asyncio.run(play())
 
 
-def test_what_is_not_refused_is_asked_for_again_if_its_transaction_ended_meanwhile(
+def test_partition_is_verified_again_when_its_transaction_has_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The marker comes while the coordinator, on another broker, answers that the other partition is not in it."""
@@ -454,7 +454,7 @@ async def test_a_repeated_marker_of_the_second_protocol_is_written_once(tmp_path
 
 
 @running
-async def test_requests_of_an_abandoned_connection_count_no_more(tmp_path: Path) -> None:
+async def test_request_on_an_abandoned_connection_is_stale(tmp_path: Path) -> None:
     broker = TransactionBroker(tmp_path).start()
     producer = await broker.producer()
     await broker.add(producer, (TOPIC, 0), connection=1)
@@ -474,7 +474,7 @@ async def test_requests_of_an_abandoned_connection_count_no_more(tmp_path: Path)
 
 
 @running
-async def test_commits_of_an_abandoned_connection_count_no_more(tmp_path: Path) -> None:
+async def test_commit_on_an_abandoned_connection_is_stale(tmp_path: Path) -> None:
     broker = TransactionBroker(tmp_path)
     assert not broker.runtime.is_stale_commit("g", (7, 0), 4)
     assert broker.runtime.is_stale_commit("g", (7, 0), 3)
@@ -483,7 +483,7 @@ async def test_commits_of_an_abandoned_connection_count_no_more(tmp_path: Path) 
 
 
 @running
-async def test_markers_of_an_abandoned_connection_count_no_more(tmp_path: Path) -> None:
+async def test_marker_on_an_abandoned_connection_is_stale(tmp_path: Path) -> None:
     broker = TransactionBroker(tmp_path)
     stale = broker.runtime.is_stale_sender
     assert [stale("broker-2", 4), stale("broker-2", 4), stale("broker-2", 5)] == [False] * 3
@@ -537,7 +537,7 @@ async def test_a_partition_that_leaves_takes_its_waiting_markers_along(tmp_path:
 
 
 @running
-async def test_while_it_is_ended_a_transaction_shows_the_partitions_without_a_marker(tmp_path: Path) -> None:
+async def test_describe_shows_partitions_without_marker_while_ending(tmp_path: Path) -> None:
     broker = TransactionBroker(tmp_path).start()
     producer = await broker.producer()
     await broker.add(producer, (TOPIC, 0), (TOPIC, 1))
