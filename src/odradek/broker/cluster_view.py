@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import TypeVar
 
 from odradek.broker.config import BrokerConfig
-from odradek.client.connections import hear
+from odradek.client.connections import retrieve_failure
 from odradek.controller.brokers import ReplicaRef
 from odradek.metadata.changes import load_configs, load_image
 from odradek.metadata.config_definitions import RefusedConfig
@@ -360,7 +360,7 @@ class ClusterView:
             return await event()
 
         task = self._last = asyncio.get_running_loop().create_task(run())
-        task.add_done_callback(hear)
+        task.add_done_callback(retrieve_failure)
         return await asyncio.shield(task)
 
     async def _publish(self, image: ClusterImage) -> None:

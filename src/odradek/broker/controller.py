@@ -18,7 +18,7 @@ from odradek.broker.config import BrokerConfig
 from odradek.broker.controller_channel import Connect, ControllerChannel, Differences
 from odradek.broker.registrations import DIRECTORY_EVENTS, Registrations, burial, read_registrations
 from odradek.broker.task_failures import logs_failure
-from odradek.client.connections import hear
+from odradek.client.connections import retrieve_failure
 from odradek.controller.batching import batches
 from odradek.controller.brokers import (
     ReplicaRef,
@@ -322,7 +322,7 @@ class Controller:
                 raise
 
         task = self._last = asyncio.get_running_loop().create_task(run())
-        task.add_done_callback(hear)
+        task.add_done_callback(retrieve_failure)
         return await asyncio.shield(task)
 
     def _soon(self, event: Callable[[], Awaitable[object]], failed: Callable[[], None] = lambda: None) -> None:

@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 
 from odradek.broker.cluster_secret import Prove
 from odradek.client.connection import Connection, open_connection
-from odradek.client.connections import hear
+from odradek.client.connections import retrieve_failure
 from odradek.client.errors import Disconnected, UnsupportedByBroker
 from odradek.metadata.image import ClusterImage
 from odradek.ports.network import Network
@@ -118,7 +118,7 @@ class Peers:
         if task is None:
             task = self._opening[key] = asyncio.get_running_loop().create_task(self._opened(key))
             # Whoever waits for it may have given up when it fails.
-            task.add_done_callback(hear)
+            task.add_done_callback(retrieve_failure)
         return task
 
     async def _opened(self, key: _Key) -> Connection:

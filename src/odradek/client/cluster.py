@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 
 from odradek.client.config import CommonOptions
 from odradek.client.connection import Connection, Request, Response
-from odradek.client.connections import DATA, GROUP, BrokerAddress, Connections, backoff_seconds, hear
+from odradek.client.connections import DATA, GROUP, BrokerAddress, Connections, backoff_seconds, retrieve_failure
 from odradek.client.errors import (
     CallTimedOut,
     ClientClosed,
@@ -259,7 +259,9 @@ class Cluster:
                             self._failures.forget(what)
                             raise
                         last = error
-                        self._failures.failed(what, error, f"retrying for up to {wait_ms / 1000:g} s", quiet_s=_QUIET_S)
+                        if not isinstance(error, Disconnected):  # logged for the connection
+                            then = f"retrying for up to {wait_ms / 1000:g} s"
+                            self._failures.failed(what, error, then, quiet_s=_QUIET_S)
                         if isinstance(error, KafkaError) and error.code in _STALE_METADATA:
                             self.want_metadata()
                     failures += 1
@@ -300,7 +302,7 @@ class Cluster:
         if self._refresh is None:
             self._refresh = self.loop.create_task(self._refreshing())
             # The next refresh reports the failure again if it lasts.
-            self._refresh.add_done_callback(hear)
+            self._refresh.add_done_callback(retrieve_failure)
 
     async def refresh_metadata(self) -> dict[str, int]:
         """Fetch the metadata now and return error codes by topic. Raises ClientError when no broker answers."""

@@ -145,7 +145,7 @@ class Connections:
         if slot.attempt is None:
             slot.attempt = self._loop.create_task(self._attempt(slot, host, port))
             # All callers may have given up waiting by then.
-            slot.attempt.add_done_callback(hear)
+            slot.attempt.add_done_callback(retrieve_failure)
         # Shielded: one caller's timeout must not take the connection from the others.
         return await asyncio.shield(slot.attempt)
 
@@ -195,7 +195,7 @@ class Connections:
         )
 
 
-def hear(task: asyncio.Task[Any]) -> None:
+def retrieve_failure(task: asyncio.Task[Any]) -> None:
     """Retrieve the error of a task that perhaps has no waiter left: asyncio would log it as never retrieved."""
     if not task.cancelled():
         task.exception()

@@ -24,7 +24,7 @@ from typing import Any, Final, Generic, Self, Unpack
 
 from odradek.client.cluster import Cluster
 from odradek.client.config import ConsumerOptions, resolve_consumer
-from odradek.client.connections import hear
+from odradek.client.connections import retrieve_failure
 from odradek.client.errors import (
     CallTimedOut,
     ClientClosed,
@@ -429,7 +429,7 @@ class Consumer(Generic[Key_co, Value_co]):
                     callback(given, failure)
 
         self._commits = asyncio.get_running_loop().create_task(commit())
-        self._commits.add_done_callback(hear)
+        self._commits.add_done_callback(retrieve_failure)
         return self._commits
 
     def group_metadata(self) -> Member:

@@ -57,10 +57,10 @@ class FailureLog:
             failure = self._failures[what] = _Failure(now, quiet_s)
         failure.attempts += 1
         if now < failure.next_at:
-            self._logger.debug("%s: %s", what, why, extra=self._fields)
+            self._logger.debug("%s failed: %s", what, why, extra=self._fields)
             return
         lasting = f" ({failure.attempts} attempts in {now - failure.since:.1f} s)" if failure.attempts > 1 else ""
-        self._logger.warning("%s%s: %s; %s", what, lasting, why, then, extra=self._fields)
+        self._logger.warning("%s failed%s: %s; %s", what, lasting, why, then, extra=self._fields)
         failure.logged = True
         failure.next_at = now + failure.interval_s
         failure.interval_s = min(2 * failure.interval_s, _LONGEST_INTERVAL_S)
@@ -71,5 +71,5 @@ class FailureLog:
         if failure is not None and failure.logged:
             lasted_s = self._time() - failure.since
             self._logger.info(
-                "%s: succeeded after %d failed attempts in %.1f s", what, failure.attempts, lasted_s, extra=self._fields
+                "%s succeeded after %d failed attempts in %.1f s", what, failure.attempts, lasted_s, extra=self._fields
             )

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from odradek.client.cluster import GROUP_COORDINATOR, Cluster, error_of, is_retriable
 from odradek.client.config import ConsumerOptions
-from odradek.client.errors import ClientError
+from odradek.client.errors import ClientError, Disconnected
 from odradek.client.failure_log import FailureLog
 from odradek.client.offsets import Member
 from odradek.wire.errors import ErrorCode, KafkaError
@@ -142,7 +142,7 @@ class Membership:
                     raise
                 if reaction is Reaction.RETRY:
                     failures += 1
-                    self._failures.failed(f"joining group {self._group_id}", error, "retrying", quiet_s=1.0)
+                    self._note(f"joining group {self._group_id}", error)
                     await asyncio.sleep(self._cluster.backoff(failures))
                 continue
             self._failures.succeeded(f"joining group {self._group_id}")
@@ -246,6 +246,10 @@ class Membership:
         self._check(synced.error_code)
         return Joined(protocol, synced.assignment, generation, is_leader)
 
+    def _note(self, what: str, error: Exception) -> None:
+        if not isinstance(error, Disconnected):  # logged for the connection
+            self._failures.failed(what, error, "retrying", quiet_s=1.0)
+
     def _check(self, code: int) -> None:
         self._cluster.check_coordinator(GROUP_COORDINATOR, self._group_id, code, None)
 
@@ -286,7 +290,7 @@ class Membership:
             except (KafkaError, ClientError) as error:
                 reaction = self._react(error)
                 if reaction is Reaction.RETRY:
-                    self._failures.failed(f"heartbeat of group {self._group_id}", error, "retrying", quiet_s=1.0)
+                    self._note(f"heartbeat of group {self._group_id}", error)
                     if self._loop.time() - answered_at > config["session_timeout_ms"] / 1000:
                         self.reset(keep_member_id=True)
                         return

@@ -301,11 +301,11 @@ class Producer(Generic[Key_contra, Value_contra]):
         cluster, accumulator, sender = parts
         if sender.fatal is not None:
             raise sender.fatal
+        if (value.__class__ is not bytes and value is not None) or (key.__class__ is not bytes and key is not None):
+            _check_data(key, value)
         info = cluster.metadata.topics.get(topic)
         if info is None:
             return None
-        if (value.__class__ is not bytes and value is not None) or (key.__class__ is not bytes and key is not None):
-            _check_data(key, value)
         size = (len(key) if key is not None else 0) + (len(value) if value is not None else 0)
         pairs = _header_pairs(headers) if headers else ()
         if size > self._small_record or pairs:

@@ -19,6 +19,7 @@ from odradek.client.errors import (
     ClientClosed,
     ClientError,
     DeliveryTimedOut,
+    Disconnected,
     IllegalState,
     ProducerFenced,
     TransactionAborted,
@@ -505,7 +506,8 @@ class Sender:
             self._stale(batch, answer)
         if self.fatal is None and self._retriable(batch, error, answer):
             batch.retry_at = self._loop.time() + self._cluster.backoff(batch.attempts)
-            self._failures.failed(f"producing to {batch.key[0]}-{batch.key[1]}", error, "retrying", quiet_s=1.0)
+            if not isinstance(error, Disconnected):  # logged for the connection
+                self._failures.failed(f"producing to {batch.key[0]}-{batch.key[1]}", error, "retrying", quiet_s=1.0)
             self._accumulator.queues[batch.key].put_back(batch)
             return
         sequences = self.sequences

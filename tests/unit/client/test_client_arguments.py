@@ -54,6 +54,17 @@ def test_send_names_the_argument_of_a_wrong_type(arguments: dict[str, Any], mess
     assert cluster.values() == [b"before", b"after"]
 
 
+def test_send_names_a_wrong_argument_before_it_waits_for_a_broker() -> None:
+    cluster = FakeCluster()
+    cluster.stop(1)
+
+    async def body(producer: Producer) -> None:
+        with pytest.raises(TypeError, match="value: expected bytes"):
+            await producer.send("t", "text")  # type: ignore[arg-type]
+
+    produce(cluster, body)
+
+
 def test_send_accepts_headers_as_dict() -> None:
     cluster = FakeCluster()
 

@@ -129,7 +129,7 @@ def test_repeated_failure_is_logged_at_growing_intervals(caplog: pytest.LogCaptu
             times.append(now)
         now += 0.5
     assert times == [0, 1, 3, 7, 15, 31, 63]
-    assert warnings(caplog)[-1] == "connection (127 attempts in 63.0 s): refused; retrying"
+    assert warnings(caplog)[-1] == "connection failed (127 attempts in 63.0 s): refused; retrying"
 
 
 def test_failure_that_passes_quickly_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:

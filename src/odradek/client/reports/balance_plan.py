@@ -15,12 +15,16 @@ from odradek.client.model import TopicPartition
 
 
 class Replica(NamedTuple):
+    """A partition's brokers, and the bytes of one copy."""
+
     replicas: tuple[int, ...]
     """Brokers, the preferred leader first."""
     size_bytes: int
 
 
 class Proposal(NamedTuple):
+    """A move: the partition's brokers before and after, and the bytes that are copied."""
+
     place: TopicPartition
     before: tuple[int, ...]
     after: tuple[int, ...]

@@ -28,6 +28,8 @@ class Machine(NamedTuple):
 
 
 class Plan(NamedTuple):
+    """What a workload needs: bytes stored, bits per second, and the brokers that each of them takes."""
+
     stored_bytes: float
     disk_bytes: float
     ingress_bits_per_second: float

@@ -62,6 +62,7 @@ async def end_offsets(admin: Admin, partitions: Collection[TopicPartition]) -> d
 
 
 def member_rows(group: GroupDescription) -> list[dict[str, Any]]:
+    """A row per member, with the partitions that it reads."""
     return [
         {
             "group": group.group_id,
@@ -84,6 +85,7 @@ def _listed(assignment: Collection[TopicPartition]) -> list[dict[str, Any]]:
 
 
 def state_row(group: GroupDescription, admin: Admin) -> dict[str, Any]:
+    """The group's state, type, assignor and coordinator."""
     coordinator = admin.cluster.connections.brokers.get(group.coordinator_id)
     address = None if coordinator is None else f"{coordinator.host}:{coordinator.port}"
     return {

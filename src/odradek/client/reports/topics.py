@@ -33,6 +33,7 @@ class PartitionDetails(NamedTuple):
     last_known_elr: Sequence[int] | None
 
     def row(self) -> dict[str, Any]:
+        """The partition as a row of a table."""
         return {**self._asdict(), "leader": None if self.leader < 0 else self.leader}
 
 
@@ -48,9 +49,11 @@ class TopicDetails(NamedTuple):
 
     @property
     def replication_factor(self) -> int:
+        """Copies of the first partition."""
         return len(self.partitions[0].replicas) if self.partitions else 0
 
     def row(self) -> dict[str, Any]:
+        """The topic as a row of a table."""
         return {
             "topic": self.name,
             "topic_id": self.topic_id,
