@@ -529,7 +529,7 @@ def _search_by_name(name: str) -> Hunt:
 
 
 def hunt(arguments: argparse.Namespace) -> int:
-    """Search every bug; prints a table for docs/RELIABILITY.md. 1 if one was not found."""
+    """Search every bug; prints a table for docs/reliability/simulator.md. 1 if one was not found."""
     wanted = [each for each in BUGS if arguments.only in each.name and arguments.profile in (each.profile, "every")]
     missed = []
     print("| planted bug | what it does | profile | seeds | found as |\n|---|---|---|---|---|", flush=True)
