@@ -27,7 +27,7 @@ from typing import IO, TYPE_CHECKING, Any, Final
 
 from odradek.cli.errors import CommandError, UsageError
 from odradek.cli.examples import add_examples
-from odradek.cli.options import SERVER_VARIABLE, pairs, seconds
+from odradek.cli.options import SERVER_VARIABLE, pairs, profile_options, seconds, servers_of
 from odradek.ports.installation import install_hint
 
 if TYPE_CHECKING:
@@ -62,6 +62,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--conf", action="append", default=[], metavar="NAME=VALUE", help="setting of Spark (repeatable)"
     )
     parser.add_argument("--name", metavar="TEXT", help="name of the application (default: that of the file)")
+    parser.add_argument("--profile", metavar="NAME", help="connection of `odradek profile`")
     parser.add_argument(
         "--bootstrap-server", metavar="HOST:PORT,…", help=f"brokers, passed to the program in ${SERVER_VARIABLE}"
     )
@@ -107,8 +108,7 @@ def run(arguments: argparse.Namespace) -> int:
     conf = pairs(arguments.conf, "conf")
     _check_file(arguments.file)
     _check_packages(declarative)
-    if arguments.bootstrap_server:
-        os.environ[SERVER_VARIABLE] = arguments.bootstrap_server
+    name_servers(arguments)
     checkpoints = None if arguments.checkpoint is None else str(Path(arguments.checkpoint).absolute())
     if checkpoints is not None:
         Path(checkpoints).mkdir(parents=True, exist_ok=True)
@@ -124,6 +124,13 @@ def run(arguments: argparse.Namespace) -> int:
         if declarative:
             return _run_spec(arguments, settings, log)
         return _run_program(arguments, settings, log)
+
+
+def name_servers(arguments: argparse.Namespace) -> None:
+    """Pass the servers of the option or the profile to the program. Raises UsageError."""
+    profile = profile_options(arguments)
+    if arguments.bootstrap_server or profile.get("bootstrap_servers"):
+        os.environ[SERVER_VARIABLE] = servers_of(arguments, profile=profile)
 
 
 def _check_file(file: str) -> None:

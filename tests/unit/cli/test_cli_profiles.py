@@ -2,13 +2,14 @@
 
 import io
 import json
+import os
 import stat
 import sys
 from pathlib import Path
 
 import pytest
 
-from odradek.cli import options, profile_file
+from odradek.cli import options, pipeline, profile_file
 from odradek.cli.completion import candidates
 from odradek.cli.errors import UsageError
 from odradek.cli.main import main
@@ -198,3 +199,14 @@ def test_profiles_are_listed_for_programs(capsys: pytest.CaptureFixture[str]):
     capsys.readouterr()
     assert main(["profile", "list", "-o", "json"]) == 0
     assert json.loads(capsys.readouterr().out) == [{"name": "local", "bootstrap_servers": "a:1", "current": True}]
+
+
+def test_a_pipelines_program_gets_the_servers_of_the_profile(monkeypatch: pytest.MonkeyPatch):
+    main(["profile", "create", "local", "-b", "a:1"])
+    parser = Parser()
+    pipeline.configure(parser)
+    monkeypatch.setenv(options.SERVER_VARIABLE, "")
+    pipeline.name_servers(parser.parse(["run", "x.py"]))
+    assert os.environ[options.SERVER_VARIABLE] == "a:1"
+    pipeline.name_servers(parser.parse(["--bootstrap-server", "b:1", "run", "x.py"]))
+    assert os.environ[options.SERVER_VARIABLE] == "b:1"
