@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import logging
 import os
 import shutil
 import subprocess
@@ -150,7 +151,7 @@ class Demo:
 
     def run(self) -> bool:
         """Whether everything agreed. Raises CommandError."""
-        with View() as view:
+        with _log_to(self._folder / "clients.log"), View() as view:
             self._show(view, "reading the flights")
             flights = list(rows(self._records))
             wanted = expected(flights)
@@ -268,6 +269,20 @@ class Demo:
                 days=dict(traffic.days),
             )
         view.show(at)
+
+
+@contextlib.contextmanager
+def _log_to(path: Path) -> Iterator[None]:
+    """What the clients of this process log goes to a file, not into the view."""
+    logger = logging.getLogger("odradek")
+    handler = logging.FileHandler(path)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        handler.close()
 
 
 def _load() -> float:

@@ -1,5 +1,6 @@
 """The demo waits for progress, reports what it waited for, and keeps its folder when it failed."""
 
+import logging
 import os
 import types
 from pathlib import Path
@@ -123,6 +124,13 @@ def test_broker_that_does_not_start_is_reported_with_its_log(tmp_path: Path):
     broker._process.wait(60)
     with pytest.raises(CommandError, match=r"the broker ended with status \d: .*; log: .*broker\.log"):
         broker.check()
+
+
+def test_clients_log_to_a_file_and_not_to_the_terminal(tmp_path: Path, capfd: pytest.CaptureFixture[str]):
+    with demo._log_to(tmp_path / "clients.log"):
+        logging.getLogger("odradek.client").warning("metadata of topic %s: retrying", "t")
+    assert "WARNING odradek.client: metadata of topic t: retrying" in (tmp_path / "clients.log").read_text()
+    assert capfd.readouterr().err == ""
 
 
 @pytest.fixture
