@@ -9,29 +9,33 @@ import pytest
 
 from odradek.client import Admin, KafkaError, NewTopic, Producer, TopicPartition, TransactionalProducer
 from odradek.client.admin import (
+    AclBinding,
+    AclFilter,
     AclOperation,
     AlterConfig,
     AlterConfigOp,
+    ClientQuotaEntity,
     ConfigResource,
     ConfigResourceType,
     ConfigSource,
     ElectionType,
+    FeatureUpdate,
     FeatureUpgradeType,
     GroupState,
     GroupType,
+    OpenTransaction,
     QuotaEntityType,
+    QuotaFilter,
     QuotaMatch,
     ResourceType,
+    ScramCredential,
+    ScramDeletion,
     ScramMechanism,
+    ScramUpsertion,
+    TopicPartitionReplica,
     TransactionState,
     raise_first,
 )
-from odradek.client.admin.acls import AclBinding, AclFilter
-from odradek.client.admin.features import FeatureUpdate
-from odradek.client.admin.log_dirs import TopicPartitionReplica
-from odradek.client.admin.quotas import ClientQuotaEntity, QuotaFilter
-from odradek.client.admin.transactions import OpenTransaction
-from odradek.client.admin.users import ScramCredential, ScramDeletion, ScramUpsertion
 from odradek.client.consumer import Consumer
 from odradek.client.errors import ProducerFenced
 from odradek.wire.errors import ErrorCode

@@ -38,6 +38,7 @@ odradek elect --election-type preferred --path-to-json-file partitions.json
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the command."""
     parser.add_argument(
         "words",
         nargs="*",

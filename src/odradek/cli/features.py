@@ -34,6 +34,7 @@ odradek features disable --feature eligible.leader.replicas.version
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the command."""
     parser.add_argument("action", nargs="?", choices=ACTIONS, default="describe", help="describe is the default")
     parser.add_argument(
         "--feature", action="append", default=[], metavar="NAME[=LEVEL]", help="feature to change (repeatable)"
@@ -47,6 +48,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    """Check which options go together, and run the action; the exit status."""
     if arguments.action == "describe":
         for option in ("feature", "unsafe", "dry-run"):
             if is_given(arguments, option):

@@ -48,6 +48,7 @@ _LOOK_SECONDS: Final = 0.2
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the command."""
     parser.add_argument("action", nargs="?", choices=ACTIONS, default="describe", help="describe is the default")
     parser.add_argument("--describe", action="store_true", help=argparse.SUPPRESS)
     group = parser.add_argument_group("describe")
@@ -66,6 +67,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    """Check which options go together, and run the action; the exit status."""
     of_describe, of_move = ("broker-list", "topic-list", "replicas"), ("broker", "topic", "to", "wait")
     for option in of_describe if arguments.action == "move" else of_move:
         if is_given(arguments, option):

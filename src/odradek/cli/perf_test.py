@@ -60,6 +60,7 @@ odradek perf-test end-to-end --topic load --num-records 1000 --producer-acks all
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the command."""
     parser.add_argument("test", choices=ACTIONS, help="what to measure")
     parser.add_argument("-t", "--topic", metavar="NAME", help="topic to send to or to read; it gets test records")
     parser.add_argument("--num-records", type=positive, metavar="N", help="number of records")
@@ -87,6 +88,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    """Check which options go together, and run the action; the exit status."""
     for option, tests in OPTIONS.items():
         if is_given(arguments, option) and arguments.test not in tests:
             raise UsageError(f"--{option} goes with {' or '.join(tests)} only")

@@ -56,6 +56,7 @@ odradek reassign cancel --all
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the command."""
     parser.add_argument("action", nargs="?", choices=ACTIONS, help="what to do")
     parser.add_argument("file", nargs="?", metavar="PLAN", help="JSON file for execute, verify and cancel")
     for each in ACTIONS:
@@ -86,6 +87,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    """Check which options go together, and run the action; the exit status."""
     action = _action(arguments)
     for option, actions in OPTIONS.items():
         if is_given(arguments, option) and action not in actions:

@@ -79,6 +79,7 @@ DEFAULT_MAX_TIMEOUT_MINUTES: Final = 15
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the command."""
     parser.add_argument("action", choices=ACTIONS, help="what to do")
     group = parser.add_argument_group("list")
     group.add_argument(
@@ -107,6 +108,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    """Check which options go together, and run the action; the exit status."""
     for option, actions in OPTIONS.items():
         if is_given(arguments, option) and arguments.action not in actions:
             raise UsageError(f"--{option} goes with {' or '.join(actions)} only")
@@ -125,6 +127,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def list_transactions(arguments: argparse.Namespace) -> int:
+    """Print the transactional ids of all coordinators that match the filters."""
     states = [_state(each) for each in arguments.state]
 
     async def work(admin: Admin) -> list[dict[str, Any]]:
@@ -152,6 +155,7 @@ def _state(text: str) -> TransactionState:
 
 
 def describe(arguments: argparse.Namespace) -> int:
+    """Print a transactional id as its coordinator knows it."""
     name = _transactional_id(arguments)
 
     async def work(admin: Admin) -> TransactionDescription:
@@ -172,6 +176,7 @@ def describe(arguments: argparse.Namespace) -> int:
 
 
 def describe_producers(arguments: argparse.Namespace) -> int:
+    """Print the producers that a partition has seen lately."""
     place = _place(arguments)
 
     async def work(admin: Admin) -> list[dict[str, Any]]:

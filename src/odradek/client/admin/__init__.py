@@ -1,5 +1,10 @@
 """The admin client: topics, settings, groups, replicas, transactions, quotas, users, ACLs, features, the cluster."""
 
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from odradek.client.admin.admin import Admin
 from odradek.client.admin.configs import AlterConfig, ConfigEntry, ConfigResource, ConfigSynonym
 from odradek.client.admin.enums import (
@@ -25,12 +30,36 @@ from odradek.client.admin.requests import raise_first
 from odradek.client.admin.topics import NewTopic
 from odradek.client.admin.topology import ClusterDescription, QuorumDescription, QuorumReplica
 
+if TYPE_CHECKING:
+    from odradek.client.admin.acls import AclBinding as AclBinding
+    from odradek.client.admin.acls import AclFilter as AclFilter
+    from odradek.client.admin.features import FeatureMetadata as FeatureMetadata
+    from odradek.client.admin.features import FeatureUpdate as FeatureUpdate
+    from odradek.client.admin.features import VersionSpan as VersionSpan
+    from odradek.client.admin.log_dirs import LogDirDescription as LogDirDescription
+    from odradek.client.admin.log_dirs import ReplicaInfo as ReplicaInfo
+    from odradek.client.admin.log_dirs import ReplicaLogDirs as ReplicaLogDirs
+    from odradek.client.admin.log_dirs import TopicPartitionReplica as TopicPartitionReplica
+    from odradek.client.admin.quotas import ClientQuotaEntity as ClientQuotaEntity
+    from odradek.client.admin.quotas import QuotaFilter as QuotaFilter
+    from odradek.client.admin.transactions import OpenTransaction as OpenTransaction
+    from odradek.client.admin.transactions import ProducerIdAndEpoch as ProducerIdAndEpoch
+    from odradek.client.admin.transactions import ProducerState as ProducerState
+    from odradek.client.admin.transactions import TransactionDescription as TransactionDescription
+    from odradek.client.admin.transactions import TransactionListing as TransactionListing
+    from odradek.client.admin.users import ScramCredential as ScramCredential
+    from odradek.client.admin.users import ScramDeletion as ScramDeletion
+    from odradek.client.admin.users import ScramUpsertion as ScramUpsertion
+
 __all__ = [
+    "AclBinding",
+    "AclFilter",
     "AclOperation",
     "AclPermissionType",
     "Admin",
     "AlterConfig",
     "AlterConfigOp",
+    "ClientQuotaEntity",
     "ClusterDescription",
     "ConfigEntry",
     "ConfigResource",
@@ -38,21 +67,67 @@ __all__ = [
     "ConfigSource",
     "ConfigSynonym",
     "ElectionType",
+    "FeatureMetadata",
+    "FeatureUpdate",
     "FeatureUpgradeType",
     "GroupDescription",
     "GroupListing",
     "GroupState",
     "GroupType",
+    "LogDirDescription",
     "MemberDescription",
     "NewTopic",
+    "OpenTransaction",
     "PartitionReassignment",
     "PatternType",
+    "ProducerIdAndEpoch",
+    "ProducerState",
     "QuorumDescription",
     "QuorumReplica",
     "QuotaEntityType",
+    "QuotaFilter",
     "QuotaMatch",
+    "ReplicaInfo",
+    "ReplicaLogDirs",
     "ResourceType",
+    "ScramCredential",
+    "ScramDeletion",
     "ScramMechanism",
+    "ScramUpsertion",
+    "TopicPartitionReplica",
+    "TransactionDescription",
+    "TransactionListing",
     "TransactionState",
+    "VersionSpan",
     "raise_first",
 ]
+
+# Loaded on first use, as a command that lists topics needs none of them.
+_HOMES = {
+    "AclBinding": "acls",
+    "AclFilter": "acls",
+    "FeatureMetadata": "features",
+    "FeatureUpdate": "features",
+    "VersionSpan": "features",
+    "LogDirDescription": "log_dirs",
+    "ReplicaInfo": "log_dirs",
+    "ReplicaLogDirs": "log_dirs",
+    "TopicPartitionReplica": "log_dirs",
+    "ClientQuotaEntity": "quotas",
+    "QuotaFilter": "quotas",
+    "OpenTransaction": "transactions",
+    "ProducerIdAndEpoch": "transactions",
+    "ProducerState": "transactions",
+    "TransactionDescription": "transactions",
+    "TransactionListing": "transactions",
+    "ScramCredential": "users",
+    "ScramDeletion": "users",
+    "ScramUpsertion": "users",
+}
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{home}"), name)
