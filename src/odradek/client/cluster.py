@@ -238,8 +238,15 @@ class Cluster:
 
     # --- retries ---
 
-    async def retrying(self, call: Callable[[], Awaitable[T]], what: str, timeout_ms: float | None = None) -> T:
-        """Call until it succeeds or fails with what cannot be retried.
+    async def retrying(
+        self,
+        call: Callable[[], Awaitable[T]],
+        what: str,
+        timeout_ms: float | None = None,
+        *,
+        logs_failures: bool = True,
+    ) -> T:
+        """Call until it succeeds or raises an error that is not retriable; `what` names the call in logs and errors.
 
         Raises CallTimedOut after `timeout_ms` (default_api_timeout_ms), caused by the last failure.
         """
@@ -251,7 +258,7 @@ class Cluster:
                 while True:
                     try:
                         result = await call()
-                        if failures:
+                        if failures and logs_failures:
                             self._failures.succeeded(what)
                         return result
                     except (KafkaError, ClientError) as error:
@@ -259,7 +266,7 @@ class Cluster:
                             self._failures.forget(what)
                             raise
                         last = error
-                        if not isinstance(error, Disconnected):  # logged for the connection
+                        if logs_failures and not isinstance(error, Disconnected):  # logged for the connection
                             then = f"retrying for up to {wait_ms / 1000:g} s"
                             self._failures.failed(what, error, then, quiet_s=_QUIET_S)
                         if isinstance(error, KafkaError) and error.code in _STALE_METADATA:
@@ -375,7 +382,8 @@ class Cluster:
                 raise error_of(errors.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), f"topic {name}")
             return info
 
-        return await self.retrying(find, f"metadata of topic {name}", timeout_ms)
+        # Each refresh logs the topics that it lacks.
+        return await self.retrying(find, f"metadata of topic {name}", timeout_ms, logs_failures=False)
 
     async def leader(self, topic: str, partition: int) -> PartitionInfo:
         """A partition that has a leader, as far as is known now; not retried. Raises KafkaError, ClientError."""

@@ -28,11 +28,14 @@ class DeserializationError(ClientError):
 
     def __init__(self, message: str, topic_partition: TopicPartition, offset: int) -> None:
         """`offset` is that of the record."""
-        super().__init__(message)
+        super().__init__(message, topic_partition, offset)
         self.topic_partition = topic_partition
         """The record's partition."""
         self.offset = offset
         """The record's offset."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])
 
 
 class ClientClosed(ClientError):

@@ -92,6 +92,19 @@ def test_missing_topic_warns_and_is_read_once_it_exists(group: str | None, caplo
     assert "UNKNOWN_TOPIC_OR_PARTITION" in next(each for each in warnings(caplog) if "later" in each)
 
 
+def test_missing_topic_warns_with_the_first_answer(caplog: pytest.LogCaptureFixture) -> None:
+    cluster = FakeCluster()
+
+    async def body(consumer: Consumer) -> None:
+        reading = asyncio.create_task(_iterate(consumer))
+        await until(lambda: warnings(caplog))
+        reading.cancel()
+        await asyncio.gather(reading, return_exceptions=True)
+
+    run(cluster, body, "nope", allow_auto_create_topics=False)
+    assert warnings(caplog)[:1] == ["metadata of topic nope failed: UNKNOWN_TOPIC_OR_PARTITION; retrying"]
+
+
 def test_missing_topic_raises_after_the_api_timeout_without_a_group() -> None:
     async def body(consumer: Consumer) -> None:
         with pytest.raises(TimeoutError, match=r"topic nope.*UNKNOWN_TOPIC_OR_PARTITION"):

@@ -1,6 +1,7 @@
 """What changes between an answer and what the consumer makes of it; what fails after it was taken."""
 
 import asyncio
+import pickle
 from typing import Any
 
 import pytest
@@ -48,6 +49,11 @@ def test_records_that_a_deserializer_failed_on_are_handed_out_the_next_time(fail
 
     run(filled(FakeCluster(topics={"t": 1}), 3), body, value_deserializer=deserializer)
     assert seen == [b"0-%d" % n for n in range(12)]
+
+
+def test_deserialization_error_survives_pickling() -> None:
+    error = pickle.loads(pickle.dumps(DeserializationError("bad", T0, 7)))
+    assert (str(error), error.topic_partition, error.offset) == ("bad", T0, 7)
 
 
 def test_seek_skips_only_the_record_that_a_deserializer_fails_on() -> None:
