@@ -27,6 +27,16 @@ class Audience(Enum):
     """Only a broker of this cluster, to the controller."""
 
 
+class Size(Enum):
+    """What bounds a client's request, before it is decoded."""
+
+    SMALL = "64 KiB"
+    """Requests that a peer sends before it has proven anything."""
+    CONTROL = "odradek.max.control.request.bytes"
+    LARGE = "socket.request.max.bytes"
+    """Requests that carry records."""
+
+
 class Declaration(NamedTuple):
     """What the dispatcher knows of an API before it loads the handler."""
 
@@ -41,8 +51,10 @@ class Declaration(NamedTuple):
     """Quotas may delay the client after the answer."""
     is_listed: bool = True
     """The ApiVersions answer lists the API, if it is for clients."""
-    is_large: bool = False
-    """Only `socket.request.max.bytes` bounds the request, not `odradek.max.control.request.bytes`."""
+    size: Size = Size.CONTROL
+    """How many bytes a client's request may have."""
+    names_topics: bool = False
+    """The request has as many elements as topics and partitions; others have few."""
 
     @property
     def module(self) -> str:
@@ -83,7 +95,7 @@ def _of_configs(operation: Operation) -> tuple[Right, ...]:
 
 def _between_brokers(key: ApiKey, audience: Audience = Audience.BROKERS) -> Declaration:
     """What brokers ask each other grows with the cluster, and no client's quota is for it."""
-    return Declaration(key, (_CLUSTER_ACTION,), audience, is_throttled=False, is_large=True)
+    return Declaration(key, (_CLUSTER_ACTION,), audience, is_throttled=False, names_topics=True)
 
 
 _DECLARED: Final = (
@@ -91,7 +103,8 @@ _DECLARED: Final = (
         ApiKey.PRODUCE,
         (Right(_WRITE, _TRANSACTIONAL_ID, _REQUEST, "if a batch is transactional"), Right(_WRITE, _TOPIC)),
         is_overtaking=True,
-        is_large=True,
+        size=Size.LARGE,
+        names_topics=True,
     ),
     Declaration(
         ApiKey.FETCH,
@@ -105,8 +118,9 @@ _DECLARED: Final = (
             Right(_READ, _TOPIC, when="if a consumer fetches: topics of the request and of the fetch session"),
         ),
         is_overtaking=True,
+        names_topics=True,
     ),
-    Declaration(ApiKey.LIST_OFFSETS, (Right(_DESCRIBE, _TOPIC),)),
+    Declaration(ApiKey.LIST_OFFSETS, (Right(_DESCRIBE, _TOPIC),), names_topics=True),
     Declaration(
         ApiKey.METADATA,
         (
@@ -118,12 +132,18 @@ _DECLARED: Final = (
             Right(_DESCRIBE, _CLUSTER, _REPORTED, _ON_DEMAND),
             Right(_ANY, _TOPIC, _REPORTED, _ON_DEMAND),
         ),
+        names_topics=True,
     ),
     _between_brokers(ApiKey.LEADER_AND_ISR),
     _between_brokers(ApiKey.STOP_REPLICA),
     _between_brokers(ApiKey.UPDATE_METADATA),
     _between_brokers(ApiKey.CONTROLLED_SHUTDOWN, Audience.CONTROLLER),
-    Declaration(ApiKey.OFFSET_COMMIT, (Right(_READ, _GROUP, _REQUEST), Right(_READ, _TOPIC)), is_overtaking=True),
+    Declaration(
+        ApiKey.OFFSET_COMMIT,
+        (Right(_READ, _GROUP, _REQUEST), Right(_READ, _TOPIC)),
+        is_overtaking=True,
+        names_topics=True,
+    ),
     Declaration(
         ApiKey.OFFSET_FETCH,
         (
@@ -131,6 +151,7 @@ _DECLARED: Final = (
             Right(_DESCRIBE, _TOPIC, when="topics of the request"),
             Right(_DESCRIBE, _TOPIC, _HIDDEN, "if the request asks for all topics of the group"),
         ),
+        names_topics=True,
     ),
     Declaration(
         ApiKey.FIND_COORDINATOR,
@@ -147,8 +168,8 @@ _DECLARED: Final = (
     Declaration(ApiKey.DESCRIBE_GROUPS, (Right(_DESCRIBE, _GROUP), Right(_ANY, _GROUP, _REPORTED, _ON_DEMAND))),
     Declaration(ApiKey.LIST_GROUPS, (Right(_DESCRIBE, _CLUSTER, _NEXT), Right(_DESCRIBE, _GROUP, _HIDDEN))),
     # Only brokers prove anything yet: a client that saw these in the list would believe that a listener has SASL.
-    Declaration(ApiKey.SASL_HANDSHAKE, is_listed=False, is_throttled=False),
-    Declaration(ApiKey.API_VERSIONS),
+    Declaration(ApiKey.SASL_HANDSHAKE, is_listed=False, is_throttled=False, size=Size.SMALL),
+    Declaration(ApiKey.API_VERSIONS, size=Size.SMALL),
     Declaration(
         ApiKey.CREATE_TOPICS,
         (
@@ -157,6 +178,7 @@ _DECLARED: Final = (
             Right(_DESCRIBE_CONFIGS, _TOPIC, when="created topics whose configuration is answered"),
         ),
         is_forwarded=True,
+        names_topics=True,
     ),
     Declaration(
         ApiKey.DELETE_TOPICS,
@@ -167,8 +189,9 @@ _DECLARED: Final = (
             Right(_DELETE, _TOPIC),
         ),
         is_forwarded=True,
+        names_topics=True,
     ),
-    Declaration(ApiKey.DELETE_RECORDS, (Right(_DELETE, _TOPIC),)),
+    Declaration(ApiKey.DELETE_RECORDS, (Right(_DELETE, _TOPIC),), names_topics=True),
     Declaration(
         ApiKey.INIT_PRODUCER_ID,
         (
@@ -187,6 +210,7 @@ _DECLARED: Final = (
     Declaration(
         ApiKey.OFFSET_FOR_LEADER_EPOCH,
         (Right(Operation.CLUSTER_ACTION, _CLUSTER, _NEXT), Right(_DESCRIBE, _TOPIC)),
+        names_topics=True,
     ),
     Declaration(
         ApiKey.ADD_PARTITIONS_TO_TXN,
@@ -195,6 +219,7 @@ _DECLARED: Final = (
             Right(_WRITE, _TOPIC, when="version 3 and below: if one topic is denied, none is added"),
             Right(Operation.CLUSTER_ACTION, _CLUSTER, _REQUEST, "version 4 and above, which brokers send"),
         ),
+        names_topics=True,
     ),
     Declaration(
         ApiKey.ADD_OFFSETS_TO_TXN,
@@ -205,27 +230,28 @@ _DECLARED: Final = (
         ApiKey.WRITE_TXN_MARKERS,
         (Right(_ALTER, _CLUSTER, _NEXT), _CLUSTER_ACTION),
         is_throttled=False,
-        is_large=True,
+        names_topics=True,
     ),
     Declaration(
         ApiKey.TXN_OFFSET_COMMIT,
         (Right(_WRITE, _TRANSACTIONAL_ID, _REQUEST), Right(_READ, _GROUP, _REQUEST), Right(_READ, _TOPIC)),
+        names_topics=True,
     ),
     Declaration(ApiKey.DESCRIBE_ACLS, _of_cluster(_DESCRIBE)),
     Declaration(ApiKey.CREATE_ACLS, _of_cluster(_ALTER)),
     Declaration(ApiKey.DELETE_ACLS, _of_cluster(_ALTER)),
-    Declaration(ApiKey.DESCRIBE_CONFIGS, _of_configs(_DESCRIBE_CONFIGS)),
-    Declaration(ApiKey.ALTER_CONFIGS, _of_configs(_ALTER_CONFIGS), is_forwarded=True),
-    Declaration(ApiKey.ALTER_REPLICA_LOG_DIRS, _of_cluster(_ALTER)),
-    Declaration(ApiKey.DESCRIBE_LOG_DIRS, _of_cluster(_DESCRIBE)),
-    Declaration(ApiKey.SASL_AUTHENTICATE, is_listed=False, is_throttled=False),
-    Declaration(ApiKey.CREATE_PARTITIONS, (Right(_ALTER, _TOPIC),), is_forwarded=True),
+    Declaration(ApiKey.DESCRIBE_CONFIGS, _of_configs(_DESCRIBE_CONFIGS), names_topics=True),
+    Declaration(ApiKey.ALTER_CONFIGS, _of_configs(_ALTER_CONFIGS), is_forwarded=True, names_topics=True),
+    Declaration(ApiKey.ALTER_REPLICA_LOG_DIRS, _of_cluster(_ALTER), names_topics=True),
+    Declaration(ApiKey.DESCRIBE_LOG_DIRS, _of_cluster(_DESCRIBE), names_topics=True),
+    Declaration(ApiKey.SASL_AUTHENTICATE, is_listed=False, is_throttled=False, size=Size.SMALL),
+    Declaration(ApiKey.CREATE_PARTITIONS, (Right(_ALTER, _TOPIC),), is_forwarded=True, names_topics=True),
     Declaration(ApiKey.DELETE_GROUPS, (Right(_DELETE, _GROUP),)),
-    Declaration(ApiKey.ELECT_LEADERS, _of_cluster(_ALTER), is_forwarded=True),
-    Declaration(ApiKey.INCREMENTAL_ALTER_CONFIGS, _of_configs(_ALTER_CONFIGS), is_forwarded=True),
-    Declaration(ApiKey.ALTER_PARTITION_REASSIGNMENTS, _of_cluster(_ALTER), is_forwarded=True),
-    Declaration(ApiKey.LIST_PARTITION_REASSIGNMENTS, _of_cluster(_DESCRIBE)),
-    Declaration(ApiKey.OFFSET_DELETE, (Right(_DELETE, _GROUP, _REQUEST), Right(_READ, _TOPIC))),
+    Declaration(ApiKey.ELECT_LEADERS, _of_cluster(_ALTER), is_forwarded=True, names_topics=True),
+    Declaration(ApiKey.INCREMENTAL_ALTER_CONFIGS, _of_configs(_ALTER_CONFIGS), is_forwarded=True, names_topics=True),
+    Declaration(ApiKey.ALTER_PARTITION_REASSIGNMENTS, _of_cluster(_ALTER), is_forwarded=True, names_topics=True),
+    Declaration(ApiKey.LIST_PARTITION_REASSIGNMENTS, _of_cluster(_DESCRIBE), names_topics=True),
+    Declaration(ApiKey.OFFSET_DELETE, (Right(_DELETE, _GROUP, _REQUEST), Right(_READ, _TOPIC)), names_topics=True),
     Declaration(ApiKey.DESCRIBE_CLIENT_QUOTAS, _of_cluster(_DESCRIBE_CONFIGS)),
     Declaration(ApiKey.ALTER_CLIENT_QUOTAS, _of_cluster(_ALTER_CONFIGS), is_forwarded=True),
     Declaration(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, _of_cluster(_DESCRIBE)),
@@ -235,7 +261,7 @@ _DECLARED: Final = (
     Declaration(ApiKey.UPDATE_FEATURES, _of_cluster(_ALTER), is_forwarded=True),
     _between_brokers(ApiKey.ENVELOPE, Audience.CONTROLLER),
     Declaration(ApiKey.DESCRIBE_CLUSTER, (Right(_DESCRIBE, _CLUSTER, _REPORTED, _ON_DEMAND),)),
-    Declaration(ApiKey.DESCRIBE_PRODUCERS, (Right(_READ, _TOPIC),)),
+    Declaration(ApiKey.DESCRIBE_PRODUCERS, (Right(_READ, _TOPIC),), names_topics=True),
     Declaration(ApiKey.UNREGISTER_BROKER, _of_cluster(_ALTER), is_forwarded=True),
     Declaration(
         ApiKey.DESCRIBE_TRANSACTIONS,
@@ -250,6 +276,7 @@ _DECLARED: Final = (
             Right(_DESCRIBE, _TOPIC, _REQUEST, "topics subscribed by name"),
             Right(_DESCRIBE, _TOPIC, _HIDDEN, "topics subscribed by a pattern"),
         ),
+        names_topics=True,
     ),
     Declaration(
         ApiKey.CONSUMER_GROUP_DESCRIBE,
@@ -267,6 +294,7 @@ _DECLARED: Final = (
             Right(_DESCRIBE, _TOPIC, when="topics by name"),
             Right(_ANY, _TOPIC, _REPORTED),
         ),
+        names_topics=True,
     ),
 )
 

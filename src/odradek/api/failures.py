@@ -58,13 +58,26 @@ def _fits(response: Any, version: int) -> bool:
 
 def _fill(target: Any, source: Any, code: int, message: str | None) -> None:
     _coded(target, code, message)
-    hints = typing.get_type_hints(type(target).__init__)
-    for name in target.__slots__:
-        if name not in _CODES and name != "error_message":
-            struct = _struct_of_list(hints[name])
-            if struct is not None:
-                entries = _entries_like(source, name)
-                setattr(target, name, [_mirror(struct, entry, code, message) for entry in entries])
+    for name, struct in _lists_with_errors(type(target)):
+        entries = _entries_like(source, name)
+        setattr(target, name, [_mirror(struct, entry, code, message) for entry in entries])
+
+
+_lists: dict[type[Any], tuple[tuple[str, type[Any]], ...]] = {}
+
+
+def _lists_with_errors(kind: type[Any]) -> tuple[tuple[str, type[Any]], ...]:
+    """The list fields of a message that have to be filled, and what they hold: found once per class, not per entry."""
+    found = _lists.get(kind)
+    if found is None:
+        found = _lists[kind] = _find_lists_with_errors(kind)
+    return found
+
+
+def _find_lists_with_errors(kind: type[Any]) -> tuple[tuple[str, type[Any]], ...]:
+    hints = typing.get_type_hints(kind.__init__)
+    fields = ((name, _struct_of_list(hints[name])) for name in kind.__slots__ if name not in (*_CODES, "error_message"))
+    return tuple((name, struct) for name, struct in fields if struct is not None)
 
 
 def _struct_of_list(hint: Any) -> type[Any] | None:

@@ -38,8 +38,8 @@ class Endpoint(NamedTuple):
     handle: Handler
     failed: Failed | None = None
     own_part: OwnPart | None = None
-    is_restricted: bool = False
-    """Whether only brokers may send it."""
+    is_guarded: bool = False
+    """Whether something is to be decided before the handler: only brokers may send it, or it may be forwarded."""
 
     @property
     def key(self) -> ApiKey:
@@ -57,10 +57,8 @@ def api(
     declared = DECLARATIONS[key]
 
     def register(handle: Handler) -> Handler:
-        is_restricted = declared.audience is not Audience.CLIENTS
-        _endpoints[key] = Endpoint(
-            declared, decode or request_class(key).decode, handle, failed, own_part, is_restricted
-        )
+        is_guarded = declared.is_forwarded or declared.audience is not Audience.CLIENTS
+        _endpoints[key] = Endpoint(declared, decode or request_class(key).decode, handle, failed, own_part, is_guarded)
         return handle
 
     return register

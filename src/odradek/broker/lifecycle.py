@@ -33,7 +33,8 @@ from odradek.broker.log_directory_runtime import LogDirectoryRuntime
 from odradek.broker.loggers import BrokerLoggers
 from odradek.broker.membership import Membership, cluster_id
 from odradek.broker.network.addresses import BoundListener, address_notices, bootstrap_of
-from odradek.broker.network.dispatch import Dispatcher, RequestLimits
+from odradek.broker.network.dispatch import Dispatcher
+from odradek.broker.network.limits import RequestLimits
 from odradek.broker.network.server import Server
 from odradek.broker.partitions import Partitions
 from odradek.broker.peers import Peers
@@ -342,7 +343,7 @@ class Broker:
             config.number("odradek.max.request.partitions"),
         )
         self._dispatcher = Dispatcher(services, loop, limits)
-        self._server = Server(ports.network, self._dispatcher, config, ports.clock, self._quotas.connections)
+        self._server = Server(ports.network, self._dispatcher, config, ports.clock, self._quotas.connections, limits)
         self._directories.writers.charge_to(self._server.charge)
         self._background = BackgroundJobs(config, self._partitions, self._directories, ports.disk, ports.clock)
 

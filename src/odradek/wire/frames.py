@@ -96,10 +96,20 @@ class ReceiveBuffers:
 class FrameReader:
     """The frames of one stream."""
 
-    __slots__ = ("_fault", "_filled", "_large", "_rest", "_view", "buffers", "max_frame_bytes")
+    __slots__ = ("_fault", "_filled", "_large", "_most_bytes", "_rest", "_view", "buffers", "max_frame_bytes")
 
-    def __init__(self, max_frame_bytes: int, buffers: ReceiveBuffers | None = None) -> None:
-        """`buffers` may be shared by all readers of an event loop."""
+    def __init__(
+        self,
+        max_frame_bytes: int,
+        buffers: ReceiveBuffers | None = None,
+        most_bytes: Callable[[int], int | None] | None = None,
+    ) -> None:
+        """`buffers` may be shared by all readers of an event loop.
+
+        `most_bytes(key)` bounds a frame by the number in its first two bytes, the API key of a request: one that is
+        larger gets no buffer of its own. None is no bound but `max_frame_bytes`.
+        """
+        self._most_bytes = most_bytes
         self.max_frame_bytes = max_frame_bytes
         self.buffers = ReceiveBuffers() if buffers is None else buffers
         self._fault: FrameError | None = None
@@ -192,6 +202,11 @@ class FrameReader:
         filled = self._filled = self.pending
         large = self._large
         size = int.from_bytes(self._rest[:4] if large is None else large[:4], "big") + 4
+        if large is None and size > filled and self._most_bytes is not None:
+            most = self._most_bytes(int.from_bytes(self._rest[4:6], "big", signed=True))
+            if most is not None and size - 4 > most:
+                self._fault = FrameTooLarge(size - 4, most)
+                raise self._fault
         if large is None or filled == len(large):
             # Whole frames that nobody took may fill the space, too.
             fresh = self.buffers.take(min(size, max(TRUST_BYTES, 2 * filled)) if size > filled else 2 * filled)

@@ -14,6 +14,8 @@ from odradek.wire.apis import APIS, request_header_version, response_header_vers
 from odradek.wire.primitives import NEVER_FLEXIBLE, DecodeError, skip_tags, write_nullable_string
 
 _CONTROLLED_SHUTDOWN: Final = 7
+_MAX_TAGS: Final = 64
+"""Tagged fields of a request header, of which Kafka defines none."""
 _unpack_head = Struct(">hhih").unpack_from
 _pack_head = Struct(">hhi").pack
 _pack_int32 = Struct(">i").pack
@@ -25,7 +27,7 @@ def parse_request_header(frame: memoryview) -> tuple[int, int, int, str | None, 
     """(api key, api version, correlation id, client id, position of the body); raises DecodeError.
 
     Of a key or version that is unknown the position is that behind the client id: the request can still be refused by
-    its correlation id.
+    its correlation id. More than 64 tagged fields are an error before any of them is read.
     """
     try:
         key, version, correlation_id, length = _unpack_head(frame, 0)
@@ -42,6 +44,8 @@ def parse_request_header(frame: memoryview) -> tuple[int, int, int, str | None, 
             client_id = str(frame[10:position], "utf-8")
         if version >= _flexible_from.get(key, NEVER_FLEXIBLE):
             if frame[position]:
+                if frame[position] > _MAX_TAGS:
+                    raise DecodeError(f"more than {_MAX_TAGS} tagged fields in the header")
                 position = skip_tags(frame, position)
             else:
                 position += 1

@@ -11,6 +11,7 @@ from struct import Struct
 from typing import Final, NamedTuple, TypeAlias
 
 from odradek.wire.primitives import (
+    COUNTED_FROM_BYTES,
     DECODE_FAULTS,
     ENCODE_FAULTS,
     DecodeError,
@@ -21,6 +22,7 @@ from odradek.wire.primitives import (
     read_string,
     read_unsigned_varint,
     skip_tags,
+    spend_elements,
     unsupported,
     write_compact_string,
     write_string,
@@ -96,6 +98,8 @@ def _decode_classic(view: memoryview, position: int, version: int) -> tuple[Offs
     position += 4
     if topic_count < 0 or topic_count * 6 > limit - position:
         raise DecodeError(f"{topic_count} topics with {limit - position} bytes left")
+    if limit > COUNTED_FROM_BYTES:
+        spend_elements(topic_count)
     topics: Topics = []
     for _ in range(topic_count):
         name, position = read_string(view, position)
@@ -103,6 +107,8 @@ def _decode_classic(view: memoryview, position: int, version: int) -> tuple[Offs
         position += 4
         if count < 0 or count * 14 > limit - position:
             raise DecodeError(f"{count} partitions with {limit - position} bytes left")
+        if limit > COUNTED_FROM_BYTES:
+            spend_elements(count)
         partitions: list[Position] = []
         for _ in range(count):
             if version >= 6:
@@ -133,6 +139,8 @@ def _decode_flexible(view: memoryview, position: int, version: int) -> tuple[Off
     topic_count -= 1
     if topic_count < 0 or topic_count * 3 > limit - position:
         raise DecodeError(f"{topic_count} topics with {limit - position} bytes left")
+    if limit > COUNTED_FROM_BYTES:
+        spend_elements(topic_count)
     topics: Topics = []
     for _ in range(topic_count):
         key: TopicKey
@@ -153,6 +161,8 @@ def _flexible_partitions(view: memoryview, position: int, count: int) -> tuple[l
     limit = len(view)
     if count < 0 or count * 18 > limit - position:
         raise DecodeError(f"{count} partitions with {limit - position} bytes left")
+    if limit > COUNTED_FROM_BYTES:
+        spend_elements(count)
     partitions: list[Position] = []
     for _ in range(count):
         index, offset, epoch, size = _unpack_flexible(view, position)

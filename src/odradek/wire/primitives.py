@@ -9,6 +9,8 @@ Source: Kafka protocol guide, "Protocol Primitive Types"; KIP-482 (compact types
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Final, TypeAlias
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
@@ -40,6 +42,37 @@ class EncodeError(ValueError):
 
 DECODE_FAULTS: Final = (struct.error, IndexError, UnicodeDecodeError)
 ENCODE_FAULTS: Final = (struct.error, UnicodeEncodeError)
+
+
+# --- how much one message may hold ---
+
+COUNTED_FROM_BYTES: Final = 65_536
+"""What is smaller than that is decoded within some milliseconds, whatever it holds."""
+_is_limited = False
+_elements_left = 0
+
+
+@contextmanager
+def elements_at_most(most: int) -> Iterator[None]:
+    """Messages decoded within raise DecodeError once their arrays and tag sections have more elements than that.
+
+    Each count is checked before anything is made of the elements: the size of a frame alone bounds neither time nor
+    memory, since a few bytes become an object of a hundred. For the one thread that decodes; it does not nest.
+    """
+    global _is_limited, _elements_left  # noqa: PLW0603 - in place of a parameter of every decoder
+    _is_limited, _elements_left = True, most
+    try:
+        yield
+    finally:
+        _is_limited = False
+
+
+def spend_elements(count: int) -> None:
+    """Count elements of an array that a decoder by hand is about to read. Raises DecodeError beyond the limit."""
+    global _elements_left  # noqa: PLW0603
+    _elements_left -= count
+    if _is_limited and _elements_left < 0:
+        raise DecodeError("more elements in arrays and tag sections than one request may have")
 
 
 # --- readers ---
@@ -163,6 +196,8 @@ def read_count(view: memoryview, position: int, minimum: int) -> tuple[int, int]
     position += 4
     if count < 0 or count * minimum > len(view) - position:
         raise DecodeError(f"array of {count} elements with {len(view) - position} bytes left")
+    if _is_limited:
+        spend_elements(count)
     return count, position
 
 
@@ -172,6 +207,8 @@ def read_nullable_count(view: memoryview, position: int, minimum: int) -> tuple[
     position += 4
     if count < -1 or count * minimum > len(view) - position:
         raise DecodeError(f"array of {count} elements with {len(view) - position} bytes left")
+    if _is_limited and count > 0:
+        spend_elements(count)
     return count, position
 
 
@@ -181,6 +218,8 @@ def read_compact_count(view: memoryview, position: int, minimum: int) -> tuple[i
     count -= 1
     if count < 0 or count * minimum > len(view) - position:
         raise DecodeError(f"array of {count} elements with {len(view) - position} bytes left")
+    if _is_limited:
+        spend_elements(count)
     return count, position
 
 
@@ -190,6 +229,8 @@ def read_compact_nullable_count(view: memoryview, position: int, minimum: int) -
     count -= 1
     if count * minimum > len(view) - position:
         raise DecodeError(f"array of {count} elements with {len(view) - position} bytes left")
+    if _is_limited and count > 0:
+        spend_elements(count)
     return count, position
 
 
@@ -201,6 +242,8 @@ def read_uuids(view: memoryview, position: int, count: int) -> tuple[list[bytes]
 
 def read_tag(view: memoryview, position: int) -> tuple[int, int, int]:
     """Head of one tagged field: (tag, position of its value, position behind it)."""
+    if _is_limited:
+        spend_elements(1)
     tag, position = read_unsigned_varint(view, position)
     size, position = read_unsigned_varint(view, position)
     return tag, position, _slice_end(view, position, size)

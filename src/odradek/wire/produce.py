@@ -10,6 +10,7 @@ from struct import Struct
 from typing import Final, NamedTuple, TypeAlias
 
 from odradek.wire.primitives import (
+    COUNTED_FROM_BYTES,
     DECODE_FAULTS,
     ENCODE_FAULTS,
     DecodeError,
@@ -18,6 +19,7 @@ from odradek.wire.primitives import (
     read_nullable_string,
     read_unsigned_varint,
     skip_tags,
+    spend_elements,
     unsupported,
     write_compact_nullable_string,
     write_compact_string,
@@ -118,6 +120,8 @@ def _decode_classic(view: memoryview, position: int) -> tuple[ProduceRequest, in
     position += 10
     if topic_count < 0 or topic_count * 6 > limit - position:
         raise DecodeError(f"{topic_count} topics with {limit - position} bytes left")
+    if limit > COUNTED_FROM_BYTES:
+        spend_elements(topic_count)
     topics: list[tuple[TopicKey, list[ProducePartition]]] = []
     for _ in range(topic_count):
         (size,) = _unpack_int16(view, position)
@@ -130,6 +134,8 @@ def _decode_classic(view: memoryview, position: int) -> tuple[ProduceRequest, in
         position += 4
         if count < 0 or count * 8 > limit - position:
             raise DecodeError(f"{count} partitions with {limit - position} bytes left")
+        if limit > COUNTED_FROM_BYTES:
+            spend_elements(count)
         partitions: list[ProducePartition] = []
         for _ in range(count):
             index, size = _unpack_index_size(view, position)
@@ -163,6 +169,8 @@ def _decode_flexible(view: memoryview, position: int, version: int) -> tuple[Pro
     topic_count -= 1
     if topic_count < 0 or topic_count * 3 > limit - position:
         raise DecodeError(f"{topic_count} topics with {limit - position} bytes left")
+    if limit > COUNTED_FROM_BYTES:
+        spend_elements(topic_count)
     topics: list[tuple[TopicKey, list[ProducePartition]]] = []
     for _ in range(topic_count):
         key: TopicKey
@@ -200,6 +208,8 @@ def _flexible_partitions(view: memoryview, position: int, count: int) -> tuple[l
     limit = len(view)
     if count < 0 or count * 6 > limit - position:
         raise DecodeError(f"{count} partitions with {limit - position} bytes left")
+    if limit > COUNTED_FROM_BYTES:
+        spend_elements(count)
     partitions: list[ProducePartition] = []
     for _ in range(count):
         index, size = _unpack_index_byte(view, position)

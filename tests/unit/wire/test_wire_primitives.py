@@ -95,3 +95,34 @@ def test_records_are_a_view_and_bytes_a_copy() -> None:
     data[1] = ord("X")
     assert bytes(records) == b"Xbc"
     assert copy == b"abc"
+
+
+@pytest.mark.parametrize(
+    ("read", "data"),
+    [
+        (lambda view: p.read_count(view, 0, 1), b"\0\0\0\5" + bytes(5)),
+        (lambda view: p.read_nullable_count(view, 0, 1), b"\0\0\0\5" + bytes(5)),
+        (lambda view: p.read_compact_count(view, 0, 1), b"\6" + bytes(5)),
+        (lambda view: p.read_compact_nullable_count(view, 0, 1), b"\6" + bytes(5)),
+        (lambda view: p.skip_tags(view, 0), b"\5" + b"\1\0" * 5),
+    ],
+    ids=["array", "nullable array", "compact array", "compact nullable array", "tags"],
+)
+def test_elements_are_counted_against_the_limit_of_a_message(read: Callable[[memoryview], Any], data: bytes) -> None:
+    view = memoryview(data)
+    with p.elements_at_most(10):
+        read(view)
+        read(view)
+        with pytest.raises(p.DecodeError):
+            read(view)
+    for _ in range(3):
+        read(view)
+
+
+def test_null_arrays_add_nothing_to_the_limit() -> None:
+    with p.elements_at_most(0):
+        for _ in range(5):
+            p.read_nullable_count(memoryview(b"\xff\xff\xff\xff"), 0, 1)
+            p.read_compact_nullable_count(memoryview(b"\0"), 0, 1)
+        with pytest.raises(p.DecodeError):
+            p.read_compact_count(memoryview(b"\2\0"), 0, 1)

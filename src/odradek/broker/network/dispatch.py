@@ -9,20 +9,22 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 from odradek.api.context import RequestContext, Services
 from odradek.api.controller_service import NotTheController
+from odradek.api.declarations import Audience
 from odradek.api.envelope import decided_by_controller
 from odradek.api.registry import Endpoint, endpoint
 from odradek.api.responses import encode_response, error_of, failed_frame
 from odradek.api.throttling import pause
 from odradek.broker.network.connection import Connection, Disconnect, Pending
+from odradek.broker.network.limits import RequestLimits
 from odradek.ports.network import Part
 from odradek.wire.apis import APIS, ApiKey, response_class
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.headers import parse_request_header
-from odradek.wire.primitives import DecodeError
+from odradek.wire.primitives import COUNTED_FROM_BYTES, DecodeError, elements_at_most
 
 log = logging.getLogger("odradek.requests")
 
@@ -30,38 +32,9 @@ _DRAIN_STEP_SECONDS = 0.005
 _LATE_KEPT = 1024
 
 
-_PARTITIONS = ("partitions", "partition_indexes", "partition_data", "partition_ids")
-
-
-class RequestLimits(NamedTuple):
-    """What one request may ask for: bytes of any but Produce, which are dear to decode, topics, and partitions."""
-
-    control_bytes: int = 4 << 20
-    topics: int = 100_000
-    partitions: int = 200_000
-
-    def excess(self, request: Any) -> str | None:
-        """What of a decoded request is too much; None when nothing is."""
-        topics = getattr(request, "topics", None)
-        if not isinstance(topics, list):
-            topics = getattr(request, "topic_data", None)
-            if not isinstance(topics, list):
-                return None
-        if len(topics) > self.topics:
-            return f"The request names more than {self.topics} topics (odradek.max.request.topics)"
-        if sum(map(_partitions, topics)) > self.partitions:
-            return f"The request names more than {self.partitions} partitions (odradek.max.request.partitions)"
-        return None
-
-
-def _partitions(topic: Any) -> int:
-    if type(topic) is tuple:  # of a codec by hand: its key, its partitions
-        return len(topic[1])
-    for name in _PARTITIONS:
-        found = getattr(topic, name, None)
-        if isinstance(found, list):
-            return len(found)
-    return 0
+def _is_barred(found: Endpoint, connection: Connection) -> bool:
+    """Whether only brokers may send such requests, and the peer has not proven to be one."""
+    return found.declared.audience is not Audience.CLIENTS and not connection.session.is_broker
 
 
 async def _completed(answer: Awaitable[Any], complete: Callable[[Any], Any]) -> Any:
@@ -78,7 +51,7 @@ class Dispatcher:
     ) -> None:
         self._limits = limits or RequestLimits()
         # A topic and a partition take a byte each at least: what is smaller exceeds no limit.
-        self._small = min(self._limits)
+        self._small = min(COUNTED_FROM_BYTES, *self._limits)
         self._services = services
         self._time_quota = services.quotas.request
         self._loop = loop
@@ -91,42 +64,39 @@ class Dispatcher:
             return self._serve(frame, connection)
         except Disconnect:
             raise
+        except DecodeError as error:
+            raise Disconnect(f"unreadable request: {error}") from error
         except Exception as error:
             # A mistake of ours outside of any handler. Without an answer or an end the client would wait for ever.
             log.exception("a request from %s could not be served", connection.session.peer_host)
             raise Disconnect("a request could not be served") from error
 
     def _serve(self, frame: memoryview, connection: Connection) -> list[Part] | Pending | None:
-        try:
-            key, version, correlation_id, client_id, position = parse_request_header(frame)
-        except DecodeError as error:
-            raise Disconnect(f"unreadable request header: {error}") from error
+        size = len(frame)
+        is_counted = size > self._small and not connection.session.is_broker
+        if is_counted and (excess := self._limits.excess_bytes(connection.session, frame)) is not None:
+            raise Disconnect(excess)
+        key, version, correlation_id, client_id, position = parse_request_header(frame)
         found = endpoint(key)
         if found is None:
             raise Disconnect(f"request for API key {key}, which is not served")
         spec = APIS[key]
-        if not spec.min_version <= version <= spec.max_version or (
-            found.is_restricted and not connection.session.is_broker
-        ):
+        is_guarded = found.is_guarded
+        if not spec.min_version <= version <= spec.max_version or (is_guarded and _is_barred(found, connection)):
             return self._rejected(found, version, correlation_id, connection)
         began_ms = self._services.clock.monotonic() * 1000 if self._time_quota.active else 0.0
-        size = len(frame)
-        if size > self._small and size > self._limits.control_bytes and not found.declared.is_large:
-            raise Disconnect(f"{found.key.name} request of {size} bytes, above odradek.max.control.request.bytes")
-        try:
+        if is_counted:
+            with elements_at_most(self._limits.most_elements(found.declared)):
+                request, _end = found.decode(frame, position, version)
+        else:
             request, _end = found.decode(frame, position, version)
-        except DecodeError as error:
-            raise Disconnect(f"unreadable {found.key.name} request v{version}: {error}") from error
         context = RequestContext(self._services, version, correlation_id, client_id, connection, size)
         if began_ms:
             context.begins(began_ms)
-        if size > self._small and (excess := self._limits.excess(request)) is not None:
+        if is_counted and (excess := self._limits.excess(request)) is not None:
             return self._failed(found, request, context, KafkaError(ErrorCode.INVALID_REQUEST, excess))
         try:
-            if found.declared.is_forwarded and not self._services.controller.is_here:
-                answer: Any = self._forwarded(found, request, context)
-            else:
-                answer = found.handle(request, context)
+            answer = self._guarded(found, request, context) if is_guarded else found.handle(request, context)
         except Exception as error:  # noqa: BLE001 - whatever a handler raises costs this request only
             return self._failed(found, request, context, error)
         if type(answer) is list:
@@ -142,8 +112,10 @@ class Dispatcher:
             return self._wait(found, request, context, connection, answer)
         return self._encoded(found, answer, request, context)
 
-    def _forwarded(self, found: Endpoint, request: Any, context: RequestContext) -> Any:
-        """What the controller, which is another broker, answers; this broker does its own part of the request first."""
+    def _guarded(self, found: Endpoint, request: Any, context: RequestContext) -> Any:
+        """The handler's answer, or the controller's if that is another broker; this one does its own part first."""
+        if not found.declared.is_forwarded or self._services.controller.is_here:
+            return found.handle(request, context)
         if found.own_part is None:
             return decided_by_controller(found, request, context)
         rest, complete = found.own_part(request, context)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter, deque
+from functools import partial
 
 from odradek.api.session import Session
 from odradek.broker.config import BrokerConfig
 from odradek.broker.network.connection import Connection, Dispatch
+from odradek.broker.network.limits import RequestLimits
 from odradek.ports.clock import Clock
 from odradek.ports.network import Listener, Network, Stream
 from odradek.quotas.connection_rates import ConnectionRates
@@ -24,7 +26,7 @@ class Server:
 
     `max.connections`, `max.connections.per.ip`, `max.connection.creation.rate`, the quotas of addresses (KIP-612) and
     `connections.max.idle.ms` are enforced here;
-    `socket.request.max.bytes` and `odradek.max.in.flight.requests` by each connection,
+    `socket.request.max.bytes`, the limits of APIs and `odradek.max.in.flight.requests` by each connection,
     `queued.max.request.bytes` by all of them together.
     """
 
@@ -35,6 +37,7 @@ class Server:
         "_dispatch",
         "_early",
         "_idle_timer",
+        "_limits",
         "_listeners",
         "_network",
         "_next_identifier",
@@ -47,13 +50,20 @@ class Server:
     )
 
     def __init__(
-        self, network: Network, dispatch: Dispatch, config: BrokerConfig, clock: Clock, rates: ConnectionRates
+        self,
+        network: Network,
+        dispatch: Dispatch,
+        config: BrokerConfig,
+        clock: Clock,
+        rates: ConnectionRates,
+        limits: RequestLimits,
     ) -> None:
         self._network = network
         self._dispatch = dispatch
         self._config = config
         self._clock = clock
         self._rates = rates
+        self._limits = limits
         self._waiting: deque[tuple[Stream, str]] = deque()
         queued = config.number("queued.max.request.bytes")
         self._buffers = ReceiveBuffers(queued if queued > 0 else None)
@@ -147,12 +157,15 @@ class Server:
         config = self._config
         host = stream.peer_host
         self._next_identifier += 1
+        session = Session(listener_name, host)
         connection = Connection(
             stream,
             self._dispatch,
             self._next_identifier,
-            Session(listener_name, host),
-            FrameReader(config.number("socket.request.max.bytes"), self._buffers),
+            session,
+            FrameReader(
+                config.number("socket.request.max.bytes"), self._buffers, partial(self._limits.most_bytes, session)
+            ),
             config.number("odradek.max.in.flight.requests"),
             self._closed,
         )
