@@ -33,11 +33,6 @@ _HARMLESS: Final = "uEv"
 """Output is flushed per poll, transient errors are retried, and there is no more to print."""
 
 
-def is_kcat(words: Sequence[str]) -> bool:
-    """Whether a line without a command is one for kcat."""
-    return bool(words) and words[0].startswith("-") and words[0] not in ("-h", "--help", "--version")
-
-
 def separated(words: Sequence[str]) -> list[str]:
     """`-K=` as getopt reads it: the delimiter `=`, not an empty value."""
     return [part for word in words for part in ((word[:2], word[2:]) if re.match(r"-[A-Za-z]=", word) else (word,))]

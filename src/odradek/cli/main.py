@@ -123,9 +123,9 @@ def dispatch(words: list[str]) -> int:
 
         print(f"odradek {__version__}")
         return 0
-    from odradek.cli import kcat
+    if words[0].startswith("-"):
+        from odradek.cli import kcat
 
-    if kcat.is_kcat(words):
         return execute("odradek", kcat_parser(), kcat, kcat.separated(words))
     name = words[0]
     if name not in COMMANDS:

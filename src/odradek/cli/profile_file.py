@@ -11,11 +11,9 @@ left out, so that the credentials of one cluster are never sent to another. The 
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import stat
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -110,6 +108,8 @@ def _checked(document: Mapping[str, Any], file: Path) -> Profiles:
 
 def write(found: Profiles) -> None:
     """Replace the file atomically; only its owner can read it. Raises CommandError."""
+    import tempfile
+
     file = path()
     lines = [] if found.current is None else [f"current = {_toml_text(found.current)}", ""]
     for name, fields in sorted(found.profiles.items()):
@@ -133,6 +133,8 @@ def write(found: Profiles) -> None:
 
 def _toml_text(text: str) -> str:
     """A TOML basic string. JSON's escapes are TOML's, but for the one control character that JSON leaves as it is."""
+    import json
+
     return json.dumps(text).replace("\x7f", "\\u007f")
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from odradek.cli.examples import examples_of
-from odradek.cli.kcat import is_kcat, separated
+from odradek.cli.kcat import separated
 from odradek.cli.main import COMMANDS, joined, kcat_parser, load, parser_of
 from odradek.cli.reference import FILE, REGENERATE, is_shown, reference
 from tests.unit.house.sources import ROOT
@@ -42,7 +42,7 @@ def test_examples_can_be_parsed(line: str):
     found = list(command_lines(line.replace('"', "") if "$(" in line else line))
     assert found
     for words in found:
-        if is_kcat(words):
+        if words[0].startswith("-"):
             kcat_parser().parse(separated(words))
         else:
             parser_of(words[0], load(words[0])).parse(joined(words[1:]))
