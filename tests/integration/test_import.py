@@ -1,4 +1,4 @@
-"""A folder in Apache Kafka's formats is imported and served: records, groups and transactions go on where they were.
+"""A folder in Apache Kafka's formats is imported and served: records, groups and transactions continue where they were.
 
 The folder is one of a broker that ran: without its metadata file and its signs, and with a metadata log of KRaft, it is
 what Apache Kafka leaves behind.
@@ -82,7 +82,7 @@ def read(bootstrap: str, group: str, count: int, **settings: Any) -> list[tuple[
     return found
 
 
-def test_group_and_transaction_go_on_after_an_import(make_broker: MakeBroker, tmp_path: Path) -> None:
+def test_group_and_transaction_continue_after_an_import(make_broker: MakeBroker, tmp_path: Path) -> None:
     partitions = {
         "offsets.topic.num.partitions": COUNTS["__consumer_offsets"],
         "transaction.state.log.num.partitions": COUNTS["__transaction_state"],

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicCollection, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicCollection, TopicPartition
 from confluent_kafka.admin import (
     AdminClient,
     ConfigResource,
@@ -116,12 +116,26 @@ def fill(bootstrap: str) -> list[Producer]:
     for number in range(12):
         reader = Consumer({"bootstrap.servers": bootstrap, "group.id": f"group-{number}"})
         places = [TopicPartition("orders", 0, 200 + number), TopicPartition("orders", 1, number)]
-        reader.commit(offsets=places, asynchronous=False)
+        commit(reader, places)
         reader.close()
     credential = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096)
     upsertion = UserScramCredentialUpsertion("alice", credential, b"secret", b"salt")
     admin.alter_user_scram_credentials([upsertion])["alice"].result(30)
     return [committing, open_ended]
+
+
+def commit(reader: Consumer, places: list[TopicPartition]) -> None:
+    """Commit once the coordinator is there: Apache Kafka has just created the topic of the offsets."""
+    deadline = time.monotonic() + 30
+    while True:
+        try:
+            reader.commit(offsets=places, asynchronous=False)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.NOT_COORDINATOR or time.monotonic() > deadline:
+                raise
+            time.sleep(0.1)
+        else:
+            return
 
 
 class Seen(NamedTuple):
@@ -236,7 +250,7 @@ def test_imported_folder_serves_what_apache_served(stopped: tuple[Path, Seen], t
     assert data_of(home) == before
 
 
-def test_apache_goes_on_after_an_import_and_a_kill_is_recovered(stopped: tuple[Path, Seen], tmp_path: Path) -> None:
+def test_apache_continues_and_its_killed_folder_is_recovered(stopped: tuple[Path, Seen], tmp_path: Path) -> None:
     """Going back: Apache Kafka on its own folder has everything. Killed there, its folder can still be imported."""
     home, seen = tmp_path / "home", stopped[1]
     shutil.copytree(stopped[0], home)

@@ -315,6 +315,10 @@ def test_folder_without_a_broker_is_refused(tmp_path: Path) -> None:
     assert "is no data folder of Apache Kafka" in refusal(tmp_path / "etc", to=tmp_path / "new")
 
 
+def test_folder_named_twice_is_refused(source: Path, tmp_path: Path) -> None:
+    assert "named twice" in refusal(source, source, to=tmp_path / "new")
+
+
 def test_folders_of_two_brokers_are_refused(tmp_path: Path) -> None:
     first, second = two_folders(tmp_path)
     write_identity(second, node=2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from contextlib import ExitStack
 
@@ -51,6 +52,8 @@ class Import:
         self._check_paths()
 
     def _check_paths(self) -> None:
+        if len({self._disk.absolute(path) for path in self._sources}) < len(self._sources):
+            raise ImportFailure(f"a folder is named twice: {', '.join(self._sources)}")
         if len(self._targets) not in (1, len(self._sources)):
             raise ImportFailure(
                 f"{len(self._sources)} folders cannot go to {len(self._targets)}: name one target, or one for each"
@@ -121,6 +124,8 @@ class Import:
                     topic_id = plan.image.topics[each.source.topic].id
                     self.copied_bytes += write_partition(disk, target, each, topic_id)
                     progress(each)
+                    # SIGINT cancels this task, which takes effect between two partitions.
+                    await asyncio.sleep(0)
             await write_store(disk, f"{targets[0]}/{METADATA_FILE}", plan)
             for target, plans in by_target.items():
                 held = {(each.source.topic, each.source.number) for each in plans}
