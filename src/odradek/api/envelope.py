@@ -8,7 +8,6 @@ Source: Kafka's `ForwardingManager`, `EnvelopeUtils`, `DefaultKafkaPrincipalBuil
 
 from __future__ import annotations
 
-from ipaddress import ip_address
 from typing import Any, Final
 
 from odradek.api.context import RequestContext
@@ -88,6 +87,8 @@ def decoded_principal(data: bytes | None) -> Principal:
 
 def encoded_address(host: str) -> bytes:
     """Four bytes of an IPv4 address or sixteen of an IPv6 one; the unspecified address for what is none."""
+    from ipaddress import ip_address  # half a megabyte, which only a cluster needs
+
     try:
         return ip_address(host.partition("%")[0]).packed
     except ValueError:
@@ -96,6 +97,8 @@ def encoded_address(host: str) -> bytes:
 
 def decoded_address(data: bytes) -> str:
     """Raises KafkaError INVALID_REQUEST."""
+    from ipaddress import ip_address
+
     if len(data) not in (4, 16):
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"An address of {len(data)} bytes.")
     return str(ip_address(data))
