@@ -12,8 +12,9 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -116,7 +117,7 @@ def fill(bootstrap: str) -> list[Producer]:
     for number in range(12):
         reader = Consumer({"bootstrap.servers": bootstrap, "group.id": f"group-{number}"})
         places = [TopicPartition("orders", 0, 200 + number), TopicPartition("orders", 1, number)]
-        commit(reader, places)
+        once_coordinated(partial(reader.commit, offsets=places, asynchronous=False))
         reader.close()
     credential = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096)
     upsertion = UserScramCredentialUpsertion("alice", credential, b"secret", b"salt")
@@ -124,18 +125,16 @@ def fill(bootstrap: str) -> list[Producer]:
     return [committing, open_ended]
 
 
-def commit(reader: Consumer, places: list[TopicPartition]) -> None:
-    """Commit once the coordinator is there: Apache Kafka has just created the topic of the offsets."""
+def once_coordinated(call: Callable[[], Any]) -> Any:
+    """The call's result once the group has its coordinator: Apache Kafka is ready before it has loaded them."""
     deadline = time.monotonic() + 30
     while True:
         try:
-            reader.commit(offsets=places, asynchronous=False)
+            return call()
         except KafkaException as error:
             if error.args[0].code() != KafkaError.NOT_COORDINATOR or time.monotonic() > deadline:
                 raise
             time.sleep(0.1)
-        else:
-            return
 
 
 class Seen(NamedTuple):
@@ -167,7 +166,8 @@ def see(bootstrap: str) -> Seen:
     committed = {}
     for number in range(12):
         reader = Consumer({"bootstrap.servers": bootstrap, "group.id": f"group-{number}"})
-        places = reader.committed([TopicPartition("orders", p) for p in range(3)], 30)
+        places = [TopicPartition("orders", number) for number in range(3)]
+        places = once_coordinated(partial(reader.committed, places, 30))
         committed[f"group-{number}"] = [(each.topic, each.partition, each.offset) for each in places]
         reader.close()
     records = {level: read(bootstrap, topics, level) for level in ("read_committed", "read_uncommitted")}
