@@ -19,7 +19,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from bench.peers.broker import BrokerProcess
 from odradek.log.directories.checkpoint_formats import parse_partition_metadata
 from odradek.wire.messages.cluster_metadata import ProducerIdsRecord
-from tests.unit.broker.kraft_folder import topic_records, write_metadata
+from tests.unit.broker.migration.kraft_folder import topic_records, write_metadata
 from tests.unit.log.test_log_ownership import contents
 
 MakeBroker = Callable[..., BrokerProcess]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from odradek.broker.config import BrokerConfig
+from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.broker.lifecycle import Broker, Ports
 from odradek.client.connection import Connection, open_connection
 from odradek.ports.disk import Bytes, SystemDisk, SystemFile

@@ -25,8 +25,8 @@ from odradek.ports.disk import SystemDisk
 from odradek.ports.store import Create, MetadataStore
 from tests.integration.test_import import odradek
 from tests.integration.test_lifecycle import serve
-from tests.unit.broker.kraft_folder import CLUSTER, write_checkpoints, write_identity, write_partition
-from tests.unit.broker.test_migration import A, stored
+from tests.unit.broker.migration.kraft_folder import CLUSTER, write_checkpoints, write_identity, write_partition
+from tests.unit.broker.migration.test_migration import A, stored
 from tests.unit.metadata.test_stores import APACHE_BROKER
 
 

@@ -1,6 +1,7 @@
 """Apache Kafka's own folders are imported: everything that a client can see is the same, and Apache keeps its own.
 
-`integration/test_import.py` and `unit/broker/test_migration.py` are the short ones, on folders that the tests make.
+`integration/test_import.py` and `unit/broker/migration/test_migration.py` are the short ones, on folders that the tests
+make.
 """
 
 from __future__ import annotations

@@ -16,29 +16,29 @@ from contextlib import AsyncExitStack
 from odradek.api.context import Services
 from odradek.api.declarations import DECLARATIONS
 from odradek.api.registry import endpoint
-from odradek.broker.background import BackgroundJobs
-from odradek.broker.cluster_secret import BrokerProof, ClusterSecret
-from odradek.broker.cluster_view import ClusterView
-from odradek.broker.config import BrokerConfig
-from odradek.broker.config_errors import ConfigError
-from odradek.broker.controller import Controller
-from odradek.broker.controller_channel import control_connections
-from odradek.broker.controller_link import ControllerLink
-from odradek.broker.controller_watch import ControllerWatch
+from odradek.broker.cluster.cluster_secret import BrokerProof, ClusterSecret
+from odradek.broker.cluster.cluster_view import ClusterView
+from odradek.broker.cluster.controller import Controller
+from odradek.broker.cluster.controller_channel import control_connections
+from odradek.broker.cluster.controller_link import ControllerLink
+from odradek.broker.cluster.controller_watch import ControllerWatch
+from odradek.broker.cluster.image_effects import ImageEffects
+from odradek.broker.cluster.membership import Membership, cluster_id
+from odradek.broker.cluster.peers import Peers
+from odradek.broker.configuration.broker_config import BrokerConfig
+from odradek.broker.configuration.config_errors import ConfigError
 from odradek.broker.coordinators.groups import DYNAMIC_GROUP_CONFIGS, GroupCoordinatorService, group_settings
 from odradek.broker.coordinators.timers import CoordinatorClock
 from odradek.broker.coordinators.transactions import TransactionCoordinatorService
-from odradek.broker.image_effects import ImageEffects
-from odradek.broker.log_directory_runtime import LogDirectoryRuntime
-from odradek.broker.loggers import BrokerLoggers
-from odradek.broker.membership import Membership, cluster_id
+from odradek.broker.log_levels import BrokerLoggers
 from odradek.broker.network.addresses import BoundListener, address_notices, bootstrap_of
 from odradek.broker.network.dispatch import Dispatcher
 from odradek.broker.network.limits import RequestLimits
 from odradek.broker.network.server import Server
-from odradek.broker.partitions import Partitions
-from odradek.broker.peers import Peers
-from odradek.broker.replication_runtime import ReplicationRuntime
+from odradek.broker.replication.replication_runtime import ReplicationRuntime
+from odradek.broker.storage.background import BackgroundJobs
+from odradek.broker.storage.log_directory_runtime import LogDirectoryRuntime
+from odradek.broker.storage.partitions import Partitions
 from odradek.log.config import LogConfig
 from odradek.log.directories.log_directories import LogDirectories
 from odradek.log.directories.log_directory import LogDirectoryError

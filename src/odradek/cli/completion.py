@@ -173,7 +173,7 @@ def values_of(words: list[str], option: str, action: argparse.Action) -> list[st
 
 def settings(words: list[str], option: str) -> list[str]:
     """`NAME=` for each setting (NAME to delete one), after the settings that stand before it in a list with commas."""
-    from odradek.broker.setting_names import BROKER_SETTINGS, DYNAMIC_SETTINGS
+    from odradek.broker.configuration.setting_names import BROKER_SETTINGS, DYNAMIC_SETTINGS
 
     command, typed = words[0], words[-1]
     if command == "serve":

@@ -6,7 +6,7 @@ import argparse
 import sys
 from typing import Final
 
-from odradek.broker.stored_files import DumpOptions, UnknownFile, as_text, dump
+from odradek.broker.storage.stored_files import DumpOptions, UnknownFile, as_text, dump
 from odradek.cli.errors import CommandError
 from odradek.cli.examples import add_examples
 from odradek.cli.stored_records import decode_offsets_record, decode_transaction_record

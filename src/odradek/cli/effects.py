@@ -17,7 +17,7 @@ async def without_effect(admin: Admin, kind: str, names: Iterable[str]) -> dict[
 
     Brokers of Apache Kafka, which implement them, have no settings named `odradek.…`.
     """
-    from odradek.broker.setting_names import purpose_without_effect
+    from odradek.broker.configuration.setting_names import purpose_without_effect
 
     found = {name: purpose for name in names if (purpose := purpose_without_effect(kind, name)) is not None}
     return found if found and await is_odradek(admin) else {}

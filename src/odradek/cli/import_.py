@@ -163,7 +163,7 @@ def _report(plan: ImportPlan, arguments: argparse.Namespace, targets: list[str],
 
 
 def _text(topic_id: bytes) -> str:
-    from odradek.broker.stored_files import encode_uuid
+    from odradek.broker.storage.stored_files import encode_uuid
 
     return encode_uuid(topic_id)
 

@@ -11,10 +11,10 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from odradek.broker.config import BrokerConfig
-from odradek.broker.config_errors import ConfigError
+from odradek.broker.configuration.broker_config import BrokerConfig
+from odradek.broker.configuration.config_errors import ConfigError
 from odradek.broker.lifecycle import Broker, StartError
-from odradek.broker.logs import configure_logging
+from odradek.broker.log_output import configure_logging
 from odradek.cli.errors import UsageError
 from odradek.cli.examples import add_examples
 from odradek.cli.service_manager import ServiceManager

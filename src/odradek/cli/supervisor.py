@@ -17,8 +17,8 @@ from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Final, TextIO
 
-from odradek.broker.config import BrokerConfig
-from odradek.broker.stored_files import METADATA_FILE
+from odradek.broker.configuration.broker_config import BrokerConfig
+from odradek.broker.storage.stored_files import METADATA_FILE
 from odradek.cli.cluster_restart import LOCK, PROCESSES
 from odradek.cli.errors import UsageError
 from odradek.cli.serve import IDENTITY

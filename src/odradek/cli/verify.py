@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 from typing import Final
 
-from odradek.broker.stored_files import (
+from odradek.broker.storage.stored_files import (
     Finding,
     log_directories,
     partition_directories,

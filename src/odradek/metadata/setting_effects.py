@@ -22,7 +22,7 @@ class Refused(NamedTuple):
     """Settings that are an error.
 
     `reason` says why; `accepted` are the texts that are accepted beside the default, `accepted_if` describes a rule
-    that `odradek.broker.refusals` checks against the rest of the configuration.
+    that `odradek.broker.configuration.refusals` checks against the rest of the configuration.
     """
 
     reason: str
@@ -644,5 +644,5 @@ REFUSED = (
     ),
     Refused("this version has no tiered storage", ("remote.log.storage.system.enable",)),
 )
-"""`listeners`, `listener.security.protocol.map` and `process.roles` are implemented; `odradek.broker.refusals` names
-the values of them that are refused."""
+"""`listeners`, `listener.security.protocol.map` and `process.roles` are implemented;
+`odradek.broker.configuration.refusals` names the values of them that are refused."""

@@ -89,7 +89,8 @@ def topic_effect(name: str) -> Effect:
 def refusal(name: str, text: str) -> str | None:
     """Why this value of a broker setting is an error; None where it is accepted.
 
-    Settings whose value is judged beside others (`Refused.accepted_if`) are left to `odradek.broker.refusals`.
+    Settings whose value is judged beside others (`Refused.accepted_if`) are left to
+    `odradek.broker.configuration.refusals`.
     """
     if effect_of(name) is not Effect.REFUSED:
         return None

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from odradek.broker.cluster_view import ClusterView
-from odradek.broker.config import BrokerConfig
-from odradek.broker.controller import Controller
-from odradek.broker.controller_link import ControllerLink
-from odradek.broker.membership import Membership, cluster_id
-from odradek.broker.peers import Peers
+from odradek.broker.cluster.cluster_view import ClusterView
+from odradek.broker.cluster.controller import Controller
+from odradek.broker.cluster.controller_link import ControllerLink
+from odradek.broker.cluster.membership import Membership, cluster_id
+from odradek.broker.cluster.peers import Peers
+from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.client.connection import Connection
 from odradek.client.errors import Disconnected
 from odradek.metadata.image import NO_BROKER, Broker, Endpoint
@@ -15,7 +15,7 @@ from odradek.metadata.memory_store import MemoryStore
 from odradek.ports.clock import SystemClock
 from odradek.ports.network import TcpNetwork
 from odradek.ports.randomness import SeededRandom
-from tests.unit.broker.broker_proofs import no_proof
+from tests.unit.broker.cluster.broker_proofs import no_proof
 
 
 async def _nobody(broker: Broker) -> Connection:

@@ -9,7 +9,7 @@ import pytest
 
 from odradek.api.registry import endpoint
 from odradek.api.session import Session
-from odradek.broker.config import BrokerConfig
+from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.metadata.image import Broker, ClusterImage, Endpoint, PartitionState, Topic
 from odradek.quotas.client_quotas import ClientQuotas
 from odradek.wire.apis import APIS, ApiKey, request_class, response_class

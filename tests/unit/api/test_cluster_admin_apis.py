@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from odradek.api.registry import endpoint
-from odradek.broker.config import BrokerConfig
-from odradek.broker.loggers import BrokerLoggers
+from odradek.broker.configuration.broker_config import BrokerConfig
+from odradek.broker.log_levels import BrokerLoggers
 from odradek.controller.configs import ResourceType
 from odradek.controller.topics import NewTopic
 from odradek.metadata.image import Endpoint

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from odradek.broker import cluster_view
-from odradek.broker.config import BrokerConfig
+from odradek.broker.cluster import cluster_view
+from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.broker.lifecycle import Broker, Ports, StartError
 from odradek.metadata.memory_store import MemoryStore, MemoryTree
 from odradek.ports.store import Node, StoreUnavailable
-from tests.unit.broker.cluster_members import DyingStore
+from tests.unit.broker.cluster.cluster_members import DyingStore
 
 _ANY_PORT = {"listeners": "PLAINTEXT://127.0.0.1:0", "node.id": "1"}
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from odradek.broker.config import BrokerConfig
+from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.broker.lifecycle import Broker, Ports
 from odradek.ports.network import Stream, TcpListener, TcpNetwork
 from odradek.wire.headers import encode_request_header, parse_response_header

@@ -8,7 +8,7 @@ import signal
 
 import pytest
 
-from odradek.broker.config import BrokerConfig
+from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.cli import serve
 
 

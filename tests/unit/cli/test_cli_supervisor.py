@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from odradek.broker.config import BrokerConfig
+from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.cli import cluster_restart, supervisor
 from odradek.cli.cluster_restart import PROCESSES
 from odradek.cli.errors import CommandError, UsageError

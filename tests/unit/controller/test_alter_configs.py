@@ -1,6 +1,6 @@
 import pytest
 
-from odradek.broker.config import BrokerConfig
+from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.controller.configs import ConfigChange, OperationType, ResourceChanges, ResourceType, alter_configs
 from odradek.metadata.image import Broker, ClusterImage, PartitionState, Topic
 from odradek.ports.store import Create, Delete, Put

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from odradek.broker.config import BrokerConfig
+from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.controller.elections import elect_leaders
 from odradek.controller.reassignments import Reassignment, alter_reassignments, list_reassignments
 from odradek.metadata.changes import load_image, topic_creation

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from odradek.broker.config import BrokerConfig
+from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.controller.in_sync import UNKNOWN_EPOCH, IsrChange, alter_partitions
 from odradek.metadata.image import Broker, ClusterImage, PartitionState, Topic
 from odradek.ports.store import Put

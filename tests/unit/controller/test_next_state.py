@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from odradek.broker.config import BrokerConfig
+from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.controller.batching import MAX_OPERATIONS, batches, size_of
 from odradek.controller.brokers import ReplicaRef, brokers_changed, everything_settled, replicas_offline
 from odradek.controller.leader_balance import imbalanced_partitions, is_balanced

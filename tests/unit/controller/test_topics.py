@@ -1,6 +1,6 @@
 import pytest
 
-from odradek.broker.config import BrokerConfig
+from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.controller.internal_topics import creatable
 from odradek.controller.names import colliding, name_problem
 from odradek.controller.topics import (

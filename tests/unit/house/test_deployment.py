@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from odradek.broker.config import BrokerConfig
+from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.cli.main import COMMANDS, load
 from odradek.cli.options import Parser
 from odradek.cli.serve import settings_of

@@ -216,7 +216,7 @@ def test_the_definitions_do_not_slow_the_start() -> None:
     """They load nothing that a broker's start would not load anyway."""
     code = (
         "import asyncio, json, re, sys; before = set(sys.modules);"
-        "import odradek.metadata.configs, odradek.broker.config;"
+        "import odradek.metadata.configs, odradek.broker.configuration.broker_config;"
         "print(*sorted({m.split('.')[0] for m in set(sys.modules) - before}))"
     )
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()

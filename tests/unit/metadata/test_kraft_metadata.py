@@ -7,7 +7,7 @@ import pytest
 from odradek.metadata.image import ANY, ClientEntity
 from odradek.metadata.kraft_metadata import CorruptMetadata, KraftMetadata, read_kraft_metadata
 from odradek.wire.messages import cluster_metadata as md
-from tests.unit.broker.kraft_folder import ABORT, BEGIN, END, Raw, metadata_log, topic_records
+from tests.unit.broker.migration.kraft_folder import ABORT, BEGIN, END, Raw, metadata_log, topic_records
 
 A, B = b"a" * 16, b"b" * 16
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 import odradek.metadata.configs
-from odradek.broker.config import BrokerConfig
-from odradek.broker.config_errors import ConfigError
+from odradek.broker.configuration.broker_config import BrokerConfig
+from odradek.broker.configuration.config_errors import ConfigError
 from odradek.metadata.config_definitions import ConfigType
 from odradek.metadata.configs import BROKER, GROUP, TOPIC, TOPIC_SYNONYMS
 from odradek.metadata.setting_effects import (

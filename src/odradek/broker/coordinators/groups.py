@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from odradek.broker.config_errors import ConfigError
+from odradek.broker.configuration.config_errors import ConfigError
 from odradek.broker.coordinators.context import CoordinatorContext, CoordinatorEnvironment
 from odradek.broker.coordinators.group_shard import GroupShard
 from odradek.broker.coordinators.runtime import CoordinatorRuntime

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
-from odradek.broker.peers import Peers, Purpose
+from odradek.broker.cluster.peers import Peers, Purpose
 from odradek.broker.task_failures import logs_failure
 from odradek.client.errors import TransportError
 from odradek.transactions.service import PartitionMarker

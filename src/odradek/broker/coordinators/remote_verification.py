@@ -5,7 +5,7 @@ Source: Kafka's AddPartitionsToTxnManager.
 
 from __future__ import annotations
 
-from odradek.broker.peers import Peers, Purpose
+from odradek.broker.cluster.peers import Peers, Purpose
 from odradek.client.errors import TransportError
 from odradek.transactions.events import AddPartitions
 from odradek.transactions.service import Rejections

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
+from odradek.broker.cluster.peers import Peers
 from odradek.broker.coordinators.context import CoordinatorContext, CoordinatorEnvironment
 from odradek.broker.coordinators.marker_channels import MarkerChannels
 from odradek.broker.coordinators.markers import LEADER_HERE, MarkerWriter, RoutedMarkers, TransactionListener
@@ -16,7 +17,6 @@ from odradek.broker.coordinators.runtime import CoordinatorRuntime
 from odradek.broker.coordinators.shard import CoordinatorState, RecordCodec
 from odradek.broker.coordinators.timers import CoordinatorClock
 from odradek.broker.coordinators.transaction_shard import Decide, TransactionShard
-from odradek.broker.peers import Peers
 from odradek.groups.placement import partition_for_group
 from odradek.log.producers.state import ProducerStates
 from odradek.metadata.features import TRANSACTION_VERSION, level_in_force

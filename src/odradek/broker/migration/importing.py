@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from contextlib import ExitStack
 
-from odradek.broker.config import BrokerConfig
+from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.broker.migration.plan import ImportPlan, Options, PartitionPlan, make_plan
 from odradek.broker.migration.source import (
     ImportFailure,

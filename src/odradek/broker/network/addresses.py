@@ -7,7 +7,7 @@ import logging
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
-from odradek.broker.config import Listener
+from odradek.broker.configuration.broker_config import Listener
 from odradek.metadata.image import Endpoint
 
 _WILDCARDS: Final = frozenset(("", "0.0.0.0", "::"))

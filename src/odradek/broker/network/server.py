@@ -8,7 +8,7 @@ from collections import Counter, deque
 from functools import partial
 
 from odradek.api.session import Session
-from odradek.broker.config import BrokerConfig
+from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.broker.network.connection import Connection, Dispatch
 from odradek.broker.network.limits import RequestLimits
 from odradek.ports.clock import Clock

@@ -6,7 +6,7 @@ import asyncio
 import random
 from typing import Final
 
-from odradek.broker.cluster_view import ClusterView
+from odradek.broker.cluster.cluster_view import ClusterView
 from odradek.log.partition_log import PartitionLog
 from odradek.metadata.image import PartitionState
 from odradek.metadata.nodes import CONTROLLER, BrokerNode, ControllerNode

@@ -334,7 +334,7 @@ def _(right: Any) -> Any:
 
 
 @_bug("producer ids twice", "after a restart the same block of producer ids is handed out", "crash",
-      "odradek.broker.controller:Controller._next_producer_id_block")  # fmt: skip
+      "odradek.broker.cluster.controller:Controller._next_producer_id_block")  # fmt: skip
 def _(right: Any) -> Any:
     async def block(self: Any, broker_id: int | None) -> range:
         await right(self, broker_id)

@@ -191,7 +191,7 @@ def _(right: Any) -> Any:
 
 @_bug("earlier lives count", "a follower's progress under an earlier registration lets it join the ISR", "blackout",
       "odradek.controller.in_sync:_problem",
-      "odradek.broker.replication_runtime:ReplicationRuntime._is_eligible")  # fmt: skip
+      "odradek.broker.replication.replication_runtime:ReplicationRuntime._is_eligible")  # fmt: skip
 def _(right: Any) -> Any:
     if right.__name__ == "_problem":
         return lambda image, state, broker_id, change: right(
@@ -239,7 +239,7 @@ def _(right: Any) -> Any:
 
 
 @_bug("changes of ISRs not told", "brokers hear of new leaders, not of members that join or leave", "cluster",
-      "odradek.broker.controller_channel:notice")  # fmt: skip
+      "odradek.broker.cluster.controller_channel:notice")  # fmt: skip
 def _(right: Any) -> Any:
     def notice(changes: Any, broker_id: int) -> Any:
         told = right(changes, broker_id)
@@ -251,7 +251,7 @@ def _(right: Any) -> Any:
 
 
 @_bug("dead for ever", "a broker that the metadata store has given up does not register again", "cluster",
-      "odradek.broker.membership:Membership._session_lost")  # fmt: skip
+      "odradek.broker.cluster.membership:Membership._session_lost")  # fmt: skip
 def _(right: Any) -> Any:
     return lambda self: self._controller.resign()
 
@@ -260,7 +260,7 @@ def _(right: Any) -> Any:
 
 
 @_bug("stale controller obeyed", "a broker does what a controller says that has been replaced", "handover",
-      "odradek.broker.cluster_view:ClusterView._check")  # fmt: skip
+      "odradek.broker.cluster.cluster_view:ClusterView._check")  # fmt: skip
 def _(right: Any) -> Any:
     async def check(self: Any, request: Any, connection: int) -> None:
         return None
@@ -269,7 +269,7 @@ def _(right: Any) -> Any:
 
 
 @_bug("writes of a deposed controller", "a controller writes without checking that it still is one", "handover",
-      "odradek.broker.controller:Check")  # fmt: skip
+      "odradek.broker.cluster.controller:Check")  # fmt: skip
 def _(right: Any) -> Any:
     return lambda path, version: right(path, -1)
 
@@ -283,7 +283,7 @@ def _(right: Any) -> Any:
 
 
 @_bug("half-done deletion left", "a new controller does not finish deletions", "handover",
-      "odradek.broker.controller:Controller._finish_deletions")  # fmt: skip
+      "odradek.broker.cluster.controller:Controller._finish_deletions")  # fmt: skip
 def _(right: Any) -> Any:
     async def finish(self: Any, image: Any) -> Any:
         return image
@@ -292,7 +292,7 @@ def _(right: Any) -> Any:
 
 
 @_bug("running moves forgotten", "a new controller does not know of replicas that are being added and removed",
-      "handover", "odradek.broker.controller:load_image")  # fmt: skip
+      "handover", "odradek.broker.cluster.controller:load_image")  # fmt: skip
 def _(right: Any) -> Any:
     async def load(store: Any, version: int = 0) -> Any:
         image = await right(store, version)
@@ -307,7 +307,7 @@ def _(right: Any) -> Any:
 
 
 @_bug("deleted while away", "a broker that was away when a topic was deleted keeps it", "handover",
-      "odradek.broker.cluster_view:ClusterView.update_metadata")  # fmt: skip
+      "odradek.broker.cluster.cluster_view:ClusterView.update_metadata")  # fmt: skip
 def _(right: Any) -> Any:
     async def update(self: Any, request: Any, connection: int) -> None:
         request.type = 1
@@ -319,8 +319,8 @@ def _(right: Any) -> Any:
 
 @_bug("deletion of the topic before", "StopReplica, said again after a lost answer, ends a replica of the next topic",
       "handover",
-      "odradek.broker.controller_channel:ControllerChannel._tell",
-      "odradek.broker.cluster_view:ClusterView.stop_replica")  # fmt: skip
+      "odradek.broker.cluster.controller_channel:ControllerChannel._tell",
+      "odradek.broker.cluster.cluster_view:ClusterView.stop_replica")  # fmt: skip
 def _(right: Any) -> Any:
     if right.__name__ == "_tell":
 
@@ -343,7 +343,7 @@ def _(right: Any) -> Any:
 
 
 @_bug("producer ids for two", "two brokers are given the same block of producer ids", "cluster",
-      "odradek.broker.controller:Controller._next_producer_id_block")  # fmt: skip
+      "odradek.broker.cluster.controller:Controller._next_producer_id_block")  # fmt: skip
 def _(right: Any) -> Any:
     async def block(self: Any, broker_id: int | None) -> Any:
         if broker_id is None:

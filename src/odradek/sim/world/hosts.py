@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from odradek.broker.config import BrokerConfig
+from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.broker.lifecycle import Broker, Ports, StartError
 from odradek.metadata.memory_store import MemoryTree
 from odradek.ports.randomness import SeededRandom

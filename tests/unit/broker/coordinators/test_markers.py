@@ -8,11 +8,11 @@ from typing import Any, cast
 
 import pytest
 
-from odradek.broker import peers as peers_module
+from odradek.broker.cluster import peers as peers_module
+from odradek.broker.cluster.peers import Peers
 from odradek.broker.coordinators import markers as markers_module
 from odradek.broker.coordinators.marker_channels import MarkerChannels
 from odradek.broker.coordinators.markers import MarkerWriter, RoutedMarkers
-from odradek.broker.peers import Peers
 from odradek.client.connection import Connection
 from odradek.client.errors import UnsupportedByBroker
 from odradek.metadata.image import Broker, ClusterImage, Endpoint
@@ -20,7 +20,7 @@ from odradek.ports.network import TcpNetwork
 from odradek.transactions.events import Markers
 from odradek.transactions.service import PartitionMarker
 from odradek.wire.errors import ErrorCode
-from tests.unit.broker.broker_proofs import no_proof
+from tests.unit.broker.cluster.broker_proofs import no_proof
 
 MARKERS = Markers("id", 7, 0, True, frozenset({("t", 0), ("t", 1)}), 0)
 

@@ -6,10 +6,10 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from odradek.broker.config import BrokerConfig
+from odradek.broker.cluster.peers import Peers
+from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.broker.coordinators.timers import CoordinatorClock
 from odradek.broker.coordinators.transactions import TransactionCoordinatorService
-from odradek.broker.peers import Peers
 from odradek.log.config import LogConfig
 from odradek.log.environment import LogEnvironment
 from odradek.log.partition_log import PartitionLog
@@ -21,7 +21,7 @@ from odradek.replication.partition import Partition
 from odradek.transactions.events import AddPartitions, EndTransaction, InitProducerId, ProducerResult
 from odradek.transactions.service import Verification
 from odradek.wire.errors import ErrorCode, KafkaError
-from tests.unit.broker.broker_proofs import no_proof
+from tests.unit.broker.cluster.broker_proofs import no_proof
 
 STATE = "__transaction_state"
 OFFSETS = "__consumer_offsets"

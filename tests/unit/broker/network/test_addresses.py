@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from odradek.broker.config import Listener
+from odradek.broker.configuration.broker_config import Listener
 from odradek.broker.network.addresses import BoundListener, address_notices, bootstrap_of, is_loopback
 from odradek.metadata.image import Endpoint
 

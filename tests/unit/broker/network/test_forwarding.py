@@ -15,8 +15,8 @@ from odradek.api.declarations import DECLARATIONS
 from odradek.api.envelope import decoded_address, decoded_principal, encoded_address, encoded_principal
 from odradek.api.registry import endpoint
 from odradek.api.session import ANONYMOUS, Principal, Session
-from odradek.broker.config import BrokerConfig
-from odradek.broker.loggers import BrokerLoggers
+from odradek.broker.configuration.broker_config import BrokerConfig
+from odradek.broker.log_levels import BrokerLoggers
 from odradek.broker.network.connection import Pending
 from odradek.broker.network.dispatch import Dispatcher
 from odradek.controller.configs import ResourceType

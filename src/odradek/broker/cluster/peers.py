@@ -1,0 +1,139 @@
+"""The other brokers as this one reaches them: connections over the listener that brokers use among themselves."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from enum import Enum
+from typing import Final, TypeVar
+
+from odradek.broker.cluster.cluster_secret import Prove
+from odradek.client.connection import Connection, open_connection
+from odradek.client.connections import retrieve_failure
+from odradek.client.errors import Disconnected, UnsupportedByBroker
+from odradek.metadata.image import ClusterImage
+from odradek.ports.network import Network
+from odradek.wire.message import ApiMessage
+
+_SETUP_TIMEOUT_MS: Final = 10_000
+
+Response = TypeVar("Response", bound=ApiMessage)
+
+
+class Purpose(Enum):
+    """What requests are for. A broker serves those of a connection one after the other: none waits for other kinds."""
+
+    FORWARDED = "clients' requests for the controller"
+    OWN = "this broker's requests to the controller"
+    MARKERS = "ends of transactions"
+    VERIFICATION = "whether transactions are open"
+
+
+_Key = tuple[int, Purpose]
+
+
+async def proven(connection: Connection, prove: Prove, broker_id: int) -> Connection:
+    """The connection once this broker has proven itself on it; it is closed if that fails. Raises TransportError."""
+    try:
+        await prove(connection, broker_id, _SETUP_TIMEOUT_MS)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+class Peers:
+    """Connections to brokers by id.
+
+    `request` shares one connection per broker and purpose, which is made when it is first needed and again after it
+    broke; `connect` gives one to the caller alone.
+    """
+
+    __slots__ = ("_client_id", "_connections", "_image", "_listener", "_network", "_opening", "_prove", "node_id")
+
+    def __init__(
+        self, network: Network, image: Callable[[], ClusterImage], listener: str, node_id: int, prove: Prove
+    ) -> None:
+        self._network = network
+        self._image = image
+        self._listener = listener
+        self._prove = prove
+        self.node_id = node_id
+        self._client_id = f"broker-{node_id}"
+        self._connections: dict[_Key, tuple[int, Connection]] = {}
+        self._opening: dict[_Key, asyncio.Task[Connection]] = {}
+
+    async def connect(self, broker_id: int, client_id: str = "") -> Connection:
+        """A new connection, `broker-N` unless it is given a name. Raises TransportError, also for a broker that the
+        image has not.
+        """
+        broker = self._image().brokers.get(broker_id)
+        endpoint = None if broker is None else broker.endpoints.get(self._listener)
+        if endpoint is None:
+            raise Disconnected(f"broker {broker_id} is not there")
+        try:
+            connection = await open_connection(
+                self._network,
+                endpoint.host,
+                endpoint.port,
+                client_id=client_id or self._client_id,
+                setup_timeout_ms=_SETUP_TIMEOUT_MS,
+                request_timeout_ms=_SETUP_TIMEOUT_MS,
+            )
+        except UnsupportedByBroker as error:
+            # It may be another one soon, and whoever asked goes on asking.
+            raise Disconnected(str(error)) from error
+        return await proven(connection, self._prove, broker_id)
+
+    async def request(
+        self,
+        purpose: Purpose,
+        broker_id: int,
+        request: ApiMessage,
+        response_type: type[Response],
+        version: int,
+        timeout_ms: float,
+    ) -> Response:
+        """The broker's answer. Raises TransportError; the request may have taken effect nevertheless."""
+        key = (broker_id, purpose)
+        connection = self._shared(key)
+        if connection is None:
+            connection = await asyncio.shield(self._open(key))
+        return await connection.request(request, response_type, version, timeout_ms)
+
+    def _shared(self, key: _Key) -> Connection | None:
+        found = self._connections.get(key)
+        if found is None:
+            return None
+        epoch, connection = found
+        broker = self._image().brokers.get(key[0])
+        if connection.closed is None and broker is not None and broker.epoch == epoch:
+            return connection
+        del self._connections[key]
+        connection.close()
+        return None
+
+    def _open(self, key: _Key) -> asyncio.Task[Connection]:
+        task = self._opening.get(key)
+        if task is None:
+            task = self._opening[key] = asyncio.get_running_loop().create_task(self._opened(key))
+            # Whoever waits for it may have given up when it fails.
+            task.add_done_callback(retrieve_failure)
+        return task
+
+    async def _opened(self, key: _Key) -> Connection:
+        try:
+            broker = self._image().brokers.get(key[0])
+            connection = await self.connect(key[0])
+            if broker is not None:
+                self._connections[key] = (broker.epoch, connection)
+            return connection
+        finally:
+            del self._opening[key]
+
+    def close(self) -> None:
+        for task in self._opening.values():
+            task.cancel()
+        for _, connection in self._connections.values():
+            connection.close()
+        self._connections.clear()

@@ -1,0 +1,1 @@
+"""The configuration of a broker: read from properties, checked, described."""

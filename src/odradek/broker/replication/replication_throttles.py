@@ -1,0 +1,91 @@
+"""Throttled replication (KIP-73) of this broker: rates from its configuration, replicas from the topics'."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from odradek.broker.configuration.broker_config import BrokerConfig
+from odradek.metadata.image import ClusterImage
+from odradek.quotas.replication_quotas import FOLLOWER_REPLICAS, LEADER_REPLICAS, ReplicationQuota
+from odradek.replication.follower import FollowedLog
+from odradek.replication.partition import Partition
+from odradek.replication.replica_sessions import ReplicaSessions
+
+_LEADER_RATE: Final = "leader.replication.throttled.rate"
+_FOLLOWER_RATE: Final = "follower.replication.throttled.rate"
+
+
+class ReplicationThrottles:
+    """Both sides of it. While nothing is throttled nobody asks: the sessions of followers have no throttle then."""
+
+    __slots__ = ("_config", "_now_ms", "_sessions", "follower", "leader")
+
+    def __init__(self, config: BrokerConfig, now_ms: Callable[[], int]) -> None:
+        windows = config.number("replication.quota.window.num")
+        window_ms = config.number("replication.quota.window.size.seconds") * 1000
+        self.leader = ReplicationQuota(LEADER_REPLICAS, config.node_id, windows, window_ms)
+        self.follower = ReplicationQuota(FOLLOWER_REPLICAS, config.node_id, windows, window_ms)
+        self._config = config
+        self._now_ms = now_ms
+        self._sessions: ReplicaSessions | None = None
+        self._set_rates(frozenset())
+        config.on_change((_LEADER_RATE, _FOLLOWER_RATE), self._set_rates)
+
+    def attach(self, sessions: ReplicaSessions) -> None:
+        self._sessions = sessions
+        self._switch()
+
+    def _set_rates(self, _names: frozenset[str]) -> None:
+        self.leader.set_rate(self._config.number(_LEADER_RATE))
+        self.follower.set_rate(self._config.number(_FOLLOWER_RATE))
+        self._switch()
+
+    def _switch(self) -> None:
+        if self._sessions is not None:
+            self._sessions.throttle = self if self.leader.is_active else None
+
+    def apply(self, old: ClusterImage, new: ClusterImage) -> None:
+        """Take over which replicas are throttled."""
+        changed = False
+        for name, topic in new.topics.items():
+            before = old.topics.get(name)
+            if before is not topic and topic.configs != (before.configs if before is not None else {}):
+                self.leader.set_topic(name, topic.configs)
+                self.follower.set_topic(name, topic.configs)
+                changed = True
+        for name in old.topics:
+            if name not in new.topics:
+                self.leader.set_topic(name, {})
+                self.follower.set_topic(name, {})
+                changed = True
+        if changed:
+            self._switch()
+
+    # --- the leader's side ---
+
+    def holds_back(self, partition: Partition, broker_id: int) -> bool:
+        return (
+            broker_id not in partition.isr
+            and self.leader.covers(partition.topic, partition.index)
+            and self.leader.is_exceeded(self._now_ms())
+        )
+
+    def sent(self, partition: Partition, size: int) -> None:
+        # To whomever: who is in sync is not held back, but the rate bounds what leaves this broker altogether.
+        if self.leader.covers(partition.topic, partition.index):
+            self.leader.record(size, self._now_ms())
+
+    # --- the follower's side ---
+
+    def pauses(self, followed: FollowedLog, now_ms: int) -> bool:
+        partition = followed.partition
+        return (
+            (followed.lag > 0 or followed.leader_end_offset < 0)
+            and self.follower.covers(partition.topic, partition.index)
+            and self.follower.is_exceeded(now_ms)
+        )
+
+    def received(self, partition: Partition, size: int, now_ms: int) -> None:
+        if self.follower.covers(partition.topic, partition.index):
+            self.follower.record(size, now_ms)

@@ -1,0 +1,1 @@
+"""What this broker stores: its partitions, its log directories, and the jobs that look after them."""

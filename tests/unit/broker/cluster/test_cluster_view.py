@@ -1,0 +1,414 @@
+import asyncio
+import gc
+from collections.abc import Awaitable, Callable
+from functools import wraps
+from typing import Any, cast
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from odradek.broker.cluster import cluster_view
+from odradek.broker.cluster.cluster_view import ClusterView
+from odradek.broker.cluster.controller_channel import (
+    leader_and_isr_request,
+    stop_replica_request,
+    update_metadata_request,
+)
+from odradek.broker.configuration.broker_config import BrokerConfig
+from odradek.controller.notices import difference, everything, notice
+from odradek.metadata.image import NO_LEADER, Broker, ClusterImage, Endpoint, PartitionState, Topic
+from odradek.metadata.memory_store import MemoryStore
+from odradek.metadata.nodes import (
+    CONTROLLER,
+    CONTROLLER_EPOCH,
+    BrokerNode,
+    ConfigNode,
+    ControllerEpochNode,
+    ControllerNode,
+    TopicNode,
+)
+from odradek.ports.store import Create, Delete, MetadataStore, Node, Put, StoreError
+from odradek.wire.errors import ErrorCode, KafkaError
+from odradek.wire.messages.leader_and_isr import LeaderAndIsrRequest
+from odradek.wire.messages.update_metadata import UpdateMetadataRequest
+
+SELF = 2
+
+
+def running(test: Callable[[], Awaitable[None]]) -> Callable[[], None]:
+    @wraps(test)
+    def run() -> None:
+        asyncio.run(test())  # type: ignore[arg-type]
+
+    return run
+
+
+def broker(broker_id: int, epoch: int = 1) -> Broker:
+    return Broker(broker_id, epoch, None, {"PLAINTEXT": Endpoint("127.0.0.1", 9000 + broker_id, "PLAINTEXT")})
+
+
+def state(leader: int, epoch: int, replicas: tuple[int, ...] = (1, 2, 3), partition_epoch: int = 0) -> PartitionState:
+    return PartitionState(leader, epoch, replicas, replicas, partition_epoch, controller_epoch=1)
+
+
+def topic(name: str, *states: PartitionState, generation: int = 0) -> Topic:
+    return Topic(name, f"{name}{generation}".encode().ljust(16, b"-"), states)
+
+
+async def new_view(store: MemoryStore | None = None) -> ClusterView:
+    store = store or MemoryStore()
+    await store.apply([Create(CONTROLLER_EPOCH, ControllerEpochNode.encode(1))])
+    view = ClusterView(store, BrokerConfig({"node.id": str(SELF)}))
+    await view.load()
+    view.broker_epoch = 1
+    return view
+
+
+async def tell(view: ClusterView, old: ClusterImage | None, new: ClusterImage, line: int = 1) -> None:
+    """As the controller's channel does it."""
+    told = everything(new, SELF) if old is None else notice(difference(old, new), SELF)
+    if told.stop:
+        await view.stop_replica(stop_replica_request(told, new, broker(SELF)), line)
+    if told.lead or told.full:
+        await view.leader_and_isr(leader_and_isr_request(told, new, broker(SELF)), line)
+    await view.update_metadata(update_metadata_request(told, new, broker(SELF)), line)
+
+
+CLUSTER = ClusterImage("c").with_controller(1, 1).with_brokers({i: broker(i) for i in (1, 2, 3)})
+
+
+@running
+async def test_what_the_controller_tells_is_what_the_broker_knows() -> None:
+    view = await new_view()
+    first = CLUSTER.with_topics([topic("a", state(1, 0), state(3, 0, (3, 1))), topic("b", state(2, 4))])
+    await tell(view, None, first)
+    assert view.image.topics == first.topics
+    assert view.image.brokers == first.brokers
+    assert (view.image.controller_id, view.image.controller_epoch) == (1, 1)
+    second = first.with_topics([topic("a", state(2, 1, partition_epoch=1), state(3, 0, (3, 1)))]).without_topics(["b"])
+    await tell(view, first, second)
+    assert view.image.topics == second.topics
+
+
+@running
+async def test_a_new_topic_has_all_its_partitions_before_more_is_told_than_those_that_are_here() -> None:
+    """Or a group would be coordinated, for as long as UpdateMetadata is on its way, by the shard of another number."""
+    store = MemoryStore()
+    view = await new_view(store)
+    await tell(view, None, CLUSTER)
+    elsewhere = state(1, 0, (1, 3))
+    made = topic("a", state(2, 0), elsewhere, elsewhere, elsewhere)
+    await store.apply([Create(TopicNode.path("a"), TopicNode.encode(made.id, made.partitions))])
+    new = CLUSTER.with_topic(made)
+    await view.leader_and_isr(leader_and_isr_request(notice(difference(CLUSTER, new), SELF), new, broker(SELF)), 1)
+    assert not view.is_whole
+    known = view.image.topics["a"].partitions
+    assert [(found.leader, found.replicas) for found in known] == [(2, (1, 2, 3)), *[(NO_LEADER, ())] * 3]
+    await view.update_metadata(update_metadata_request(notice(difference(CLUSTER, new), SELF), new, broker(SELF)), 1)
+    assert view.is_whole
+    assert view.image.topics == new.topics
+
+
+@running
+async def test_stopped_replicas_are_reported_with_what_becomes_of_their_data() -> None:
+    view = await new_view()
+    stopped: list[tuple[list[tuple[str, int]], bool]] = []
+    view.on_stopped = lambda places, delete: stopped.append((places, delete))
+    first = CLUSTER.with_topic(topic("a", state(1, 0)))
+    await tell(view, None, first)
+    await tell(view, first, CLUSTER.with_topic(topic("a", state(1, 1, (1, 3), 1))))
+    assert stopped == [([("a", 0)], True)]
+
+
+@running
+async def test_a_controller_that_was_replaced_is_refused() -> None:
+    view = await new_view()
+    await tell(view, None, CLUSTER.with_topic(topic("a", state(1, 0))))
+    stale = UpdateMetadataRequest(controller_id=3, controller_epoch=0, broker_epoch=1)
+    with pytest.raises(KafkaError) as refused:
+        await view.update_metadata(stale, 2)
+    assert refused.value.code is ErrorCode.STALE_CONTROLLER_EPOCH
+    invented = LeaderAndIsrRequest(controller_id=3, controller_epoch=7, broker_epoch=1)
+    with pytest.raises(KafkaError) as refused:
+        await view.leader_and_isr(invented, 2)
+    assert refused.value.code is ErrorCode.STALE_CONTROLLER_EPOCH
+
+
+@running
+async def test_what_arrives_late_on_a_connection_that_was_given_up_is_refused() -> None:
+    """Within one reign and registration nothing else tells it from what is new."""
+    store = MemoryStore()
+    view = await new_view(store)
+    stopped: list[tuple[str, int]] = []
+    view.on_stopped = lambda places, _delete: stopped.extend(places)
+    first = CLUSTER.with_topic(topic("a", state(1, 0)))
+    second = first.with_topic(topic("b", state(2, 0))).with_brokers({1: broker(1), 2: broker(2)})
+    await tell(view, None, first, 1)
+    await tell(view, None, first, 2)
+    await tell(view, first, second, 2)
+    for old, new in ((None, first), (None, second), (first, second), (second, CLUSTER)):
+        with pytest.raises(KafkaError) as refused:
+            await tell(view, old, new, 1)
+        assert refused.value.code is ErrorCode.STALE_CONTROLLER_EPOCH
+        assert view.image.topics == second.topics
+        assert view.image.brokers == second.brokers
+    assert not stopped
+    # The next controller begins anew, on whatever connection.
+    await store.apply([Put(CONTROLLER_EPOCH, ControllerEpochNode.encode(2))])
+    await tell(view, None, CLUSTER.with_controller(3, 2), 1)
+    assert not view.image.topics
+
+
+@running
+async def test_while_the_store_is_away_nobody_is_called_a_stale_controller() -> None:
+    """Who is called so may give up; who is refused for another reason asks again."""
+    store = MemoryStore()
+    view = await new_view(store)
+    await store.close()
+    with pytest.raises(KafkaError) as refused:
+        await view.leader_and_isr(LeaderAndIsrRequest(controller_id=1, controller_epoch=2, broker_epoch=1), 1)
+    assert refused.value.code is ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+@running
+async def test_a_refusal_that_nobody_waits_for_any_more_is_no_complaint() -> None:
+    """As when the connection it was asked on has gone."""
+    complaints: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
+    gate = asyncio.Event()
+
+    class SlowStore(MemoryStore):
+        async def get(self, path: str) -> Node | None:
+            await gate.wait()
+            return await super().get(path)
+
+    view = await new_view(SlowStore())
+    request = LeaderAndIsrRequest(controller_id=1, controller_epoch=7, broker_epoch=1)
+    asked = asyncio.create_task(view.leader_and_isr(request, 1))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    asked.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asked
+    gate.set()
+    assert view._last is not None
+    await asyncio.wait({view._last})
+    view._last = None
+    gc.collect()
+    assert not complaints
+
+
+@running
+async def test_an_image_of_this_brokers_own_earlier_reign_is_not_taken() -> None:
+    view = await new_view()
+    mine = ClusterImage("c").with_controller(SELF, 0).with_topic(topic("old", state(1, 0)))
+    await view.take(mine)
+    told = CLUSTER.with_topic(topic("a", state(1, 0)))
+    await tell(view, None, told)
+    await view.take(mine.with_topic(topic("b", state(1, 0))))
+    assert view.image.topics == told.topics
+    assert view.image.controller_id == 1
+
+
+@running
+async def test_a_topic_made_anew_is_not_stopped_when_the_end_of_the_old_one_is_told_again() -> None:
+    """As after a connection that broke before the last answer."""
+    view = await new_view()
+    stopped: list[tuple[str, int]] = []
+    view.on_stopped = lambda places, _delete: stopped.extend(places)
+    old = CLUSTER.with_topic(topic("a", state(1, 0)))
+    new = CLUSTER.with_topic(topic("a", state(2, 0), generation=1))
+    await tell(view, None, old)
+    await tell(view, old, new)
+    assert stopped == [("a", 0)]
+    await tell(view, old, new)
+    assert stopped == [("a", 0)]
+
+
+@running
+async def test_what_was_decided_for_an_earlier_registration_is_refused() -> None:
+    view = await new_view()
+    view.broker_epoch = 5
+    with pytest.raises(KafkaError) as refused:
+        await view.leader_and_isr(LeaderAndIsrRequest(controller_id=1, controller_epoch=1, broker_epoch=4), 1)
+    assert refused.value.code is ErrorCode.STALE_BROKER_EPOCH
+
+
+def decided_for(broker_epoch: int) -> LeaderAndIsrRequest:
+    return LeaderAndIsrRequest(controller_id=1, controller_epoch=1, broker_epoch=broker_epoch)
+
+
+@running
+async def test_request_for_an_invented_registration_is_rejected() -> None:
+    """A broker epoch that is greater than any was taken for a newer one."""
+    view = await new_view()
+    with pytest.raises(KafkaError) as rejected:
+        await view.leader_and_isr(decided_for(1 << 62), 1)
+    assert rejected.value.code is ErrorCode.STALE_BROKER_EPOCH
+
+
+@running
+async def test_request_for_the_stored_registration_is_served_before_it_is_known() -> None:
+    """The controller sees a registration in the store, maybe before the broker's own write has returned."""
+    store = MemoryStore()
+    view = await new_view(store)
+    await store.apply([Create(BrokerNode.path(SELF), BrokerNode.encode(broker(SELF, 2), 0))])
+    assert await view.leader_and_isr(decided_for(2), 1) == {}
+    with pytest.raises(KafkaError) as rejected:
+        await view.leader_and_isr(decided_for(3), 1)
+    assert rejected.value.code is ErrorCode.STALE_BROKER_EPOCH
+
+
+@running
+async def test_nobody_leads_by_what_the_store_said() -> None:
+    store = MemoryStore()
+    told = await new_view(store)
+    await tell(told, None, CLUSTER.with_topic(topic("a", state(2, 3))))
+    assert told.image.partition("a", 0) == state(2, 3)
+    view = ClusterView(store, BrokerConfig({"node.id": str(SELF)}))
+    image = await view.load()
+    assert all(p.leader == NO_LEADER for t in image.topics.values() for p in t.partitions)
+    assert not image.brokers
+
+
+def test_stored_settings_that_are_refused_are_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    async def load() -> None:
+        store = MemoryStore()
+        data = ConfigNode.encode({"ssl.keystore.password": "hunter2"})
+        await store.apply([Create(ConfigNode.broker_path(str(SELF)), data)])
+        await ClusterView(store, BrokerConfig({"node.id": str(SELF)})).load()
+
+    asyncio.run(load())
+    (record,) = caplog.records
+    assert record.getMessage().startswith("stored settings of broker 2 are ignored: ssl.keystore.password is refused: ")
+    assert "hunter2" not in record.getMessage()
+
+
+@running
+async def test_a_new_topic_comes_with_its_configuration_and_changes_of_it_are_read() -> None:
+    store = MemoryStore()
+    view = await new_view(store)
+    view.follow_configs()
+    path = ConfigNode.topic_path("a")
+    await store.apply([Create(path, ConfigNode.encode({"cleanup.policy": "compact"}))])
+    await tell(view, None, CLUSTER.with_topic(topic("a", state(1, 0))))
+    assert view.image.topic_configs("a") == {"cleanup.policy": "compact"}
+    changed = asyncio.Event()
+    view.subscribe(lambda _old, new: changed.set() if new.topic_configs("a") == {"retention.ms": "5"} else None)
+    await store.apply([Put(path, ConfigNode.encode({"retention.ms": "5"}))])
+    await asyncio.wait_for(changed.wait(), 10)
+    view.close()
+
+
+images = st.lists(
+    st.dictionaries(
+        st.sampled_from("abc"),
+        st.tuples(
+            st.integers(0, 1),
+            st.lists(
+                st.tuples(st.integers(1, 3), st.permutations((1, 2, 3)), st.integers(1, 3)), min_size=1, max_size=3
+            ),
+        ),
+    ),
+    min_size=1,
+    max_size=6,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(images)
+def test_a_broker_follows_any_history(history: list[dict[str, tuple[int, list[tuple[int, list[int], int]]]]]) -> None:
+    async def follow() -> None:
+        view = await new_view()
+        known: ClusterImage | None = None
+        for step, topics in enumerate(history):
+            image = CLUSTER
+            for name, (generation, partitions) in topics.items():
+                # Partitions of a topic never become fewer, and every change has a higher epoch.
+                before = known.topics.get(name) if known is not None else None
+                count = (
+                    len(before.partitions)
+                    if before is not None and before.id == topic(name, generation=generation).id
+                    else 0
+                )
+                states = [state(leader, step, tuple(order[:copies]), step) for leader, order, copies in partitions]
+                states += [state(1, step, (1,), step)] * (count - len(states))
+                image = image.with_topic(topic(name, *states, generation=generation))
+            await tell(view, known, image)
+            assert view.image.topics == image.topics
+            known = image
+
+    asyncio.run(follow())
+
+
+@running
+async def test_configurations_that_could_not_be_read_are_read_again() -> None:
+    store = MemoryStore()
+    view = await new_view(store)
+    await tell(view, None, CLUSTER.with_topic(topic("a", state(1, 0))))
+    view.follow_configs()
+    changed = asyncio.Event()
+    view.subscribe(lambda _old, new: changed.set() if new.topic_configs("a") == {"retention.ms": "5"} else None)
+    read, failures = cluster_view.load_configs, [StoreError("no answer")]
+
+    async def fails_once(given: MetadataStore, image: ClusterImage) -> ClusterImage:
+        if failures:
+            raise failures.pop()
+        return await read(given, image)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cluster_view, "load_configs", fails_once)
+        patch.setattr(cluster_view, "_AGAIN_SECONDS", 0.0)
+        await store.apply([Create(ConfigNode.topic_path("a"), ConfigNode.encode({"retention.ms": "5"}))])
+        async with asyncio.timeout(10):
+            await changed.wait()
+    assert not failures
+    view.close()
+
+
+@running
+async def test_what_is_configured_while_a_broker_starts_is_known_to_it() -> None:
+    """Between its look at the cluster and its watch: logs are recovered meanwhile."""
+    store = MemoryStore()
+    await store.apply([Create(ConfigNode.broker_path("2"), ConfigNode.encode({"log.cleaner.threads": "1"}))])
+    view = await new_view(store)
+    await store.apply([Put(ConfigNode.broker_path("2"), ConfigNode.encode({"log.cleaner.threads": "3"}))])
+    view.follow_configs()
+    async with asyncio.timeout(10):
+        while view.image.broker_configs["2"] != {"log.cleaner.threads": "3"}:
+            await asyncio.sleep(0)
+
+
+@running
+async def test_a_controller_that_is_elected_while_a_broker_looks_at_the_cluster_is_listened_to() -> None:
+    store = MemoryStore()
+    await store.apply(
+        [
+            Create(CONTROLLER, ControllerNode.encode(3, 0)),
+            Create(CONTROLLER_EPOCH, ControllerEpochNode.encode(1)),
+        ]
+    )
+
+    class Between:
+        """Another controller is elected between the first and the second of the two reads."""
+
+        seen = 0
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(store, name)
+
+        async def subtree(self, path: str) -> dict[str, Node]:
+            found = await store.subtree(path)
+            if path in (CONTROLLER, CONTROLLER_EPOCH):
+                self.seen += 1
+                if self.seen == 1:
+                    data, epoch = ControllerNode.encode(1, 0), ControllerEpochNode.encode(2)
+                    await store.apply([Delete(CONTROLLER), Create(CONTROLLER, data), Put(CONTROLLER_EPOCH, epoch)])
+            return found
+
+    view = ClusterView(cast(MetadataStore, Between()), BrokerConfig({"node.id": str(SELF)}))
+    await view.load()
+    view.broker_epoch = 1
+    await tell(view, None, CLUSTER.with_controller(1, 2))
+    assert view.is_told

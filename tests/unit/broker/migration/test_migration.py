@@ -1,0 +1,454 @@
+"""`odradek import` on small folders of Apache Kafka that the test makes: what is planned, written, refused."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import json
+import struct
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from odradek.broker.migration import importing, writing
+from odradek.broker.migration.importing import Import
+from odradek.broker.migration.plan import ImportPlan, Options
+from odradek.broker.migration.source import ImportFailure, SourceFolder
+from odradek.broker.migration.zookeeper import read_cluster
+from odradek.cli.main import main
+from odradek.log.directories.checkpoint_formats import encode_uuid, parse_meta_properties, parse_offsets
+from odradek.log.directories.ownership import IMPORT_MARKER, METADATA_FILE, Owner, inspect
+from odradek.metadata.changes import load_image, topic_creation
+from odradek.metadata.image import ClusterImage, PartitionState, Topic
+from odradek.metadata.memory_store import MemoryStore
+from odradek.metadata.nodes import (
+    CLUSTER_ID,
+    PRODUCER_ID_BLOCK,
+    ClusterIdNode,
+    ProducerIdBlock,
+    ProducerIdBlockNode,
+)
+from odradek.metadata.sqlite_store import SqliteStore
+from odradek.ports.disk import SystemDisk
+from odradek.ports.randomness import SeededRandom
+from odradek.ports.store import Create
+from odradek.wire.messages import cluster_metadata as md
+from tests.unit.broker.migration.kraft_folder import (
+    CLUSTER,
+    Raw,
+    topic_records,
+    write_checkpoints,
+    write_identity,
+    write_metadata,
+    write_partition,
+)
+from tests.unit.log.test_log_ownership import contents
+
+A, B = b"a" * 16, b"b" * 16
+KEPT = Options()
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    """A KRaft folder: `orders` with a closed segment and an active one, `table` empty, what a deletion left."""
+    folder = tmp_path / "kafka"
+    records = [
+        *topic_records("orders", A, [[1]], {"retention.ms": "5"}),
+        *topic_records("table", B, [[1]]),
+        md.ProducerIdsRecord(1, 12, 3000),
+    ]
+    write_metadata(folder, records)
+    write_identity(folder)
+    write_partition(folder, "orders-0", A, {0: 3, 3: 2})
+    write_partition(folder, "table-0", B, {0: 0})
+    write_partition(folder, "gone-0", b"g" * 16, {0: 1})
+    write_partition(folder, "table-0.0123456789abcdef-delete", b"g" * 16, {0: 1})
+    write_checkpoints(folder, {("orders", 0): 5, ("table", 0): 0, ("gone", 0): 1})
+    return folder
+
+
+def import_folders(
+    *sources: Path, to: Path | list[Path], options: Options = KEPT, zookeeper: str | None = None
+) -> ImportPlan:
+    async def run() -> ImportPlan:
+        targets = to if isinstance(to, list) else [to]
+        done = Import(SystemDisk(), SeededRandom("import"), list(map(str, sources)), list(map(str, targets)))
+        try:
+            plan = await done.plan(options, zookeeper)
+            assert not plan.obstacles, plan.obstacles
+            await done.write(plan)
+            return plan
+        finally:
+            done.close()
+
+    return asyncio.run(run())
+
+
+def stored(target: Path) -> tuple[ClusterImage, int]:
+    """The image in the metadata file, and the first producer id that is free."""
+
+    async def read() -> tuple[ClusterImage, int]:
+        store = await SqliteStore.open(str(target / METADATA_FILE), SystemDisk())
+        try:
+            block = await store.get(PRODUCER_ID_BLOCK)
+            return await load_image(store), 0 if block is None else ProducerIdBlockNode.decode(block.data).last + 1
+        finally:
+            await store.close()
+
+    return asyncio.run(read())
+
+
+def refusal(*sources: Path, to: Path | list[Path], zookeeper: str | None = None) -> str:
+    with pytest.raises(ImportFailure) as caught:
+        import_folders(*sources, to=to, zookeeper=zookeeper)
+    return str(caught.value)
+
+
+def command(*words: object) -> int:
+    return main(["import", *map(str, words)])
+
+
+# --- what is carried over ---
+
+
+def test_topics_keep_ids_settings_and_grow_epochs(source: Path, tmp_path: Path) -> None:
+    import_folders(source, to=tmp_path / "new")
+    image, next_id = stored(tmp_path / "new")
+    orders = image.topics["orders"]
+    assert (image.cluster_id, sorted(image.topics), next_id) == (CLUSTER, ["orders", "table"], 3000)
+    assert (orders.id, orders.configs) == (A, {"retention.ms": "5"})
+    (state,) = orders.partitions
+    assert (state.leader, state.leader_epoch, state.replicas, state.isr) == (1, 4, (1,), (1,))
+
+
+def test_source_is_not_changed(source: Path, tmp_path: Path) -> None:
+    before = contents(source)
+    times = {path: path.stat().st_mtime_ns for path in source.rglob("*")}
+    import_folders(source, to=tmp_path / "new")
+    assert contents(source) == before
+    assert {path: path.stat().st_mtime_ns for path in source.rglob("*")} == times
+
+
+def test_only_closed_segments_are_linked(source: Path, tmp_path: Path) -> None:
+    import_folders(source, to=tmp_path / "new")
+    links = {path.name for path in (tmp_path / "new" / "orders-0").iterdir() if path.stat().st_nlink > 1}
+    assert links == {f"{0:020d}.log"}
+    assert contents(tmp_path / "new" / "orders-0") == contents(source / "orders-0")
+
+
+@pytest.mark.parametrize(("recovery_point", "watermark"), [(2, 5), (5, 2)])
+def test_segments_that_may_still_be_cut_are_copied(
+    source: Path, tmp_path: Path, recovery_point: int, watermark: int
+) -> None:
+    write_checkpoints(source, {("orders", 0): recovery_point})
+    (source / "replication-offset-checkpoint").write_text(f"0\n1\norders 0 {watermark}\n")
+    import_folders(source, to=tmp_path / "new")
+    assert all(path.stat().st_nlink == 1 for path in (tmp_path / "new").glob("*/*"))
+
+
+def test_nothing_is_linked_when_copies_are_asked_for(source: Path, tmp_path: Path) -> None:
+    import_folders(source, to=tmp_path / "new", options=Options(may_link=False))
+    assert all(path.stat().st_nlink == 1 for path in (tmp_path / "new").glob("*/*"))
+
+
+def test_target_is_a_clean_folder_of_odradek(source: Path, tmp_path: Path) -> None:
+    target = tmp_path / "new"
+    import_folders(source, to=target)
+    assert inspect(SystemDisk(), str(target)).owner is Owner.ODRADEK
+    assert not (target / IMPORT_MARKER).exists()
+    assert (target / ".kafka_cleanshutdown").exists()
+    meta = parse_meta_properties((target / "meta.properties").read_bytes())
+    assert (meta.cluster_id, meta.node_id, meta.format) == (CLUSTER, 1, 1)
+    assert meta.directory_id != parse_meta_properties((source / "meta.properties").read_bytes()).directory_id
+    points = parse_offsets((target / "recovery-point-offset-checkpoint").read_bytes())
+    assert points == {("orders", 0): 5, ("table", 0): 0}
+
+
+def test_unclean_folder_is_imported_for_recovery(source: Path, tmp_path: Path) -> None:
+    (source / ".kafka_cleanshutdown").unlink()
+    plan = import_folders(source, to=tmp_path / "new")
+    assert not (tmp_path / "new" / ".kafka_cleanshutdown").exists()
+    assert any("not stopped cleanly" in note for note in plan.notes)
+
+
+def test_directories_that_the_metadata_does_not_know_stay_behind(source: Path, tmp_path: Path) -> None:
+    plan = import_folders(source, to=tmp_path / "new")
+    assert sorted(path.name for path in (tmp_path / "new").glob("*-0*")) == ["orders-0", "table-0"]
+    assert any("gone-0" in note for note in plan.notes)
+
+
+def test_metadata_of_several_controllers_is_noted(source: Path, tmp_path: Path) -> None:
+    records = [*topic_records("orders", A, [[1]]), *(Raw(27, bytes([0, 0, 0, node])) for node in (1, 2))]
+    write_metadata(source, records)
+    plan = import_folders(source, to=tmp_path / "new")
+    assert any("controllers 1, 2" in note for note in plan.notes)
+
+
+def test_another_node_id_leads_everything(source: Path, tmp_path: Path) -> None:
+    import_folders(source, to=tmp_path / "new", options=Options(node_id=7))
+    image, _ = stored(tmp_path / "new")
+    assert {state.leader for topic in image.topics.values() for state in topic.partitions} == {7}
+    assert parse_meta_properties((tmp_path / "new" / "meta.properties").read_bytes()).node_id == 7
+
+
+def two_folders(tmp_path: Path) -> tuple[Path, Path]:
+    first, second = tmp_path / "disk1", tmp_path / "disk2"
+    write_metadata(first, topic_records("orders", A, [[1], [1]]))
+    for folder, name in ((first, "orders-0"), (second, "orders-1")):
+        write_identity(folder)
+        write_partition(folder, name, A, {0: 3})
+        write_checkpoints(folder, {("orders", int(name[-1])): 3})
+    return first, second
+
+
+def test_several_folders_go_into_one(tmp_path: Path) -> None:
+    import_folders(*two_folders(tmp_path), to=tmp_path / "new")
+    assert sorted(path.name for path in (tmp_path / "new").glob("orders-*")) == ["orders-0", "orders-1"]
+
+
+def test_each_folder_goes_into_its_own(tmp_path: Path) -> None:
+    import_folders(*two_folders(tmp_path), to=[tmp_path / "a", tmp_path / "b"])
+    assert [path.name for path in (tmp_path / "a").glob("orders-*")] == ["orders-0"]
+    assert [path.name for path in (tmp_path / "b").glob("orders-*")] == ["orders-1"]
+    assert not (tmp_path / "b" / METADATA_FILE).exists()
+    assert inspect(SystemDisk(), str(tmp_path / "b")).owner is Owner.ODRADEK
+
+
+# --- with ZooKeeper ---
+
+
+@pytest.fixture
+def zookeeper_era(tmp_path: Path) -> Path:
+    folder = tmp_path / "kafka3"
+    write_identity(folder, kraft=False)
+    write_partition(folder, "orders-0", A, {0: 3}, producer_id=4217)
+    write_partition(folder, "old-0", None, {0: 1})
+    write_partition(folder, "old-1", None, {0: 1})
+    write_checkpoints(folder, {("orders", 0): 3, ("old", 0): 1, ("old", 1): 1})
+    return folder
+
+
+def test_directories_stand_for_the_metadata_of_zookeeper(zookeeper_era: Path, tmp_path: Path) -> None:
+    plan = import_folders(zookeeper_era, to=tmp_path / "new")
+    image, next_id = stored(tmp_path / "new")
+    assert {name: len(topic.partitions) for name, topic in image.topics.items()} == {"orders": 1, "old": 2}
+    assert image.topics["orders"].id == A
+    old = image.topics["old"].id
+    text = (tmp_path / "new" / "old-1" / "partition.metadata").read_text()
+    assert encode_uuid(old) in text, "the id that the import chose is in the directories too"
+    assert next_id > 4217 + 1000
+    assert any("settings of topics" in note for note in plan.notes)
+
+
+def test_missing_middle_partition_is_a_gap(zookeeper_era: Path, tmp_path: Path, capsys: Any) -> None:
+    write_partition(zookeeper_era, "orders-2", A, {0: 1})
+    assert command(zookeeper_era, "--data-dir", tmp_path / "new") == 2
+    assert "this broker does not have orders-1" in capsys.readouterr().err
+    assert not (tmp_path / "new").exists()
+
+
+def folder_of(path: Path) -> SourceFolder:
+    meta = parse_meta_properties((path / "meta.properties").read_bytes())
+    return SourceFolder(str(path), meta, True, {}, [])
+
+
+def test_settings_come_from_zookeeper_when_it_is_named(zookeeper_era: Path) -> None:
+    async def read() -> Any:
+        store = MemoryStore()
+        topic = Topic("orders", A, (PartitionState(1, 2, (1,), (1,)),), {"retention.ms": "5"})
+        block = ProducerIdBlockNode.encode(ProducerIdBlock(1, 4000, 4999))
+        cluster = Create(CLUSTER_ID, ClusterIdNode.encode(CLUSTER))
+        await store.apply([cluster, *topic_creation(topic), Create(PRODUCER_ID_BLOCK, block)])
+        return await read_cluster(store, "zk", [folder_of(zookeeper_era)])
+
+    found = asyncio.run(read())
+    assert found.image.topics["orders"].configs == {"retention.ms": "5"}
+    assert found.next_producer_id == 5000
+
+
+def test_zookeeper_of_another_cluster_is_refused(zookeeper_era: Path) -> None:
+    async def read() -> None:
+        store = MemoryStore()
+        await store.apply([Create(CLUSTER_ID, ClusterIdNode.encode("other"))])
+        await read_cluster(store, "zk", [folder_of(zookeeper_era)])
+
+    with pytest.raises(ImportFailure, match="zk has cluster other"):
+        asyncio.run(read())
+
+
+def test_zookeeper_is_refused_for_kraft(source: Path, tmp_path: Path) -> None:
+    assert "the folders are of KRaft" in refusal(source, to=tmp_path / "new", zookeeper="127.0.0.1:1")
+
+
+# --- what is refused ---
+
+
+def test_running_broker_is_refused(source: Path, tmp_path: Path) -> None:
+    with (source / ".lock").open("w") as lock:
+        fcntl.fcntl(lock, fcntl.F_OFD_SETLK, struct.pack("hhqqi4x", fcntl.F_WRLCK, 0, 0, 0, 0))
+        assert "a broker uses this folder" in refusal(source, to=tmp_path / "new")
+    assert not (tmp_path / "new").exists()
+
+
+def test_target_with_content_is_refused_and_kept(source: Path, tmp_path: Path) -> None:
+    (tmp_path / "new").mkdir()
+    (tmp_path / "new" / "notes.txt").write_text("mine")
+    assert "is not empty (it has notes.txt)" in refusal(source, to=tmp_path / "new")
+    assert contents(tmp_path / "new") == {"notes.txt": b"mine"}
+
+
+@pytest.mark.parametrize("place", ["kafka", "kafka/new", "."])
+def test_target_and_source_in_each_other_are_refused(source: Path, tmp_path: Path, place: str) -> None:
+    before = contents(source)
+    assert "lie in each other" in refusal(source, to=tmp_path / place)
+    assert contents(source) == before
+
+
+def test_folder_of_odradek_is_refused(source: Path, tmp_path: Path) -> None:
+    import_folders(source, to=tmp_path / "new")
+    assert "is a folder of Odradek" in refusal(tmp_path / "new", to=tmp_path / "again")
+
+
+def test_folder_without_a_broker_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "etc").mkdir()
+    assert "is no data folder of Apache Kafka" in refusal(tmp_path / "etc", to=tmp_path / "new")
+
+
+def test_folder_named_twice_is_refused(source: Path, tmp_path: Path) -> None:
+    assert "named twice" in refusal(source, source, to=tmp_path / "new")
+
+
+def test_folders_of_two_brokers_are_refused(tmp_path: Path) -> None:
+    first, second = two_folders(tmp_path)
+    write_identity(second, node=2)
+    assert "name the folders of one broker" in refusal(first, second, to=tmp_path / "new")
+
+
+def test_missing_partitions_are_named_and_need_partial(tmp_path: Path, capsys: Any) -> None:
+    first, _ = two_folders(tmp_path)
+    assert command(first, "--data-dir", tmp_path / "new") == 2
+    error = capsys.readouterr().err
+    assert "this broker does not have orders-1" in error
+    assert error.count("\n") == 1
+    assert command(first, "--data-dir", tmp_path / "new", "--partial") == 0
+    assert len(stored(tmp_path / "new")[0].topics["orders"].partitions) == 2
+
+
+def test_replica_outside_the_isr_is_a_gap(tmp_path: Path, capsys: Any) -> None:
+    folder = tmp_path / "kafka"
+    write_metadata(folder, [*topic_records("orders", A, [[2, 1]]), (md.PartitionChangeRecord(0, A, isr=[2]), 0)])
+    write_identity(folder)
+    write_partition(folder, "orders-0", A, {0: 3})
+    write_checkpoints(folder, {("orders", 0): 3})
+    assert command(folder, "--data-dir", tmp_path / "new") == 2
+    assert "not in the ISR of orders-0" in capsys.readouterr().err
+
+
+def test_tiered_topic_is_a_gap_and_features_are_named(tmp_path: Path, capsys: Any) -> None:
+    folder = tmp_path / "kafka"
+    records = [
+        *topic_records("orders", A, [[1]], {"remote.storage.enable": "true"}),
+        md.FeatureLevelRecord("share.version", 1),
+        md.AccessControlEntryRecord(A, 2, "orders", 3, "User:a", "*", 3, 3),
+    ]
+    write_metadata(folder, records)
+    write_identity(folder)
+    write_partition(folder, "orders-0", A, {0: 3})
+    write_checkpoints(folder, {("orders", 0): 3})
+    assert command(folder, "--data-dir", tmp_path / "new", "--dry-run", "-o", "json") == 2
+    captured = capsys.readouterr()
+    report = json.loads(captured.out)
+    assert "orders use tiered storage" in report["gaps"][0]
+    assert any("share groups" in note for note in report["notes"])
+    assert any("1 ACL" in note for note in report["notes"])
+
+
+def test_old_message_format_is_an_obstacle(source: Path, tmp_path: Path, capsys: Any) -> None:
+    log = source / "orders-0" / f"{0:020d}.log"
+    data = bytearray(log.read_bytes())
+    data[16] = 1
+    log.write_bytes(data)
+    assert command(source, "--data-dir", tmp_path / "new", "--partial") == 2
+    assert "message format 0 or 1" in capsys.readouterr().err
+
+
+def test_unknown_setting_is_left_out_and_named(tmp_path: Path) -> None:
+    folder = tmp_path / "kafka"
+    configs = {"retention.ms": "5", "no.such.setting": "x", "segment.bytes": "-3"}
+    write_metadata(folder, topic_records("orders", A, [[1]], configs))
+    write_identity(folder)
+    write_partition(folder, "orders-0", A, {0: 3})
+    write_checkpoints(folder, {("orders", 0): 3})
+    plan = import_folders(folder, to=tmp_path / "new")
+    assert stored(tmp_path / "new")[0].topics["orders"].configs == {"retention.ms": "5"}
+    assert sum("no.such.setting" in note or "segment.bytes" in note for note in plan.notes) == 2
+
+
+# --- reports and interruptions ---
+
+
+def test_dry_run_writes_nothing(source: Path, tmp_path: Path, capsys: Any) -> None:
+    before = contents(tmp_path)
+    assert command(source, "--data-dir", tmp_path / "new", "--dry-run", "-o", "json") == 0
+    report = json.loads(capsys.readouterr().out)
+    assert contents(tmp_path) == before
+    assert [(topic["name"], topic["partitions"]) for topic in report["topics"]] == [("orders", 1), ("table", 1)]
+    assert report["linked_bytes"] == (source / "orders-0" / f"{0:020d}.log").stat().st_size
+    assert (report["dry_run"], report["clean"], report["cluster_id"]) == (True, True, CLUSTER)
+
+
+def test_report_names_the_next_command(source: Path, tmp_path: Path, capsys: Any) -> None:
+    assert command(source, "--data-dir", tmp_path / "new") == 0
+    assert f"next: odradek serve --data-dir {tmp_path / 'new'}\n" in capsys.readouterr().out
+
+
+class Interrupted(Exception):
+    """Stands for a process that is killed."""
+
+
+def interrupt(monkeypatch: pytest.MonkeyPatch, function: str, after: int) -> None:
+    real = getattr(writing, function)
+    calls = 0
+
+    def call(*arguments: Any, **named: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls > after:
+            raise Interrupted
+        return real(*arguments, **named)
+
+    monkeypatch.setattr(importing, function, call)
+
+
+@pytest.mark.parametrize(
+    ("function", "after"),
+    [("write_partition", 1), ("write_store", 0), ("write_small_files", 0), ("write_small_files", 1), ("finish", 1)],
+)
+def test_interrupted_import_is_refused_and_repeated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, function: str, after: int
+) -> None:
+    sources = two_folders(tmp_path)
+    targets = [tmp_path / "a", tmp_path / "b"]
+    with monkeypatch.context() as patch:
+        interrupt(patch, function, after)
+        with pytest.raises(Interrupted):
+            import_folders(*sources, to=targets)
+    assert inspect(SystemDisk(), str(targets[0])).owner is Owner.UNFINISHED_IMPORT
+    (targets[0] / "odradek-metadata.sqlite-wal").touch()
+    import_folders(*sources, to=targets)
+    assert sorted(stored(targets[0])[0].topics) == ["orders"]
+    assert contents(targets[1] / "orders-1") == contents(sources[1] / "orders-1")
+
+
+def test_cleaning_up_keeps_what_the_import_did_not_write(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        interrupt(patch, "write_store", 0)
+        with pytest.raises(Interrupted):
+            import_folders(source, to=tmp_path / "new")
+    (tmp_path / "new" / "notes.txt").write_text("mine")
+    assert "is not empty (it has notes.txt)" in refusal(source, to=tmp_path / "new")
+    assert (tmp_path / "new" / "notes.txt").read_text() == "mine"
+    assert (source / "orders-0" / f"{0:020d}.log").exists()

@@ -1,0 +1,112 @@
+"""Where followers begin: told to their leaders once it is on the disk, and not before."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+
+from odradek.broker.replication import followed_starts
+from odradek.broker.replication.followed_starts import FollowedStarts
+from odradek.replication.partition import Partition
+from odradek.wire.errors import ErrorCode, KafkaError
+
+
+class Follower:
+    """A partition that notes what is written of it."""
+
+    topic = "t"
+
+    def __init__(self, index: int) -> None:
+        self.index = index
+        self.written = 0
+        self.log = SimpleNamespace(is_offline=False)
+
+    def start_written(self, offset: int) -> None:
+        self.written = offset
+
+
+class World:
+    """A disk that writes when it is let, and whoever tells the leader."""
+
+    def __init__(self) -> None:
+        self.writes: list[Mapping[tuple[str, int], int]] = []
+        self.may_write = asyncio.Semaphore(0)
+        self.failures: list[KafkaError] = []
+        self.told: list[int] = []
+        self.starts = FollowedStarts(self.write, lambda partition: self.told.append(partition.index))
+
+    async def write(self, starts: Mapping[tuple[str, int], int], then: Callable[[], None]) -> None:
+        await self.may_write.acquire()
+        if self.failures:
+            raise self.failures.pop()
+        self.writes.append(dict(starts))
+        then()
+
+    def begins_later(self, follower: Follower, offset: int) -> None:
+        self.starts.begins_later(cast(Partition, follower), offset)
+
+    async def written(self) -> None:
+        expected = len(self.writes) + 1
+        self.may_write.release()
+        async with asyncio.timeout(10):
+            while len(self.writes) < expected:
+                await asyncio.sleep(0)
+
+
+def test_the_leader_is_told_of_what_is_written() -> None:
+    async def test() -> None:
+        world = World()
+        first, second = Follower(0), Follower(1)
+        world.begins_later(first, 5)
+        await asyncio.sleep(0)
+        # While that is being written.
+        world.begins_later(first, 6)
+        world.begins_later(first, 7)
+        world.begins_later(second, 3)
+        assert (first.written, world.told) == (0, [])
+        await world.written()
+        assert (first.written, second.written, world.told) == (5, 0, [0])
+        await world.written()
+        assert (first.written, second.written, world.told) == (7, 3, [0, 0, 1])
+        assert world.writes == [{("t", 0): 5}, {("t", 0): 7, ("t", 1): 3}]
+
+    asyncio.run(test())
+
+
+def test_what_cannot_be_written_is_written_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(followed_starts, "_RETRY_SECONDS", 0.0)
+
+    async def test() -> None:
+        world = World()
+        follower = Follower(0)
+        world.failures.append(KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "no descriptor is left"))
+        world.begins_later(follower, 5)
+        world.may_write.release()
+        await world.written()
+        assert follower.written == 5
+        world.starts.close()
+
+    asyncio.run(test())
+
+
+def test_what_is_deleted_before_it_is_written_is_none_of_the_next_of_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(followed_starts, "_RETRY_SECONDS", 0.0)
+
+    async def test() -> None:
+        world = World()
+        deleted, other = Follower(0), Follower(1)
+        world.failures.append(KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "no descriptor is left"))
+        world.begins_later(deleted, 5)
+        world.begins_later(other, 3)
+        await asyncio.sleep(0)
+        deleted.log.is_offline = True
+        world.may_write.release()
+        await world.written()
+        assert world.writes == [{("t", 1): 3}]
+        world.starts.close()
+
+    asyncio.run(test())

@@ -1,0 +1,565 @@
+"""A follower's fetcher against the leader's endpoint: real requests, answers and logs, without sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from odradek.api import api_01_fetch
+from odradek.broker.replication.replica_fetcher import FetchSettings, ReplicaFetcher
+from odradek.client.errors import ClientError, Disconnected, RequestTimedOut, UnsupportedByBroker
+from odradek.log.config import LogConfig
+from odradek.log.partition_log import PartitionLog
+from odradek.metadata.image import ClusterImage, PartitionState
+from odradek.ports.disk import FileRange, SystemDisk
+from odradek.records.builder import BatchFields, encode_batch
+from odradek.replication.follower import FollowedLog
+from odradek.replication.in_sync import ReplicaRules
+from odradek.replication.partition import Partition
+from odradek.replication.replica_sessions import ReplicaSessions
+from odradek.transactions.connections import NewestConnections
+from odradek.wire.errors import ErrorCode, KafkaError
+from odradek.wire.fetch import FetchRequest, decode_request
+from odradek.wire.messages.list_offsets import (
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsResponsePartition,
+    ListOffsetsResponseTopic,
+)
+from odradek.wire.replica_fetch import ReplicaFetchResponse
+from tests.unit.log.support import NOW, StandingClock, log_environment
+from tests.unit.replication.replicas import Fake
+
+TOPIC_ID = b"a topic to follow"[:16]
+VERSION = 17
+
+
+def in_a_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    @functools.wraps(test)
+    def run(*args: Any, **kwargs: Any) -> None:
+        asyncio.run(test(*args, **kwargs))
+
+    return run
+
+
+def partition_in(directory: Path, index: int, local_id: int) -> Partition:
+    path = directory / f"{local_id}-{index}"
+    path.mkdir()
+    environment = log_environment(SystemDisk())
+    log = PartitionLog.open("t", index, str(path), LogConfig(), environment, clean=True)
+    return Partition("t", TOPIC_ID, index, local_id, log, ReplicaRules())
+
+
+class Leader:
+    """Broker 1, which leads all partitions; every request that it was sent is in `requests`."""
+
+    node_id = 2
+    clock = StandingClock()
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.peers = self
+        self.partitions: dict[int, Partition] = {}
+        self.sessions = ReplicaSessions(Fake(1), ReplicaRules())
+        self.requests: list[FetchRequest] = []
+        self.connections: list[FakeConnection] = []
+        self.refuse = 0
+        self.too_old = 0
+        self.throttled = False
+        self.stalls = False
+        """Connections that are made are stalled."""
+        self.unreachable = False
+        self.services: Any = SimpleNamespace(
+            replica_sessions=self.sessions,
+            fetchers=NewestConnections(),
+            partitions=SimpleNamespace(require=self.require),
+            config=SimpleNamespace(number=lambda _name: 1 << 25, text=lambda _name: ""),
+            image=ClusterImage,
+        )
+
+    def require(self, topic: bytes, index: int) -> Partition:
+        if topic != TOPIC_ID or index not in self.partitions:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
+        return self.partitions[index]
+
+    def lead(self, index: int, epoch: int = 0) -> Partition:
+        if index not in self.partitions:
+            self.partitions[index] = partition_in(self.directory, index, 1)
+        self.partitions[index].apply_state(PartitionState(1, epoch, (1, 2), (1, 2)))
+        return self.partitions[index]
+
+    # The fetcher's host.
+
+    async def connect(self, broker_id: int, client_id: str) -> Any:
+        assert broker_id == 1
+        assert client_id == "broker-2-fetcher-0"
+        if self.refuse:
+            self.refuse -= 1
+            raise Disconnected("refused") from ConnectionRefusedError()
+        self.connections.append(FakeConnection(self, client_id))
+        return self.connections[-1]
+
+    def broker_epoch(self) -> int:
+        return 7
+
+    def settings(self) -> FetchSettings:
+        return FetchSettings(wait_max_ms=10_000, backoff_ms=50)
+
+    def is_throttled(self, _followed: FollowedLog) -> bool:
+        return self.throttled
+
+    def suspect(self, leader_id: int, *, gone: bool) -> None:
+        assert leader_id == 1
+        self.unreachable = gone
+
+    def appended(self, _partition: Partition, _size: int) -> None:
+        return None
+
+
+class FakeConnection:
+    """What a fetcher sends goes to the leader's endpoint; an answer comes in a later turn of the loop."""
+
+    listener_name = "PLAINTEXT"
+
+    def __init__(self, leader: Leader, client_id: str) -> None:
+        self._leader = leader
+        self._client_id = client_id
+        self._loop = asyncio.get_running_loop()
+        self._waiting: list[Callable[[Any], None]] = []
+        self.identifier = len(leader.connections)
+        self.closed = False
+        self.closed_by_leader = ""
+        self.stalled = leader.stalls
+        """What is sent does not come."""
+        self.under_way: list[tuple[FetchRequest, Callable[[Any], None]]] = []
+
+    def version_of(self, _request: Any) -> int:
+        if self._leader.too_old:
+            self._leader.too_old -= 1
+            raise UnsupportedByBroker("the broker does not offer Fetch")
+        return VERSION
+
+    def send(
+        self, request: Any, response_type: Any, version: int, _timeout_ms: float, done: Callable[[Any], None]
+    ) -> None:
+        if self.closed:
+            raise Disconnected("closed")
+        out = bytearray()
+        request.encode(out, version)
+        decoded, _ = decode_request(memoryview(out), 0, version)
+        self._leader.requests.append(decoded)
+        self._waiting.append(done)
+
+        def answer(parts: Any) -> None:
+            frame = bytearray().join(
+                part.file.read(part.position, part.size) if isinstance(part, FileRange) else part for part in parts
+            )
+            response, _ = response_type.decode(memoryview(frame), 9, version)
+            self._loop.call_soon(self._deliver, done, response)
+
+        if self.stalled:
+            self.under_way.append((decoded, answer))
+        else:
+            self._arrive(decoded, answer)
+
+    def _arrive(self, request: FetchRequest, answer: Callable[[Any], None]) -> None:
+        context: Any = SimpleNamespace(
+            services=self._leader.services,
+            version=VERSION,
+            correlation_id=1,
+            client_id=self._client_id,
+            session=SimpleNamespace(is_broker=True),
+            connection=SimpleNamespace(
+                identifier=self.identifier, later=lambda: SimpleNamespace(answer=answer), close=self._close_at_leader
+            ),
+        )
+        found: Any = api_01_fetch.handle(request, context)
+        if isinstance(found, list):
+            answer(found)
+
+    def _close_at_leader(self, reason: str) -> None:
+        self.closed_by_leader = reason
+
+    def arrive_late(self) -> None:
+        """What was under way comes, whether or not somebody waits for it still."""
+        for request, answer in self.under_way:
+            self._arrive(request, answer)
+
+    def _deliver(self, done: Callable[[Any], None], response: Any) -> None:
+        if done in self._waiting:
+            self._waiting.remove(done)
+            done(response)
+
+    async def request(self, request: ListOffsetsRequest, _type: Any, _version: int, _timeout_ms: float) -> Any:
+        assert request.replica_id == 2
+        topic = request.topics[0]
+        wanted = topic.partitions[0]
+        log = self._leader.partitions[wanted.partition_index].log
+        offset = log.log_start_offset if wanted.timestamp == -2 else log.end_offset
+        partition = ListOffsetsResponsePartition(wanted.partition_index, 0, -1, offset, 0)
+        return ListOffsetsResponse(topics=[ListOffsetsResponseTopic(topic.name, [partition])])
+
+    def lose(self, error: ClientError) -> None:
+        self.close()
+        waiting, self._waiting = self._waiting, []
+        for done in waiting:
+            done(error)
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def batch(value: bytes = b"value", count: int = 1) -> memoryview:
+    return memoryview(encode_batch([(NOW, b"k", value, ())] * count, BatchFields()))
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not condition():
+            await asyncio.sleep(0.001)
+
+
+class Following:
+    """Broker 2 and its fetcher."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.leader = Leader(directory)
+        self.fetcher = ReplicaFetcher(1, self.leader, asyncio.get_running_loop())
+        self.partitions: dict[int, Partition] = {}
+
+    def follow(self, index: int, epoch: int = 0) -> Partition:
+        if index not in self.partitions:
+            self.partitions[index] = partition_in(self.directory, index, 2)
+        partition = self.partitions[index]
+        partition.apply_state(PartitionState(1, epoch, (1, 2), (1, 2)))
+        self.fetcher.follow((TOPIC_ID, index), FollowedLog(partition))
+        return partition
+
+    async def in_step(self, *indexes: int) -> None:
+        """Followers have what the leader has, and the leader knows it."""
+        for index in indexes:
+            log = self.leader.partitions[index].log
+            await until(lambda log=log, index=index: self.partitions[index].log.end_offset == log.end_offset)  # type: ignore[misc]
+            await until(lambda log=log, index=index: self.leader.partitions[index].high_watermark == log.end_offset)  # type: ignore[misc]
+
+
+def asked(request: FetchRequest) -> list[tuple[int, int]]:
+    return [(row[0], row[2]) for _, rows in request.topics for row in rows]
+
+
+@in_a_loop
+async def test_what_is_appended_is_fetched_and_the_leader_told(tmp_path: Path) -> None:
+    following = Following(tmp_path)
+    leader = following.leader
+    for index in (0, 1):
+        leader.lead(index).append(batch(), now_ms=NOW)
+        following.follow(index)
+    await following.in_step(0, 1)
+    leader.partitions[1].append(batch(count=3), now_ms=NOW)
+    leader.partitions[1].append(batch(count=2), now_ms=NOW)
+    await following.in_step(0, 1)
+    assert [r.session_epoch for r in leader.requests] == list(range(len(leader.requests)))
+    assert len({r.session_id for r in leader.requests[1:]}) == 1
+    assert asked(leader.requests[-1]) == [(1, 6)], "both batches came with one answer, and only what changed is named"
+    assert leader.requests[-1].replica_epoch == 7
+    following.fetcher.close()
+
+
+@in_a_loop
+async def test_a_lost_connection_is_made_again_and_goes_on_where_it_was(tmp_path: Path) -> None:
+    following = Following(tmp_path)
+    leader = following.leader
+    leader.lead(0).append(batch(), now_ms=NOW)
+    following.follow(0)
+    await following.in_step(0)
+    leader.refuse = 2
+    leader.connections[0].lose(Disconnected("gone"))
+    leader.partitions[0].append(batch(), now_ms=NOW)
+    await until(lambda: leader.unreachable)
+    await following.in_step(0)
+    assert not leader.unreachable
+    assert len(leader.connections) == 2
+    following.fetcher.close()
+
+
+@pytest.mark.parametrize("begins", [False, True], ids=["of a session", "that begins a session"])
+@in_a_loop
+async def test_a_fetch_of_a_connection_that_was_given_up_says_nothing(tmp_path: Path, begins: bool) -> None:
+    """Found by the simulator (late-21): the leader took its follower for behind and kept it out of the ISR for good."""
+    following = Following(tmp_path)
+    leader = following.leader
+    leader.lead(0).append(batch(), now_ms=NOW)
+    following.follow(0)
+    await following.in_step(0)
+    given_up = leader.connections[0]
+    if begins:
+        leader.stalls = True
+        given_up.lose(Disconnected("gone"))
+        await until(lambda: len(leader.connections) == 2)
+        given_up = leader.connections[1]
+        leader.stalls = False
+    given_up.stalled = True
+    leader.partitions[0].append(batch(), now_ms=NOW)
+    await until(lambda: bool(given_up.under_way))
+    given_up.lose(RequestTimedOut("no answer"))
+    await following.in_step(0)
+    leader.partitions[0].append(batch(), now_ms=NOW)
+    await following.in_step(0)
+    before = len(leader.requests)
+    given_up.arrive_late()
+    assert leader.partitions[0].followers[2].end_offset == 3
+    assert given_up.closed_by_leader
+    await asyncio.sleep(0)
+    assert len(leader.requests) == before
+    following.fetcher.close()
+
+
+@in_a_loop
+async def test_a_connection_to_a_leader_that_cannot_serve_is_closed_and_made_again(tmp_path: Path) -> None:
+    world = Following(tmp_path)
+    world.leader.lead(0).append(batch(), now_ms=NOW)
+    world.leader.too_old = 2
+    world.follow(0)
+    await world.in_step(0)
+    assert [connection.closed for connection in world.leader.connections] == [True, True, False]
+    world.fetcher.close()
+
+
+@in_a_loop
+async def test_a_partition_that_comes_later_does_not_wait_for_the_long_poll(tmp_path: Path) -> None:
+    following = Following(tmp_path)
+    leader = following.leader
+    leader.lead(0)
+    following.follow(0)
+    await until(lambda: len(leader.requests) == 2)
+    leader.lead(1).append(batch(), now_ms=NOW)
+    following.follow(1)
+    await following.in_step(1)
+    leader.partitions[0].append(batch(), now_ms=NOW)
+    await following.in_step(0)
+    following.fetcher.unfollow((TOPIC_ID, 0))
+    await until(lambda: leader.requests[-1].forgotten == [(TOPIC_ID, [0])])
+    leader.partitions[1].append(batch(), now_ms=NOW)
+    await following.in_step(1)
+    assert asked(leader.requests[-1]) == [(1, 2)]
+    following.fetcher.close()
+
+
+@in_a_loop
+async def test_nothing_is_kept_of_what_is_not_followed_any_more(tmp_path: Path) -> None:
+    """Each topic made anew has an id of its own."""
+    following = Following(tmp_path)
+    leader, fetcher = following.leader, following.fetcher
+    for index in (0, 1):
+        leader.lead(index)
+        following.follow(index)
+    await until(lambda: len(leader.requests) == 2)
+    complaints: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
+    connection: Any = leader.connections[0]
+    deliver, late = connection._deliver, []
+
+    def deliver_late(done: Callable[[Any], None], response: Any) -> None:
+        if not late:
+            # As if the answer had been on its way meanwhile.
+            late.append(response)
+            fetcher.unfollow((TOPIC_ID, 0))
+            following.follow(0)
+        deliver(done, response)
+
+    connection._deliver = deliver_late
+    leader.partitions[0].append(batch(), now_ms=NOW)
+    await following.in_step(0)
+    assert late
+    assert not complaints
+    fetcher.unfollow((TOPIC_ID, 0))
+    leader.partitions[1].append(batch(), now_ms=NOW)
+    await following.in_step(1)
+    assert fetcher._sent.keys() == fetcher._known.keys() == {(TOPIC_ID, 1)}
+    fetcher.close()
+
+
+@in_a_loop
+async def test_one_partition_that_cannot_be_fetched_holds_up_no_other(tmp_path: Path) -> None:
+    following = Following(tmp_path)
+    leader = following.leader
+    leader.lead(0).append(batch(), now_ms=NOW)
+    following.follow(0)
+    following.follow(1)
+    await following.in_step(0)
+    await until(lambda: (TOPIC_ID, 1) in following.fetcher.problems())
+    leader.lead(1).append(batch(), now_ms=NOW)
+    await following.in_step(1)
+    assert following.fetcher.problems() == {}
+    following.fetcher.close()
+
+
+@in_a_loop
+async def test_a_fenced_partition_waits_for_the_controller(tmp_path: Path) -> None:
+    following = Following(tmp_path)
+    leader = following.leader
+    leader.lead(0)
+    following.follow(0)
+    leader.lead(1)
+    following.follow(1)
+    await until(lambda: len(leader.requests) == 2)
+    leader.lead(0, epoch=1).append(batch(), now_ms=NOW)
+    await until(lambda: (TOPIC_ID, 0) in following.fetcher.problems())
+    leader.partitions[1].append(batch(), now_ms=NOW)
+    await following.in_step(1)
+    assert following.partitions[0].log.end_offset == 0
+    following.follow(0, epoch=1)
+    await following.in_step(0)
+    following.fetcher.close()
+
+
+@in_a_loop
+async def test_a_session_that_the_leader_forgot_is_begun_again(tmp_path: Path) -> None:
+    following = Following(tmp_path)
+    leader = following.leader
+    leader.lead(0)
+    following.follow(0)
+    await until(lambda: len(leader.requests) == 2)
+    leader.sessions.end(leader.requests[1].session_id)
+    leader.connections[0].lose(Disconnected("gone"))
+    leader.partitions[0].append(batch(), now_ms=NOW)
+    await following.in_step(0)
+    leader.sessions.end(leader.requests[-1].session_id)
+    following.follow(1)
+    leader.lead(1).append(batch(), now_ms=NOW)
+    await following.in_step(1)
+    following.fetcher.close()
+
+
+@pytest.mark.parametrize("leader_has", ["later offsets only", "less"])
+@in_a_loop
+async def test_out_of_range_is_settled_by_where_the_leader_begins_and_ends(tmp_path: Path, leader_has: str) -> None:
+    following = Following(tmp_path)
+    leader = following.leader
+    partition = leader.lead(0)
+    for _ in range(4):
+        partition.append(batch(), now_ms=NOW)
+    follower = following.follow(0)
+    if leader_has == "less":
+        await following.in_step(0)
+        leader.connections[0].lose(Disconnected("gone"))
+        partition.truncate_to(1)
+        partition.high_watermark = 1
+    else:
+        partition.high_watermark = 4
+        partition.delete_records(3)
+    await until(lambda: (follower.log.log_start_offset, follower.log.end_offset) in ((0, 1), (3, 4)))
+    partition.append(batch(), now_ms=NOW)
+    await until(lambda: follower.log.end_offset == partition.log.end_offset)
+    following.fetcher.close()
+
+
+@in_a_loop
+async def test_throttled_partitions_are_left_out_until_they_may_go_on(tmp_path: Path) -> None:
+    following = Following(tmp_path)
+    leader = following.leader
+    leader.throttled = True
+    leader.lead(0).append(batch(), now_ms=NOW)
+    follower = following.follow(0)
+    await until(lambda: bool(leader.connections))
+    assert leader.requests == []
+    leader.throttled = False
+    await following.in_step(0)
+    assert follower.log.end_offset == 1
+    following.fetcher.close()
+
+
+@in_a_loop
+async def test_what_a_leader_refuses_is_told_once_for_all_partitions(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "odradek")
+    following = Following(tmp_path)
+    for index in range(8):
+        # It leads in a newer epoch already, of which the follower has not heard.
+        following.leader.lead(index, 3)
+        following.follow(index)
+    await until(lambda: bool(caplog.records))
+    following.fetcher.close()
+    assert len(caplog.records) == 1
+    message = caplog.records[0].getMessage()
+    assert message.startswith("broker 1: stopped following 8 partitions: the leader answers FENCED_LEADER_EPOCH (t-0, ")
+    assert message.endswith("t-4 and 3 more)")
+
+
+class SilentConnection:
+    """Answers nothing by itself."""
+
+    def __init__(self) -> None:
+        self.sent: list[tuple[Any, Callable[[Any], None]]] = []
+
+    def version_of(self, _request: Any) -> int:
+        return VERSION
+
+    def send(self, request: Any, _type: Any, _version: int, _timeout_ms: float, done: Callable[[Any], None]) -> None:
+        self.sent.append((request, done))
+
+    def close(self) -> None:
+        return None
+
+
+@in_a_loop
+async def test_a_log_start_that_was_told_beside_a_divergence_is_told_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing else brings it to a follower of a partition that nobody writes to."""
+    following = Following(tmp_path)
+    monkeypatch.setattr(Leader, "settings", lambda _: FetchSettings(wait_max_ms=50, backoff_ms=50))
+    leader = following.leader.lead(0)
+    follower = following.follow(0)
+    leader.append(batch(), now_ms=NOW)
+    leader.append(batch(), now_ms=NOW)
+    await following.in_step(0)
+    following.fetcher.unfollow((TOPIC_ID, 0))
+    # The follower has led in between and written nothing: it asks in an epoch that its leader does not know.
+    follower.apply_state(PartitionState(2, 1, (1, 2), (1, 2), 1))
+    leader.apply_state(PartitionState(1, 2, (1, 2), (1,), 2))
+    leader.delete_records(1)
+    follower.apply_state(PartitionState(1, 2, (1, 2), (1,), 2))
+    following.fetcher.follow((TOPIC_ID, 0), FollowedLog(follower))
+    await until(lambda: follower.log.log_start_offset == 1)
+    following.fetcher.close()
+
+
+@in_a_loop
+async def test_of_two_requests_whose_session_is_lost_one_begins_another(tmp_path: Path) -> None:
+    """Found by the simulator (unclean-310007): what was followed between the two was fetched in neither session."""
+    following = Following(tmp_path)
+    connection = SilentConnection()
+
+    async def connect(_broker_id: int, _client_id: str) -> Any:
+        return connection
+
+    following.leader.connect = connect  # type: ignore[method-assign]
+    sent = connection.sent
+    following.follow(0)
+    await until(lambda: len(sent) == 1)
+    sent[0][1](ReplicaFetchResponse(0, 0, 5))
+    following.follow(1)
+    await until(lambda: len(sent) == 2)
+    following.follow(2)
+    await until(lambda: len(sent) == 3)
+    # The leader has restarted: it knows the session of neither.
+    lost = ReplicaFetchResponse(0, ErrorCode.FETCH_SESSION_ID_NOT_FOUND, 0)
+    sent[1][1](lost)
+    assert asked(sent[3][0]) == [(0, 0), (1, 0), (2, 0)]
+    following.follow(3)
+    sent[2][1](lost)
+    sent[3][1](ReplicaFetchResponse(0, 0, 6))
+    await until(lambda: len(sent) == 5)
+    request = sent[4][0]
+    assert (request.session_id, request.session_epoch, asked(request)) == (6, 1, [(3, 0)])
+    following.fetcher.close()

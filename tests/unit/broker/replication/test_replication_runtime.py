@@ -1,0 +1,381 @@
+"""Whom a broker follows as images come, and what it asks the controller for."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from odradek.broker.configuration.broker_config import BrokerConfig
+from odradek.broker.replication.replication_runtime import ReplicationRuntime
+from odradek.broker.storage.partitions import Partitions
+from odradek.client.errors import Disconnected
+from odradek.controller.in_sync import IsrChange, IsrChanged
+from odradek.log.config import LogConfig
+from odradek.log.environment import LogEnvironment
+from odradek.log.partition_log import PartitionLog
+from odradek.metadata.image import Broker, ClusterImage, PartitionState, Topic
+from odradek.ports.clock import SystemClock
+from odradek.ports.disk import SystemDisk
+from odradek.ports.randomness import SeededRandom
+from odradek.records.builder import encode_batch
+from odradek.replication.follower import FollowedLog
+from odradek.replication.in_sync import ReplicaRules
+from odradek.replication.partition import Partition
+from odradek.replication.replica_sessions import ReplicaSessions
+from odradek.wire.errors import ErrorCode, KafkaError
+
+TOPIC_ID = b"topic under test"
+LAG_MS = 60
+
+
+def in_a_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    @functools.wraps(test)
+    def run(*args: Any, **kwargs: Any) -> None:
+        asyncio.run(test(*args, **kwargs))
+
+    return run
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not condition():
+            await asyncio.sleep(0.001)
+
+
+class Held:
+    """The partitions of broker 1, opened when they are first asked for."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.rules = ReplicaRules()
+        self.image = ClusterImage()
+        self.held: dict[tuple[str, int], Partition] = {}
+        self.refuse = 0
+        self.offline: set[tuple[str, int]] = set()
+
+    def is_offline(self, topic: str, index: int) -> bool:
+        return (topic, index) in self.offline
+
+    def find(self, topic: str, index: int) -> Partition | None:
+        state = self.image.partition(topic, index)
+        if state is None or 1 not in state.replicas:
+            return None
+        if self.refuse:
+            self.refuse -= 1
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "is being recovered")
+        if (topic, index) not in self.held:
+            path = self.directory / f"{topic}-{index}"
+            path.mkdir()
+            environment = LogEnvironment(SystemDisk(), SystemClock())
+            log = PartitionLog.open(topic, index, str(path), LogConfig(), environment, clean=True)
+            self.held[topic, index] = Partition(topic, TOPIC_ID, index, 1, log, self.rules)
+            self.held[topic, index].apply_state(state)
+        return self.held[topic, index]
+
+    def opened(self) -> list[Partition]:
+        return list(self.held.values())
+
+
+class World:
+    """Broker 1 with a controller of its own, whom nobody else answers."""
+
+    def __init__(self, directory: Path) -> None:
+        self.partitions = Held(directory)
+        self.asked: list[Sequence[IsrChange]] = []
+        self.failures: list[Exception] = []
+        self.starts_written = asyncio.Event()
+        self.error = ErrorCode.NONE
+        self.image = ClusterImage()
+        for broker_id in (1, 2, 3):
+            self.image = self.image.with_broker(Broker(broker_id, 10 + broker_id, None, {}))
+        config = BrokerConfig({"node.id": "1", "replica.lag.time.max.ms": str(LAG_MS)})
+        self.runtime = ReplicationRuntime(
+            config,
+            cast(Partitions, self.partitions),
+            self,
+            self,
+            SystemClock(),
+            lambda: self.image,
+            self.write_starts,
+        )
+        self.publish(self.image)
+
+    async def connect(self, broker_id: int, _client_id: str) -> Any:
+        raise Disconnected(f"nobody listens for broker {broker_id}")
+
+    async def alter_partitions(self, changes: Sequence[IsrChange]) -> Sequence[IsrChanged]:
+        self.asked.append(changes)
+        if self.failures:
+            raise self.failures.pop(0)
+        answers = []
+        for change in changes:
+            state = self.image.topics["t"].partitions[change.partition]
+            isr = tuple(member for member, _ in change.isr)
+            state = state._replace(isr=isr, partition_epoch=state.partition_epoch + 1)
+            answers.append(IsrChanged(change.topic_id, change.partition, self.error, None if self.error else state))
+        return answers
+
+    async def write_starts(self, starts: Mapping[tuple[str, int], int], written: Callable[[], None]) -> None:
+        await self.starts_written.wait()
+        written()
+
+    def publish(self, image: ClusterImage) -> None:
+        old, self.image = self.image, image
+        self.partitions.image = image
+        for (topic, index), partition in list(self.partitions.held.items()):
+            state = image.partition(topic, index)
+            if state is not None:
+                partition.apply_state(state)
+        self.runtime.apply(old, image)
+
+    def place(self, *states: PartitionState) -> None:
+        self.publish(self.image.with_topic(Topic("t", TOPIC_ID, states)))
+
+
+@in_a_loop
+async def test_leaders_are_followed_as_images_name_them(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    following = world.runtime.following
+    world.place(
+        PartitionState(2, 0, (1, 2), (1, 2)),
+        PartitionState(3, 0, (1, 3), (1, 3)),
+        PartitionState(1, 0, (1, 2), (1, 2)),
+        PartitionState(2, 0, (2, 3), (2, 3)),
+    )
+    assert following() == {("t", 0): (2, ""), ("t", 1): (3, "")}
+    world.place(
+        PartitionState(3, 1, (1, 2), (1, 2), 1),
+        PartitionState(-1, 1, (1, 3), (3,), 1),
+        PartitionState(2, 1, (1, 2), (1, 2), 1),
+        PartitionState(2, 0, (1, 2, 3), (2, 3), 1),
+    )
+    assert following() == {("t", 0): (3, ""), ("t", 2): (2, ""), ("t", 3): (2, "")}
+    world.publish(world.image.without_topics(["t"]))
+    assert following() == {}
+    world.runtime.close()
+
+
+@in_a_loop
+async def test_with_another_number_of_fetchers_nobody_is_followed_twice(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.place(*[PartitionState(2, 0, (1, 2), (1, 2))] * 8)
+    assert len(world.runtime._fetchers) == 1
+    world.runtime._config = BrokerConfig({"node.id": "1", "num.replica.fetchers": "3"})
+    world.place(*[PartitionState(2, 1, (1, 2), (1, 2), 1)] * 8)
+    fetchers = world.runtime._fetchers.values()
+    assert len(fetchers) == 3
+    assert sum(len(list(fetcher.partitions)) for fetcher in fetchers) == 8
+    world.runtime.close()
+
+
+@in_a_loop
+async def test_a_log_that_cannot_be_opened_yet_is_followed_later(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.partitions.refuse = 1
+    world.place(PartitionState(2, 0, (1, 2), (1, 2)))
+    assert world.runtime.following() == {}
+    await until(lambda: world.runtime.following() == {("t", 0): (2, "")})
+    world.runtime.close()
+
+
+@in_a_loop
+async def test_logs_in_a_failed_directory_are_not_followed(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    following = world.runtime.following
+    world.place(*(PartitionState(2, 0, (1, 2), (1, 2)) for _ in range(3)))
+    assert following().keys() == {("t", 0), ("t", 1), ("t", 2)}
+    world.partitions.offline = {("t", 0), ("t", 1)}
+    for key in world.partitions.offline:
+        world.partitions.held[key].log.fail("the directory is offline")
+    world.runtime.directory_failed()
+    assert following().keys() == {("t", 2)}
+    # Nor when the controller says something else of them, whether their logs can be opened or not.
+    for refuse in (0, 2):
+        world.partitions.refuse = refuse
+        world.place(*(PartitionState(3 - refuse // 2, 1 + refuse, (1, 2, 3), (2, 3)) for _ in range(3)))
+        assert following().keys() == {("t", 2)}
+        assert not world.partitions.refuse
+        assert not world.runtime._unopened, "what only a restart can open is tried again and again"
+
+
+@in_a_loop
+async def test_a_follower_tells_of_what_it_forgot_once_that_is_on_the_disk(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.place(PartitionState(2, 0, (1, 2), (1, 2)))
+    partition = world.partitions.held["t", 0]
+    records = [(offset, None, b"value", ()) for offset in range(3)]
+    assert partition.append_as_follower(memoryview(encode_batch(records)), 0, 0)
+    for _ in range(2):
+        partition.leader_told(3, 2)
+        await asyncio.sleep(0)
+    followed = FollowedLog(partition)
+    assert (partition.log.log_start_offset, followed.row(1)[4]) == (2, 0)
+    world.starts_written.set()
+    await until(lambda: followed.row(1)[4] == 2)
+    world.runtime.close()
+
+
+@in_a_loop
+async def test_a_broker_that_stops_follows_nobody_whatever_the_controller_says(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.runtime.close()
+    world.place(PartitionState(2, 0, (1, 2), (1, 2)), PartitionState(1, 0, (1, 2), (1,)))
+    await asyncio.sleep(0)
+    assert world.runtime.following() == {}
+    assert not world.runtime._fetchers
+    assert world.runtime._tick is None
+
+
+@in_a_loop
+async def test_a_broker_that_stops_while_it_begins_to_follow_does_not_go_on_with_it(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.partitions.refuse = 1
+    world.place(*[PartitionState(2, 0, (1, 2), (1, 2))] * 70)
+    assert world.runtime._working
+    world.runtime.close()
+    await asyncio.sleep(0)
+    assert world.runtime._reopening is None
+    assert not world.runtime._fetchers
+
+
+@in_a_loop
+async def test_proposals_of_one_turn_go_together_and_are_repeated_until_answered(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.failures = [Disconnected("no controller"), KafkaError(ErrorCode.NOT_CONTROLLER)]
+    world.place(*(PartitionState(1, 3, (1, 2), (1,), 5) for _ in range(3)))
+    partitions = [world.partitions.find("t", index) for index in range(3)]
+    for partition in partitions:
+        assert partition is not None
+        partition.follower_fetched(2, 12, 0, 0, 1)
+    await until(lambda: all(partition is not None and partition.isr == (1, 2) for partition in partitions))
+    wanted = [IsrChange(TOPIC_ID, index, 3, 5, ((1, 11), (2, 12))) for index in range(3)]
+    asked = [list(changes) for changes in world.asked]
+    assert asked[:3] == [wanted] * 3
+    # Who sleeps longer than a follower may lag is soon asked about what is silent since.
+    assert wanted not in asked[3:]
+    world.runtime.close()
+
+
+@in_a_loop
+async def test_a_fetch_of_an_earlier_life_of_a_broker_does_not_join_the_isr(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.place(PartitionState(1, 0, (1, 2), (1,)))
+    partition = world.partitions.find("t", 0)
+    assert partition is not None
+    partition.follower_fetched(2, 9, 0, 0, 1)
+    assert partition.proposal is None
+    partition.follower_fetched(2, 13, 0, 0, 1)
+    assert partition.proposal is None, "not known to be alive with that epoch"
+    world.publish(world.image.with_broker(Broker(2, 13, None, {})))
+    await until(lambda: partition.isr == (1, 2))
+    world.runtime.close()
+
+
+@in_a_loop
+async def test_followers_that_are_silent_are_left_out(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.place(PartitionState(1, 0, (1, 2, 3), (1, 2, 3)))
+    partition = world.partitions.find("t", 0)
+    assert partition is not None
+    await until(lambda: partition.isr == (1,))
+    assert world.asked[0][0].isr == ((1, 11),)
+    world.runtime.close()
+
+
+@in_a_loop
+async def test_a_refused_change_waits_for_what_the_controller_says(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.error = ErrorCode.INVALID_UPDATE_VERSION
+    world.place(PartitionState(1, 0, (1, 2), (1,)))
+    partition = world.partitions.find("t", 0)
+    assert partition is not None
+    partition.follower_fetched(2, 12, 0, 0, 1)
+    await until(lambda: partition.proposal is not None and partition.proposal.refused)
+    partition.follower_fetched(2, 12, 0, 0, 2)
+    assert len(world.asked) == 1
+    world.error = ErrorCode.NONE
+    world.place(PartitionState(1, 0, (1, 2), (1,), 1))
+    partition.follower_fetched(2, 12, 0, 0, 3)
+    await until(lambda: partition.isr == (1, 2))
+    world.runtime.close()
+
+
+@in_a_loop
+async def test_a_leader_that_seems_gone_is_so_until_the_controller_says_something(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    unreachable = world.partitions.rules.unreachable
+    world.place(PartitionState(2, 0, (1, 2), (1, 2)), PartitionState(3, 0, (1, 3), (1, 3)))
+    world.runtime.suspect(2, gone=True)
+    world.runtime.suspect(3, gone=True)
+    assert unreachable == {2, 3}
+    world.runtime.suspect(3, gone=False)
+    assert unreachable == {2}
+    world.publish(world.image.without_broker(2))
+    assert unreachable == set()
+    world.runtime.suspect(3, gone=True)
+    world.place(PartitionState(1, 1, (1, 2), (1, 2), 1), PartitionState(1, 1, (1, 3), (1,), 1))
+    assert unreachable == set(), "nothing is fetched from it any more"
+    world.runtime.close()
+
+
+@in_a_loop
+async def test_a_follower_that_was_not_eligible_is_proposed_again_though_it_fetches_nothing_new(tmp_path: Path) -> None:
+    """It may have become eligible while the controller was asked; nothing is written that would make it fetch."""
+    world = World(tmp_path)
+    world.error = ErrorCode.INELIGIBLE_REPLICA
+    world.place(PartitionState(1, 0, (1, 2), (1,)))
+    partition = world.partitions.find("t", 0)
+    assert partition is not None
+    partition.follower_fetched(2, 12, 0, 0, 1)
+    await until(lambda: bool(world.asked) and partition.proposal is None)
+    world.error = ErrorCode.NONE
+    await until(lambda: partition.isr == (1, 2))
+    world.runtime.close()
+
+
+def test_rejected_proposals_of_a_partition_are_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A follower that shuts down fetches with every append until it is gone, and is rejected each time."""
+
+    @in_a_loop
+    async def test(tmp_path: Path) -> None:
+        world = World(tmp_path)
+        world.error = ErrorCode.INELIGIBLE_REPLICA
+        world.place(PartitionState(1, 0, (1, 2), (1,)))
+        partition = world.partitions.find("t", 0)
+        assert partition is not None
+        for attempt in range(1, 4):
+            partition.follower_fetched(2, 12, 0, 0, attempt)
+            await until(lambda count=attempt: len(world.asked) >= count and partition.proposal is None)  # type: ignore[misc]
+        world.runtime.close()
+
+    with caplog.at_level(logging.INFO, "odradek.replication"):
+        test(tmp_path)
+    texts = [record.getMessage() for record in caplog.records if "rejected" in record.getMessage()]
+    assert texts == ["the controller rejected other in-sync replicas of 1 partitions: INELIGIBLE_REPLICA (t-0)"]
+
+
+@in_a_loop
+async def test_what_was_throttled_before_a_broker_started_is_throttled(tmp_path: Path) -> None:
+    """A restart during a throttled move: what the store says of the topic stays as it is when its leader is told."""
+    world = World(tmp_path)
+    state = PartitionState(-1, 0, (1, 2), (1,))
+    stored = world.image.with_topic(Topic("t", TOPIC_ID, (state,), {"leader.replication.throttled.replicas": "*"}))
+    world.image = stored
+    config = BrokerConfig({"node.id": "1", "leader.replication.throttled.rate": "1000"})
+    partitions = cast(Partitions, world.partitions)
+    runtime = ReplicationRuntime(
+        config, partitions, world, world, SystemClock(), lambda: world.image, world.write_starts
+    )
+    sessions = ReplicaSessions(SeededRandom("s"), world.partitions.rules)
+    runtime.serve(sessions)
+    world.publish(stored.with_partition("t", 0, state._replace(leader=1)))
+    runtime.apply(stored, world.image)
+    assert sessions.throttle is not None
+    runtime.close()
+    world.runtime.close()

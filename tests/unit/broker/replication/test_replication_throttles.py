@@ -1,0 +1,70 @@
+"""What a leader counts of what it sends to throttled replicas, and whom it holds back."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import cast
+
+from odradek.broker.configuration.broker_config import BrokerConfig
+from odradek.broker.replication.replication_throttles import ReplicationThrottles
+from odradek.metadata.image import ClusterImage, PartitionState, Topic
+from odradek.replication.partition import Partition
+
+RATE = 1000
+LEADER, IN_SYNC, LAGGING = 1, 2, 3
+
+
+class World:
+    def __init__(self) -> None:
+        self.now_ms = 0
+        config = BrokerConfig({"node.id": str(LEADER), "leader.replication.throttled.rate": str(RATE)})
+        self.throttles = ReplicationThrottles(config, lambda: self.now_ms)
+        states = (PartitionState(LEADER, 0, (LEADER, IN_SYNC, LAGGING), (LEADER, IN_SYNC)),)
+        topics = (
+            Topic("throttled", b"a" * 16, states, {"leader.replication.throttled.replicas": "*"}),
+            Topic("free", b"b" * 16, states),
+        )
+        empty = ClusterImage()
+        self.throttles.apply(empty, empty.with_topics(topics))
+
+    def partition(self, topic: str) -> Partition:
+        return cast(Partition, SimpleNamespace(topic=topic, index=0, isr=(LEADER, IN_SYNC)))
+
+
+def test_what_replicas_in_sync_are_sent_counts_and_they_are_not_held_back() -> None:
+    """The rate bounds what leaves this broker for throttled partitions, as in Kafka, not only what lagging ones get."""
+    world = World()
+    throttled = world.partition("throttled")
+    world.throttles.sent(throttled, 2 * RATE)
+    assert world.throttles.holds_back(throttled, LAGGING)
+    assert not world.throttles.holds_back(throttled, IN_SYNC)
+    world.now_ms = 2000
+    assert not world.throttles.holds_back(throttled, LAGGING), "2,000 bytes in two seconds"
+
+
+def test_other_partitions_neither_count_nor_wait() -> None:
+    world = World()
+    throttled, free = world.partition("throttled"), world.partition("free")
+    world.throttles.sent(free, 100 * RATE)
+    assert not world.throttles.holds_back(throttled, LAGGING)
+    world.throttles.sent(throttled, 2 * RATE)
+    assert not world.throttles.holds_back(free, LAGGING)
+
+
+def test_after_a_quiet_time_a_follower_gets_no_more_than_the_windows_allow() -> None:
+    """Whatever the pause, and however little was sent before it: what is fetched stays below the rate over them."""
+    for pause_ms in (0, 900, 3000, 8000, 10_999, 11_000, 60_000):
+        world = World()
+        throttled = world.partition("throttled")
+        world.throttles.sent(throttled, 1)
+        world.now_ms = begun = pause_ms
+        sent = 0
+        while world.now_ms - begun < 30_000:
+            if not world.throttles.holds_back(throttled, LAGGING):
+                world.throttles.sent(throttled, 100)
+                sent += 100
+            else:
+                world.now_ms += 500
+            allowed = (world.now_ms - begun + 11_000) * RATE // 1000 + 100
+            assert sent <= allowed, f"after {pause_ms} ms"
+        assert sent >= 28 * RATE, "but it is not held back more than it has to be"

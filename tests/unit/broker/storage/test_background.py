@@ -1,0 +1,79 @@
+"""Jobs that are told to stop while they are given work."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from odradek.broker.storage.background import BackgroundJobs
+
+
+class Directories:
+    """Log directories without a log, whose work wakes the job that does it."""
+
+    def __init__(self) -> None:
+        self.worked = 0
+        self.on_work: Any = None
+        self.flusher = self
+
+    async def work(self, now_ms: int) -> int:
+        self.worked += 1
+        return now_ms + 3_600_000
+
+
+def jobs_of(directories: Directories) -> BackgroundJobs:
+    config = SimpleNamespace(number=lambda _: 3_600_000, flag=lambda _: False, on_change=lambda *_: None)
+    partitions = SimpleNamespace(opened=lambda: ())
+    clock = SimpleNamespace(now_ms=lambda: 1_000, monotonic=lambda: 1.0)
+    return BackgroundJobs(
+        cast("Any", config), cast("Any", partitions), cast("Any", directories), cast("Any", None), cast("Any", clock)
+    )
+
+
+@pytest.mark.parametrize("turns", range(6))
+def test_work_that_comes_with_the_end_does_not_outlive_it(turns: int) -> None:
+    """Found by the simulator (txn-500073): the cancellation was lost with the wake-up, and the broker never stopped."""
+
+    async def scenario() -> None:
+        directories = Directories()
+        jobs = jobs_of(directories)
+        jobs.start()
+        while not directories.worked:
+            await asyncio.sleep(0)
+        for _ in range(5):
+            await asyncio.sleep(0)
+        directories.on_work()
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        async with asyncio.timeout(60):
+            await jobs.stop()
+
+    asyncio.run(scenario())
+
+
+def test_a_log_is_synced_in_time_though_the_wall_clock_jumps_back() -> None:
+    log = SimpleNamespace(end_offset=1, is_dirty=True, is_offline=False, config=SimpleNamespace(flush_ms=500))
+    partition = SimpleNamespace(topic="t", index=0, log=log)
+    clock = SimpleNamespace(wall=10_000_000, passed=5.0, now_ms=lambda: clock.wall, monotonic=lambda: clock.passed)
+    flushed: list[Any] = []
+
+    async def flush(found: Any, end_offset: int) -> None:
+        flushed.append(found)
+
+    jobs = BackgroundJobs(
+        cast("Any", SimpleNamespace(number=lambda _: 3_600_000, flag=lambda _: False, on_change=lambda *_: None)),
+        cast("Any", SimpleNamespace(opened=lambda: (partition,))),
+        cast("Any", SimpleNamespace(flusher=SimpleNamespace(flush=flush))),
+        cast("Any", None),
+        cast("Any", clock),
+    )
+    asyncio.run(jobs.flush_due())
+    clock.wall, clock.passed = 0, 5.4
+    asyncio.run(jobs.flush_due())
+    assert flushed == []
+    clock.passed = 5.6
+    asyncio.run(jobs.flush_due())
+    assert flushed == [log]

@@ -1,0 +1,265 @@
+"""Partitions come and go with the cluster image without holding up the loop."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from odradek.broker.configuration.broker_config import BrokerConfig
+from odradek.broker.storage.partitions import Partitions
+from odradek.log.config import LogConfig
+from odradek.log.directories.log_directories import LogDirectories
+from odradek.metadata.image import DEFAULT_BROKER, ClusterImage, PartitionState, Topic
+from odradek.ports.clock import SystemClock
+from odradek.ports.disk import SystemDisk
+from odradek.ports.randomness import SeededRandom
+from odradek.records.builder import BatchFields, encode_batch
+from odradek.wire.errors import ErrorCode, KafkaError
+
+MANY = 300
+
+
+def image_with(*topics: Topic) -> ClusterImage:
+    image = ClusterImage()
+    for topic in topics:
+        image = image.with_topic(topic)
+    return image
+
+
+def a_topic(name: str, topic_id: bytes, partitions: int) -> Topic:
+    state = PartitionState(leader=1, leader_epoch=0, isr=(1,), replicas=(1,))
+    return Topic(name, topic_id, (state,) * partitions)
+
+
+def start(*paths: Path) -> tuple[LogDirectories, Partitions]:
+    directories = LogDirectories(SystemDisk(), SystemClock(), SeededRandom("partitions"), [str(path) for path in paths])
+    directories.load(cluster_id="c", node_id=1)
+    return directories, Partitions(1, directories, lambda _: LogConfig())
+
+
+async def turns_during(work: Partitions) -> int:
+    """How often other work of the loop got its turn."""
+    turns = 0
+    settling = asyncio.ensure_future(work.settle())
+    while not settling.done():
+        await asyncio.sleep(0)
+        turns += 1
+    await settling
+    return turns
+
+
+def test_many_directories_come_and_go_in_many_turns(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        directories, partitions = start(tmp_path)
+        partitions.apply(image_with(a_topic("t", b"t" * 16, MANY)))
+        assert partitions.find("t", MANY - 1) is not None, "it does not have to wait for the others"
+        assert await turns_during(partitions) > 5
+        assert len(directories.partitions()) == MANY
+        partitions.apply(ClusterImage())
+        assert partitions.find("t", MANY - 1) is None
+        assert await turns_during(partitions) > 5
+        assert directories.partitions() == []
+        await directories.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_topic_recreated_before_the_old_one_is_gone_from_the_disk(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        directories, partitions = start(tmp_path)
+        partitions.apply(image_with(a_topic("t", b"1" * 16, 2)))
+        await partitions.settle()
+        partitions.apply(ClusterImage())
+        partitions.apply(image_with(a_topic("t", b"2" * 16, 2)))
+        new = partitions.find("t", 0)
+        assert new is not None
+        await partitions.settle()
+        assert new.log is directories.log("t", 0)
+        assert not new.log.is_offline
+        assert sorted(directories.partitions()) == [("t", 0), ("t", 1)]
+        for index in (0, 1):
+            assert partitions.find("t", index) is not None
+            assert (tmp_path / f"t-{index}" / "partition.metadata").exists()
+        await directories.close()
+
+    asyncio.run(scenario())
+
+
+def test_open_logs_obey_a_default_that_is_set_while_the_broker_runs(tmp_path: Path) -> None:
+    """Acknowledged below the new `min.insync.replicas` otherwise, and kept as long as before."""
+
+    async def scenario() -> None:
+        directories, _ = start(tmp_path)
+        config = BrokerConfig({})
+        partitions = Partitions(1, directories, lambda topic: LogConfig.build(config.topic_settings(topic.configs)))
+        own = a_topic("own", b"o" * 16, 1)._replace(configs={"retention.ms": "7"})
+        image = image_with(a_topic("t", b"1" * 16, 1), own)
+        partitions.apply(image)
+        await partitions.settle()
+        log, other = partitions.require("t", 0).log, partitions.require("own", 0).log
+        defaults = {"min.insync.replicas": "2", "log.retention.ms": "5"}
+        config.apply_dynamic(defaults, {})
+        partitions.apply(image.with_broker_configs(DEFAULT_BROKER, defaults))
+        assert (log.config.min_insync_replicas, log.config.retention_ms) == (2, 5)
+        assert (other.config.min_insync_replicas, other.config.retention_ms) == (2, 7)
+        config.apply_dynamic({}, {})
+        partitions.apply(image)
+        assert log.config.min_insync_replicas == 1
+        await directories.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_recreated_topic_does_not_begin_with_the_open_log_of_the_old_one(tmp_path: Path) -> None:
+    """Produced to while the directories of the old one, many of them, are still on their way out."""
+
+    async def scenario() -> None:
+        directories, partitions = start(tmp_path)
+        partitions.apply(image_with(a_topic("t", b"1" * 16, 1)))
+        await partitions.settle()
+        old = partitions.require("t", 0)
+        old.append(memoryview(encode_batch([(1, None, b"old", ())], BatchFields())), now_ms=1)
+        partitions.apply(image_with(a_topic("t", b"2" * 16, 1)))
+        new = partitions.require("t", 0)
+        assert (new.topic_id, new.log.end_offset) == (b"2" * 16, 0)
+        new.append(memoryview(encode_batch([(1, None, b"new", ())], BatchFields())), now_ms=1)
+        await partitions.settle()
+        assert old.log.is_offline
+        assert new.log is directories.log("t", 0)
+        assert (new.log.is_offline, new.log.end_offset) == (False, 1)
+        await directories.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_replica_that_was_stopped_is_not_opened_anew_by_the_image_of_before(tmp_path: Path) -> None:
+    """It would lead with an empty log, and followers that have not heard of their new leader would cut theirs."""
+
+    async def scenario() -> None:
+        directories, partitions = start(tmp_path)
+        state = PartitionState(1, 3, (1, 2), (1, 2), 5)
+        partitions.apply(image_with(Topic("t", b"t" * 16, (state,))))
+        await partitions.settle()
+        assert partitions.find("t", 0) is not None
+        partitions.stop([("t", 0)], delete=True)
+        partitions.apply(image_with(Topic("t", b"t" * 16, (state,)), a_topic("other", b"o" * 16, 1)))
+        await partitions.settle()
+        assert partitions.find("t", 0) is None
+        with pytest.raises(KafkaError) as caught:
+            partitions.require(b"t" * 16, 0)
+        assert caught.value.code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert directories.partitions() == [("other", 0)]
+        # It is a replica once more, and the image never told that it was none.
+        again = state._replace(leader=2, leader_epoch=4, isr=(2,), partition_epoch=7)
+        partitions.apply(image_with(Topic("t", b"t" * 16, (again,))))
+        found = partitions.find("t", 0)
+        assert found is not None
+        assert (found.leader, found.log.end_offset) == (2, 0)
+        await directories.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_disk_that_takes_no_directory_keeps_nothing_else_of_an_image_from_being_done(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        directories, partitions = start(tmp_path)
+        partitions.apply(image_with(a_topic("old", b"o" * 16, 1)))
+        await partitions.settle()
+        (tmp_path / "t-0").write_bytes(b"in the way")
+        partitions.apply(image_with(a_topic("t", b"t" * 16, 2)))
+        await partitions.settle()
+        assert directories.partitions() == []
+        with pytest.raises(KafkaError) as caught:
+            partitions.find("t", 0)
+        assert caught.value.code == ErrorCode.KAFKA_STORAGE_ERROR
+        await directories.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_replica_that_may_lie_in_an_unread_directory_is_offline_and_a_new_one_is_not(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        good, bad = tmp_path / "good", tmp_path / "bad"
+        directories, partitions = start(good, bad)
+        old = a_topic("old", b"o" * 16, 4)
+        partitions.apply(image_with(old))
+        await partitions.settle()
+        lost = {p for p in range(4) if directories.directory_of("old", p) is directories.directories[1]}
+        assert len(lost) == 2
+        assert not any(partitions.is_offline("old", p) for p in range(5))
+        await directories.close()
+        bad.rename(tmp_path / "away")
+        bad.write_bytes(b"not a directory")
+        directories, partitions = start(good, bad)
+        partitions.apply(image_with(old))
+        await partitions.settle()
+        assert {p for p in range(4) if partitions.is_offline("old", p)} == lost
+        for index in lost:
+            with pytest.raises(KafkaError) as caught:
+                partitions.find("old", index)
+            assert caught.value.code == ErrorCode.KAFKA_STORAGE_ERROR
+        # Made while this process runs: nobody can have written to them before.
+        partitions.apply(image_with(old, a_topic("new", b"n" * 16, 2)))
+        assert not partitions.is_offline("new", 0)
+        assert partitions.find("new", 0) is not None
+        await partitions.settle()
+        grown = a_topic("old", b"o" * 16, 5)
+        partitions.apply(image_with(grown, a_topic("new", b"n" * 16, 2)))
+        await partitions.settle()
+        assert partitions.find("old", 4) is not None
+        assert not any((good / f"old-{p}").exists() for p in lost)
+        assert {p for p in range(5) if partitions.is_offline("old", p)} == lost
+        await directories.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_replica_that_is_assigned_while_a_directory_cannot_be_read_is_new(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        bad = tmp_path / "bad"
+        bad.write_bytes(b"not a directory")
+        directories, partitions = start(tmp_path / "good", bad)
+        elsewhere = PartitionState(leader=2, leader_epoch=0, isr=(2,), replicas=(2,))
+        here = PartitionState(leader=2, leader_epoch=0, isr=(2,), replicas=(2, 1))
+        partitions.apply(image_with(Topic("t", b"t" * 16, (elsewhere,))))
+        assert not partitions.is_offline("t", 0)
+        partitions.apply(image_with(Topic("t", b"t" * 16, (here,))))
+        await partitions.settle()
+        assert partitions.find("t", 0) is not None
+        assert not partitions.is_offline("t", 0)
+        await directories.close()
+
+    asyncio.run(scenario())
+
+
+def test_batches_behind_one_that_came_too_early_wait_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While a partition is checked after a crash its batches are refused: of one that knows nothing of the producer
+    the third batch in flight would be taken for its first."""
+
+    async def scenario() -> None:
+        directories, partitions = start(tmp_path)
+        partitions.apply(image_with(a_topic("t", b"t" * 16, 1)))
+
+        def being_checked(*_: object, **__: object) -> None:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "is checked after an unclean stop")
+
+        def send(sequence: int) -> ErrorCode:
+            fields = BatchFields(producer_id=7, producer_epoch=0, base_sequence=sequence)
+            batch = memoryview(encode_batch([(1, None, b"x", ())], fields))
+            try:
+                partitions.require(b"t" * 16, 0).append(batch, now_ms=1)
+            except KafkaError as error:
+                partitions.refused(b"t" * 16, 0, batch, error.code, 1)
+                return error.code
+            return ErrorCode.NONE
+
+        monkeypatch.setattr(LogDirectories, "open", being_checked)
+        assert [send(0), send(1)] == [ErrorCode.NOT_LEADER_OR_FOLLOWER] * 2
+        monkeypatch.undo()
+        assert send(2) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert [send(0), send(1), send(2)] == [ErrorCode.NONE] * 3
+        await directories.close()
+
+    asyncio.run(scenario())
