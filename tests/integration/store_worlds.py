@@ -15,8 +15,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from odradek.metadata.memory_store import MemoryStore, MemoryTree
-from odradek.metadata.sqlite_store import SqliteStore
+from odradek.metadata.stores.memory_store import MemoryStore, MemoryTree
+from odradek.metadata.stores.sqlite_store import SqliteStore
 from odradek.ports.disk import SystemDisk
 from odradek.ports.store import Create, MetadataStore, Put, StoreError
 
@@ -42,7 +42,7 @@ async def eventually(condition: Callable[[], Any], seconds: float = 20.0) -> Non
 async def open_store(kind: str, target: str, disk: SystemDisk, session_timeout_ms: int) -> MetadataStore:
     if kind == "sqlite":
         return await SqliteStore.open(target, disk, session_timeout_ms=session_timeout_ms)
-    from odradek.metadata.zookeeper_store import ZooKeeperStore
+    from odradek.metadata.stores.zookeeper_store import ZooKeeperStore
 
     return await ZooKeeperStore.open(
         target, disk, session_timeout_ms=session_timeout_ms, connection_timeout_ms=_CONNECTION_TIMEOUT_MS
@@ -159,7 +159,7 @@ class World:
         if self.kind == "memory":
             session.expire()
         elif self.kind == "sqlite":
-            from odradek.metadata.sqlite_tree import SqliteTree
+            from odradek.metadata.stores.sqlite_tree import SqliteTree
 
             tree = SqliteTree.open(self._target)
             tree.end_session(session.session)

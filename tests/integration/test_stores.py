@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from bench.peers.zookeeper import ZooKeeper
-from odradek.metadata.memory_store import MemoryStore
+from odradek.metadata.stores.memory_store import MemoryStore
 from odradek.ports.store import (
     BadVersion,
     Check,

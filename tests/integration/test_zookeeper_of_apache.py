@@ -20,14 +20,14 @@ from odradek.metadata.nodes import (
     ProducerIdBlock,
     ProducerIdBlockNode,
 )
-from odradek.metadata.zookeeper_store import ZooKeeperStore
+from odradek.metadata.stores.zookeeper_store import ZooKeeperStore
 from odradek.ports.disk import SystemDisk
 from odradek.ports.store import Create, MetadataStore
 from tests.integration.test_import import odradek
 from tests.integration.test_lifecycle import serve
 from tests.unit.broker.migration.kraft_folder import CLUSTER, write_checkpoints, write_identity, write_partition
 from tests.unit.broker.migration.test_migration import A, stored
-from tests.unit.metadata.test_stores import APACHE_BROKER
+from tests.unit.metadata.stores.test_stores import APACHE_BROKER
 
 
 @pytest.fixture(scope="module")

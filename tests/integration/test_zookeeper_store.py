@@ -13,8 +13,8 @@ import pytest
 from kazoo.handlers.threading import SequentialThreadingHandler
 
 from bench.peers.zookeeper import ZooKeeper
-from odradek.metadata.zookeeper_client import Handler
-from odradek.metadata.zookeeper_store import ZooKeeperStore, with_parents
+from odradek.metadata.stores.zookeeper_client import Handler
+from odradek.metadata.stores.zookeeper_store import ZooKeeperStore, with_parents
 from odradek.ports.disk import SystemDisk
 from odradek.ports.store import (
     Check,

@@ -8,8 +8,8 @@ from __future__ import annotations
 from odradek.api.context import RequestContext
 from odradek.api.registry import api
 from odradek.controller.configs import ResourceType
-from odradek.metadata.config_definitions import SetValue
-from odradek.metadata.described import Described
+from odradek.metadata.configs.definitions import SetValue
+from odradek.metadata.configs.described import Described
 from odradek.wire.apis import ApiKey
 from odradek.wire.errors import KafkaError
 from odradek.wire.messages.describe_configs import (

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from odradek.api.log_directory_service import LogDirectoryService
     from odradek.controller.configs import ConfigChange
     from odradek.groups.service import GroupService
-    from odradek.metadata.described import Described
+    from odradek.metadata.configs.described import Described
     from odradek.transactions.service import TransactionService
 
 

@@ -15,7 +15,7 @@ from odradek.controller.topics import (
     NewTopic,
     TopicReference,
 )
-from odradek.metadata.described import Described
+from odradek.metadata.configs.described import Described
 from odradek.metadata.image import ClusterImage
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.envelope import EnvelopeRequest

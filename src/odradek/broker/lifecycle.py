@@ -47,7 +47,7 @@ from odradek.log.directories.scan import stored_identity
 from odradek.log.writing.write_queue import WriteSettings
 from odradek.metadata.image import GROUP_METADATA_TOPIC, NO_BROKER, ClusterImage, Endpoint, Topic
 from odradek.metadata.image import Broker as BrokerEntry
-from odradek.metadata.stores import open_store, patience_seconds
+from odradek.metadata.stores.selection import open_store, patience_seconds
 from odradek.ports.clock import Clock, SystemClock
 from odradek.ports.disk import Disk, SystemDisk
 from odradek.ports.network import Network, TcpNetwork

@@ -9,8 +9,8 @@ import logging
 from collections.abc import Iterable, Sequence
 
 from odradek.controller.configs import ConfigChange, OperationType
-from odradek.metadata.config_definitions import ConfigSource
-from odradek.metadata.described import UNKNOWN_TYPE, Described
+from odradek.metadata.configs.definitions import ConfigSource
+from odradek.metadata.configs.described import UNKNOWN_TYPE, Described
 from odradek.wire.errors import ErrorCode, KafkaError
 
 ROOT = "root"

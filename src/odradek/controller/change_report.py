@@ -12,11 +12,11 @@ from typing import Final, NamedTuple
 
 from odradek.controller.brokers import broker_changes
 from odradek.controller.notices import Difference, difference
-from odradek.metadata.config_definitions import ConfigDefinition
-from odradek.metadata.configs import GROUP, TOPIC, broker_definition
+from odradek.metadata.configs.catalog import GROUP, TOPIC, broker_definition
+from odradek.metadata.configs.definitions import ConfigDefinition
+from odradek.metadata.configs.effect_rules import group_without_effect, topic_without_effect, without_effect
 from odradek.metadata.image import DEFAULT_BROKER, NO_LEADER, Broker, ClusterImage, PartitionState, Topic
 from odradek.metadata.nodes import id_text
-from odradek.metadata.setting_rules import group_without_effect, topic_without_effect, without_effect
 
 _NAMED: Final = 5
 """How many of a line's subjects are named."""

@@ -12,7 +12,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from odradek.controller.outcome import Decision, Failure
-from odradek.metadata.config_definitions import ConfigType
+from odradek.metadata.configs.definitions import ConfigType
 from odradek.metadata.image import ANY, ClientEntity, ClusterImage
 from odradek.metadata.nodes import ConfigNode
 from odradek.ports.store import Create, Operation, Put

@@ -12,17 +12,7 @@ from typing import NamedTuple
 
 from odradek.controller.names import name_problem
 from odradek.controller.outcome import Decision, Failure, Settings
-from odradek.metadata.client_metrics import DEFINITIONS as CLIENT_METRICS
-from odradek.metadata.client_metrics import validate_client_metrics
-from odradek.metadata.config_definitions import (
-    ConfigDefinition,
-    ConfigType,
-    InvalidConfig,
-    RefusedConfig,
-    plain_text,
-    split_list,
-)
-from odradek.metadata.configs import (
+from odradek.metadata.configs.catalog import (
     GROUP,
     TOPIC,
     broker_definition,
@@ -31,9 +21,19 @@ from odradek.metadata.configs import (
     validate_group_configs,
     validate_topic_configs,
 )
+from odradek.metadata.configs.client_metrics import DEFINITIONS as CLIENT_METRICS
+from odradek.metadata.configs.client_metrics import validate_client_metrics
+from odradek.metadata.configs.definitions import (
+    ConfigDefinition,
+    ConfigType,
+    InvalidConfig,
+    RefusedConfig,
+    plain_text,
+    split_list,
+)
+from odradek.metadata.configs.effect_rules import ensure_not_refused
 from odradek.metadata.image import DEFAULT_BROKER, ClusterImage
 from odradek.metadata.nodes import ConfigNode
-from odradek.metadata.setting_rules import ensure_not_refused
 from odradek.ports.store import Create, Delete, Operation, Put
 from odradek.wire.errors import ErrorCode, KafkaError
 

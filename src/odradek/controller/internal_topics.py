@@ -6,7 +6,7 @@ from typing import Protocol
 
 from odradek.controller.outcome import Settings
 from odradek.controller.topics import NewTopic
-from odradek.metadata.config_definitions import plain_text
+from odradek.metadata.configs.definitions import plain_text
 from odradek.metadata.image import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 
 _PREFIXES = {GROUP_METADATA_TOPIC: "offsets.topic.", TRANSACTION_STATE_TOPIC: "transaction.state.log."}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
-from odradek.metadata.config_definitions import Value
+from odradek.metadata.configs.definitions import Value
 from odradek.metadata.image import ClusterImage
 from odradek.ports.store import Operation
 from odradek.wire.errors import ErrorCode

@@ -14,8 +14,8 @@ from odradek.controller.outcome import Decision, Failure, Settings
 from odradek.controller.partition_changes import NEVER_LED
 from odradek.controller.placement import TooFewBrokers, place
 from odradek.metadata.changes import partition_creation, topic_creation
-from odradek.metadata.config_definitions import InvalidConfig
-from odradek.metadata.configs import validate_topic_configs
+from odradek.metadata.configs.catalog import validate_topic_configs
+from odradek.metadata.configs.definitions import InvalidConfig
 from odradek.metadata.image import ClusterImage, PartitionState, Topic
 from odradek.metadata.nodes import ConfigNode, DeletionNode, PartitionNode, TopicNode
 from odradek.ports.randomness import Random

@@ -11,7 +11,7 @@ from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.client.connection import Connection
 from odradek.client.errors import Disconnected
 from odradek.metadata.image import NO_BROKER, Broker, Endpoint
-from odradek.metadata.memory_store import MemoryStore
+from odradek.metadata.stores.memory_store import MemoryStore
 from odradek.ports.clock import SystemClock
 from odradek.ports.network import TcpNetwork
 from odradek.ports.randomness import SeededRandom

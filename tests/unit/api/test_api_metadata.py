@@ -15,7 +15,7 @@ from odradek.api.session import Session
 from odradek.broker.cluster.cluster_view import ClusterView
 from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.metadata.image import Broker, ClusterImage, Endpoint, PartitionState, Topic
-from odradek.metadata.memory_store import MemoryStore
+from odradek.metadata.stores.memory_store import MemoryStore
 from odradek.wire.errors import ErrorCode as E
 from odradek.wire.messages.describe_cluster import DescribeClusterRequest
 from odradek.wire.messages.metadata import (

@@ -11,7 +11,7 @@ import pytest
 from odradek.broker.cluster import cluster_view
 from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.broker.lifecycle import Broker, Ports, StartError
-from odradek.metadata.memory_store import MemoryStore, MemoryTree
+from odradek.metadata.stores.memory_store import MemoryStore, MemoryTree
 from odradek.ports.store import Node, StoreUnavailable
 from tests.unit.broker.cluster.cluster_members import DyingStore
 

@@ -17,7 +17,7 @@ from odradek.controller.client_quotas import (
 from odradek.controller.outcome import Decision
 from odradek.metadata.changes import load_image
 from odradek.metadata.image import ClusterImage
-from odradek.metadata.memory_store import MemoryStore
+from odradek.metadata.stores.memory_store import MemoryStore
 from odradek.wire.errors import ErrorCode, KafkaError
 
 

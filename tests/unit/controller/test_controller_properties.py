@@ -42,8 +42,8 @@ from odradek.controller.topics import (
 )
 from odradek.metadata.changes import image_of
 from odradek.metadata.image import NO_LEADER, Broker, ClusterImage, PartitionState, Topic
-from odradek.metadata.memory_store import MemoryStore, MemoryTree
 from odradek.metadata.nodes import BrokerNode
+from odradek.metadata.stores.memory_store import MemoryStore, MemoryTree
 from odradek.ports.randomness import SeededRandom
 from odradek.ports.store import Create, Delete, Node, Operation
 from odradek.wire.errors import ErrorCode

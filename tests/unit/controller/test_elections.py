@@ -12,7 +12,7 @@ from odradek.controller.elections import elect_leaders
 from odradek.controller.reassignments import Reassignment, alter_reassignments, list_reassignments
 from odradek.metadata.changes import load_image, topic_creation
 from odradek.metadata.image import NO_LEADER, Broker, ClusterImage, PartitionState, Topic
-from odradek.metadata.memory_store import MemoryStore
+from odradek.metadata.stores.memory_store import MemoryStore
 from odradek.wire.errors import ErrorCode, KafkaError
 
 PREFERRED, UNCLEAN = 0, 1

@@ -10,7 +10,7 @@ from odradek.controller.features import FeatureUpdate, update_features
 from odradek.metadata.changes import load_image
 from odradek.metadata.features import finalized, level_in_force
 from odradek.metadata.image import ClusterImage
-from odradek.metadata.memory_store import MemoryStore
+from odradek.metadata.stores.memory_store import MemoryStore
 from odradek.wire.errors import ErrorCode
 
 UPGRADE, SAFE, UNSAFE = 1, 2, 3

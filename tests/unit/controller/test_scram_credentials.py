@@ -20,7 +20,7 @@ from odradek.controller.scram_credentials import (
 )
 from odradek.metadata.changes import load_image
 from odradek.metadata.image import ClusterImage
-from odradek.metadata.memory_store import MemoryStore
+from odradek.metadata.stores.memory_store import MemoryStore
 from odradek.wire.errors import ErrorCode
 
 SHA_256, SHA_512 = Mechanism.SCRAM_SHA_256, Mechanism.SCRAM_SHA_512

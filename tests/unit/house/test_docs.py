@@ -13,7 +13,7 @@ import pytest
 from odradek.cli.main import COMMANDS, kcat_parser, load
 from odradek.cli.options import Parser
 from odradek.client.config import ADMIN_DEFAULTS, CONSUMER_DEFAULTS, PRODUCER_DEFAULTS
-from odradek.metadata.configs import GROUP, TOPIC, broker_definition
+from odradek.metadata.configs.catalog import GROUP, TOPIC, broker_definition
 from tests.unit.house.sources import PACKAGE, ROOT
 
 DOCUMENTS = ("README.md", "CONTRIBUTING.md", *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md")))

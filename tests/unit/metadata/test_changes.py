@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 
 from odradek.metadata.changes import deletion, image_of, load_image, read_subtree, topic_creation
 from odradek.metadata.image import NO_LEADER, Broker, ClusterImage, Endpoint, PartitionState, Topic
-from odradek.metadata.memory_store import MemoryStore
 from odradek.metadata.nodes import (
     BrokerNode,
     ClusterIdNode,
@@ -22,6 +21,7 @@ from odradek.metadata.nodes import (
     id_bytes,
     id_text,
 )
+from odradek.metadata.stores.memory_store import MemoryStore
 from odradek.ports.store import Create, Node, Put
 
 IDS = st.lists(st.integers(0, 9), min_size=1, max_size=4, unique=True).map(tuple)

@@ -17,11 +17,11 @@ from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.client.connections import retrieve_failure
 from odradek.controller.brokers import ReplicaRef
 from odradek.metadata.changes import load_configs, load_image
-from odradek.metadata.config_definitions import RefusedConfig
+from odradek.metadata.configs.definitions import RefusedConfig
+from odradek.metadata.configs.effect_rules import ensure_not_refused
 from odradek.metadata.controller_messages import broker_of, metadata_partition, replica_partition
 from odradek.metadata.image import DEFAULT_BROKER, NO_BROKER, NO_LEADER, ClusterImage, PartitionState, Topic
 from odradek.metadata.nodes import CONTROLLER_EPOCH, FEATURES, BrokerNode, ConfigNode, ControllerEpochNode, TopicNode
-from odradek.metadata.setting_rules import ensure_not_refused
 from odradek.ports.store import MetadataStore, StoreError
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrRequestPartitionState

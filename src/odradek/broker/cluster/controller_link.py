@@ -29,7 +29,7 @@ from odradek.controller.topics import (
     NewTopic,
     TopicReference,
 )
-from odradek.metadata.described import Described
+from odradek.metadata.configs.described import Described
 from odradek.metadata.image import NO_BROKER, ClusterImage, PartitionState
 from odradek.wire.apis import APIS
 from odradek.wire.errors import ErrorCode, KafkaError

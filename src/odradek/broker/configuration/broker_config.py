@@ -1,6 +1,6 @@
 """The broker's own configuration: a stock `server.properties`, what the command line adds, what is set while it runs.
 
-Each setting of Kafka is implemented, harmless or refused (`odradek.metadata.setting_effects`); `without_effect` groups
+Each setting of Kafka is implemented, harmless or refused (`odradek.metadata.configs.effects`); `without_effect` groups
 the given ones that are harmless. An unknown name, an invalid value or a refused setting is a `ConfigError`.
 """
 
@@ -13,8 +13,7 @@ from typing import NamedTuple
 from odradek.broker.configuration.config_errors import ConfigError, Problem, config_error
 from odradek.broker.configuration.properties import parse_properties
 from odradek.broker.configuration.refusals import refusals
-from odradek.metadata.config_definitions import ConfigSource, InvalidConfig, SetValue, Value, plain_text, split_list
-from odradek.metadata.configs import (
+from odradek.metadata.configs.catalog import (
     BROKER,
     LISTENER_PREFIX,
     broker_definition,
@@ -22,7 +21,8 @@ from odradek.metadata.configs import (
     check_broker_value,
     topic_settings,
 )
-from odradek.metadata.setting_rules import effect_of, grouped, refusal, suggestion
+from odradek.metadata.configs.definitions import ConfigSource, InvalidConfig, SetValue, Value, plain_text, split_list
+from odradek.metadata.configs.effect_rules import effect_of, grouped, refusal, suggestion
 from odradek.ports.disk import Disk, SystemDisk
 
 

@@ -8,8 +8,8 @@ from odradek.broker.cluster.cluster_view import ClusterView
 from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.controller.configs import ResourceType
 from odradek.controller.topics import CreatedTopic
-from odradek.metadata.client_metrics import describe_client_metrics
-from odradek.metadata.described import (
+from odradek.metadata.configs.client_metrics import describe_client_metrics
+from odradek.metadata.configs.described import (
     Described,
     describe_broker,
     describe_broker_default,

@@ -1,6 +1,6 @@
 """Values that are refused beside other settings: other controllers, metadata elsewhere, listeners that are not plain.
 
-`odradek.metadata.setting_effects` has the settings that are refused by themselves.
+`odradek.metadata.configs.effects` has the settings that are refused by themselves.
 """
 
 from __future__ import annotations

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from odradek.metadata.config_definitions import Scope
-from odradek.metadata.configs import BROKER, GROUP, TOPIC
-from odradek.metadata.setting_rules import group_without_effect, topic_without_effect, without_effect
+from odradek.metadata.configs.catalog import BROKER, GROUP, TOPIC
+from odradek.metadata.configs.definitions import Scope
+from odradek.metadata.configs.effect_rules import group_without_effect, topic_without_effect, without_effect
 
 DYNAMIC_SETTINGS: Final[Mapping[str, tuple[str, ...]]] = {
     "topics": tuple(TOPIC),

@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from odradek.metadata.config_definitions import InvalidConfig, Value
-from odradek.metadata.configs import validate_dynamic_broker_configs, validate_group_configs, validate_topic_configs
+from odradek.metadata.configs.catalog import (
+    validate_dynamic_broker_configs,
+    validate_group_configs,
+    validate_topic_configs,
+)
+from odradek.metadata.configs.definitions import InvalidConfig, Value
+from odradek.metadata.configs.effect_rules import ensure_not_refused
 from odradek.metadata.features import FEATURES
 from odradek.metadata.image import DEFAULT_BROKER, ClusterImage
-from odradek.metadata.setting_rules import ensure_not_refused
 
 BrokerValue = Callable[[str], Value]
 REMOTE_STORAGE = "remote.storage.enable"

@@ -39,7 +39,7 @@ from odradek.metadata.nodes import (
     ProducerIdBlock,
     ProducerIdBlockNode,
 )
-from odradek.metadata.sqlite_store import SqliteStore
+from odradek.metadata.stores.sqlite_store import SqliteStore
 from odradek.ports.disk import DirectoryLock, Disk
 from odradek.ports.foreign_files import copy, link
 from odradek.ports.randomness import Random

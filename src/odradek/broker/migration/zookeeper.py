@@ -17,7 +17,7 @@ _SESSION_MS = 10_000
 async def zookeeper_cluster(connect: str, disk: Disk, folders: Sequence[SourceFolder]) -> SourceCluster:
     """The cluster at `HOST:PORT,…/chroot`. Raises ImportFailure when it is not that of the folders, StoreError."""
     try:
-        from odradek.metadata.zookeeper_store import ZooKeeperStore
+        from odradek.metadata.stores.zookeeper_store import ZooKeeperStore
     except ImportError as error:
         raise ImportFailure(f"--zookeeper: {error.name} is not installed: {install_hint('zookeeper')}") from error
     hosts, slash, chroot = connect.partition("/")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.broker.lifecycle import Broker, Ports, StartError
-from odradek.metadata.memory_store import MemoryTree
+from odradek.metadata.stores.memory_store import MemoryTree
 from odradek.ports.randomness import SeededRandom
 from odradek.sim.checkers.history import History, PowerLoss, Violation
 from odradek.sim.checkers.stored_metadata import StoredStates

@@ -7,7 +7,7 @@ import contextvars
 import random
 from collections.abc import Callable, Sequence
 
-from odradek.metadata.memory_store import MemoryStore, MemoryTree
+from odradek.metadata.stores.memory_store import MemoryStore, MemoryTree
 from odradek.ports.store import Changed, ConnectionLost, Node, Operation, Stop
 from odradek.sim.world.loop import Process, SimulatedLoop
 

@@ -16,7 +16,7 @@ from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.client.connection import Connection
 from odradek.client.errors import ClientError, Disconnected
 from odradek.metadata.image import Broker, ClusterImage, Endpoint
-from odradek.metadata.memory_store import MemoryStore, MemoryTree
+from odradek.metadata.stores.memory_store import MemoryStore, MemoryTree
 from odradek.ports.clock import SystemClock
 from odradek.ports.randomness import SeededRandom
 from odradek.ports.store import MetadataStore, Operation, StoreError, StoreUnavailable

@@ -17,8 +17,8 @@ from odradek.api.session import ANONYMOUS, Authentication, Session
 from odradek.broker.cluster.cluster_secret import BrokerProof, ClusterSecret
 from odradek.broker.network.dispatch import Dispatcher
 from odradek.client.errors import Disconnected
-from odradek.metadata.memory_store import MemoryStore, MemoryTree
 from odradek.metadata.nodes import CLUSTER_KEY
+from odradek.metadata.stores.memory_store import MemoryStore, MemoryTree
 from odradek.ports.randomness import SeededRandom
 from odradek.ports.store import StoreUnavailable
 from odradek.quotas.client_quotas import ClientQuotas

@@ -18,7 +18,6 @@ from odradek.broker.cluster.controller_channel import (
 from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.controller.notices import difference, everything, notice
 from odradek.metadata.image import NO_LEADER, Broker, ClusterImage, Endpoint, PartitionState, Topic
-from odradek.metadata.memory_store import MemoryStore
 from odradek.metadata.nodes import (
     CONTROLLER,
     CONTROLLER_EPOCH,
@@ -28,6 +27,7 @@ from odradek.metadata.nodes import (
     ControllerNode,
     TopicNode,
 )
+from odradek.metadata.stores.memory_store import MemoryStore
 from odradek.ports.store import Create, Delete, MetadataStore, Node, Put, StoreError
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.leader_and_isr import LeaderAndIsrRequest

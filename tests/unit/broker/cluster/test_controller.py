@@ -24,7 +24,6 @@ from odradek.controller.reassignments import Reassignment, alter_reassignments
 from odradek.controller.topics import MorePartitions, NewTopic, TopicReference
 from odradek.metadata.changes import load_image
 from odradek.metadata.image import NO_LEADER, Broker, ClusterImage, Endpoint, PartitionState
-from odradek.metadata.memory_store import MemoryStore, MemoryTree
 from odradek.metadata.nodes import (
     BROKER_IDS,
     BROKER_SEQUENCE,
@@ -33,6 +32,7 @@ from odradek.metadata.nodes import (
     ControllerEpochNode,
     ControllerNode,
 )
+from odradek.metadata.stores.memory_store import MemoryStore, MemoryTree
 from odradek.ports.clock import SystemClock
 from odradek.ports.randomness import SeededRandom
 from odradek.ports.store import BadVersion, Check, Create, Delete, Node, Operation, Put, StoreError, StoreUnavailable

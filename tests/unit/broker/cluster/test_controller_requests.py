@@ -16,9 +16,9 @@ from odradek.controller.configs import ConfigChange, ResourceChanges, ResourceTy
 from odradek.controller.topics import MorePartitions, NewTopic, TopicReference
 from odradek.metadata.changes import load_image, topic_creation
 from odradek.metadata.image import Broker, ClusterImage, Endpoint, PartitionState, Topic
-from odradek.metadata.memory_store import MemoryStore, MemoryTree
 from odradek.metadata.nodes import BrokerNode
-from odradek.metadata.sqlite_store import SqliteStore
+from odradek.metadata.stores.memory_store import MemoryStore, MemoryTree
+from odradek.metadata.stores.sqlite_store import SqliteStore
 from odradek.ports.clock import SystemClock
 from odradek.ports.disk import SystemDisk
 from odradek.ports.randomness import SeededRandom

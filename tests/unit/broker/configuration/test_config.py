@@ -4,7 +4,7 @@ import pytest
 
 from odradek.broker.configuration.broker_config import BrokerConfig, Listener
 from odradek.broker.configuration.config_errors import ConfigError
-from odradek.metadata.config_definitions import ConfigSource, SetValue
+from odradek.metadata.configs.definitions import ConfigSource, SetValue
 
 STOCK = {path.stem: path for path in sorted((Path(__file__).parent / "stock").glob("*.properties"))}
 NOT_ALONE = "kraft-broker-3.9"

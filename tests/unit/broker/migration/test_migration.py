@@ -21,7 +21,6 @@ from odradek.log.directories.checkpoint_formats import encode_uuid, parse_meta_p
 from odradek.log.directories.ownership import IMPORT_MARKER, METADATA_FILE, Owner, inspect
 from odradek.metadata.changes import load_image, topic_creation
 from odradek.metadata.image import ClusterImage, PartitionState, Topic
-from odradek.metadata.memory_store import MemoryStore
 from odradek.metadata.nodes import (
     CLUSTER_ID,
     PRODUCER_ID_BLOCK,
@@ -29,7 +28,8 @@ from odradek.metadata.nodes import (
     ProducerIdBlock,
     ProducerIdBlockNode,
 )
-from odradek.metadata.sqlite_store import SqliteStore
+from odradek.metadata.stores.memory_store import MemoryStore
+from odradek.metadata.stores.sqlite_store import SqliteStore
 from odradek.ports.disk import SystemDisk
 from odradek.ports.randomness import SeededRandom
 from odradek.ports.store import Create

@@ -1,12 +1,12 @@
-"""The tables of `docs/SETTINGS.md`: `python -m odradek.metadata.settings_page` prints them."""
+"""The tables of `docs/SETTINGS.md`: `python -m odradek.metadata.configs.settings_page` prints them."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator
 
-from odradek.metadata.configs import GROUP, TOPIC
-from odradek.metadata.setting_effects import (
+from odradek.metadata.configs.catalog import GROUP, TOPIC
+from odradek.metadata.configs.effects import (
     GROUP_HARMLESS,
     HARMLESS,
     IMPLEMENTED,
@@ -17,7 +17,7 @@ from odradek.metadata.setting_effects import (
     Refused,
 )
 
-MARKER = "<!-- below: ./dev run python -m odradek.metadata.settings_page -->"
+MARKER = "<!-- below: ./dev run python -m odradek.metadata.configs.settings_page -->"
 
 
 def render() -> str:

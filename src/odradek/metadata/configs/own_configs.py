@@ -4,7 +4,7 @@ The older ones are accepted with the limits of their time; those that we act on 
 plane) are effective as any other.
 """
 
-from odradek.metadata.config_definitions import ConfigDefinition, ConfigType, Importance, Scope, at_least, one_of
+from odradek.metadata.configs.definitions import ConfigDefinition, ConfigType, Importance, Scope, at_least, one_of
 
 _c = ConfigDefinition
 BOOLEAN = ConfigType.BOOLEAN

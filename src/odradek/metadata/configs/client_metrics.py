@@ -8,8 +8,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
-from odradek.metadata.config_definitions import ConfigDefinition, ConfigSource, ConfigType, InvalidConfig, SetValue
-from odradek.metadata.described import Described
+from odradek.metadata.configs.definitions import ConfigDefinition, ConfigSource, ConfigType, InvalidConfig, SetValue
+from odradek.metadata.configs.described import Described
 
 _c = ConfigDefinition
 DEFINITIONS: Mapping[str, ConfigDefinition] = {

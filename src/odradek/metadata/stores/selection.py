@@ -38,7 +38,7 @@ async def open_store(config: StoreConfig, disk: Disk, embedded_path: str) -> Met
     connect = config.text("zookeeper.connect")
     if connect and not config.words("process.roles"):
         return await _open_zookeeper(connect, config, disk)
-    from odradek.metadata.sqlite_store import SqliteStore
+    from odradek.metadata.stores.sqlite_store import SqliteStore
 
     path = config.text("odradek.metadata.store") or embedded_path
     return await SqliteStore.open(path, disk, session_timeout_ms=config.number("broker.session.timeout.ms"))
@@ -46,7 +46,7 @@ async def open_store(config: StoreConfig, disk: Disk, embedded_path: str) -> Met
 
 async def _open_zookeeper(connect: str, config: StoreConfig, disk: Disk) -> MetadataStore:
     try:
-        from odradek.metadata.zookeeper_store import ZooKeeperStore
+        from odradek.metadata.stores.zookeeper_store import ZooKeeperStore
     except ImportError as error:
         raise StoreError(
             f"zookeeper.connect is set, but {error.name} is not installed: {install_hint('zookeeper')}"

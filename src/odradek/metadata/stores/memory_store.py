@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from odradek.metadata.paths import checked, is_at_or_below, name_of, parent_of
-from odradek.metadata.watches import Watches
+from odradek.metadata.stores.watches import Watches
 from odradek.ports.store import (
     ANY_VERSION,
     BadVersion,

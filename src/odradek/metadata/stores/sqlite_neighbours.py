@@ -11,7 +11,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Container, Iterable
 
-from odradek.metadata.sqlite_tree import lease_path
+from odradek.metadata.stores.sqlite_tree import lease_path
 from odradek.ports.liveness import Lease, Peer
 
 logger = logging.getLogger(__name__)

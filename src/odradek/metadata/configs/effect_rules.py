@@ -1,13 +1,13 @@
-"""Whether a setting is implemented, harmless, refused or a plug-in's, by `odradek.metadata.setting_effects`."""
+"""Whether a setting is implemented, harmless, refused or a plug-in's, by `odradek.metadata.configs.effects`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
 
-from odradek.metadata.config_definitions import InvalidConfig, RefusedConfig, Value
-from odradek.metadata.configs import BROKER, LISTENER_PREFIX, broker_definition, inner_name
-from odradek.metadata.setting_effects import (
+from odradek.metadata.configs.catalog import BROKER, LISTENER_PREFIX, broker_definition, inner_name
+from odradek.metadata.configs.definitions import InvalidConfig, RefusedConfig, Value
+from odradek.metadata.configs.effects import (
     GROUP_HARMLESS,
     HARMLESS,
     REFUSED,

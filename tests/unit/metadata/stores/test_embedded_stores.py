@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from odradek.metadata.memory_store import MemoryStore, MemoryTree
-from odradek.metadata.sqlite_store import SqliteStore
+from odradek.metadata.stores.memory_store import MemoryStore, MemoryTree
+from odradek.metadata.stores.sqlite_store import SqliteStore
 from odradek.ports.disk import SystemDisk
 from odradek.ports.store import (
     Check,
@@ -66,7 +66,7 @@ def test_what_a_dead_process_left_is_buried_at_open(tmp_path: Path) -> None:
 def test_a_killed_process_leaves_what_it_wrote_and_nothing_ephemeral(tmp_path: Path) -> None:
     path = str(tmp_path / "metadata.db")
     code = (
-        "import asyncio, sys; from odradek.metadata.sqlite_store import SqliteStore;"
+        "import asyncio, sys; from odradek.metadata.stores.sqlite_store import SqliteStore;"
         "from odradek.ports.disk import SystemDisk; from odradek.ports.store import Create\n"
         "async def main():\n"
         "    store = await SqliteStore.open(sys.argv[1], SystemDisk())\n"

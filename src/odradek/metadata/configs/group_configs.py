@@ -1,6 +1,6 @@
 """Every configuration of a group of Apache Kafka 4.3 (KIP-848, KIP-932, KIP-1071)."""
 
-from odradek.metadata.config_definitions import ConfigDefinition, ConfigType, ShareOffsetReset, at_least, one_of
+from odradek.metadata.configs.definitions import ConfigDefinition, ConfigType, ShareOffsetReset, at_least, one_of
 
 _c = ConfigDefinition
 BOOLEAN = ConfigType.BOOLEAN

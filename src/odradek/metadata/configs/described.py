@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple, Protocol
 
-from odradek.metadata.config_definitions import ConfigDefinition, ConfigSource, Scope, SetValue, Value, plain_text
-from odradek.metadata.configs import (
+from odradek.metadata.configs.catalog import (
     BROKER,
     GROUP,
     GROUP_SYNONYMS,
@@ -19,6 +18,7 @@ from odradek.metadata.configs import (
     broker_definition,
     topic_default,
 )
+from odradek.metadata.configs.definitions import ConfigDefinition, ConfigSource, Scope, SetValue, Value, plain_text
 
 UNKNOWN_TYPE = 0
 
@@ -56,7 +56,7 @@ def _from_own_name(name: str, values: list[SetValue]) -> list[SetValue]:
 
 def _documentation(name: str) -> str | None:
     # Only those who ask pay for loading the texts.
-    from odradek.metadata.config_docs import DOCUMENTATION
+    from odradek.metadata.configs.documentation import DOCUMENTATION
 
     return DOCUMENTATION.get(name)
 

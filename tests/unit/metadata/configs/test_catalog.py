@@ -3,9 +3,7 @@ import sys
 
 import pytest
 
-from odradek.metadata.config_definitions import InvalidConfig, Value
-from odradek.metadata.config_docs import DOCUMENTATION
-from odradek.metadata.configs import (
+from odradek.metadata.configs.catalog import (
     BROKER,
     GROUP,
     GROUP_SYNONYMS,
@@ -15,6 +13,8 @@ from odradek.metadata.configs import (
     validate_group_configs,
     validate_topic_configs,
 )
+from odradek.metadata.configs.definitions import InvalidConfig, Value
+from odradek.metadata.configs.documentation import DOCUMENTATION
 
 
 def default(name: str) -> Value:
@@ -216,7 +216,7 @@ def test_the_definitions_do_not_slow_the_start() -> None:
     """They load nothing that a broker's start would not load anyway."""
     code = (
         "import asyncio, json, re, sys; before = set(sys.modules);"
-        "import odradek.metadata.configs, odradek.broker.configuration.broker_config;"
+        "import odradek.metadata.configs.catalog, odradek.broker.configuration.broker_config;"
         "print(*sorted({m.split('.')[0] for m in set(sys.modules) - before}))"
     )
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()

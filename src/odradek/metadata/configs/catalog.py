@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from odradek.metadata.broker_configs import BROKER_CONFIGS
-from odradek.metadata.config_definitions import ConfigDefinition, ConfigType, InvalidConfig, Scope, Value, by_name
-from odradek.metadata.group_configs import GROUP_CONFIGS
-from odradek.metadata.own_configs import LEGACY_CONFIGS, ODRADEK_CONFIGS
-from odradek.metadata.topic_configs import TOPIC_CONFIGS
+from odradek.metadata.configs.broker_configs import BROKER_CONFIGS
+from odradek.metadata.configs.definitions import ConfigDefinition, ConfigType, InvalidConfig, Scope, Value, by_name
+from odradek.metadata.configs.group_configs import GROUP_CONFIGS
+from odradek.metadata.configs.own_configs import LEGACY_CONFIGS, ODRADEK_CONFIGS
+from odradek.metadata.configs.topic_configs import TOPIC_CONFIGS
 
 TOPIC: Mapping[str, ConfigDefinition] = by_name(TOPIC_CONFIGS)
 GROUP: Mapping[str, ConfigDefinition] = by_name(GROUP_CONFIGS)

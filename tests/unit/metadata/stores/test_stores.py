@@ -7,9 +7,9 @@ import asyncio
 import pytest
 
 from odradek.metadata.image import Broker, Endpoint
-from odradek.metadata.memory_store import MemoryStore
 from odradek.metadata.nodes import CONTROLLER, BrokerNode, ControllerNode
-from odradek.metadata.stores import refuse_foreign_cluster
+from odradek.metadata.stores.memory_store import MemoryStore
+from odradek.metadata.stores.selection import refuse_foreign_cluster
 from odradek.ports.store import Create, Operation, WrongStore
 
 APACHE_BROKER = (

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from odradek.metadata import sqlite_neighbours
-from odradek.metadata.sqlite_neighbours import Neighbours
-from odradek.metadata.sqlite_store import SqliteStore
-from odradek.metadata.sqlite_tree import NEWS_KEPT, SqliteTree, lease_path
+from odradek.metadata.stores import sqlite_neighbours
+from odradek.metadata.stores.sqlite_neighbours import Neighbours
+from odradek.metadata.stores.sqlite_store import SqliteStore
+from odradek.metadata.stores.sqlite_tree import NEWS_KEPT, SqliteTree, lease_path
 from odradek.ports import liveness
 from odradek.ports.disk import SystemDisk
 from odradek.ports.liveness import Lease, Peer, is_abandoned, renewed_at
@@ -214,7 +214,7 @@ def test_who_had_no_descriptor_to_wake_another_one_with_does_so_later(
 
 def test_processes_that_create_the_file_at_once(tmp_path: Path) -> None:
     code = (
-        "import asyncio, sys; from odradek.metadata.sqlite_store import SqliteStore;"
+        "import asyncio, sys; from odradek.metadata.stores.sqlite_store import SqliteStore;"
         "from odradek.ports.disk import SystemDisk; from odradek.ports.store import Create\n"
         "async def main():\n"
         "    print('here', flush=True); sys.stdin.readline()\n"

@@ -17,8 +17,8 @@ from kazoo.protocol import serialization as requests
 from kazoo.security import OPEN_ACL_UNSAFE
 
 from odradek.metadata.paths import checked, is_at_or_below, parent_of
-from odradek.metadata.watches import Watches
-from odradek.metadata.zookeeper_client import AddWatch, Client, Found, GetChildren, GetData, Sync
+from odradek.metadata.stores.watches import Watches
+from odradek.metadata.stores.zookeeper_client import AddWatch, Client, Found, GetChildren, GetData, Sync
 from odradek.ports.disk import Disk
 from odradek.ports.store import (
     BadVersion,

@@ -18,9 +18,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ParamSpec
 
 from odradek.metadata.paths import checked, name_of
-from odradek.metadata.sqlite_neighbours import Neighbours
-from odradek.metadata.sqlite_tree import EVERYTHING, Opened, Outcome, SqliteTree, connect
-from odradek.metadata.watches import Watches
+from odradek.metadata.stores.sqlite_neighbours import Neighbours
+from odradek.metadata.stores.sqlite_tree import EVERYTHING, Opened, Outcome, SqliteTree, connect
+from odradek.metadata.stores.watches import Watches
 from odradek.ports.disk import Disk
 from odradek.ports.store import Changed, Node, Operation, SessionExpired, Stop, StoreError, StoreUnavailable
 

@@ -6,20 +6,12 @@ from pathlib import Path
 
 import pytest
 
-import odradek.metadata.configs
+import odradek
 from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.broker.configuration.config_errors import ConfigError
-from odradek.metadata.config_definitions import ConfigType
-from odradek.metadata.configs import BROKER, GROUP, TOPIC, TOPIC_SYNONYMS
-from odradek.metadata.setting_effects import (
-    GROUP_HARMLESS,
-    HARMLESS,
-    IMPLEMENTED,
-    REFUSED,
-    TOPIC_HARMLESS,
-    TOPIC_REFUSED,
-)
-from odradek.metadata.setting_rules import (
+from odradek.metadata.configs.catalog import BROKER, GROUP, TOPIC, TOPIC_SYNONYMS
+from odradek.metadata.configs.definitions import ConfigType
+from odradek.metadata.configs.effect_rules import (
     Effect,
     effect_of,
     group_without_effect,
@@ -29,12 +21,20 @@ from odradek.metadata.setting_rules import (
     topic_without_effect,
     without_effect,
 )
-from odradek.metadata.settings_page import MARKER, render
+from odradek.metadata.configs.effects import (
+    GROUP_HARMLESS,
+    HARMLESS,
+    IMPLEMENTED,
+    REFUSED,
+    TOPIC_HARMLESS,
+    TOPIC_REFUSED,
+)
+from odradek.metadata.configs.settings_page import MARKER, render
 
-PACKAGE = Path(odradek.metadata.configs.__file__).parents[1]
+PACKAGE = Path(odradek.__file__).parent
 TABLES = {
-    "broker_configs.py", "config_docs.py", "group_configs.py", "options.py", "own_configs.py", "setting_effects.py",
-    "setting_rules.py", "settings_page.py", "topic_configs.py",
+    "broker_configs.py", "documentation.py", "effect_rules.py", "effects.py", "group_configs.py", "options.py",
+    "own_configs.py", "settings_page.py", "topic_configs.py",
 }  # fmt: skip
 COMPUTED = re.compile(
     r"(offsets\.topic|transaction\.state\.log)\.segment\.bytes"  # controller.internal_topics, by prefix
@@ -96,7 +96,7 @@ def test_implemented_settings_are_read_by_the_code() -> None:
 
 
 def test_settings_of_topics_that_are_implemented_are_read_by_the_code() -> None:
-    text = "".join(text for name, text in source_texts().items() if name != "metadata/configs.py")
+    text = "".join(text for name, text in source_texts().items() if name != "metadata/configs/catalog.py")
     implemented = [name for name in TOPIC if topic_effect(name) is Effect.IMPLEMENTED]
     assert not [n for n in implemented if f'"{n}"' not in text and n.replace(".", "_") not in text]
 

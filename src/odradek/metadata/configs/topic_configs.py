@@ -1,6 +1,6 @@
 """Every configuration of a topic of Apache Kafka 4.3."""
 
-from odradek.metadata.config_definitions import (
+from odradek.metadata.configs.definitions import (
     ConfigDefinition,
     ConfigType,
     Importance,

@@ -1,0 +1,1 @@
+"""All configurations of brokers, topics and groups: definitions, documentation, effects."""
