@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from odradek.api.declarations import DECLARATIONS
+from odradek.api.requests.declarations import DECLARATIONS
 from odradek.wire.apis import APIS, ApiKey, response_class
 from odradek.wire.headers import encode_request_header, parse_response_header
 from odradek.wire.messages import create_topics, metadata

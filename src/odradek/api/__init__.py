@@ -1,0 +1,1 @@
+"""APIs: one module per API key. What several of them share lies in `requests`, `services` and `data`."""

@@ -11,12 +11,12 @@ import asyncio
 from collections.abc import Awaitable
 from functools import partial
 
-from odradek.api.context import LateAnswer, RequestContext
-from odradek.api.new_leaders import MOVED, current_leader, endpoints
-from odradek.api.produced_records import FIRST_WITH_ZSTD, check_carried, is_transactional
-from odradek.api.registry import api
-from odradek.api.throttling import pause
-from odradek.api.transactional_produce import RefusedPlaces, keep, rejections
+from odradek.api.data.new_leaders import MOVED, current_leader, endpoints
+from odradek.api.data.produced_records import FIRST_WITH_ZSTD, check_carried, is_transactional
+from odradek.api.data.transactional_produce import RefusedPlaces, keep, rejections
+from odradek.api.requests.context import LateAnswer, RequestContext
+from odradek.api.requests.registry import api
+from odradek.api.requests.throttling import pause
 from odradek.log.append import RejectedRecords
 from odradek.log.partition_log import AppendResult
 from odradek.metadata.image import INTERNAL_TOPICS

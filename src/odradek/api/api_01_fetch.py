@@ -11,11 +11,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Iterable
 
-from odradek.api.context import LateAnswer, RequestContext
-from odradek.api.new_leaders import MOVED, current_leader, endpoints
-from odradek.api.registry import api
-from odradek.api.replica_fetch import serve as serve_follower
-from odradek.api.throttling import time_quota_ms
+from odradek.api.data.new_leaders import MOVED, current_leader, endpoints
+from odradek.api.data.replica_fetch import serve as serve_follower
+from odradek.api.requests.context import LateAnswer, RequestContext
+from odradek.api.requests.registry import api
+from odradek.api.requests.throttling import time_quota_ms
 from odradek.log.segments import cold_reads
 from odradek.ports.disk import FileRange
 from odradek.ports.network import Part

@@ -7,8 +7,8 @@ the log's start, -5 and -6 unknown.
 
 from __future__ import annotations
 
-from odradek.api.context import RequestContext
-from odradek.api.registry import api
+from odradek.api.requests.context import RequestContext
+from odradek.api.requests.registry import api
 from odradek.replication.partition import NO_EPOCH, Partition
 from odradek.wire.apis import ApiKey
 from odradek.wire.errors import ErrorCode, KafkaError

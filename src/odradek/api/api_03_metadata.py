@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import Any
 
-from odradek.api.context import RequestContext
-from odradek.api.encoded_topics import EncodedTopics
-from odradek.api.new_leaders import reachable_image
-from odradek.api.registry import api
+from odradek.api.data.encoded_topics import EncodedTopics
+from odradek.api.data.new_leaders import reachable_image
+from odradek.api.requests.context import RequestContext
+from odradek.api.requests.registry import api
 from odradek.metadata.image import ClusterImage
 from odradek.wire.apis import ApiKey
 from odradek.wire.errors import ErrorCode

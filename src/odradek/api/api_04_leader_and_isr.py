@@ -5,8 +5,8 @@ Served in version 7 only; Apache Kafka removed it with its ZooKeeper mode.
 
 from __future__ import annotations
 
-from odradek.api.context import RequestContext
-from odradek.api.registry import api
+from odradek.api.requests.context import RequestContext
+from odradek.api.requests.registry import api
 from odradek.wire.apis import ApiKey
 from odradek.wire.messages.leader_and_isr import (
     LeaderAndIsrRequest,

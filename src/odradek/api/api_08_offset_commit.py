@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from odradek.api.context import LateAnswer, RequestContext
-from odradek.api.registry import api
-from odradek.api.throttling import pause
+from odradek.api.requests.context import LateAnswer, RequestContext
+from odradek.api.requests.registry import api
+from odradek.api.requests.throttling import pause
 from odradek.groups.events import CommitRequest, OffsetToCommit
 from odradek.ports.network import Part
 from odradek.wire.apis import ApiKey

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from odradek.api.context import RequestContext
-from odradek.api.registry import api
+from odradek.api.requests.context import RequestContext
+from odradek.api.requests.registry import api
 from odradek.groups.events import FetchedOffset
 from odradek.wire.apis import ApiKey
 from odradek.wire.errors import ErrorCode, KafkaError

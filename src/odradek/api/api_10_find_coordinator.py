@@ -5,8 +5,8 @@ Version notes: 1 key types; 4 several keys at once (KIP-699); 6 share groups.
 
 from __future__ import annotations
 
-from odradek.api.context import RequestContext
-from odradek.api.registry import api
+from odradek.api.requests.context import RequestContext
+from odradek.api.requests.registry import api
 from odradek.groups.placement import partition_for_group
 from odradek.metadata.image import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from odradek.wire.apis import ApiKey

@@ -6,8 +6,8 @@ type, and the protocol name may be null (KIP-559); 8 reason (KIP-800); 9 skip as
 
 from __future__ import annotations
 
-from odradek.api.context import RequestContext
-from odradek.api.registry import api
+from odradek.api.requests.context import RequestContext
+from odradek.api.requests.registry import api
 from odradek.groups.events import JoinRequest, JoinResult
 from odradek.wire.apis import ApiKey
 from odradek.wire.errors import ErrorCode, KafkaError

@@ -6,8 +6,8 @@ Version notes: 0-2 one member, whose error is the answer's; 3 several, each with
 
 from __future__ import annotations
 
-from odradek.api.context import RequestContext
-from odradek.api.registry import api
+from odradek.api.requests.context import RequestContext
+from odradek.api.requests.registry import api
 from odradek.groups.events import LeavingMember
 from odradek.wire.apis import ApiKey
 from odradek.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, LeaveGroupResponseMember

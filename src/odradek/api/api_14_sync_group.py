@@ -5,8 +5,8 @@ Version notes: 3 group instance id (KIP-345); 5 protocol type and name, then req
 
 from __future__ import annotations
 
-from odradek.api.context import RequestContext
-from odradek.api.registry import api
+from odradek.api.requests.context import RequestContext
+from odradek.api.requests.registry import api
 from odradek.groups.events import SyncRequest
 from odradek.wire.apis import ApiKey
 from odradek.wire.errors import ErrorCode

@@ -6,8 +6,8 @@ GROUP_ID_NOT_FOUND with a message (KIP-1043), before it is a group in state Dead
 
 from __future__ import annotations
 
-from odradek.api.context import RequestContext
-from odradek.api.registry import api
+from odradek.api.requests.context import RequestContext
+from odradek.api.requests.registry import api
 from odradek.wire.apis import ApiKey
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.describe_groups import (

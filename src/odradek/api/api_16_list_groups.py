@@ -5,8 +5,8 @@ Version notes: 4 filter by state (KIP-518); 5 filter by type (KIP-848).
 
 from __future__ import annotations
 
-from odradek.api.context import RequestContext
-from odradek.api.registry import api
+from odradek.api.requests.context import RequestContext
+from odradek.api.requests.registry import api
 from odradek.wire.apis import ApiKey
 from odradek.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse, ListGroupsResponseGroup
 

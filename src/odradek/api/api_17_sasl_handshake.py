@@ -5,10 +5,10 @@ As in Kafka, a listener without SASL answers a client's handshake with ILLEGAL_S
 
 from __future__ import annotations
 
-from odradek.api.broker_proof import MECHANISM
-from odradek.api.context import RequestContext
-from odradek.api.registry import api
-from odradek.api.session import Authentication
+from odradek.api.requests.broker_proof import MECHANISM
+from odradek.api.requests.context import RequestContext
+from odradek.api.requests.registry import api
+from odradek.api.requests.session import Authentication
 from odradek.wire.apis import ApiKey
 from odradek.wire.errors import ErrorCode
 from odradek.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse

@@ -10,8 +10,8 @@ from __future__ import annotations
 import re
 from functools import cache
 
-from odradek.api.context import RequestContext
-from odradek.api.registry import api, apis_for_clients
+from odradek.api.requests.context import RequestContext
+from odradek.api.requests.registry import api, apis_for_clients
 from odradek.metadata.features import FEATURES, finalized
 from odradek.wire.apis import ApiKey
 from odradek.wire.errors import ErrorCode

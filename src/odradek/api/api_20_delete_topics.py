@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from odradek.api.context import RequestContext
-from odradek.api.registry import api
-from odradek.api.throttling import Mutations
+from odradek.api.requests.context import RequestContext
+from odradek.api.requests.registry import api
+from odradek.api.requests.throttling import Mutations
 from odradek.controller.topics import DeletedTopic, TopicReference
 from odradek.wire.apis import ApiKey
 from odradek.wire.errors import ErrorCode

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import asyncio
 
-from odradek.api.context import RequestContext
-from odradek.api.registry import api
+from odradek.api.requests.context import RequestContext
+from odradek.api.requests.registry import api
 from odradek.metadata.image import INTERNAL_TOPICS
 from odradek.replication.partition import Partition
 from odradek.wire.apis import ApiKey

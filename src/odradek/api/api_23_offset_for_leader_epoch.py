@@ -6,8 +6,8 @@ Version notes: 2 current leader epoch; 3 replica id; 4 flexible.
 
 from __future__ import annotations
 
-from odradek.api.context import RequestContext
-from odradek.api.registry import api
+from odradek.api.requests.context import RequestContext
+from odradek.api.requests.registry import api
 from odradek.wire.apis import ApiKey
 from odradek.wire.errors import KafkaError
 from odradek.wire.messages.offset_for_leader_epoch import (

@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable
 
-from odradek.api.answers import when
-from odradek.api.context import RequestContext
-from odradek.api.registry import api
+from odradek.api.requests.answers import when
+from odradek.api.requests.context import RequestContext
+from odradek.api.requests.registry import api
 from odradek.metadata.image import ClusterImage
 from odradek.transactions.connections import StaleConnection
 from odradek.transactions.events import AddPartitions

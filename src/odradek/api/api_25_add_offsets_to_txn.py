@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Awaitable
 
-from odradek.api.answers import when
-from odradek.api.context import RequestContext
-from odradek.api.registry import api
+from odradek.api.requests.answers import when
+from odradek.api.requests.context import RequestContext
+from odradek.api.requests.registry import api
 from odradek.transactions.connections import StaleConnection
 from odradek.wire.apis import ApiKey
 from odradek.wire.errors import ErrorCode

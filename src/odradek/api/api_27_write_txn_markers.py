@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import asyncio
 
-from odradek.api.context import RequestContext
-from odradek.api.registry import api
+from odradek.api.requests.context import RequestContext
+from odradek.api.requests.registry import api
 from odradek.transactions.service import PartitionMarker
 from odradek.wire.apis import ApiKey
 from odradek.wire.errors import ErrorCode, KafkaError

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from itertools import compress
 
-from odradek.api.context import RequestContext
-from odradek.api.registry import api
+from odradek.api.requests.context import RequestContext
+from odradek.api.requests.registry import api
 from odradek.groups.events import CommitRequest, OffsetToCommit
 from odradek.transactions.service import Verification
 from odradek.wire.apis import ApiKey

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from odradek.api.api_29_describe_acls import NO_AUTHORIZER
-from odradek.api.context import RequestContext
-from odradek.api.registry import api
+from odradek.api.requests.context import RequestContext
+from odradek.api.requests.registry import api
 from odradek.wire.apis import ApiKey
 from odradek.wire.errors import ErrorCode
 from odradek.wire.messages.delete_acls import DeleteAclsRequest, DeleteAclsResponse, DeleteAclsResponseFilter

@@ -5,8 +5,8 @@ Version notes: 0 knows no sources but whether a value is a default; 1 sources an
 
 from __future__ import annotations
 
-from odradek.api.context import RequestContext
-from odradek.api.registry import api
+from odradek.api.requests.context import RequestContext
+from odradek.api.requests.registry import api
 from odradek.controller.configs import ResourceType
 from odradek.metadata.configs.definitions import SetValue
 from odradek.metadata.configs.described import Described

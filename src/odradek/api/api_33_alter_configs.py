@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from odradek.api.context import RequestContext
-from odradek.api.registry import api
+from odradek.api.requests.context import RequestContext
+from odradek.api.requests.registry import api
 from odradek.controller.configs import ConfigChange, OperationType, ResourceChanges
 from odradek.wire.apis import ApiKey
 from odradek.wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse, AlterConfigsResponseResource

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from odradek.api.context import RequestContext
-from odradek.api.log_directory_service import ReplicaUsage
-from odradek.api.registry import api
+from odradek.api.requests.context import RequestContext
+from odradek.api.requests.registry import api
+from odradek.api.services.log_directory_service import ReplicaUsage
 from odradek.wire.apis import ApiKey
 from odradek.wire.errors import ErrorCode
 from odradek.wire.messages.describe_log_dirs import (

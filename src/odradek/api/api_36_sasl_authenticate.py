@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 
-from odradek.api.broker_proof import NONCE_BYTES, AcceptingSide, Claim, ProofError
-from odradek.api.context import RequestContext
-from odradek.api.registry import api
-from odradek.api.session import Authentication, Principal
+from odradek.api.requests.broker_proof import NONCE_BYTES, AcceptingSide, Claim, ProofError
+from odradek.api.requests.context import RequestContext
+from odradek.api.requests.registry import api
+from odradek.api.requests.session import Authentication, Principal
 from odradek.wire.apis import ApiKey
 from odradek.wire.errors import ErrorCode
 from odradek.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from odradek.api.context import RequestContext
-from odradek.api.registry import api
-from odradek.api.throttling import Mutations
+from odradek.api.requests.context import RequestContext
+from odradek.api.requests.registry import api
+from odradek.api.requests.throttling import Mutations
 from odradek.controller.topics import GrownTopic, MorePartitions
 from odradek.wire.apis import ApiKey
 from odradek.wire.messages.create_partitions import (

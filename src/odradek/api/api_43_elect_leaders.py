@@ -5,8 +5,8 @@ Version notes: 0 elects preferred leaders only; 1 names the kind of election and
 
 from __future__ import annotations
 
-from odradek.api.context import RequestContext
-from odradek.api.registry import api
+from odradek.api.requests.context import RequestContext
+from odradek.api.requests.registry import api
 from odradek.controller.elections import Elected, elect_leaders
 from odradek.wire.apis import ApiKey
 from odradek.wire.messages.elect_leaders import (

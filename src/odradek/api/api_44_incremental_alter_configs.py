@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from odradek.api.context import RequestContext
-from odradek.api.registry import api
+from odradek.api.requests.context import RequestContext
+from odradek.api.requests.registry import api
 from odradek.controller.configs import AlteredResource, ConfigChange, ResourceChanges, ResourceType
 from odradek.controller.outcome import Failure
 from odradek.wire.apis import ApiKey

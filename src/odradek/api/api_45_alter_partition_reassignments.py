@@ -5,8 +5,8 @@ Version notes: 1 may insist that the replication factor stays (KIP-860).
 
 from __future__ import annotations
 
-from odradek.api.context import RequestContext
-from odradek.api.registry import api
+from odradek.api.requests.context import RequestContext
+from odradek.api.requests.registry import api
 from odradek.controller.reassignments import Reassigned, Reassignment, alter_reassignments
 from odradek.wire.apis import ApiKey
 from odradek.wire.messages.alter_partition_reassignments import (

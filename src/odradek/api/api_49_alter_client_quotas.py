@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from odradek.api.context import RequestContext
-from odradek.api.registry import api
+from odradek.api.requests.context import RequestContext
+from odradek.api.requests.registry import api
 from odradek.controller.client_quotas import QuotaChange, QuotaOperation, alter_client_quotas
 from odradek.wire.apis import ApiKey
 from odradek.wire.messages.alter_client_quotas import (

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from odradek.api.context import RequestContext
-from odradek.api.registry import api
+from odradek.api.requests.context import RequestContext
+from odradek.api.requests.registry import api
 from odradek.controller.scram_credentials import Deletion, Upsertion, alter_scram_credentials
 from odradek.wire.apis import ApiKey
 from odradek.wire.messages.alter_user_scram_credentials import (

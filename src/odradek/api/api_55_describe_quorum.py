@@ -8,8 +8,8 @@ Version notes: 1 tells when replicas last fetched; 2 messages, directories and t
 
 from __future__ import annotations
 
-from odradek.api.context import RequestContext
-from odradek.api.registry import api
+from odradek.api.requests.context import RequestContext
+from odradek.api.requests.registry import api
 from odradek.controller.names import CLUSTER_METADATA_TOPIC
 from odradek.wire.apis import ApiKey
 from odradek.wire.errors import ErrorCode

@@ -5,8 +5,8 @@ Served in version 3 only (topic ids, broker epochs of KIP-903).
 
 from __future__ import annotations
 
-from odradek.api.context import RequestContext
-from odradek.api.registry import api
+from odradek.api.requests.context import RequestContext
+from odradek.api.requests.registry import api
 from odradek.controller.in_sync import IsrChange, IsrChanged
 from odradek.wire.apis import ApiKey
 from odradek.wire.messages.alter_partition import (

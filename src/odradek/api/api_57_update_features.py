@@ -6,8 +6,8 @@ error for all, since all updates are made or none (KIP-1022).
 
 from __future__ import annotations
 
-from odradek.api.context import RequestContext
-from odradek.api.registry import api
+from odradek.api.requests.context import RequestContext
+from odradek.api.requests.registry import api
 from odradek.controller.features import FeatureUpdate, UpdatedFeature, UpgradeType, update_features
 from odradek.wire.apis import ApiKey
 from odradek.wire.messages.update_features import (

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from odradek.api.context import Client, LateAnswer, RequestContext
-from odradek.api.controller_service import NotTheController
-from odradek.api.envelope import decoded_address, decoded_principal
-from odradek.api.registry import Endpoint, api, endpoint
-from odradek.api.responses import encode_response, failed_frame
-from odradek.api.session import Session
-from odradek.api.throttling import pause
+from odradek.api.requests.context import Client, LateAnswer, RequestContext
+from odradek.api.requests.envelope import decoded_address, decoded_principal
+from odradek.api.requests.registry import Endpoint, api, endpoint
+from odradek.api.requests.responses import encode_response, failed_frame
+from odradek.api.requests.session import Session
+from odradek.api.requests.throttling import pause
+from odradek.api.services.controller_service import NotTheController
 from odradek.wire.apis import APIS, ApiKey
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.headers import parse_request_header

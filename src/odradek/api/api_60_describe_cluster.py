@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Awaitable
 
 from odradek.api.api_03_metadata import CLUSTER_OPERATIONS, OMITTED
-from odradek.api.context import RequestContext
-from odradek.api.registry import api
+from odradek.api.requests.context import RequestContext
+from odradek.api.requests.registry import api
 from odradek.wire.apis import ApiKey
 from odradek.wire.errors import ErrorCode
 from odradek.wire.messages.describe_cluster import (

@@ -5,8 +5,8 @@ Version notes: 1 only those open for longer than a duration (KIP-994); 2 only th
 
 from __future__ import annotations
 
-from odradek.api.context import RequestContext
-from odradek.api.registry import api
+from odradek.api.requests.context import RequestContext
+from odradek.api.requests.registry import api
 from odradek.transactions.service import ListFilter
 from odradek.wire.apis import ApiKey
 from odradek.wire.messages.list_transactions import (

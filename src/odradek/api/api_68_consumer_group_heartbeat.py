@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Awaitable
 
-from odradek.api.context import RequestContext
-from odradek.api.registry import api
+from odradek.api.requests.context import RequestContext
+from odradek.api.requests.registry import api
 from odradek.groups.consumer.heartbeats import check_request
 from odradek.groups.consumer.records import TopicPartitions
 from odradek.groups.events import ConsumerHeartbeat, ConsumerHeartbeatResult

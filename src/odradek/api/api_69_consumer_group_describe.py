@@ -6,8 +6,8 @@ Version notes: 1 tells members of the classic protocol from others.
 from __future__ import annotations
 
 from odradek.api.api_15_describe_groups import ALL_GROUP_OPERATIONS
-from odradek.api.context import RequestContext
-from odradek.api.registry import api
+from odradek.api.requests.context import RequestContext
+from odradek.api.requests.registry import api
 from odradek.groups.consumer.records import TopicPartitions
 from odradek.groups.events import ConsumerMemberDescription
 from odradek.metadata.image import ClusterImage

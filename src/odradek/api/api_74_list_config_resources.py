@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from odradek.api.context import RequestContext
-from odradek.api.registry import api
+from odradek.api.requests.context import RequestContext
+from odradek.api.requests.registry import api
 from odradek.controller.configs import ResourceType
 from odradek.metadata.image import ClusterImage
 from odradek.wire.apis import ApiKey

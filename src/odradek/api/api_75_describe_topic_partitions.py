@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from odradek.api.api_03_metadata import TOPIC_OPERATIONS
-from odradek.api.context import RequestContext
-from odradek.api.new_leaders import reachable_image
-from odradek.api.registry import api
+from odradek.api.data.new_leaders import reachable_image
+from odradek.api.requests.context import RequestContext
+from odradek.api.requests.registry import api
 from odradek.controller.names import name_problem
 from odradek.metadata.image import NO_LEADER, ClusterImage, PartitionState, Topic
 from odradek.wire.apis import ApiKey

@@ -13,9 +13,9 @@ import errno
 import logging
 from contextlib import AsyncExitStack
 
-from odradek.api.context import Services
-from odradek.api.declarations import DECLARATIONS
-from odradek.api.registry import endpoint
+from odradek.api.requests.context import Services
+from odradek.api.requests.declarations import DECLARATIONS
+from odradek.api.requests.registry import endpoint
 from odradek.broker.cluster.cluster_secret import BrokerProof, ClusterSecret
 from odradek.broker.cluster.cluster_view import ClusterView
 from odradek.broker.cluster.controller import Controller

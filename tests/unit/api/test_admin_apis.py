@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from odradek.api.registry import endpoint
-from odradek.api.session import Session
+from odradek.api.requests.registry import endpoint
+from odradek.api.requests.session import Session
 from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.metadata.image import Broker, ClusterImage, Endpoint, PartitionState, Topic
 from odradek.quotas.client_quotas import ClientQuotas

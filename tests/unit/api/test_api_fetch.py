@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from odradek.api import api_01_fetch
-from odradek.api.context import RequestContext
+from odradek.api.requests.context import RequestContext
 from odradek.metadata.image import PartitionState
 from odradek.ports.disk import FileRange, SystemDisk
 from odradek.ports.randomness import SeededRandom

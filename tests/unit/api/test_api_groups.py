@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from odradek.api.registry import endpoint
-from odradek.api.session import Session
+from odradek.api.requests.registry import endpoint
+from odradek.api.requests.session import Session
 from odradek.groups.settings import GroupSettings
 from odradek.metadata.image import ClusterImage, PartitionState, Topic
 from odradek.quotas.client_quotas import ClientQuotas

@@ -10,8 +10,8 @@ import pytest
 
 from odradek.api import api_03_metadata, api_60_describe_cluster
 from odradek.api.api_03_metadata import OMITTED
-from odradek.api.encoded_topics import EncodedTopics
-from odradek.api.session import Session
+from odradek.api.data.encoded_topics import EncodedTopics
+from odradek.api.requests.session import Session
 from odradek.broker.cluster.cluster_view import ClusterView
 from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.metadata.image import Broker, ClusterImage, Endpoint, PartitionState, Topic

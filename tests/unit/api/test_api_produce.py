@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from odradek.api.api_00_produce import handle
-from odradek.api.session import Session
+from odradek.api.requests.session import Session
 from odradek.log.config import LogConfig
 from odradek.log.environment import LogEnvironment, StandaloneOwner
 from odradek.log.partition_log import PartitionLog

@@ -17,10 +17,10 @@ from odradek.api import (
     api_27_write_txn_markers,
     api_28_txn_offset_commit,
 )
-from odradek.api.answers import when
-from odradek.api.context import RequestContext
-from odradek.api.session import Session
-from odradek.api.transactional_produce import keep, rejections
+from odradek.api.data.transactional_produce import keep, rejections
+from odradek.api.requests.answers import when
+from odradek.api.requests.context import RequestContext
+from odradek.api.requests.session import Session
 from odradek.log.append import AppendResult
 from odradek.metadata.image import ClusterImage, PartitionState, Topic
 from odradek.quotas.client_quotas import ClientQuotas

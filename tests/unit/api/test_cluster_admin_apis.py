@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from odradek.api.registry import endpoint
+from odradek.api.requests.registry import endpoint
 from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.broker.log_levels import BrokerLoggers
 from odradek.controller.configs import ResourceType

@@ -7,11 +7,11 @@ import sys
 
 PROGRAM = """
 import asyncio
-from odradek.api import registry
-from odradek.api.declarations import DECLARATIONS
+from odradek.api.requests import registry
+from odradek.api.requests.declarations import DECLARATIONS
 from odradek.broker import lifecycle
 
-from odradek.api.declarations import DECLARATIONS
+from odradek.api.requests.declarations import DECLARATIONS
 keys = DECLARATIONS.keys()
 assert registry._endpoints.keys() < keys, "everything was loaded at the start"
 asyncio.run(lifecycle.Broker.load_the_rest(None))

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from odradek.api.declarations import DECLARATIONS, Audience, Declaration
-from odradek.api.registry import apis_for_clients, endpoint
-from odradek.api.rights import Denial, Operation, Resource, Right
+from odradek.api.requests.declarations import DECLARATIONS, Audience, Declaration
+from odradek.api.requests.registry import apis_for_clients, endpoint
+from odradek.api.requests.rights import Denial, Operation, Resource, Right
 from tests.unit.house.sources import PACKAGE
 
 FACTS = Path(__file__).with_name("authorization_by_kafka_4_3_0.csv")
@@ -94,5 +94,6 @@ def test_requests_between_brokers_are_not_listed_and_never_throttled() -> None:
 
 def test_declarations_load_no_handler() -> None:
     """A start must not pay for handlers that no client asks for."""
-    source = (PACKAGE / "api" / "declarations.py").read_text() + (PACKAGE / "api" / "registry.py").read_text()
+    requests = PACKAGE / "api" / "requests"
+    source = (requests / "declarations.py").read_text() + (requests / "registry.py").read_text()
     assert "from odradek.api.api_" not in source

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from odradek.api.broker_proof import MECHANISM, NONCE_BYTES, Claim, ProofError, connecting_proof
+from odradek.api.requests.broker_proof import MECHANISM, NONCE_BYTES, Claim, ProofError, connecting_proof
 from odradek.client.connection import Connection
 from odradek.client.errors import Disconnected
 from odradek.metadata.nodes import CLUSTER_KEY, ClusterSecretNode

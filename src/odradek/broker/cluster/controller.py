@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 from typing import Final, TypeVar
 
-from odradek.api.controller_service import NotTheController
+from odradek.api.services.controller_service import NotTheController
 from odradek.broker.cluster.controller_channel import Connect, ControllerChannel, Differences
 from odradek.broker.cluster.registrations import DIRECTORY_EVENTS, Registrations, burial, read_registrations
 from odradek.broker.configuration.broker_config import BrokerConfig

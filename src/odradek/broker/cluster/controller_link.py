@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
-from odradek.api.controller_service import NotTheController
+from odradek.api.services.controller_service import NotTheController
 from odradek.broker.cluster.cluster_view import ClusterView
 from odradek.broker.cluster.controller import Controller
 from odradek.broker.cluster.peers import Peers, Purpose

@@ -42,7 +42,7 @@ from odradek.transactions.connections import NewestConnections
 from odradek.wire.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from odradek.api.context import Configuration
+    from odradek.api.requests.context import Configuration
 
 
 def group_settings(config: Configuration) -> GroupSettings:

@@ -18,7 +18,7 @@ from odradek.transactions.service import PartitionMarker
 from odradek.wire.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from odradek.api.context import PartitionLookup
+    from odradek.api.requests.context import PartitionLookup
 
 logger = logging.getLogger("odradek.transactions")
 

@@ -47,8 +47,8 @@ from odradek.transactions.settings import TransactionSettings
 from odradek.wire.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from odradek.api.context import Configuration, PartitionLookup
-    from odradek.api.controller_service import ControllerService
+    from odradek.api.requests.context import Configuration, PartitionLookup
+    from odradek.api.services.controller_service import ControllerService
 
 logger = logging.getLogger("odradek.transactions")
 

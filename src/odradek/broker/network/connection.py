@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
-from odradek.api.session import Session
+from odradek.api.requests.session import Session
 from odradek.ports.disk import Bytes, FileRange
 from odradek.ports.network import WOULD_BLOCK, Part, Stream
 from odradek.wire.frames import FrameError, FrameReader

@@ -11,13 +11,13 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from odradek.api.context import RequestContext, Services
-from odradek.api.controller_service import NotTheController
-from odradek.api.declarations import Audience
-from odradek.api.envelope import decided_by_controller
-from odradek.api.registry import Endpoint, endpoint
-from odradek.api.responses import encode_response, error_of, failed_frame
-from odradek.api.throttling import pause
+from odradek.api.requests.context import RequestContext, Services
+from odradek.api.requests.declarations import Audience
+from odradek.api.requests.envelope import decided_by_controller
+from odradek.api.requests.registry import Endpoint, endpoint
+from odradek.api.requests.responses import encode_response, error_of, failed_frame
+from odradek.api.requests.throttling import pause
+from odradek.api.services.controller_service import NotTheController
 from odradek.broker.network.connection import Connection, Disconnect, Pending
 from odradek.broker.network.limits import RequestLimits
 from odradek.ports.network import Part

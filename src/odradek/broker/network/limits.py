@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
-from odradek.api.declarations import DECLARATIONS, Audience, Declaration, Size
-from odradek.api.session import Session
+from odradek.api.requests.declarations import DECLARATIONS, Audience, Declaration, Size
+from odradek.api.requests.session import Session
 from odradek.wire.apis import ApiKey
 
 _SMALL_BYTES: Final = 65_536

@@ -7,7 +7,7 @@ import logging
 from collections import Counter, deque
 from functools import partial
 
-from odradek.api.session import Session
+from odradek.api.requests.session import Session
 from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.broker.network.connection import Connection, Dispatch
 from odradek.broker.network.limits import RequestLimits

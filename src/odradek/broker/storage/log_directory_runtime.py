@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
-from odradek.api.log_directory_service import DirectoryUsage, ReplicaUsage, Wanted
+from odradek.api.services.log_directory_service import DirectoryUsage, ReplicaUsage, Wanted
 from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.broker.storage.partitions import Partitions
 from odradek.log.directories.checkpoint_formats import RECOVERY_POINTS

@@ -439,7 +439,7 @@ def _(right: Any) -> Any:
 
 
 @_bug("late fetch believed", "a fetch on a connection that its follower has given up tells its progress", "late",
-      "odradek.api.replica_fetch:_is_left")  # fmt: skip
+      "odradek.api.data.replica_fetch:_is_left")  # fmt: skip
 def _(right: Any) -> Any:
     return lambda request, context: False
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from odradek.api.broker_proof import AcceptingSide, Claim, ProofError, connecting_proof
-from odradek.api.context import RequestContext
-from odradek.api.declarations import DECLARATIONS, Audience
-from odradek.api.registry import endpoint
-from odradek.api.session import ANONYMOUS, Authentication, Session
+from odradek.api.requests.broker_proof import AcceptingSide, Claim, ProofError, connecting_proof
+from odradek.api.requests.context import RequestContext
+from odradek.api.requests.declarations import DECLARATIONS, Audience
+from odradek.api.requests.registry import endpoint
+from odradek.api.requests.session import ANONYMOUS, Authentication, Session
 from odradek.broker.cluster.cluster_secret import BrokerProof, ClusterSecret
 from odradek.broker.network.dispatch import Dispatcher
 from odradek.client.errors import Disconnected

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from odradek.api.controller_service import NotTheController
+from odradek.api.services.controller_service import NotTheController
 from odradek.broker.cluster import controller as controller_module
 from odradek.broker.cluster import membership
 from odradek.broker.cluster.controller import Controller

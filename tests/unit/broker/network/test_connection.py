@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odradek.api.session import Session
+from odradek.api.requests.session import Session
 from odradek.broker.network.connection import Connection, Disconnect, Pending
 from odradek.ports.disk import FileRange, SystemDisk
 from odradek.ports.network import WOULD_BLOCK, Part

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from odradek.api.declarations import Declaration
-from odradek.api.registry import Endpoint
-from odradek.api.session import Session
+from odradek.api.requests.declarations import Declaration
+from odradek.api.requests.registry import Endpoint
+from odradek.api.requests.session import Session
 from odradek.broker.network import dispatch
 from odradek.broker.network.connection import Disconnect, Pending
 from odradek.broker.network.dispatch import Dispatcher

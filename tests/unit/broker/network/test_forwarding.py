@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from odradek.api.context import RequestContext
-from odradek.api.controller_service import NotTheController
-from odradek.api.declarations import DECLARATIONS
-from odradek.api.envelope import decoded_address, decoded_principal, encoded_address, encoded_principal
-from odradek.api.registry import endpoint
-from odradek.api.session import ANONYMOUS, Principal, Session
+from odradek.api.requests.context import RequestContext
+from odradek.api.requests.declarations import DECLARATIONS
+from odradek.api.requests.envelope import decoded_address, decoded_principal, encoded_address, encoded_principal
+from odradek.api.requests.registry import endpoint
+from odradek.api.requests.session import ANONYMOUS, Principal, Session
+from odradek.api.services.controller_service import NotTheController
 from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.broker.log_levels import BrokerLoggers
 from odradek.broker.network.connection import Pending

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from odradek.api.declarations import DECLARATIONS, Audience
-from odradek.api.session import Session
+from odradek.api.requests.declarations import DECLARATIONS, Audience
+from odradek.api.requests.session import Session
 from odradek.broker.network.connection import Disconnect
 from odradek.broker.network.dispatch import Dispatcher
 from odradek.broker.network.limits import RequestLimits

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from odradek.api.context import RequestContext
+from odradek.api.requests.context import RequestContext
 from odradek.controller.outcome import Failure
 from odradek.quotas.mutation_quota import TokenBucket
 from odradek.wire.errors import ErrorCode

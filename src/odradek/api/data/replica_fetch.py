@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Sequence
 
-from odradek.api.context import LateAnswer, RequestContext
+from odradek.api.requests.context import LateAnswer, RequestContext
 from odradek.log.segments import cold_reads
 from odradek.ports.disk import FileRange
 from odradek.ports.network import Part

@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from odradek.api.context import RequestContext
-from odradek.api.failures import failure_response
+from odradek.api.requests.context import RequestContext
+from odradek.api.requests.failures import failure_response
 from odradek.wire.apis import ApiKey, response_header_version
 from odradek.wire.errors import ErrorCode, KafkaError
 

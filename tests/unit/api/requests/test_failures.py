@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from odradek.api.declarations import DECLARATIONS
-from odradek.api.failures import failure_response
+from odradek.api.requests.declarations import DECLARATIONS
+from odradek.api.requests.failures import failure_response
 from odradek.wire.apis import APIS, ApiKey, request_class, response_class
 from odradek.wire.errors import ErrorCode
 from odradek.wire.messages import add_partitions_to_txn as add_partitions

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from odradek.api.context import RequestContext
-from odradek.api.controller_service import NotTheController
-from odradek.api.registry import Endpoint
-from odradek.api.session import Principal
+from odradek.api.requests.context import RequestContext
+from odradek.api.requests.registry import Endpoint
+from odradek.api.requests.session import Principal
+from odradek.api.services.controller_service import NotTheController
 from odradek.wire.apis import ApiKey, response_class
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.headers import encode_request_header, parse_response_header

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from odradek.api.session import Session
+from odradek.api.requests.session import Session
 from odradek.metadata.image import ClusterImage
 from odradek.ports.clock import Clock
 from odradek.ports.disk import Disk
@@ -21,9 +21,9 @@ from odradek.wire.errors import ErrorCode
 from odradek.wire.produce import TopicKey
 
 if TYPE_CHECKING:
-    from odradek.api.cluster_service import ClusterMember, ElectedController
-    from odradek.api.controller_service import ControllerService
-    from odradek.api.log_directory_service import LogDirectoryService
+    from odradek.api.services.cluster_service import ClusterMember, ElectedController
+    from odradek.api.services.controller_service import ControllerService
+    from odradek.api.services.log_directory_service import LogDirectoryService
     from odradek.controller.configs import ConfigChange
     from odradek.groups.service import GroupService
     from odradek.metadata.configs.described import Described

@@ -6,7 +6,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
-    from odradek.api.broker_proof import AcceptingSide
+    from odradek.api.requests.broker_proof import AcceptingSide
 
 
 class Principal(NamedTuple):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from odradek.api.context import RequestContext
-from odradek.api.session import ANONYMOUS, Authentication, Principal, Session
+from odradek.api.requests.context import RequestContext
+from odradek.api.requests.session import ANONYMOUS, Authentication, Principal, Session
 
 
 def test_session_begins_anonymous_and_unproven() -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import Final, NamedTuple
 
-from odradek.api.rights import Denial, Operation, Resource, Right
+from odradek.api.requests.rights import Denial, Operation, Resource, Right
 from odradek.wire.apis import ApiKey
 from odradek.wire.errors import ErrorCode
 

@@ -10,7 +10,7 @@ import importlib
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from odradek.api.declarations import DECLARATIONS, Audience, Declaration
+from odradek.api.requests.declarations import DECLARATIONS, Audience, Declaration
 from odradek.ports.network import Part
 from odradek.wire.apis import APIS, Api, ApiKey, request_class
 from odradek.wire.errors import ErrorCode

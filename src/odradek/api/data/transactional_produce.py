@@ -9,8 +9,8 @@ from collections.abc import Awaitable
 from struct import Struct
 from typing import Final, TypeAlias
 
-from odradek.api.context import RequestContext
-from odradek.api.produced_records import is_transactional
+from odradek.api.data.produced_records import is_transactional
+from odradek.api.requests.context import RequestContext
 from odradek.transactions.records import TopicPartition
 from odradek.transactions.service import Rejections, Verification
 from odradek.wire.errors import ErrorCode, KafkaError

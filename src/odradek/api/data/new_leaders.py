@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from odradek.api.context import RequestContext
+from odradek.api.requests.context import RequestContext
 from odradek.metadata.image import ClusterImage
 from odradek.wire.errors import ErrorCode
 from odradek.wire.produce import NodeEndpoint, TopicKey

@@ -1,0 +1,1 @@
+"""Parts of Produce, Fetch and Metadata in modules of their own."""

@@ -1,0 +1,1 @@
+"""Services of the broker that handlers use, as protocols."""
