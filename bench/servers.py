@@ -134,12 +134,15 @@ class Kafka:
         self.stop()
 
 
+SERVERS: dict[str, type[Odradek | Kafka]] = {"odradek": Odradek, "kafka": Kafka}
+
+
 class Server:
     """A broker by name with an empty data directory of its own, as a context; `started` holds what starting showed."""
 
     def __init__(self, name: str) -> None:
         self._home = Path(tempfile.mkdtemp(prefix=f"odradek-bench-{name}-"))
-        self._server = {"odradek": Odradek, "kafka": Kafka}[name](self._home)
+        self._server = SERVERS[name](self._home)
 
     def __enter__(self) -> Self:
         os.sync()  # what the last broker left dirty is not written back during this one's turn

@@ -170,6 +170,7 @@ def leader_of(cluster: RunningCluster, topic: str, partition: int = 0) -> tuple[
     """(broker id, host, port)."""
     found = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 2}).list_topics(topic, timeout=10)
     broker = found.brokers[found.topics[topic].partitions[partition].leader]
+    assert broker.host is not None
     return broker.id, broker.host, broker.port
 
 

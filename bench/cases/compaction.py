@@ -10,7 +10,7 @@ import threading
 import time
 
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
 
 from bench.cases import topics
 from bench.cases.log_sizes import topic_bytes
@@ -23,7 +23,7 @@ SIZE = 1000
 SETTLED_SECONDS = 3.0
 
 
-def alter(admin: AdminClient, kind: ConfigResource.Type, name: str, **settings: str) -> None:
+def alter(admin: AdminClient, kind: ResourceType, name: str, **settings: str) -> None:
     entries = [
         ConfigEntry(key.replace("_", "."), value, incremental_operation=AlterConfigOpType.SET)
         for key, value in settings.items()

@@ -12,6 +12,7 @@ one connection that waits for each answer, as a consumer that commits synchronou
 
 import asyncio
 import contextlib
+import functools
 import time
 import uuid
 from typing import Any
@@ -59,11 +60,13 @@ def frame(request: Any, version: int, correlation_id: int) -> bytearray:
 
 
 class Connection:
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+
     @classmethod
     async def open(cls, broker: Running) -> "Connection":
-        self = cls()
-        self.reader, self.writer = await asyncio.open_connection(*broker.address())
-        return self
+        return cls(*await asyncio.open_connection(*broker.address()))
 
     async def call(self, request: Any, version: int) -> Any:
         self.writer.write(frame(request, version, 1))
@@ -259,7 +262,9 @@ async def commits(
     loop = asyncio.get_running_loop()
     began = time.perf_counter()
     made = [
-        await loop.create_connection(lambda r=request: Committer(r, count // connections, window), *broker.address())
+        await loop.create_connection(
+            functools.partial(Committer, request, count // connections, window), *broker.address()
+        )
         for request in requests
     ]
     await asyncio.gather(*(protocol.finished for _, protocol in made))

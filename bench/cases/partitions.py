@@ -13,7 +13,7 @@ from pathlib import Path
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
-from bench.servers import Kafka, Odradek, Running, rss_mb
+from bench.servers import SERVERS, Kafka, Odradek, Running, rss_mb
 
 PARTITIONS = 1000
 SEGMENTS = 10
@@ -61,7 +61,7 @@ def restarted(server: Odradek | Kafka, partitions: int) -> tuple[Running, float,
 def run(broker: Running, scale: float) -> dict[str, float]:
     partitions = int(PARTITIONS * scale)
     home = Path(tempfile.mkdtemp(prefix="odradek-bench-partitions-"))
-    server = {"odradek": Odradek, "kafka": Kafka}[broker.name](home)
+    server = SERVERS[broker.name](home)
     running = server.start()
     try:
         time.sleep(2)

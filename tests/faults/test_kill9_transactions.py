@@ -112,11 +112,13 @@ def read_committed(bootstrap: str) -> list[list[str]]:
         while len(ended) < PARTITIONS:
             message = consumer.poll(30)
             assert message is not None, "nothing more came"
-            if message.error() is None:
-                found[message.partition()].append(message.value().decode())
+            partition, error = message.partition(), message.error()
+            assert partition is not None
+            if error is None:
+                found[partition].append((message.value() or b"").decode())
             else:
-                assert message.error().code() == KafkaError._PARTITION_EOF, message.error()
-                ended.add(message.partition())
+                assert error.code() == KafkaError._PARTITION_EOF, error
+                ended.add(partition)
     finally:
         consumer.close()
     return found

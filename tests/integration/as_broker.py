@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from odradek.api.requests.broker_proof import MECHANISM, Claim, connecting_proof
-from odradek.broker.lifecycle import METADATA_FILE
+from odradek.log.directories.ownership import METADATA_FILE
 from odradek.metadata.nodes import CLUSTER_KEY, ClusterSecretNode
 from odradek.wire.messages.sasl_authenticate import SaslAuthenticateRequest
 from odradek.wire.messages.sasl_handshake import SaslHandshakeRequest

@@ -44,7 +44,7 @@ def letter(topic: str, offset: int, value: bytes, *more: tuple[str, bytes]) -> R
     return Record(value, b"k", (("own", b"header"), *headers), partition=offset % 2)
 
 
-def values(topics: Topics, topic: str) -> list[bytes | None]:
+def values(topics: Topics, topic: str) -> list[bytes]:
     client = RawClient(topics.bootstrap)
     await_markers(client, topic, 2)
     client.close()

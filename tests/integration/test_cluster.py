@@ -131,7 +131,7 @@ def test_a_group_goes_on_when_its_coordinator_dies(cluster: ClusterProcess, admi
     def take() -> bool:
         for message in consumer.consume(100, 0.2):
             if not message.error():
-                seen.add(message.value())
+                seen.add(message.value() or b"")
         return len(seen) == writer.next
 
     until(take, "all is read")

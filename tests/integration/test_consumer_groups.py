@@ -131,7 +131,8 @@ def test_a_killed_member_goes_after_its_session(broker: BrokerProcess, connect: 
     assert dead.beat("dead", 0).error_code == 0
     dead.client.close()
     wire = Wire(connect(broker.bootstrap))
-    epoch, partitions, members, began = 0, 0, [], time.monotonic()
+    epoch, partitions, began = 0, 0, time.monotonic()
+    members: list[str] = []
     while partitions < 4 or members != ["alive"]:
         assert time.monotonic() - began < 20, (partitions, members)
         answer = wire.beat("alive", epoch)

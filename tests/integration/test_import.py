@@ -67,13 +67,13 @@ def make_apache_folder(data: Path, folder: Path) -> None:
     write_metadata(folder, [*records, ProducerIdsRecord(1, 1, 5000)])
 
 
-def read(bootstrap: str, group: str, count: int, **settings: Any) -> list[tuple[int, bytes | None]]:
+def read(bootstrap: str, group: str, count: int, **settings: Any) -> list[tuple[int | None, bytes | None]]:
     """So many records of the topic, from where the group is; fewer when no more come."""
     consumer = Consumer(
         {"bootstrap.servers": bootstrap, "group.id": group, "auto.offset.reset": "earliest", **settings}
     )
     consumer.subscribe(["orders"])
-    found: list[tuple[int, bytes | None]] = []
+    found: list[tuple[int | None, bytes | None]] = []
     while len(found) < count:
         more = consumer.consume(count - len(found), 20.0)
         assert more, f"{len(found)} of {count} records came"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -78,21 +78,22 @@ def client(odradek_broker: Any, connect: Connect) -> Any:
 
 
 @pytest.fixture
-def topic(client: Any) -> Iterator[Topic]:
+def topic(client: Any) -> Topic:
     return Topic(client)
 
 
-def values_of(records: memoryview | None) -> list[bytes]:
+def values_of(records: bytes | bytearray | memoryview | None) -> list[bytes]:
     assert records is not None
+    view = memoryview(records)
     return [
         bytes(record.value or b"")
-        for position, header in split_batches(records)
-        for record in decode_records(records, header, position)
+        for position, header in split_batches(view)
+        for record in decode_records(view, header, position)
     ]
 
 
 def test_every_version_of_produce_is_read_by_every_version_of_fetch(topic: Topic) -> None:
-    expected = []
+    expected: list[bytes] = []
     for version in PRODUCE_VERSIONS:
         appended = topic.produce(b"v%d" % version, b"second", version=version)
         assert appended.error_code == 0
@@ -151,7 +152,7 @@ def test_clients_cannot_write_to_the_topics_of_coordinators(topic: Topic) -> Non
 def test_a_damaged_batch_is_refused_and_nothing_of_it_is_kept(topic: Topic) -> None:
     request = topic.produce_request(9, b"damaged")
     records = request.topic_data[0].partition_data[0].records
-    assert records is not None
+    assert isinstance(records, memoryview)
     records[-3] ^= 0xFF
     answer = topic.client.call(request, 9)
     assert answer.responses[0].partition_responses[0].error_code == ErrorCode.CORRUPT_MESSAGE
@@ -278,7 +279,7 @@ def test_many_connections_produce_at_once_and_every_offset_is_given_once(odradek
 
 
 def test_records_without_a_key_are_named_to_the_producer_of_a_compacted_topic(client: Any) -> None:
-    compacted = Topic(client, **{"cleanup.policy": "compact"})
+    compacted = Topic(client, 2, **{"cleanup.policy": "compact"})
     batch = encode_batch([(NOW_MS, b"k" if i % 2 else None, b"v", ()) for i in range(4)])
     request = compacted.produce_request(9, b"")
     request.topic_data[0].partition_data[0].records = memoryview(batch)

@@ -95,7 +95,8 @@ def test_a_consumer_above_its_quota_gets_nothing_and_pauses(broker: Any, connect
     for _ in range(4):
         client.call(produce_request(topic, RATE // 2), 9)
     limit(client, "consumer_byte_rate", RATE, ("client-id", name))
-    offset, pauses = 0, []
+    offset = 0
+    pauses: list[int] = []
     # Again from the beginning if it took so long that the quota was not reached.
     while offset < 4 or not pauses:
         answer = client.receive(client.send(fetch_request(topic, offset % 4), 12, name))

@@ -198,6 +198,6 @@ def read_all(cluster: ClusterProcess, topic: str, count: int) -> list[bytes]:
         for message in consumer.consume(500, 1):
             if message.error():
                 raise KafkaException(message.error())
-            found.append(message.value())
+            found.append(message.value() or b"")
     consumer.close()
     return found

@@ -204,7 +204,7 @@ def test_all_stores_do_the_same(
         memory, store = MemoryStore(), await world.open()
         assert memory.session == 1
         for operations in transactions:
-            outcomes = []
+            outcomes: list[type[StoreError] | None] = []
             for each in (memory, store):
                 try:
                     await each.apply(operations)

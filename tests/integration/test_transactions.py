@@ -69,10 +69,12 @@ def read(bootstrap: str, topic: str, partitions: int = 1, isolation: str = "read
         while ended < partitions:
             message = consumer.poll(30)
             assert message is not None, f"nothing more after {values}"
-            if message.error() is None:
-                values[message.partition()].append(message.value().decode())
+            partition, error = message.partition(), message.error()
+            assert partition is not None
+            if error is None:
+                values[partition].append((message.value() or b"").decode())
             else:
-                assert message.error().code() == KafkaError._PARTITION_EOF, message.error()
+                assert error.code() == KafkaError._PARTITION_EOF, error
                 ended += 1
     finally:
         consumer.close()

@@ -22,6 +22,7 @@ from odradek.ports.store import (
     Create,
     Delete,
     Node,
+    Operation,
     Put,
     StoreUnavailable,
     TransactionTooLarge,
@@ -43,7 +44,7 @@ async def opened(connect: str, *, session_timeout_ms: int = 10_000) -> AsyncIter
 
 
 def test_what_creates_missing_parents() -> None:
-    operations = [Create("/a/b/c", b"1"), Delete("/a/b/c"), Create("/a/b/d", b""), Create("/x/y", b"")]
+    operations: list[Operation] = [Create("/a/b/c", b"1"), Delete("/a/b/c"), Create("/a/b/d", b""), Create("/x/y", b"")]
     plan = with_parents(operations, {"/"}, set())
     assert plan.unsure == {"/a/b", "/x"}
     plan = with_parents(operations, {"/", "/x"}, {"/a/b"})
@@ -51,7 +52,7 @@ def test_what_creates_missing_parents() -> None:
     plan = with_parents(operations, {"/", "/x"}, {"/a/b", "/a"})
     assert plan == ([Create("/a", b""), Create("/a/b", b""), *operations], [0, 1], set())
     # What is deleted before is missing, what lies below a new node cannot exist.
-    again = [Delete("/a"), Create("/a/b/c", b"")]
+    again: list[Operation] = [Delete("/a"), Create("/a/b/c", b"")]
     assert with_parents(again, {"/", "/a", "/a/b"}, set()).operations == [Delete("/a"), Create("/a/b/c", b"")]
     assert with_parents(again, {"/", "/a"}, {"/a/b"}).operations == [
         Delete("/a"),

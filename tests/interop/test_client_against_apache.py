@@ -114,7 +114,7 @@ def test_a_group_shared_with_librdkafka(server: str, topic: str) -> None:
         }
     )
     rd.subscribe([topic])
-    seen: list[tuple[int, int]] = []
+    seen: list[tuple[int | None, int | None]] = []
 
     async def body() -> None:
         loop = asyncio.get_running_loop()

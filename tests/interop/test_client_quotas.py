@@ -50,7 +50,7 @@ def test_librdkafka_is_told_to_wait_and_loses_nothing(make_broker: Callable[...,
     pauses.clear()
     consumer = Consumer({**settings, "group.id": name, "auto.offset.reset": "earliest"})
     consumer.subscribe([topic])
-    offsets = []
+    offsets: list[int | None] = []
     while len(offsets) < COUNT:
         message = consumer.poll(30)
         assert message is not None

@@ -10,12 +10,12 @@ import pytest
 from odradek.log.config import LogConfig
 from odradek.log.partition_log import Origin, PartitionLog
 from tests.interop.conftest import KAFKA, JavaTools
-from tests.unit.log.support import NOW, batch, environment, marker, open_log, produced, put
+from tests.unit.log.support import NOW, batch, log_environment, marker, open_log, produced, put
 
 
 def fill(directory: Path) -> PartitionLog:
     config = LogConfig(segment_bytes=16_000, index_interval_bytes=1000)
-    log = open_log(directory, config, environment())
+    log = open_log(directory, config, log_environment())
     for number in range(200):
         codec = number % 5
         times = [NOW + number * 10 + delta for delta in (3, 0, 7)]
@@ -54,7 +54,7 @@ def test_dump_log_reads_all_files(tmp_path: Path, ended: str, java_tools: JavaTo
             path.unlink()
         with open(log.segments[-1].path, "ab") as file:
             file.write(b"torn")
-        log = open_log(tmp_path, log.config, environment())
+        log = open_log(tmp_path, log.config, log_environment())
         log.close()
     directory = Path(log.directory)
     logs = sorted(directory.glob("*.log"))

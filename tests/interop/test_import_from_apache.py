@@ -141,7 +141,7 @@ def once_coordinated(call: Callable[[], Any]) -> Any:
 class Seen(NamedTuple):
     """What clients see of a cluster."""
 
-    cluster_id: str
+    cluster_id: str | None
     topics: dict[str, tuple[str, int]]
     configs: dict[str, dict[str, str]]
     committed: dict[str, list[tuple[str, int, int]]]
@@ -172,7 +172,9 @@ def see(bootstrap: str) -> Seen:
         committed[f"group-{number}"] = [(each.topic, each.partition, each.offset) for each in places]
         reader.close()
     records = {level: read(bootstrap, topics, level) for level in ("read_committed", "read_uncommitted")}
-    users = admin.describe_user_scram_credentials(["alice"])["alice"].result(30)
+    described_users = admin.describe_user_scram_credentials(["alice"])
+    assert isinstance(described_users, dict)
+    users = described_users["alice"].result(30)
     credentials = [("alice", int(i.mechanism.value), i.iterations) for i in users.scram_credential_infos]
     return Seen(metadata.cluster_id, topics, configs, committed, records, credentials)
 
@@ -188,7 +190,8 @@ def read(bootstrap: str, topics: dict[str, tuple[str, int]], level: str) -> list
         for number in range(count)
     ]
     reader.assign(places)
-    found, ended = [], set()
+    found: list[tuple[Any, ...]] = []
+    ended: set[tuple[str | None, int | None]] = set()
     deadline = time.monotonic() + 60
     while len(ended) < len(places):
         assert time.monotonic() < deadline, f"{len(ended)} of {len(places)} partitions came to their end"

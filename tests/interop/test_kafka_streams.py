@@ -64,11 +64,12 @@ class Counts(threading.Thread):
             message = self.consumer.poll(0.2)
             if message is None:
                 continue
-            if message.error() is not None:
-                if message.error().code() != KafkaError._PARTITION_EOF:
-                    self.failure = message.error()
+            error = message.error()
+            if error is not None:
+                if error.code() != KafkaError._PARTITION_EOF:
+                    self.failure = error
                 continue
-            word, count = message.key().decode(), struct.unpack(">q", message.value())[0]
+            word, count = (message.key() or b"").decode(), struct.unpack(">q", message.value() or b"")[0]
             if count != self.seen[word] + 1:
                 self.wrong.append((word, self.seen[word], count))
             self.seen[word] = count

@@ -92,13 +92,16 @@ def lost_records(bootstrap: str, client: str, topic: str) -> int:
     producer = Producer({"bootstrap.servers": bootstrap})
     consumer = CLIENTS[client](bootstrap, topic)
     read: set[bytes] = set()
+
+    def write_and_read(value: bytes, partition: int) -> None:
+        producer.produce(topic, value, partition=partition)
+        producer.flush(10)
+        read.update(consumer.poll())
+
     try:
         until(lambda: consumer.partitions() == 1, lambda: read.update(consumer.poll()))
         # `latest` may be decided a moment after the assignment: write until something comes.
-        until(
-            lambda: bool(read),
-            lambda: (producer.produce(topic, b"first", partition=0), producer.flush(10), read.update(consumer.poll())),
-        )
+        until(lambda: bool(read), lambda: write_and_read(b"first", 0))
         consumer.commit()
         writer = threading.Thread(target=grow_and_write, args=(bootstrap, topic))
         writer.start()
@@ -106,10 +109,7 @@ def lost_records(bootstrap: str, client: str, topic: str) -> int:
         until(lambda: consumer.partitions() == 2, lambda: read.update(consumer.poll()))
         # What comes after this is read by everybody, and shows that all before has been read.
         producer = Producer({"bootstrap.servers": bootstrap})
-        until(
-            lambda: b"last" in read,
-            lambda: (producer.produce(topic, b"last", partition=1), producer.flush(10), read.update(consumer.poll())),
-        )
+        until(lambda: b"last" in read, lambda: write_and_read(b"last", 1))
     finally:
         consumer.close()
     return NEW - sum(f"new-{i}".encode() in read for i in range(NEW))

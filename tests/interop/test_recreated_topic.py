@@ -52,7 +52,7 @@ def test_librdkafka(bootstrap: str, unique_name: Callable[[str], str]) -> None:
         while time.monotonic() < deadline:
             message = consumer.poll(0.2)
             if message is not None and not message.error():
-                return [message.value()]
+                return [message.value() or b""]
         return []
 
     for number in range(5):

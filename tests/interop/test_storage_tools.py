@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from bench.peers.broker import BrokerProcess
@@ -117,9 +117,9 @@ def apache_directory(java_tools: JavaTools, tmp_path_factory: pytest.TempPathFac
             ready = process.stdout.readline().split()
             assert ready[:1] == ["ready"]
             bootstrap = ready[1]
-            create(bootstrap, "apache", **{"segment.bytes": "1048576"})
+            create(bootstrap, "apache", 1, **{"segment.bytes": "1048576"})
             for codec in ("none", "gzip", "snappy", "lz4", "zstd"):
-                fill(bootstrap, "apache", **{"compression.type": codec})
+                fill(bootstrap, "apache", 200, 0, **{"compression.type": codec})
             producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": "tx"})
             producer.init_transactions(30)
             for finish in (producer.commit_transaction, producer.abort_transaction):
@@ -192,7 +192,7 @@ def test_a_stopped_apache_kafkas_topic_is_served(
         }
     )
     consumer.assign([TopicPartition("apache", 0, 0)])
-    found = []
+    found: list[Message] = []
     deadline = time.monotonic() + 30
     while len(found) < 1001 and time.monotonic() < deadline:
         found += [message for message in consumer.consume(500, 1.0) if not message.error()]

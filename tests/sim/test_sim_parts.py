@@ -17,7 +17,7 @@ from odradek.sim.checkers.history import Deletion, FinalLog, History, Looked, Re
 from odradek.sim.faults.nemesis import PROFILES
 from odradek.sim.world.disk import SECTOR, SimulatedDisk, Volume
 from odradek.sim.world.hosts import BrokerHost, SimulatedClock, World
-from odradek.sim.world.loop import Process, SimulatedLoop, SimulationDeadlock
+from odradek.sim.world.loop import Process, SimulationDeadlock, new_loop
 from odradek.sim.world.network import SimulatedNetwork
 
 # --- machines ---
@@ -41,7 +41,7 @@ def test_a_broker_is_not_stopped_in_the_middle_of_its_start(monkeypatch: pytest.
             assert self.serves
 
     monkeypatch.setattr("odradek.sim.world.hosts.Broker", SlowBroker)
-    loop = SimulatedLoop("1")
+    loop = new_loop("1")
     host = BrokerHost(World(loop, "1", PROFILES["crash"]), 1, {})
 
     async def main() -> None:
@@ -64,7 +64,7 @@ def test_a_broker_is_not_stopped_in_the_middle_of_its_start(monkeypatch: pytest.
 
 
 def test_time_jumps_to_the_next_timer() -> None:
-    loop = SimulatedLoop("1")
+    loop = new_loop("1")
 
     async def main() -> float:
         await asyncio.sleep(3600)
@@ -77,7 +77,7 @@ def test_time_jumps_to_the_next_timer() -> None:
 
 def test_tasks_are_drawn_and_callbacks_keep_their_order() -> None:
     def order(seed: str) -> tuple[list[int], list[int]]:
-        loop = SimulatedLoop(seed)
+        loop = new_loop(seed)
         tasks: list[int] = []
         callbacks: list[int] = []
 
@@ -99,13 +99,13 @@ def test_tasks_are_drawn_and_callbacks_keep_their_order() -> None:
 
 
 def test_nothing_left_to_do_is_a_deadlock() -> None:
-    loop = SimulatedLoop("1")
+    loop = new_loop("1")
     with pytest.raises(SimulationDeadlock):
         loop.run_until_complete(loop.create_future())
 
 
 def test_a_killed_process_does_nothing_more_and_a_paused_one_later() -> None:
-    loop = SimulatedLoop("1")
+    loop = new_loop("1")
     ticks: dict[str, list[float]] = {"dies": [], "waits": []}
 
     async def tick(name: str) -> None:
@@ -135,7 +135,7 @@ def test_a_killed_process_does_nothing_more_and_a_paused_one_later() -> None:
 
 
 def disk_of(volume: Volume, seed: int = 1) -> SimulatedDisk:
-    loop = SimulatedLoop(str(seed))
+    loop = new_loop(str(seed))
     return SimulatedDisk(volume, Process("p", "h"), loop, SimulatedClock(loop), random.Random(seed))
 
 
@@ -189,7 +189,7 @@ def test_a_rename_is_the_old_or_the_new() -> None:
 
 def test_a_process_crash_loses_nothing_and_its_lock() -> None:
     volume = Volume()
-    loop = SimulatedLoop("1")
+    loop = new_loop("1")
     process = Process("p", "h")
     disk = SimulatedDisk(volume, process, loop, SimulatedClock(loop), random.Random(1))
     disk.open("/f", create=True).append([b"abc"])
@@ -247,7 +247,7 @@ def test_a_process_without_descriptors_opens_nothing_and_goes_on_with_what_is_op
 
 
 def test_connections_wait_for_descriptors_in_the_order_in_which_they_came() -> None:
-    loop = SimulatedLoop("1")
+    loop = new_loop("1")
     network = SimulatedNetwork(loop)
     server, client = Process("server", "s"), Process("client", "c")
     accepted: list[int] = []
@@ -280,7 +280,7 @@ def test_connections_wait_for_descriptors_in_the_order_in_which_they_came() -> N
 
 
 def test_bytes_arrive_in_order_through_cuts_and_short_reads() -> None:
-    loop = SimulatedLoop("5")
+    loop = new_loop("5")
     network = SimulatedNetwork(loop)
     server, client = Process("server", "s"), Process("client", "c")
     received = bytearray()
@@ -328,7 +328,7 @@ def test_bytes_arrive_in_order_through_cuts_and_short_reads() -> None:
 
 
 def test_a_sender_that_fills_the_window_does_not_cut_what_it_sends_into_ever_smaller_pieces() -> None:
-    loop = SimulatedLoop("5")
+    loop = new_loop("5")
     network = SimulatedNetwork(loop)
     server, client = Process("server", "s"), Process("client", "c")
     left = 2_000_000
@@ -365,7 +365,7 @@ def test_a_sender_that_fills_the_window_does_not_cut_what_it_sends_into_ever_sma
 
 
 def test_a_dead_process_refuses_and_its_peers_hear_of_it() -> None:
-    loop = SimulatedLoop("5")
+    loop = new_loop("5")
     network = SimulatedNetwork(loop)
     server, client = Process("server", "s"), Process("client", "c")
 

@@ -29,6 +29,7 @@ class PostgresServer:
     def crash(self) -> None:
         """An immediate shutdown, which the server takes for a crash; a SIGKILL would leave its shared memory behind."""
         process = self._server.get_postmaster_info().process
+        assert process is not None
         os.kill(process.pid, signal.SIGQUIT)
         with contextlib.suppress(Exception):
             process.wait(20)

@@ -260,8 +260,9 @@ class Watcher:
                 continue
             error = message.error()
             if error is None:
-                if message.partition() in left:
-                    found[message.partition()].append(message.value().decode())
+                partition = message.partition()
+                if partition is not None and partition in left:
+                    found[partition].append((message.value() or b"").decode())
             elif error.code() == KafkaError._PARTITION_EOF:
                 left.discard(message.partition())
         assert not left

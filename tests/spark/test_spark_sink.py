@@ -47,7 +47,7 @@ def test_keys_go_where_java_producers_put_them(spark: Any, write: Write, topics:
     write(spark.range(2000).selectExpr("concat('key-', id) key", "cast(id as string) value"), topic)
     records = topics.read(topic, 3)
     assert sorted(int(r.value) for r in records) == list(range(2000))
-    assert all(r.partition == partition_for_key(r.key, 3) for r in records)
+    assert all(r.partition == partition_for_key(r.key or b"", 3) for r in records)
 
 
 def test_rows_without_a_key_spread_over_partitions(spark: Any, write: Write, topics: Topics) -> None:

@@ -50,7 +50,9 @@ def test_a_join_of_two_topics_within_watermarks(stream: Frame, topics: Topics, t
     topics.fill(orders, [at(200, "z")])
     topics.fill(payments, [at(200, "y")])
     run()
-    found = sorted((bytes(r.key).decode(), bytes(r.value).decode()) for r in topics.read(target, 1, committed=True))
+    found = sorted(
+        (bytes(r.key or b"").decode(), bytes(r.value or b"").decode()) for r in topics.read(target, 1, committed=True)
+    )
     assert found == [("a", "a"), ("b", "unpaid"), ("c", "unpaid")]
 
 
@@ -99,7 +101,7 @@ def test_apply_in_pandas_with_state_in_update_mode(stream: Frame, topics: Topics
     for _ in range(2):
         topics.fill(source, [Record(b"%d" % n, b"ab"[n % 2 : n % 2 + 1], partition=n % 2) for n in range(10)])
         run()
-    found = [(bytes(r.key), int(r.value)) for r in topics.read(target, 1, committed=True)]
+    found = [(bytes(r.key or b""), int(r.value or b"")) for r in topics.read(target, 1, committed=True)]
     assert sorted(found) == [(b"a", 20), (b"a", 40), (b"b", 25), (b"b", 50)]
 
 
@@ -133,5 +135,5 @@ def test_transform_with_state(spark: Any, stream: Frame, topics: Topics, tmp_pat
             write(visits, topics, target, tmp_path)
     finally:
         spark.conf.unset("spark.sql.streaming.stateStore.providerClass")
-    found = [(bytes(r.key), int(r.value)) for r in topics.read(target, 1, committed=True)]
+    found = [(bytes(r.key or b""), int(r.value or b"")) for r in topics.read(target, 1, committed=True)]
     assert sorted(found) == [(b"a", 5), (b"a", 10), (b"b", 5), (b"b", 10)]

@@ -131,7 +131,7 @@ def test_records_that_fail_go_to_the_dead_letters_in_the_same_transaction(
     assert values == [n / 2 for n in range(20) if n != 7]
     (letter,) = topics.read(dead, 1, committed=True)
     headers = {name: bytes(value or b"").decode() for name, value in letter.headers}
-    assert (bytes(letter.value), bytes(letter.key), headers["own"]) == (b"seven", b"k", "h")
+    assert (bytes(letter.value or b""), bytes(letter.key or b""), headers["own"]) == (b"seven", b"k", "h")
     place = [headers[name] for name in (dead_letters.TOPIC, dead_letters.PARTITION, dead_letters.OFFSET)]
     assert place == [source, "1", "3"]
     assert (headers[dead_letters.CLASS], headers[dead_letters.TIMESTAMP]) == ("ValueError", "1000")

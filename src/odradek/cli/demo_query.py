@@ -71,7 +71,7 @@ class Spark:
                 process.kill()
 
     def _stop(self) -> None:
-        from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+        from py4j.protocol import Py4JError
         from pyspark.errors import PySparkException
 
         with contextlib.suppress(Py4JError, PySparkException, OSError):

@@ -378,7 +378,7 @@ def _spec_command(arguments: argparse.Namespace) -> list[str]:
 
 
 def _configuration(file: str) -> dict[str, str]:
-    import yaml  # type: ignore[import-untyped]
+    import yaml
 
     try:
         content = yaml.safe_load(Path(file).read_text())

@@ -36,7 +36,7 @@ from odradek.sim.workloads import (
 from odradek.sim.workloads import clients as client_programs
 from odradek.sim.workloads import cluster as cluster_programs
 from odradek.sim.world.hosts import PORT, BrokerHost, ClientHost, World
-from odradek.sim.world.loop import PROCESS, ProcessKilled, SimulatedLoop, SimulationDeadlock
+from odradek.sim.world.loop import PROCESS, ProcessKilled, SimulationDeadlock, new_loop
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.update_features import (
     UpdateFeaturesRequest,
@@ -146,7 +146,7 @@ def run_seed(
     """
     name = f"{profile_name}-{seed}"
     profile = PROFILES[profile_name]
-    loop = SimulatedLoop(name)  # type: ignore[abstract] # what is left out, nobody calls
+    loop = new_loop(name)
     world = World(loop, name, profile)
     outcome = Outcome(name, profile_name)
     started = time.process_time()

@@ -136,7 +136,7 @@ class Follower:
         self._blocking.close()
 
     def _run(self) -> None:
-        from py4j.protocol import Py4JError, Py4JNetworkError  # type: ignore[import-untyped]
+        from py4j.protocol import Py4JError, Py4JNetworkError
 
         while True:
             last = self._ended.wait(_LOOK_S)

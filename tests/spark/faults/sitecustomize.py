@@ -17,7 +17,7 @@ import signal
 import socket
 import sys
 
-_FILE = os.environ.get("ODRADEK_TEST_FAULTS")
+_FILE = os.environ.get("ODRADEK_TEST_FAULTS", "")
 
 # Spark puts its Python modules in front as zip files, which every process would compile anew, half a second each; the
 # same modules are installed.

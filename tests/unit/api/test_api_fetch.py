@@ -18,7 +18,7 @@ from odradek.ports.randomness import SeededRandom
 from odradek.quotas.client_quotas import ClientQuotas
 from odradek.replication.fetch_sessions import FetchSessions
 from odradek.replication.partition import Partition
-from odradek.wire.fetch import FetchRequest
+from odradek.wire.fetch import FetchRequest, decode_request
 from odradek.wire.messages.fetch import FetchRequest as FetchMessage
 from odradek.wire.messages.fetch import FetchRequestPartition, FetchRequestTopic
 from tests.unit.log.support import NOW, StandingClock, batch, open_log
@@ -31,7 +31,7 @@ def request(min_bytes: int = 1) -> FetchRequest:
     )
     out = bytearray()
     message.encode(out, 12)
-    return api_01_fetch.decode_request(memoryview(out), 0, 12)[0]
+    return decode_request(memoryview(out), 0, 12)[0]
 
 
 def leader_of(tmp_path: Path) -> Partition:

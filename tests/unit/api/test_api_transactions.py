@@ -44,6 +44,7 @@ from odradek.wire.messages.write_txn_markers import (
 )
 from odradek.wire.produce import ProduceRequest
 
+Batches = list[tuple[str | bytes, list[tuple[int, memoryview | None]]]]
 LED = PartitionState(1, 0, (1,), (1,))
 
 
@@ -406,7 +407,7 @@ def test_only_new_partitions_are_asked_for() -> None:
 
 
 def test_producers_do_not_mix() -> None:
-    records = [(0, memoryview(batch_of())), (0, memoryview(batch_of((6, 0))))]
+    records: list[tuple[int, memoryview | None]] = [(0, memoryview(batch_of())), (0, memoryview(batch_of((6, 0))))]
     with pytest.raises(KafkaError) as refused:
         rejections(ProduceRequest("tx", -1, 1000, [("t", records)]), produce_context(Log("t", (5, 0)), never))
     assert refused.value.code is ErrorCode.INVALID_PRODUCER_ID_MAPPING
@@ -457,7 +458,7 @@ def test_a_transaction_that_ends_while_another_partition_is_asked_for_is_not_wri
     async def play() -> Any:
         context = produce_context(logs["t"], verify_or_add)
         context.services.partitions.require = lambda topic, _: logs[topic]
-        batches = [(topic, [(0, memoryview(batch_of()))]) for topic in logs]
+        batches: Batches = [(topic, [(0, memoryview(batch_of()))]) for topic in logs]
         return await api_00_produce.handle(ProduceRequest("tx", -1, 1000, batches), context)  # type: ignore[misc]
 
     asyncio.run(play())
@@ -485,7 +486,7 @@ def test_a_partition_that_comes_while_others_are_asked_for_is_not_written_to() -
         context = produce_context(logs["t"], verify_or_add)
         context.services.partitions.require = require
         context.services.partitions.refused = lambda *_: None
-        batches = [(topic, [(0, memoryview(batch_of()))]) for topic in logs]
+        batches: Batches = [(topic, [(0, memoryview(batch_of()))]) for topic in logs]
         waiting: Any = api_00_produce.handle(ProduceRequest("tx", -1, 1000, batches), context)
         return tuple(bytes(part) for part in await waiting)
 

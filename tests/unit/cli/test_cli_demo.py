@@ -2,6 +2,7 @@
 
 import logging
 import os
+import tempfile
 import types
 from pathlib import Path
 
@@ -135,7 +136,7 @@ def test_clients_log_to_a_file_and_not_to_the_terminal(tmp_path: Path, capfd: py
 
 @pytest.fixture
 def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(demo.tempfile, "mkdtemp", lambda prefix: str(tmp_path.joinpath("run")))
+    monkeypatch.setattr(tempfile, "mkdtemp", lambda prefix: str(tmp_path.joinpath("run")))
     (tmp_path / "run").mkdir()
     return tmp_path / "run"
 

@@ -5,7 +5,10 @@ import pytest
 from odradek.cli.output import Column, cell, show, show_document, table, tsv_escaped, yaml_lines
 
 COLUMNS = (Column("NAME", "name", 6), Column("COUNT", "count"), Column("NOTE", "note", wide=True))
-ROWS = [{"name": "a", "count": 1, "note": "x\ty"}, {"name": "longer", "count": None, "note": ""}]
+ROWS: list[dict[str, object]] = [
+    {"name": "a", "count": 1, "note": "x\ty"},
+    {"name": "longer", "count": None, "note": ""},
+]
 
 
 def test_columns_are_aligned_and_the_last_one_is_not_padded():

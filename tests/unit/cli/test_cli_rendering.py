@@ -149,4 +149,8 @@ def test_a_watch_ends_when_the_first_look_fails(stdout):
 
 
 def test_a_frame_has_colours():
-    assert "\x1b[1m" in drawn(lambda: show(ROWS, COLUMNS, None) or 0)
+    def look() -> int:
+        show(ROWS, COLUMNS, None)
+        return 0
+
+    assert "\x1b[1m" in drawn(look)

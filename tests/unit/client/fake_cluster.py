@@ -230,6 +230,9 @@ class FakeCluster:
         self.generation = 0
         self.members: dict[str, Any] = {}
 
+    def own_host(self) -> str:
+        return "127.0.0.1"
+
     # --- the test's side ---
 
     def script(self, key: ApiKey, *handlers: Handler) -> None:

@@ -155,8 +155,9 @@ def test_offsets_by_time_and_raw_batches() -> None:
 
     async def body(consumer: Consumer) -> None:
         found = await consumer.offsets_for_times({T0: 1002})
-        assert found[T0] is not None
-        assert found[T0].offset == 8
+        first = found[T0]
+        assert first is not None
+        assert first.offset == 8
         assert await consumer.offsets_for_times({T0: 99_999}) == {T0: None}
         assert await consumer.beginning_offsets([T0]) == {T0: 0}
         assert await consumer.end_offsets([T0]) == {T0: 20}

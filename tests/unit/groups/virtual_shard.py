@@ -55,7 +55,7 @@ def check_consumer_group(group: ConsumerGroup) -> None:
 
 
 class VirtualShard:
-    def __init__(self, settings: GroupSettings | None = None, **limits: int) -> None:
+    def __init__(self, settings: GroupSettings | None = None, **limits: Any) -> None:
         self.settings = settings or GroupSettings(**limits)
         self.now_ms = START_MS
         self.log: list[Any] = []
@@ -142,6 +142,7 @@ class VirtualShard:
                 fresh.replay_marker(entry, committed=detail)
             else:
                 record = decode_record(*encode_record(entry))
+                assert record is not None
                 assert record == entry
                 fresh.replay(record, offset, detail)
         return fresh

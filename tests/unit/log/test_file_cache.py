@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from odradek.log.segments.files import FileCache
-from odradek.ports.disk import File, SystemDisk
+from odradek.ports.disk import SystemDisk, SystemFile
 
 
 class ScarceDisk(SystemDisk):
@@ -20,7 +20,7 @@ class ScarceDisk(SystemDisk):
         self.opened: list[str] = []
         self.cache: FileCache | None = None
 
-    def open(self, path: str, *, create: bool = False) -> File:
+    def open(self, path: str, *, create: bool = False) -> SystemFile:
         assert self.cache is not None
         if len(self.cache) >= self.limit:
             raise OSError(errno.EMFILE, "Too many open files", path)

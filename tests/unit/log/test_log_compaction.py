@@ -392,7 +392,7 @@ def test_a_segment_whose_end_is_not_synced_keeps_its_end(tmp_path: Path) -> None
         world.log.roll()
     put(world.log, keyed((b"key-0", b"last")))
     world.log.flush()
-    fields = {"producer_id": 1, "producer_epoch": 0, "is_transactional": True}
+    fields: dict[str, Any] = {"producer_id": 1, "producer_epoch": 0, "is_transactional": True}
     put(world.log, keyed((b"gone", b"x"), base_sequence=0, **fields))
     world.log.roll()
     put(world.log, marker(1, commit=False), origin=Origin.COORDINATOR)
@@ -776,7 +776,12 @@ def test_any_history(tmp_path_factory: pytest.TempPathFactory, actions: list[tup
             start = put(world.log, keyed(*first, codec=second)).first_offset
             committed = True
         elif what == "transaction":
-            fields = {"producer_id": 5, "producer_epoch": 0, "base_sequence": sequence, "is_transactional": True}
+            fields: dict[str, Any] = {
+                "producer_id": 5,
+                "producer_epoch": 0,
+                "base_sequence": sequence,
+                "is_transactional": True,
+            }
             sequence += len(first)
             start = put(world.log, keyed(*first, **fields)).first_offset
             put(world.log, marker(5, commit=second), origin=Origin.COORDINATOR)

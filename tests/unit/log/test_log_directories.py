@@ -515,7 +515,7 @@ def test_a_move_of_a_deleted_topic_that_a_power_loss_brought_back_is_none_of_the
     first.moves.begin(log, goal, TOPIC)
     stop(first)
     for present, moves in ((TOPIC, 1), (OTHER, 0)):
-        again = start(tmp_path / "a", tmp_path / "b", topic_id_of=lambda _, present=present: present)
+        again = start(tmp_path / "a", tmp_path / "b", topic_id_of={"a-topic": present}.get)
         assert len(again.moves.under_way) == moves
         stop(again)
 

@@ -111,7 +111,8 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule(max_bytes=st.integers(1, 2000))
     def read_through(self, max_bytes: int) -> None:
-        offset, found = self.start, []
+        offset = self.start
+        found: list[bytes] = []
         while offset < self.end:
             read = self.log.read(offset, max_bytes, upper_offset=self.end)
             found.extend(part.file.read(part.position, part.size) for part in read.ranges)

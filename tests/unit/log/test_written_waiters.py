@@ -32,7 +32,12 @@ def test_all_are_told_of_a_failure_in_order_too() -> None:
 def test_nobody_is_called_twice_when_one_that_is_called_makes_the_log_fail() -> None:
     waiters = WrittenWaiters()
     called: list[str] = []
-    waiters.add(1, lambda: (called.append("first"), waiters.release_all()))
+
+    def fail() -> None:
+        called.append("first")
+        waiters.release_all()
+
+    waiters.add(1, fail)
     waiters.add(2, lambda: called.append("second"))
     waiters.add(3, lambda: called.append("third"))
     waiters.release(10)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import os
 import resource
 import signal
@@ -160,7 +161,12 @@ def test_waiting_for_a_lane_ends_when_its_calls_are_executed(disk: SystemDisk) -
     async def scenario() -> None:
         gate = threading.Event()
         done: list[int] = []
-        calls = [asyncio.ensure_future(disk.run("lane", lambda n=n: (gate.wait(10), done.append(n)))) for n in range(3)]
+
+        def call(number: int) -> None:
+            gate.wait(10)
+            done.append(number)
+
+        calls = [asyncio.ensure_future(disk.run("lane", functools.partial(call, n))) for n in range(3)]
         await asyncio.sleep(0)
         threading.Timer(0.01, gate.set).start()
         disk.wait("lane")

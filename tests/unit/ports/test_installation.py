@@ -1,6 +1,7 @@
 """The command that adds an extra works from a clone, from a file, from a repository and from a release."""
 
 import ast
+import shutil
 from importlib import metadata
 from pathlib import Path
 
@@ -63,7 +64,7 @@ def test_install_hint_uses_uv_when_the_environment_has_no_pip(
     monkeypatch: pytest.MonkeyPatch, pip: int, uv: int, expected: str
 ):
     monkeypatch.setattr(installation, "find_spec", lambda name: object() if pip else None)
-    monkeypatch.setattr(installation.shutil, "which", lambda name: "/bin/uv" if uv else None)
+    monkeypatch.setattr(shutil, "which", lambda name: "/bin/uv" if uv else None)
     assert install_hint("spark").startswith(f"{expected} install ")
 
 

@@ -5,13 +5,13 @@ Nothing happens by itself: who fetches, what is delivered and who dies is up to 
 
 from __future__ import annotations
 
-import random
 from pathlib import Path
 
 from odradek.log.config import LogConfig
 from odradek.log.partition_log import PartitionLog
 from odradek.metadata.image import NO_LEADER, PartitionState
 from odradek.ports.disk import FileRange, SystemDisk
+from odradek.ports.randomness import SeededRandom
 from odradek.records.batch import split_batches
 from odradek.records.builder import BatchFields, encode_batch
 from odradek.records.record import decode_records
@@ -27,11 +27,6 @@ from tests.unit.log.support import NOW, log_environment
 TOPIC_ID = b"replicated-topic"
 VERSION = 17
 Place = tuple[bytes, int]
-
-
-class Fake(random.Random):
-    def uuid(self) -> bytes:
-        return self.randbytes(16)
 
 
 class Replica:
@@ -59,7 +54,7 @@ class Replica:
         self.proposals: list[tuple[IsrProposal, PartitionState]] = []
         self.rules.propose = self._propose
         self.partition = Partition("t", TOPIC_ID, 0, self.id, log, self.rules)
-        self.sessions = ReplicaSessions(Fake(self.epoch), self.rules)
+        self.sessions = ReplicaSessions(SeededRandom(self.epoch), self.rules)
         self.followed: FollowedLog | None = None
         self.session: tuple[int, int, int, int] | None = None
 

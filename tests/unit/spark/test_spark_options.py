@@ -8,13 +8,17 @@ SERVERS = {"kafka.bootstrap.servers": "127.0.0.1:9092"}
 SUBSCRIBED = {**SERVERS, "subscribe": "t"}
 
 
-def source(streaming: bool = True, **options: str) -> SourceOptions:
+def source(**options: str) -> SourceOptions:
     # Spark hands option names over in lower case
-    return SourceOptions.parse({**SUBSCRIBED, **{k.lower(): v for k, v in options.items()}}, streaming=streaming)
+    return SourceOptions.parse({**SUBSCRIBED, **{k.lower(): v for k, v in options.items()}}, streaming=True)
+
+
+def batch_source(**options: str) -> SourceOptions:
+    return SourceOptions.parse({**SUBSCRIBED, **{k.lower(): v for k, v in options.items()}}, streaming=False)
 
 
 def test_defaults_are_those_of_sparks_kafka_source() -> None:
-    stream, batch = source(), source(streaming=False)
+    stream, batch = source(), batch_source()
     assert stream.starting.whole == LATEST
     assert (batch.starting.whole, batch.ending.whole) == (EARLIEST, LATEST)
     assert stream.fail_on_data_loss
@@ -59,7 +63,7 @@ def test_the_more_exact_starting_option_wins() -> None:
 def test_strategy_for_timestamps_without_a_match() -> None:
     assert not source(startingTimestamp="7").starting.fallback_latest
     assert source(startingTimestamp="7", startingOffsetsByTimestampStrategy="latest").starting.fallback_latest
-    assert source(streaming=False, endingTimestamp="7").ending.fallback_latest
+    assert batch_source(endingTimestamp="7").ending.fallback_latest
     with pytest.raises(OptionError, match="Strategy"):
         source(startingOffsetsByTimestampStrategy="guess")
 
@@ -81,7 +85,7 @@ def test_streams_have_no_end(name: str) -> None:
 )
 def test_batch_queries_refuse_the_wrong_ends(given: dict[str, str]) -> None:
     with pytest.raises(OptionError, match="batch query"):
-        source(streaming=False, **given)
+        batch_source(**given)
 
 
 @pytest.mark.parametrize("text", ["{", "[]", "{}", '{"t":3}', '{"t":{"x":3}}', '{"t":{"0":"3"}}', '{"t":{"0":-3}}'])

@@ -159,9 +159,9 @@ class TransactionMachine(RuleBasedStateMachine):
         assert {name: as_logged(value) for name, value in live.items()} == replica.transactions
         # Whatever is prepared and not complete still has markers under way.
         waiting = {(markers.transactional_id, markers.producer_epoch) for markers in self.shard.markers}
-        for name, value in live.items():
-            if value.state in PREPARED:
-                assert (name, value.producer_epoch) in waiting
+        for name, transaction in live.items():
+            if transaction.state in PREPARED:
+                assert (name, transaction.producer_epoch) in waiting
 
     @invariant()
     def every_open_transaction_has_a_deadline(self) -> None:

@@ -15,7 +15,7 @@ from odradek.wire.apis import ApiKey
 from odradek.wire.headers import parse_response_header
 from odradek.wire.messages import fetch as generated
 from odradek.wire.primitives import DecodeError, EncodeError
-from odradek.wire.produce import NodeEndpoint
+from odradek.wire.produce import NodeEndpoint, TopicKey
 from tests.unit.wire.samples import (
     absurd_lengths,
     case,
@@ -132,7 +132,7 @@ def test_other_versions_are_refused(version: int) -> None:
         fetch.decode_request(memoryview(bytes(100)), 0, version)
 
 
-def rows(value: Any, version: int) -> list[tuple[fetch.TopicKey, list[fetch.FetchedPartition]]]:
+def rows(value: Any, version: int) -> list[tuple[TopicKey, list[fetch.FetchedPartition]]]:
     """A generated response as the arguments of the one by hand; records come in two parts."""
     default = generated.FetchResponsePartition()
 
@@ -140,7 +140,7 @@ def rows(value: Any, version: int) -> list[tuple[fetch.TopicKey, list[fetch.Fetc
         item = getattr(row, name)
         return None if item == getattr(default, name) else (getattr(item, first), getattr(item, second))
 
-    result: list[tuple[fetch.TopicKey, list[fetch.FetchedPartition]]] = []
+    result: list[tuple[TopicKey, list[fetch.FetchedPartition]]] = []
     for topic in value.responses:
         partitions = []
         for row in topic.partitions:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import tracemalloc
 from random import Random
+from typing import cast
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -192,7 +193,7 @@ def test_null_and_values_out_of_range_are_refused() -> None:
     with pytest.raises(EncodeError):
         encoded(metadata.MetadataRequest(topics=None), 0)
     with pytest.raises(EncodeError):
-        encoded(heartbeat.HeartbeatRequest(group_id=None), 4)
+        encoded(heartbeat.HeartbeatRequest(group_id=cast("str", None)), 4)
     with pytest.raises(EncodeError):
         encoded(heartbeat.HeartbeatRequest(generation_id=1 << 31), 0)
     with pytest.raises(EncodeError):

@@ -79,12 +79,13 @@ def _same_as_kio(case: Case, shape: Struct, ours: Any, theirs: Any, version: int
             _same_as_kio(case, inner, our_item, their_item, version)
 
 
-KIO = [
-    pytest.param(case, version, kind, id=f"{case.name}-{version}")
+KIO_CASES = [
+    (case, version, kind)
     for case in cases()
     for version in case.versions
     if (kind := _kio_class(case, version)) is not None
 ]
+KIO = [pytest.param(*each, id=f"{each[0].name}-{each[1]}") for each in KIO_CASES]
 
 
 REMOVED_FROM_KAFKA = {"LeaderAndIsr", "StopReplica", "UpdateMetadata", "ControlledShutdown"}
@@ -92,7 +93,7 @@ REMOVED_FROM_KAFKA = {"LeaderAndIsr", "StopReplica", "UpdateMetadata", "Controll
 
 
 def test_kio_knows_every_request_and_response() -> None:
-    known = {(values.values[0].name, values.values[1]) for values in KIO}
+    known = {(case.name, version) for case, version, _ in KIO_CASES}
     lacking = {
         (case.name, version)
         for case in cases()

@@ -266,3 +266,8 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         self._callbacks.clear()
         self._tasks.clear()
         self._timers.clear()
+
+
+def new_loop(seed: str) -> SimulatedLoop:
+    """A loop for one run. Methods of `AbstractEventLoop` outside the simulation (sockets, signals) raise."""
+    return SimulatedLoop(seed)  # type: ignore[abstract]

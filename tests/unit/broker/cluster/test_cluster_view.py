@@ -17,6 +17,7 @@ from odradek.broker.cluster.controller_channel import (
 )
 from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.controller.notices import difference, everything, notice
+from odradek.metadata.changes import load_configs
 from odradek.metadata.image import NO_LEADER, Broker, ClusterImage, Endpoint, PartitionState, Topic
 from odradek.metadata.nodes import (
     CONTROLLER,
@@ -350,7 +351,7 @@ async def test_configurations_that_could_not_be_read_are_read_again() -> None:
     view.follow_configs()
     changed = asyncio.Event()
     view.subscribe(lambda _old, new: changed.set() if new.topic_configs("a") == {"retention.ms": "5"} else None)
-    read, failures = cluster_view.load_configs, [StoreError("no answer")]
+    read, failures = load_configs, [StoreError("no answer")]
 
     async def fails_once(given: MetadataStore, image: ClusterImage) -> ClusterImage:
         if failures:

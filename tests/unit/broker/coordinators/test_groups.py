@@ -572,7 +572,7 @@ async def test_the_assignment_interval_can_be_changed_while_groups_live(tmp_path
     broker = GroupBroker(tmp_path, replace(QUICK, consumer_assignment_interval_ms=0)).start()
 
     async def epochs_after(member_id: str) -> tuple[int, int]:
-        request = ConsumerHeartbeat("g", member_id, 0, None, None, "client", "/host", 60_000, ("t",), None, None, ())
+        request = ConsumerHeartbeat("g", member_id, 0, None, None, "client", "/host", 60_000, ("t",), None, None, {})
         await broker.runtime.consumer_heartbeat(request)
         described = broker.runtime.describe_consumer_group("g")
         return described.epoch, described.assignment_epoch

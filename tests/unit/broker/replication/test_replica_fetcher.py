@@ -13,12 +13,14 @@ from typing import Any
 import pytest
 
 from odradek.api import api_01_fetch
-from odradek.broker.replication.replica_fetcher import FetchSettings, ReplicaFetcher
+from odradek.broker.replication.replica_fetcher import Connect, FetchSettings, ReplicaFetcher
 from odradek.client.errors import ClientError, Disconnected, RequestTimedOut, UnsupportedByBroker
 from odradek.log.config import LogConfig
 from odradek.log.partition_log import PartitionLog
 from odradek.metadata.image import ClusterImage, PartitionState
+from odradek.ports.clock import Clock
 from odradek.ports.disk import FileRange, SystemDisk
+from odradek.ports.randomness import SeededRandom
 from odradek.records.builder import BatchFields, encode_batch
 from odradek.replication.follower import FollowedLog
 from odradek.replication.in_sync import ReplicaRules
@@ -35,7 +37,6 @@ from odradek.wire.messages.list_offsets import (
 )
 from odradek.wire.replica_fetch import ReplicaFetchResponse
 from tests.unit.log.support import NOW, StandingClock, log_environment
-from tests.unit.replication.replicas import Fake
 
 TOPIC_ID = b"a topic to follow"[:16]
 VERSION = 17
@@ -61,13 +62,13 @@ class Leader:
     """Broker 1, which leads all partitions; every request that it was sent is in `requests`."""
 
     node_id = 2
-    clock = StandingClock()
+    clock: Clock = StandingClock()
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self.peers = self
+        self.peers: Connect = self
         self.partitions: dict[int, Partition] = {}
-        self.sessions = ReplicaSessions(Fake(1), ReplicaRules())
+        self.sessions = ReplicaSessions(SeededRandom(1), ReplicaRules())
         self.requests: list[FetchRequest] = []
         self.connections: list[FakeConnection] = []
         self.refuse = 0
@@ -365,7 +366,8 @@ async def test_nothing_is_kept_of_what_is_not_followed_any_more(tmp_path: Path) 
     complaints: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
     connection: Any = leader.connections[0]
-    deliver, late = connection._deliver, []
+    deliver = connection._deliver
+    late: list[Any] = []
 
     def deliver_late(done: Callable[[Any], None], response: Any) -> None:
         if not late:
@@ -543,7 +545,7 @@ async def test_of_two_requests_whose_session_is_lost_one_begins_another(tmp_path
     async def connect(_broker_id: int, _client_id: str) -> Any:
         return connection
 
-    following.leader.connect = connect  # type: ignore[method-assign]
+    following.leader.peers = SimpleNamespace(connect=connect)
     sent = connection.sent
     following.follow(0)
     await until(lambda: len(sent) == 1)

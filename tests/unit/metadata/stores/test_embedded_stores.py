@@ -125,7 +125,7 @@ def test_both_stores_do_the_same(transactions: list[list[Operation]]) -> None:
         memory = MemoryStore()
         sqlite = await SqliteStore.open(str(directory / "metadata.db"), disk)
         for operations in transactions:
-            outcomes = []
+            outcomes: list[type[StoreError] | None] = []
             for store in (memory, sqlite):
                 try:
                     await store.apply(operations)
