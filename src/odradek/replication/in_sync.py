@@ -31,6 +31,7 @@ class FollowerProgress:
         "fetched_ms",
         "leader_end_offset",
         "log_start_offset",
+        "rejected",
     )
 
     def __init__(self, broker_id: int, caught_up_ms: int) -> None:
@@ -43,6 +44,8 @@ class FollowerProgress:
         self.fetched_ms = NEVER_MS
         self.leader_end_offset = UNKNOWN_OFFSET
         """Where the leader's log ended at the follower's last fetch."""
+        self.rejected = False
+        """Whether the controller rejected it as ineligible, as it does while it shuts down. It is not proposed then."""
 
     def fetched(
         self, offset: int, log_start_offset: int, broker_epoch: int, leader_end_offset: int, now_ms: int
@@ -58,7 +61,9 @@ class FollowerProgress:
             self.caught_up_ms = self.fetched_ms
         self.end_offset = offset
         self.log_start_offset = log_start_offset
-        self.broker_epoch = broker_epoch
+        if broker_epoch != self.broker_epoch:
+            self.broker_epoch = broker_epoch
+            self.rejected = False
         self.leader_end_offset = leader_end_offset
         self.fetched_ms = now_ms
 

@@ -212,6 +212,8 @@ class Partition:
             for broker_id in self.replicas
             if broker_id != self.local_id
         }
+        for follower in self._followers.values():
+            follower.rejected = False
         self._count()
         if new_epoch or not was_leader:
             for watch in self._watches:
@@ -302,6 +304,7 @@ class Partition:
         """Propose the follower as in sync if it has all that is committed, and what the epoch began with."""
         if (
             self.proposal is None
+            and not follower.rejected
             and follower.end_offset >= self.high_watermark
             and follower.end_offset >= self.leader_epoch_start_offset
             and self._is_eligible(follower.broker_id, follower.broker_epoch)
@@ -311,6 +314,7 @@ class Partition:
     def reconsider(self) -> None:
         """Other brokers are alive than before: take in who may join, wait no longer for who may not."""
         for broker_id, follower in self._followers.items():
+            follower.rejected = False
             if broker_id not in self._counted:
                 self._expand_isr(follower)
         self.advance_high_watermark(0)
@@ -368,7 +372,7 @@ class Partition:
             self.proposal = None
             self._count()
             if error is ErrorCode.INELIGIBLE_REPLICA:
-                self._wait_no_longer_for([member for member in proposal.isr if member not in self.isr])
+                self._reject([member for member in proposal.isr if member not in self.isr])
             self.advance_high_watermark(0)
         elif error or state is None:
             # Some state that is not known here yet stands against it, maybe one that an earlier try of this very
@@ -382,6 +386,17 @@ class Partition:
 
     def _is_eligible(self, broker_id: int, broker_epoch: int) -> bool:
         return broker_id not in self._offline and self._rules.is_eligible(broker_id, broker_epoch)
+
+    def _reject(self, members: list[int]) -> None:
+        """Do not propose them again before the brokers, this partition's state or their registrations are others.
+
+        No image says that a broker shuts down, and such a follower fetches with every append until it is gone.
+        """
+        self._wait_no_longer_for(members)
+        for member in members:
+            follower = self._followers.get(member)
+            if follower is not None:
+                follower.rejected = True
 
     def _wait_no_longer_for(self, members: list[int]) -> None:
         """The controller will not have them in the ISR, as they shut down or their directory has failed: they kept up

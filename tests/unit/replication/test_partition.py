@@ -222,6 +222,30 @@ def test_who_is_put_out_of_the_isr_though_it_kept_up_holds_nothing_back(tmp_path
     assert partition.high_watermark == 3
 
 
+@pytest.mark.parametrize("news", ["restart of the follower", "state of the partition", "other brokers"])
+def test_rejected_follower_is_proposed_again_after_news(tmp_path: Path, news: str) -> None:
+    (tmp_path / "t-0").mkdir()
+    environment = LogEnvironment(SystemDisk(), SystemClock())
+    log = PartitionLog.open("t", 0, str(tmp_path / "t-0"), LogConfig(), environment, clean=True)
+    partition = Partition("t", bytes(16), 0, 1, log, ReplicaRules())
+    state = PartitionState(1, 0, (1, 2, 3), (1, 3))
+    partition.apply_state(state)
+    partition.follower_fetched(2, 7, 0, 0, 1000)
+    assert partition.proposal is not None
+    partition.proposal_answered(partition.proposal, ErrorCode.INELIGIBLE_REPLICA, None)
+    partition.follower_fetched(2, 7, 0, 0, 1001)
+    assert partition.proposal is None, "the follower still shuts down"
+    if news == "restart of the follower":
+        partition.follower_fetched(2, 8, 0, 0, 1002)
+    elif news == "state of the partition":
+        partition.apply_state(state._replace(isr=(1,), partition_epoch=1))
+        partition.follower_fetched(2, 7, 0, 0, 1002)
+    else:
+        partition.reconsider()
+    assert partition.proposal is not None
+    assert 2 in partition.proposal.isr
+
+
 def test_a_replica_in_a_failed_directory_holds_nothing_back_though_it_fetches_on(tmp_path: Path) -> None:
     (tmp_path / "t-0").mkdir()
     environment = LogEnvironment(SystemDisk(), SystemClock())

@@ -12,6 +12,7 @@ from typing import Any, cast
 import pytest
 
 from odradek.broker.configuration.broker_config import BrokerConfig
+from odradek.broker.replication import replication_runtime
 from odradek.broker.replication.replication_runtime import ReplicationRuntime
 from odradek.broker.storage.partitions import Partitions
 from odradek.client.errors import Disconnected
@@ -339,8 +340,11 @@ async def test_a_follower_that_was_not_eligible_is_proposed_again_though_it_fetc
     world.runtime.close()
 
 
-def test_rejected_proposals_of_a_partition_are_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """A follower that shuts down fetches with every append until it is gone, and is rejected each time."""
+def test_rejected_follower_is_proposed_once_until_brokers_change(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A follower that shuts down fetches with every append until it is gone."""
+    monkeypatch.setattr(replication_runtime, "_RECONSIDER_SECONDS", 1e6)
 
     @in_a_loop
     async def test(tmp_path: Path) -> None:
@@ -349,9 +353,15 @@ def test_rejected_proposals_of_a_partition_are_logged_once(tmp_path: Path, caplo
         world.place(PartitionState(1, 0, (1, 2), (1,)))
         partition = world.partitions.find("t", 0)
         assert partition is not None
-        for attempt in range(1, 4):
+        partition.follower_fetched(2, 12, 0, 0, 1)
+        await until(lambda: bool(world.asked) and partition.proposal is None)
+        for attempt in range(2, 5):
             partition.follower_fetched(2, 12, 0, 0, attempt)
-            await until(lambda count=attempt: len(world.asked) >= count and partition.proposal is None)  # type: ignore[misc]
+            assert partition.proposal is None
+        world.error = ErrorCode.NONE
+        world.publish(world.image.without_broker(3))
+        await until(lambda: partition.isr == (1, 2))
+        assert len(world.asked) == 2
         world.runtime.close()
 
     with caplog.at_level(logging.INFO, "odradek.replication"):
