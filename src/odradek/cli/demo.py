@@ -25,6 +25,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
+from odradek.broker.log_output import TEXT_FORM, LineFormatter
 from odradek.cli.demo_flights import Day, Totals, events, expected, rows
 from odradek.cli.demo_pace import Pace
 from odradek.cli.demo_patience import Patience, Slowness
@@ -275,8 +276,8 @@ class Demo:
 def _log_to(path: Path) -> Iterator[None]:
     """What the clients of this process log goes to a file, not into the view."""
     logger = logging.getLogger("odradek")
-    handler = logging.FileHandler(path)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    handler = logging.FileHandler(path, encoding="utf-8")
+    handler.setFormatter(LineFormatter(TEXT_FORM))
     logger.addHandler(handler)
     try:
         yield

@@ -34,9 +34,11 @@ def client_log(command: str | None) -> Iterator[None]:
     import logging
     import sys
 
+    from odradek.broker.log_output import LineFormatter
+
     logger = logging.getLogger("odradek.client")
     handler = logging.NullHandler() if command is None else logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter(f"odradek {command}: %(message)s"))
+    handler.setFormatter(LineFormatter(f"odradek {command}: %(message)s"))
     handler.setLevel(logging.WARNING)
     before = logger.propagate
     logger.addHandler(handler)
