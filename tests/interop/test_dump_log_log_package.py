@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from odradek.log.append import Origin
 from odradek.log.config import LogConfig
-from odradek.log.partition_log import Origin, PartitionLog
+from odradek.log.partition_log import PartitionLog
 from tests.interop.conftest import KAFKA, JavaTools
 from tests.unit.log.support import NOW, batch, log_environment, marker, open_log, produced, put
 
@@ -62,7 +63,7 @@ def test_dump_log_reads_all_files(tmp_path: Path, ended: str, java_tools: JavaTo
     assert all(path.with_suffix(".index").exists() and path.with_suffix(".timeindex").exists() for path in logs)
     printed = dump(*sorted(directory.glob("0*")))
     assert len(re.findall(r"^\| offset: \d+", printed, re.MULTILINE)) == log.end_offset
-    assert len(re.findall(r"isvalid: true", printed)) == len(list(log.read_batches(0, log.end_offset)))
+    assert len(re.findall(r"isvalid: true", printed)) == len(list(log.reader.read_batches(0, log.end_offset)))
     assert "isvalid: false" not in printed
     assert len(re.findall(r"^offset: \d+ position: \d+", printed, re.MULTILINE)) > 50
     assert len(re.findall(r"^timestamp: \d+ offset: \d+", printed, re.MULTILINE)) > 50

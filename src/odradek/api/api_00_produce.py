@@ -17,8 +17,7 @@ from odradek.api.data.transactional_produce import RefusedPlaces, keep, rejectio
 from odradek.api.requests.context import LateAnswer, RequestContext
 from odradek.api.requests.registry import api
 from odradek.api.requests.throttling import pause
-from odradek.log.append import RejectedRecords
-from odradek.log.partition_log import AppendResult
+from odradek.log.append import AppendResult, RejectedRecords
 from odradek.metadata.image import INTERNAL_TOPICS
 from odradek.ports.network import Part
 from odradek.replication.partition import Partition
@@ -218,7 +217,7 @@ class _Commit:
     def start_writing(self) -> None:
         self._writing = True
         for index, (_, partition, offset, _, _) in enumerate(self._waiting):
-            partition.log.when_written(offset, partial(self._released, index))
+            partition.log.durability.when_written(offset, partial(self._released, index))
 
     def start(self, timeout_ms: int) -> None:
         self._timeout_ms = timeout_ms
@@ -230,7 +229,7 @@ class _Commit:
             # At once, also for what is not written yet: whoever loses the partition meanwhile has to be told so here.
             partition.when_committed(offset, partial(self._released, index))
             if unwritten:
-                partition.log.when_written(offset, partial(self._written, index))
+                partition.log.durability.when_written(offset, partial(self._written, index))
 
     def _arm(self) -> None:
         # As in Kafka the time runs for the followers: a leader's own disk takes as long as it takes.

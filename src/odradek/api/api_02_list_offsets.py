@@ -83,12 +83,15 @@ def _look_up(partition: Partition, timestamp: int, upper_offset: int) -> tuple[i
     log = partition.log
     if timestamp == LATEST:
         return upper_offset, -1, partition.leader_epoch
-    if timestamp in (EARLIEST, EARLIEST_LOCAL):
-        return log.log_start_offset, -1, log.leader_epochs.epoch_for(log.log_start_offset)
+    if timestamp in _AT_THE_START:
+        start = log.log_start_offset if timestamp == EARLIEST else log.local_log_start_offset
+        return start, -1, log.history.leader_epochs.epoch_for(start)
     if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         return -1, -1, NO_EPOCH
     found = (
-        log.max_timestamp(upper_offset) if timestamp == MAX_TIMESTAMP else log.find_timestamp(timestamp, upper_offset)
+        log.reader.max_timestamp(upper_offset)
+        if timestamp == MAX_TIMESTAMP
+        else log.reader.find_timestamp(timestamp, upper_offset)
     )
     if found is None:
         return -1, -1, NO_EPOCH

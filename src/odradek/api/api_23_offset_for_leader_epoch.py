@@ -40,5 +40,5 @@ def _end_of_epoch(
     except KafkaError as error:
         return OffsetForLeaderEpochResponseEpochEndOffset(error.code, wanted.partition)
     log = partition.log
-    epoch, end_offset = log.leader_epochs.end_offset_for(wanted.leader_epoch, log.end_offset)
+    epoch, end_offset = log.history.leader_epochs.end_offset_for(wanted.leader_epoch, log.end_offset)
     return OffsetForLeaderEpochResponseEpochEndOffset(0, wanted.partition, epoch, end_offset)

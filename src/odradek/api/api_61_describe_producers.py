@@ -44,6 +44,6 @@ def _describe(topic: str, index: int, context: RequestContext) -> DescribeProduc
                 entry.coordinator_epoch,
                 entry.transaction_first_offset,
             )
-            for entry in partition.log.producers.producers.values()
+            for entry in partition.log.history.producers.producers.values()
         ],
     )

@@ -25,8 +25,11 @@ class LogOwner(Protocol):
         """Remove these renamed files after the delay."""
         ...
 
-    def flush_later(self, log: RolledLog, /) -> None:
-        """Sync the segments before the active one soon: the log rolled."""
+    def segment_closed(self, log: RolledLog, end_offset: int, /) -> None:
+        """Sync the segment that ends before the offset soon: the log rolled, and appends no more batches to it.
+
+        Its last batches may still be in the write queue.
+        """
         ...
 
     def disk_failed(self, path: str, error: OSError, /) -> None:
@@ -66,9 +69,9 @@ class StandaloneOwner:
         for path in paths:
             self._disk.remove(path)
 
-    def flush_later(self, log: RolledLog) -> None:
+    def segment_closed(self, log: RolledLog, end_offset: int) -> None:
         """See `LogOwner`."""
-        log.flush(log.active_base_offset)
+        log.flush(end_offset)
 
     def disk_failed(self, _path: str, _error: OSError) -> None:
         """See `LogOwner`: the log itself raises KAFKA_STORAGE_ERROR from then on, which is all there is to do."""

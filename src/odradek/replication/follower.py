@@ -46,7 +46,7 @@ class FollowedLog:
         self.leader_end_offset = -1
         """The high watermark that the leader told last, as the nearest that is known to where its log ends."""
         log = partition.log
-        if log.leader_epochs.latest < 0 and log.end_offset > partition.high_watermark:
+        if log.history.leader_epochs.latest < 0 and log.end_offset > partition.high_watermark:
             # Without epochs nothing tells what the leader has, too, beyond what was committed.
             partition.truncate_to(partition.high_watermark)
 
@@ -65,7 +65,7 @@ class FollowedLog:
         """What to ask the leader for."""
         partition = self.partition
         log = partition.log
-        epoch = log.leader_epochs.latest
+        epoch = log.history.leader_epochs.latest
         return partition.index, self.leader_epoch, log.end_offset, epoch, partition.reported_start, max_bytes
 
     def received(self, answer: FetchedReplica, now_ms: int) -> Next:
@@ -111,11 +111,11 @@ class FollowedLog:
         """The leader's history departs from this one's at the end of the epoch."""
         partition = self.partition
         log = partition.log
-        before, last_epoch = log.end_offset, log.leader_epochs.latest
+        before, last_epoch = log.end_offset, log.history.leader_epochs.latest
         if end_offset < 0:
             target = partition.high_watermark
         else:
-            own_epoch, own_end_offset = log.leader_epochs.end_offset_for(epoch, before)
+            own_epoch, own_end_offset = log.history.leader_epochs.end_offset_for(epoch, before)
             if own_end_offset < 0:
                 target = end_offset
             elif own_epoch != epoch:
@@ -124,7 +124,7 @@ class FollowedLog:
             else:
                 target = min(own_end_offset, end_offset)
         partition.truncate_to(max(min(target, before), log.log_start_offset))
-        if log.end_offset == before and log.leader_epochs.latest == last_epoch:
+        if log.end_offset == before and log.history.leader_epochs.latest == last_epoch:
             self.problem = f"the leader parts at {end_offset} of epoch {epoch}, where there is nothing to cut"
             return Next.DELAY
         return Next.FETCH

@@ -11,7 +11,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import NamedTuple, Protocol
 
-from odradek.log.partition_log import AppendResult, LogRead, Origin, PartitionLog
+from odradek.log.append import AppendResult, Origin
+from odradek.log.partition_log import PartitionLog
+from odradek.log.segments.reading import LogRead
 from odradek.metadata.image import NO_LEADER, PartitionState
 from odradek.ports.disk import FileRange
 from odradek.replication.in_sync import (
@@ -125,7 +127,7 @@ class Partition:
         self.index = index
         self.local_id = local_id
         self.log = log
-        log.on_written = self.appended
+        log.durability.on_written = self.appended
         self.leader = NO_LEADER
         self.leader_epoch = NO_EPOCH
         self.leader_epoch_start_offset = NO_OFFSET
@@ -153,7 +155,7 @@ class Partition:
     def replace_log(self, log: PartitionLog) -> None:
         """Go on with another log of the same content: the replica has moved to another log directory."""
         self.log = log
-        log.on_written = self.appended
+        log.durability.on_written = self.appended
 
     def restore_high_watermark(self, offset: int) -> None:
         """Go on from the checkpointed high watermark, as far as the log bears it out."""
@@ -201,7 +203,7 @@ class Partition:
         if new_epoch or not was_leader:
             self.leader_epoch_start_offset = self.log.next_offset
             with suppress(KafkaError):  # the disk has failed: every later use of the log says so to whom it concerns
-                self.log.assign_leader_epoch(self.leader_epoch)
+                self.log.history.assign_leader_epoch(self.leader_epoch)
         now_ms = self._rules.now_ms()
         # Somebody else may have led before a new epoch without this broker hearing of it, and had them cut their logs.
         known = self._followers if was_leader and not new_epoch else {}
@@ -414,7 +416,7 @@ class Partition:
     ) -> AppendResult:
         """Append as the leader: the write is dispatched when this returns; see `when_committed` for acked.
 
-        Unless it is acked already, it is written when `log.end_offset` is past it; see `PartitionLog.when_written`.
+        Unless it is acked already, it is written when `log.end_offset` is past it; see `LogDurability.when_written`.
         `batches` is patched in place. Raises KafkaError: NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS (only with
         `all_in_sync`), or what the log refuses.
         """
@@ -425,7 +427,7 @@ class Partition:
             if all_in_sync and len(self.isr) < min(log.config.min_insync_replicas, len(self.replicas)):
                 raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
             if self._refused is not None:
-                self._refused.check(batches, log.producers, now_ms)
+                self._refused.check(batches, log.history.producers, now_ms)
             result = log.append(batches, leader_epoch=self.leader_epoch, now_ms=now_ms, origin=origin)
         except KafkaError as error:
             if origin is Origin.CLIENT:
@@ -439,7 +441,7 @@ class Partition:
         """A client's batch is not appended, for this reason: what was sent behind it waits if it is sent again."""
         if code in SENT_AGAIN:
             self._refused = self._refused or RefusedBatches()
-            self._refused.note(batches, code, self.log.producers, now_ms)
+            self._refused.note(batches, code, self.log.history.producers, now_ms)
 
     def appended(self, size: int) -> None:
         """So many bytes more can be read: of an append at once, unless the log had to queue it."""
@@ -569,7 +571,7 @@ class Partition:
 
     @property
     def last_stable_offset(self) -> int:
-        return self.log.last_stable_offset(self.high_watermark)
+        return self.log.history.last_stable_offset(self.high_watermark)
 
     def upper_offset(self, isolation: int) -> int:
         return self.last_stable_offset if isolation == READ_COMMITTED else self.high_watermark
@@ -585,17 +587,17 @@ class Partition:
         high_watermark = self.high_watermark
         stable = self.last_stable_offset
         upper = stable if isolation == READ_COMMITTED else high_watermark
-        found = log.read(offset, max_bytes, upper_offset=upper, min_one_batch=min_one_batch)
+        found = log.reader.read(offset, max_bytes, upper_offset=upper, min_one_batch=min_one_batch)
         aborted = None
         if isolation == READ_COMMITTED:
-            aborted = log.aborted_transactions(offset, found.next_offset) if found.size else []
+            aborted = log.reader.aborted_transactions(offset, found.next_offset) if found.size else []
         return PartitionRead(found.ranges, found.size, high_watermark, stable, log.log_start_offset, aborted)
 
     def diverging_epoch(self, offset: int, last_fetched_epoch: int) -> tuple[int, int] | None:
         """Where the history of a reader at `offset`, whose last batch is of the given epoch, departs from this log."""
         if last_fetched_epoch < 0:
             return None
-        epoch, end_offset = self.log.leader_epochs.end_offset_for(last_fetched_epoch, self.log.end_offset)
+        epoch, end_offset = self.log.history.leader_epochs.end_offset_for(last_fetched_epoch, self.log.end_offset)
         if epoch < last_fetched_epoch or end_offset < offset:
             return epoch, end_offset
         return None
@@ -603,7 +605,7 @@ class Partition:
     def read_uncommitted(self, offset: int, max_bytes: int, *, min_one_batch: bool) -> LogRead:
         """What a follower reads: up to the log's end. Raises KafkaError OFFSET_OUT_OF_RANGE or KAFKA_STORAGE_ERROR."""
         log = self.log
-        return log.read(offset, max_bytes, upper_offset=log.end_offset, min_one_batch=min_one_batch)
+        return log.reader.read(offset, max_bytes, upper_offset=log.end_offset, min_one_batch=min_one_batch)
 
     # --- as a follower ---
 
@@ -649,7 +651,7 @@ class Partition:
         log.truncate_to(offset)
         self._written_start = min(self._written_start, log.log_start_offset)
         # The last epochs may be ones in which this broker led and wrote nothing: the leader does not know them.
-        log.leader_epochs.truncate_from_end(log.end_offset)
+        log.history.leader_epochs.truncate_from_end(log.end_offset)
         self.high_watermark = min(self.high_watermark, log.end_offset)
 
     def start_anew_at(self, offset: int) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import NamedTuple, Protocol
 
-from odradek.log.partition_log import LogRead
+from odradek.log.segments.reading import LogRead
 from odradek.ports.randomness import Random
 from odradek.replication.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, MAX_EPOCH, NO_SESSION, Place
 from odradek.replication.in_sync import ReplicaRules

@@ -46,7 +46,7 @@ SITUATIONS: Final = (
     Situation("segments_behind_a_cut_removed", f"{_LOADER}._drop", _always),
     Situation("segments_replaced_by_compaction", f"{_LOG}.replace_segments", lambda done: done is True),
     Situation("segments_deleted_by_retention", f"{_LOG}.delete_old_segments", lambda count: count not in (0, None)),
-    Situation("write_queued_behind_the_loop", f"{_LOG}._put", _always),
+    Situation("write_queued_behind_the_loop", "odradek.log.durability:LogDurability.enqueue", _always),
     Situation("replica_moved_to_another_directory", f"{_PARTITION}.replace_log", _always),
     Situation("late_request_of_an_older_connection", "odradek.transactions.connections:NewestConnections.is_stale",
               lambda stale: stale is True),

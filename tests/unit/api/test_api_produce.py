@@ -109,11 +109,11 @@ async def answers_when(tmp_path: Path, monkeypatch: Any, *steps: str, slow: bool
             # Of its new leader it gets other records for the same offsets, which are committed.
             partitions[0].truncate_to(0)
             partitions[0].append_as_follower(batch(b"other"), 1, NOW_MS)
-            partitions[0].log.settle()
+            partitions[0].log.durability.finish_writes()
             partitions[0].leader_told(1, 0)
             assert partitions[0].high_watermark == 1
         else:
-            partitions[int(step)].log.settle()
+            partitions[int(step)].log.durability.finish_writes()
             partitions[int(step)].follower_fetched(2, 1, 1, 0, 0)
     ((_, answered),) = rows
     return [ErrorCode(row.error_code) for row in answered]
@@ -167,7 +167,7 @@ def test_nothing_overtakes_a_batch_whose_transaction_could_not_be_verified(tmp_p
         ends = []
         for sequence in (0, 1, 0, 1):
             await send(sequence)
-            partition.log.settle()
+            partition.log.durability.finish_writes()
             ends.append(partition.log.end_offset)
         return ends
 

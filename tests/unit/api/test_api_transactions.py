@@ -342,7 +342,7 @@ class Log:
         self.index = 0
         self.opened = set(opened)
         self.log = self
-        self.producers = self
+        self.history = self.producers = self
         self.appended: list[bytes] = []
         self.high_watermark = self.end_offset = 1
 

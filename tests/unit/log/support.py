@@ -5,9 +5,10 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable, Sequence
 
+from odradek.log.append import AppendResult, Origin
 from odradek.log.config import LogConfig
 from odradek.log.environment import LogEnvironment, StandaloneOwner
-from odradek.log.partition_log import AppendResult, Origin, PartitionLog
+from odradek.log.partition_log import PartitionLog
 from odradek.log.writing.flush_plan import RolledLog
 from odradek.ports.disk import Bytes, SystemDisk, SystemFile
 from odradek.records.batch import parse_header as parse_header
@@ -110,7 +111,7 @@ class LackingDisk(SystemDisk):
 class UnflushedOwner(StandaloneOwner):
     """Leaves rolled segments unsynced, as a process does that dies before their turn."""
 
-    def flush_later(self, _log: RolledLog) -> None:
+    def segment_closed(self, _log: RolledLog, _end_offset: int) -> None:
         return
 
 
@@ -181,7 +182,7 @@ def put(
 
 def fetched(log: PartitionLog, offset: int, max_bytes: int = 1 << 20, upper: int | None = None) -> list[int]:
     """Base offsets of the batches that a read answers."""
-    read = log.read(offset, max_bytes, upper_offset=log.end_offset if upper is None else upper)
+    read = log.reader.read(offset, max_bytes, upper_offset=log.end_offset if upper is None else upper)
     data = b"".join(part.file.read(part.position, part.size) for part in read.ranges)
     assert len(data) == read.size
     return base_offsets(data)

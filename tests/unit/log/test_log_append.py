@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from odradek.log.append import Origin
 from odradek.log.config import LogConfig
-from odradek.log.partition_log import Origin, PartitionLog
+from odradek.log.partition_log import PartitionLog
 from odradek.ports.disk import SystemDisk, SystemFile
 from odradek.records.batch import parse_header, patch_placement, set_log_append_time
 from odradek.records.compression import Codec
@@ -26,7 +27,7 @@ def refusal(log: PartitionLog, data: memoryview, *, origin: Origin = Origin.CLIE
 
 
 def stored(log: PartitionLog) -> list[memoryview]:
-    return list(log.read_batches(log.log_start_offset, log.end_offset))
+    return list(log.reader.read_batches(log.log_start_offset, log.end_offset))
 
 
 def test_offsets_and_leader_epoch_are_patched_in_place(tmp_path: Path) -> None:
@@ -37,7 +38,7 @@ def test_offsets_and_leader_epoch_are_patched_in_place(tmp_path: Path) -> None:
     header = parse_header(data)
     assert (header.base_offset, header.partition_leader_epoch) == (3, 5)
     assert bytes(stored(log)[1]) == bytes(data)
-    assert log.leader_epochs.entries() == [(4, 0), (5, 3)]
+    assert log.history.leader_epochs.entries() == [(4, 0), (5, 3)]
 
 
 def test_refusals(tmp_path: Path) -> None:
@@ -148,7 +149,7 @@ def test_replication_takes_offsets_as_they_are_and_demands_order(tmp_path: Path)
     cut_off = bytearray(batch(1, base_offset=30))[:-3]
     assert put(log, memoryview(two + cut_off), origin=Origin.REPLICATION, epoch=9)[:2] == (10, 20)
     assert log.end_offset == 21
-    assert log.leader_epochs.entries() == [(3, 10), (4, 20)]
+    assert log.history.leader_epochs.entries() == [(3, 10), (4, 20)]
     assert fetched(log, 0 + 12) == [20]
     assert refusal(log, batch(base_offset=20), origin=Origin.REPLICATION) == ErrorCode.INVALID_RECORD
     backwards = memoryview(bytearray(batch(base_offset=40)) + bytearray(batch(base_offset=35)))
@@ -175,11 +176,11 @@ def test_reads_stop_at_the_bounds(tmp_path: Path) -> None:
     assert fetched(log, 4, upper=8) == [3]
     assert fetched(log, 4, upper=4) == []
     assert fetched(log, 4, max_bytes=1) == [3]
-    assert log.read(4, 1, upper_offset=12, min_one_batch=False) == ([], 0, 4)
-    assert log.read(12, 100, upper_offset=12) == ([], 0, 12)
+    assert log.reader.read(4, 1, upper_offset=12, min_one_batch=False) == ([], 0, 4)
+    assert log.reader.read(12, 100, upper_offset=12) == ([], 0, 12)
     for offset in (-1, 13):
         with pytest.raises(KafkaError) as caught:
-            log.read(offset, 100, upper_offset=12)
+            log.reader.read(offset, 100, upper_offset=12)
         assert caught.value.code == ErrorCode.OFFSET_OUT_OF_RANGE
 
 
@@ -187,17 +188,17 @@ def test_last_stable_offset_waits_for_the_markers_replication(tmp_path: Path) ->
     log = open_log(tmp_path)
     put(log, produced(1, 0, transactional=True))
     put(log, produced(2, 0, transactional=True))
-    assert log.first_unstable_offset == 0
-    assert log.last_stable_offset(2) == 0
+    assert log.history.first_unstable_offset == 0
+    assert log.history.last_stable_offset(2) == 0
     put(log, marker(1, commit=False), origin=Origin.COORDINATOR)
-    assert log.first_unstable_offset == 1
-    assert log.last_stable_offset(2) == 0, "the marker at 2 is not below the high watermark"
-    assert log.last_stable_offset(3) == 1
+    assert log.history.first_unstable_offset == 1
+    assert log.history.last_stable_offset(2) == 0, "the marker at 2 is not below the high watermark"
+    assert log.history.last_stable_offset(3) == 1
     put(log, marker(2, commit=True), origin=Origin.COORDINATOR)
-    assert log.first_unstable_offset is None
-    assert log.last_stable_offset(4) == 4
-    assert log.aborted_transactions(0, 4) == [(1, 0)]
-    assert log.aborted_transactions(3, 4) == []
+    assert log.history.first_unstable_offset is None
+    assert log.history.last_stable_offset(4) == 4
+    assert log.reader.aborted_transactions(0, 4) == [(1, 0)]
+    assert log.reader.aborted_transactions(3, 4) == []
 
 
 def test_fenced_markers_and_mixed_batches(tmp_path: Path) -> None:
@@ -266,7 +267,7 @@ def test_delete_records_and_truncate_fully(tmp_path: Path) -> None:
     assert caught.value.code == ErrorCode.OFFSET_OUT_OF_RANGE
     assert log.advance_log_start(4)
     assert not log.advance_log_start(3)
-    assert log.leader_epochs.entries() == [(4, 4), (5, 5)]
+    assert log.history.leader_epochs.entries() == [(4, 4), (5, 5)]
     assert log.delete_old_segments(NOW, 6) > 0
     assert fetched(log, 4) == [4, 5]
     log.truncate_fully_and_start_at(100)
@@ -288,25 +289,25 @@ def test_a_log_begun_anew_is_not_durable_before_it_is_synced(tmp_path: Path) -> 
     """Until then a power loss may bring the old segments back, of which nothing above the recovery point was synced."""
     log = open_log(tmp_path)
     put(log, batch(2))
-    log.flush()
+    log.durability.flush()
     put(log, batch(2))
     log.truncate_fully_and_start_at(100)
-    assert log.recovery_point == 2
-    assert log.is_dirty
-    plan = log.plan_flush()
+    assert log.durability.recovery_point == 2
+    assert log.durability.is_dirty
+    plan = log.durability.plan_flush()
     assert plan is not None
     assert log.directory in plan.directories
-    log.execute(plan)
-    assert log.recovery_point == 100
+    log.durability.execute(plan)
+    assert log.durability.recovery_point == 100
 
 
 def test_no_stable_offset_lies_below_the_log_start(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     put(log, produced(1, 0, 4, transactional=True))
     put(log, produced(1, 4, 4, transactional=True))
-    assert log.last_stable_offset(8) == 0
+    assert log.history.last_stable_offset(8) == 0
     log.advance_log_start(6)
-    assert log.last_stable_offset(8) == 6
+    assert log.history.last_stable_offset(8) == 6
 
 
 @pytest.mark.parametrize("origin", [Origin.COORDINATOR, Origin.REPLICATION])

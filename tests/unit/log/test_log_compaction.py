@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from odradek.log.append import Origin
 from odradek.log.cleaner.batch_filter import walk
 from odradek.log.cleaner.candidates import SegmentFacts, cleanable, group
 from odradek.log.cleaner.log_cleaner import Cleaned, Cleaner
@@ -22,7 +23,7 @@ from odradek.log.cleaner.segment_rewrite import Outcome
 from odradek.log.config import LogConfig
 from odradek.log.directories.checkpoint_formats import parse_offsets
 from odradek.log.directories.log_directories import LogDirectories
-from odradek.log.partition_log import Origin, PartitionLog
+from odradek.log.partition_log import PartitionLog
 from odradek.log.segments.segment import Segment
 from odradek.ports.disk import SystemDisk
 from odradek.ports.randomness import SeededRandom
@@ -140,8 +141,8 @@ class World:
     def compact(self, map_bytes: int = 1 << 20, *, flush: bool = True) -> Cleaned | None:
         """Compacts everything but the active segment, due or not."""
         if flush:
-            self.log.flush(self.log.active_base_offset)
-        stable = self.log.last_stable_offset(self.log.end_offset)
+            self.log.durability.flush(self.log.active_base_offset)
+        stable = self.log.history.last_stable_offset(self.log.end_offset)
         found = self.cleaner._cleanable(self.log, stable, self.clock.now)
         if not found.dirty_bytes:
             return None
@@ -155,7 +156,7 @@ class World:
         asyncio.run(self.directories.close(clean=False))
 
     def batches(self) -> list[memoryview]:
-        return list(self.log.read_batches(self.log.log_start_offset, self.log.end_offset))
+        return list(self.log.reader.read_batches(self.log.log_start_offset, self.log.end_offset))
 
     def records(self) -> list[tuple[int, int, bytes, bytes | None]]:
         """(offset, timestamp, key, value) of all data."""
@@ -194,7 +195,7 @@ def test_what_is_not_synced_is_not_compacted(tmp_path: Path) -> None:
         put(world.log, batch(key=b"k", value=b"x" * 100))
     assert not world.cleaner._cleanable(world.log, world.log.end_offset, NOW).dirty_bytes
     second = world.log.segments[2].base_offset
-    world.log.flush(second)
+    world.log.durability.flush(second)
     assert world.cleaner._cleanable(world.log, world.log.end_offset, NOW).first_uncleanable_offset == second
     world.close()
 
@@ -217,7 +218,7 @@ def test_last_values_stay_where_they_are(tmp_path: Path, codec: int) -> None:
     clean_keys = [r[2] for r in after if r[0] < active]
     assert len(clean_keys) == len(set(clean_keys))
     for record in after:
-        found = world.log.read(record[0], 1, upper_offset=world.log.end_offset)
+        found = world.log.reader.read(record[0], 1, upper_offset=world.log.end_offset)
         assert found.size, "every offset is found"
     stored = parse_offsets((tmp_path / "cleaner-offset-checkpoint").read_bytes())
     assert stored == {("a-topic", 0): active}
@@ -300,7 +301,7 @@ def test_transactions(tmp_path: Path) -> None:
     assert [record[0] for record in world.records() if record[2] == b"b"] == [5]
     offsets = {parse_header(view).base_offset for view in world.batches()}
     assert {2, 6} <= offsets, "the marker of what an aborted batch of this pass belonged to stays, and the last one"
-    assert world.log.aborted_transactions(0, world.log.end_offset) == [(1, 1)]
+    assert world.log.reader.aborted_transactions(0, world.log.end_offset) == [(1, 1)]
     put(world.log, marker(2, commit=True), origin=Origin.COORDINATOR)
     put(world.log, keyed((b"x", b""), producer_id=1, producer_epoch=0, base_sequence=3))
     world.clock.now += 1
@@ -310,7 +311,7 @@ def test_transactions(tmp_path: Path) -> None:
     roll_and_compact(world)
     left = {parse_header(view).base_offset for view in world.batches()}
     assert not {1, 2} & left
-    assert world.log.aborted_transactions(0, world.log.end_offset) == []
+    assert world.log.reader.aborted_transactions(0, world.log.end_offset) == []
     world.close()
 
 
@@ -391,7 +392,7 @@ def test_a_segment_whose_end_is_not_synced_keeps_its_end(tmp_path: Path) -> None
             put(world.log, keyed((b"key-0", b"%d" % number)))
         world.log.roll()
     put(world.log, keyed((b"key-0", b"last")))
-    world.log.flush()
+    world.log.durability.flush()
     fields: dict[str, Any] = {"producer_id": 1, "producer_epoch": 0, "is_transactional": True}
     put(world.log, keyed((b"gone", b"x"), base_sequence=0, **fields))
     world.log.roll()
@@ -436,7 +437,7 @@ def test_a_log_that_cannot_be_looked_at_does_not_keep_the_others_from_being_comp
     for number in range(60):
         put(other, keyed((b"key-%d" % (number % 7), b"value" * 10)))
     for log in (world.log, other):
-        log.flush(log.active_base_offset)
+        log.durability.flush(log.active_base_offset)
     Path(world.log.segments[0].path).write_bytes(b"damaged" * 200)
     candidates = [(log, log.end_offset) for log in (world.log, other)]
     (dirtiest, _) = world.cleaner.dirtiest(candidates, NOW) or pytest.fail("nothing to compact")
@@ -449,7 +450,7 @@ def test_a_log_that_cannot_be_looked_at_does_not_keep_the_others_from_being_comp
 def test_a_log_that_cannot_be_opened_for_now_is_looked_at_again(tmp_path: Path) -> None:
     world = World(tmp_path, replace(CONFIG, max_compaction_lag_ms=HOUR), disk=(disk := FullDisk()))
     fill(world)
-    world.log.flush(world.log.active_base_offset)
+    world.log.durability.flush(world.log.active_base_offset)
     world.log.release()
     disk.ending = ".log"
     assert world.cleaner.dirtiest([(world.log, world.log.end_offset)], NOW) is None
@@ -462,7 +463,7 @@ def test_a_log_that_cannot_be_opened_for_now_is_looked_at_again(tmp_path: Path) 
 def test_nothing_is_compacted_while_recovery_points_cannot_be_written(tmp_path: Path) -> None:
     world = World(tmp_path, disk=(disk := FullDisk()))
     fill(world)
-    world.log.flush(world.log.active_base_offset)
+    world.log.durability.flush(world.log.active_base_offset)
     (_, found) = world.cleaner.dirtiest([(world.log, world.log.end_offset)], NOW) or pytest.fail("nothing to compact")
     bases = [segment.base_offset for segment in world.log.segments]
     disk.ending = ".tmp"
@@ -486,7 +487,7 @@ def test_a_compacted_segment_waits_for_descriptors_before_its_files_are_renamed(
     def no_index(_: Segment) -> None:
         raise OSError(errno.EMFILE, "too many open files")
 
-    world.log.flush(world.log.active_base_offset)
+    world.log.durability.flush(world.log.active_base_offset)
     with monkeypatch.context() as patch:
         patch.setattr(Segment, "release", no_index)
         with pytest.raises(KafkaError):
@@ -522,7 +523,7 @@ def test_damage_of_a_deleted_topic_does_not_keep_the_next_one_from_being_compact
     assert not world.cleaner.uncleanable
     world.log = world.directories.open("a-topic", 0, b"o" * 16, CONFIG)
     fill(world)
-    world.log.flush(world.log.active_base_offset)
+    world.log.durability.flush(world.log.active_base_offset)
     assert world.cleaner.dirtiest([(world.log, world.log.end_offset)], NOW) is not None
     assert world.compact() is not None
     world.close()
@@ -597,7 +598,7 @@ def test_a_log_is_left_to_the_thread_that_writes_it_when_its_worker_is_dismissed
     disk = SlowDisk()
     world = World(tmp_path, disk=disk)
     fill(world)
-    world.log.flush(world.log.active_base_offset)
+    world.log.durability.flush(world.log.active_base_offset)
     candidates = [(world.log, world.log.end_offset)]
 
     async def run() -> None:
@@ -660,7 +661,7 @@ def test_an_error_of_a_thread_whose_worker_was_dismissed_is_nobodys(tmp_path: Pa
     disk = FailingDisk()
     world = World(tmp_path, disk=disk)
     fill(world)
-    world.log.flush(world.log.active_base_offset)
+    world.log.durability.flush(world.log.active_base_offset)
     complaints: list[dict[str, Any]] = []
 
     async def run() -> None:
@@ -720,9 +721,9 @@ def test_a_crash_at_every_step_loses_nothing(tmp_path: Path) -> None:
         transaction(world, 1, 0, b"key-1", commit=False)
         transaction(world, 1, 1, b"key-2", commit=True)
         fill(world, 30)
-        before, aborted = world.last_values(), world.log.aborted_transactions(0, world.log.end_offset)
+        before, aborted = world.last_values(), world.log.reader.aborted_transactions(0, world.log.end_offset)
         end = world.log.end_offset
-        world.log.flush()
+        world.log.durability.flush()
         disk.left = step
         try:
             world.compact()
@@ -739,7 +740,7 @@ def test_a_crash_at_every_step_loses_nothing(tmp_path: Path) -> None:
             k: v for k, v in before.items() if k != b"key-1"
         }, disk.crashed_at
         assert again.log.end_offset == end
-        assert set(again.log.aborted_transactions(0, end)) <= set(aborted)
+        assert set(again.log.reader.aborted_transactions(0, end)) <= set(aborted)
         assert not list(root.glob("a-topic-0/*.cleaned")) + list(root.glob("a-topic-0/*.swap")), disk.crashed_at
         if again.directories.cleaned_to("a-topic", 0) is None:
             assert again.compact() is not None
@@ -829,13 +830,13 @@ def test_a_transaction_whose_end_was_compacted_away_is_not_open_after_a_crash(tm
     put(world.log, marker(1, commit=True), origin=Origin.COORDINATOR)
     put(world.log, keyed((b"a", b"later")))
     world.clock.now += 25 * HOUR
-    assert world.log.remove_expired_producers(world.clock.now) == [1]
+    assert world.log.history.producers.remove_expired(world.clock.now) == [1]
     roll_and_compact(world)
     roll_and_compact(world)
     assert second in {parse_header(view).base_offset for view in world.batches()}, "the marker has its horizon now"
     world.clock.now += HOUR + 1
-    world.log.flush()
-    recovery_point = world.log.recovery_point
+    world.log.durability.flush()
+    recovery_point = world.log.durability.recovery_point
     put(world.log, keyed((b"active", b"")))
     # The process dies before the rolled segment is synced.
     world.directories._environment.owner = UnflushedOwner(world.disk)
@@ -847,11 +848,11 @@ def test_a_transaction_whose_end_was_compacted_away_is_not_open_after_a_crash(tm
         return
 
     assert asyncio.run(world.cleaner.clean(world.log, found, world.clock.now, 1 << 20, unthrottled)) is not None
-    assert world.log.recovery_point == recovery_point
+    assert world.log.durability.recovery_point == recovery_point
     assert second not in {parse_header(view).base_offset for view in world.batches()}
-    assert world.log.first_unstable_offset is None
+    assert world.log.history.first_unstable_offset is None
     assert [found.base_offset for found in world.log.segments][:2] == [0, second]
     world.close()
     again = World(tmp_path)
-    assert again.log.first_unstable_offset is None
+    assert again.log.history.first_unstable_offset is None
     again.close()

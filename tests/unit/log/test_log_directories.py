@@ -114,7 +114,7 @@ def test_a_clean_stop_and_start(tmp_path: Path) -> None:
     assert second.opened() == []
     again = topic(second)
     assert topic(second) is again
-    assert (again.log_start_offset, again.end_offset, again.recovery_point) == (1, 10, 10)
+    assert (again.log_start_offset, again.end_offset, again.durability.recovery_point) == (1, 10, 10)
     assert put(again, produced(1, 9)).duplicate
     stop(second, clean=False)
 
@@ -147,7 +147,7 @@ def test_flushing_spares_the_next_start_the_reading(tmp_path: Path) -> None:
     first.checkpoints.write_now("recovery-point-offset-checkpoint")
     stop(first, clean=False)
     second = start(tmp_path)
-    assert topic(second).recovery_point == 3
+    assert topic(second).durability.recovery_point == 3
     stop(second)
 
 
@@ -159,9 +159,9 @@ def test_rolled_segments_are_synced_by_work(tmp_path: Path) -> None:
     while len(log.segments) < 3:
         put(log, batch(value=b"x" * 200))
     assert called
-    assert log.recovery_point == 0
+    assert log.durability.recovery_point == 0
     asyncio.run(directories.flusher.work(NOW))
-    assert log.recovery_point == log.active_base_offset
+    assert log.durability.recovery_point == log.active_base_offset
     stop(directories)
 
 
@@ -182,7 +182,7 @@ def test_deletion_is_at_once_and_finished_later(tmp_path: Path) -> None:
     directories = start(tmp_path)
     log = topic(directories)
     put(log, batch())
-    read = log.read(0, 1000, upper_offset=1)
+    read = log.reader.read(0, 1000, upper_offset=1)
     directories.delete("a-topic", 0, 1000)
     assert directories.partitions() == []
     (doomed,) = tmp_path.glob("a-topic-0.*-delete")
@@ -339,7 +339,7 @@ def test_what_could_not_be_synced_for_want_of_descriptors_is_synced_later(tmp_pa
     assert asked == [], "not at once: it would fail again and again"
     disk.busy = None
     assert asyncio.run(directories.flusher.work(NOW + 1000)) is None
-    assert log.recovery_point == log.active_base_offset
+    assert log.durability.recovery_point == log.active_base_offset
     assert log.directory in disk.synced
     stop(directories)
 
@@ -360,7 +360,7 @@ def test_what_could_not_be_opened_to_be_synced_is_synced_later(tmp_path: Path, w
     assert not log.is_offline
     disk.broken = None
     assert asyncio.run(directories.flusher.work(NOW + 1000)) is None
-    assert log.recovery_point == log.active_base_offset
+    assert log.durability.recovery_point == log.active_base_offset
     stop(directories)
 
 
@@ -656,7 +656,7 @@ def test_a_deleted_log_does_not_hold_up_the_others(tmp_path: Path) -> None:
             put(log, batch(value=b"x" * 200))
     logs[0].fail("broken")
     asyncio.run(directories.flusher.work(NOW))
-    assert logs[1].recovery_point == logs[1].active_base_offset
+    assert logs[1].durability.recovery_point == logs[1].active_base_offset
     assert directories.directories[0].offline is None
     stop(directories, clean=False)
 
@@ -701,7 +701,7 @@ def test_an_epoch_that_could_not_be_written_for_want_of_descriptors_is_not_forgo
     asyncio.run(directories.flusher.flush_all())
     asyncio.run(directories.checkpoints.persist_all({}))
     stop(directories, clean=False)
-    assert start(tmp_path).open("a-topic", 0, TOPIC, indexed).leader_epochs.entries() == [(1, 0), (2, 1)]
+    assert start(tmp_path).open("a-topic", 0, TOPIC, indexed).history.leader_epochs.entries() == [(1, 0), (2, 1)]
 
 
 @pytest.mark.parametrize("clean", [True, False])
@@ -728,7 +728,7 @@ def test_a_segment_that_could_not_be_begun_for_want_of_descriptors_leaves_nothin
     stop(directories, clean=clean)
     again = topic(start(tmp_path))
     assert again.end_offset == 4
-    assert [parse_header(bytes(each)).base_offset for each in again.read_batches(0, 4)] == [0, 1, 2, 3]
+    assert [parse_header(bytes(each)).base_offset for each in again.reader.read_batches(0, 4)] == [0, 1, 2, 3]
 
 
 def test_that_a_segment_was_not_begun_is_durable_before_the_next_answer(tmp_path: Path) -> None:
@@ -791,7 +791,7 @@ def test_a_marker_is_not_written_where_its_transaction_index_cannot_be_opened(tm
     disk.broken = None
     assert put(log, marker(8, commit=False), origin=Origin.COORDINATOR).first_offset == 2
     assert fetched(log, 0) == [0, 1, 2]
-    assert log.aborted_transactions(0, 3) == [(8, 0)]
+    assert log.reader.aborted_transactions(0, 3) == [(8, 0)]
     stop(directories)
 
 
@@ -863,7 +863,7 @@ def test_a_truncation_restores_the_producers_though_the_epochs_cannot_be_written
     assert not log.truncate_to(1)
     assert put(log, produced(8, 1), epoch=3).first_offset == 1
     stop(directories)
-    assert topic(start(tmp_path)).leader_epochs.entries() == [(1, 0), (3, 1)]
+    assert topic(start(tmp_path)).history.leader_epochs.entries() == [(1, 0), (3, 1)]
 
 
 @pytest.mark.parametrize("clean", [True, False])
@@ -878,7 +878,7 @@ def test_epochs_that_could_not_be_written_after_a_truncation_are_written_later(t
     assert log.truncate_to(1)
     disk.broken = None
     stop(directories, clean=clean)
-    assert topic(start(tmp_path)).leader_epochs.entries() == [(1, 0)]
+    assert topic(start(tmp_path)).history.leader_epochs.entries() == [(1, 0)]
 
 
 def test_a_log_start_that_moves_while_the_epochs_cannot_be_written_ends_what_began_before_it(tmp_path: Path) -> None:
@@ -890,7 +890,7 @@ def test_a_log_start_that_moves_while_the_epochs_cannot_be_written_ends_what_beg
     put(log, marker(8, commit=True), epoch=2, origin=Origin.COORDINATOR)
     disk.broken, disk.suffix = str(tmp_path), "leader-epoch-checkpoint"
     assert log.advance_log_start(2)
-    assert log.producers.first_unstable_offset is None, "nobody waits any more for the marker to be replicated"
+    assert log.history.producers.first_unstable_offset is None, "nobody waits any more for the marker to be replicated"
     disk.broken = None
     stop(directories)
     assert topic(start(tmp_path)).log_start_offset == 2
@@ -936,7 +936,7 @@ def test_what_a_truncation_lowers_is_on_the_disk_or_the_directory_is_offline(
     asyncio.run(directories.flusher.flush_all())
     asyncio.run(directories.checkpoints.persist_all({}))
     disk.broken, disk.suffix = str(tmp_path), name
-    with pytest.raises(KafkaError, match="could not be carried through"):
+    with pytest.raises(KafkaError, match="stopped halfway"):
         (log.truncate_fully_and_start_at if fully else log.truncate_to)(3)
     disk.broken = None
     assert [directory.offline is None for directory in directories.directories] == [False, True]
@@ -1024,7 +1024,7 @@ def test_what_checkpoints_know_of_a_deleted_topic_is_not_for_the_next_one(tmp_pa
     stop(directories, clean=False)  # before the checkpoints are written again
     again = start(tmp_path)
     log = topic(again, topic_id=OTHER)
-    assert (log.log_start_offset, log.end_offset, log.recovery_point) == (0, 0, 0)
+    assert (log.log_start_offset, log.end_offset, log.durability.recovery_point) == (0, 0, 0)
     stop(again)
 
 
@@ -1049,7 +1049,7 @@ def test_what_checkpoints_know_of_a_deleted_topic_is_not_for_the_next_one_that_h
     stop(directories, clean=False)
     again = start(tmp_path)
     log = topic(again, topic_id=OTHER)
-    assert (log.log_start_offset, log.end_offset, log.recovery_point) == (0, 2, 0)
+    assert (log.log_start_offset, log.end_offset, log.durability.recovery_point) == (0, 2, 0)
     assert (again.high_watermark("a-topic", 0), again.cleaned_to("a-topic", 0)) == (None, None)
     stop(again)
 
@@ -1189,12 +1189,12 @@ def test_files_of_a_log_that_could_not_be_opened_are_not_taken_for_what_they_wer
             disk.left = None
         assert asyncio.run(directories.recover("a-topic", 0, CONFIG))
         log = topic(directories)
-        assert log.aborted_transactions(0, 4) == [(1, 0), (2, 2)]
+        assert log.reader.aborted_transactions(0, 4) == [(1, 0), (2, 2)]
         put(log, produced(3, 0, transactional=True))
         put(log, marker(3, commit=False), origin=Origin.COORDINATOR)
         stop(directories)
         again = start(path)
-        assert topic(again).aborted_transactions(0, 6) == [(1, 0), (2, 2), (3, 4)]
+        assert topic(again).reader.aborted_transactions(0, 6) == [(1, 0), (2, 2), (3, 4)]
         stop(again)
     assert 3 < left < 19
 
@@ -1240,7 +1240,7 @@ def test_a_topic_made_anew_during_the_recovery_of_the_old_one_takes_nothing_of_i
 
     asyncio.run(run())
     log = directories.open("a-topic", 0, OTHER, LARGE)
-    assert (log.end_offset, log.recovery_point) == (0, 0)
+    assert (log.end_offset, log.durability.recovery_point) == (0, 0)
     assert ("a-topic", 0) not in directories.directories[0].recovery_points
     stop(directories)
 

@@ -69,7 +69,7 @@ def open_partition(directories: LogDirectories) -> PartitionLog:
 
 
 def content(log: PartitionLog) -> list[bytes]:
-    return [bytes(found) for found in log.read_batches(log.log_start_offset, log.end_offset)]
+    return [bytes(found) for found in log.reader.read_batches(log.log_start_offset, log.end_offset)]
 
 
 def fill(log: PartitionLog, count: int = 40) -> None:
@@ -126,7 +126,7 @@ def test_a_move_keeps_everything(tmp_path: Path) -> None:
     assert content(moved)[: len(before)] == before
     assert (moved.log_start_offset, moved.end_offset) == (5, 41)
     assert directories.directory_of("a-topic", 0) is target
-    assert moved.leader_epochs.entries() == [(0, 5), (1, 15), (2, 30)]
+    assert moved.history.leader_epochs.entries() == [(0, 5), (1, 15), (2, 30)]
     assert put(moved, produced(7, 40)).duplicate, "the producers came along"
     with pytest.raises(KafkaError):
         put(log, batch())
@@ -172,7 +172,7 @@ def test_records_deleted_in_the_middle_of_a_batch(tmp_path: Path) -> None:
     moved = asyncio.run(move(directories, log))
     assert (moved.log_start_offset, moved.end_offset) == (4, 12)
     assert content(moved) == before
-    assert moved.batch_start(4) == 3
+    assert moved.reader.batch_start(4) == 3
     close(directories)
 
 
@@ -300,7 +300,7 @@ def test_a_copy_takes_over_only_when_all_of_it_is_synced(tmp_path: Path) -> None
     put(log, batch(), epoch=9)
     moved = asyncio.run(directories.moves.exchange(log))
     assert moved is not None
-    assert not moved.is_dirty
+    assert not moved.durability.is_dirty
     close(directories)
 
 

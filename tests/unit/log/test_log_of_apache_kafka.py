@@ -33,9 +33,9 @@ def opened(tmp_path: Path, *, clean: bool, only_log: bool = False) -> PartitionL
 def test_it_is_served(tmp_path: Path, clean: bool, only_log: bool) -> None:
     log = opened(tmp_path, clean=clean, only_log=only_log)
     assert (log.log_start_offset, log.end_offset) == (0, 24)
-    assert [first for _, first in log.aborted_transactions(0, 24)] == [4, 12, 20]
-    assert log.first_unstable_offset is None
-    assert len(log.producers.producers) == 1
+    assert [first for _, first in log.reader.aborted_transactions(0, 24)] == [4, 12, 20]
+    assert log.history.first_unstable_offset is None
+    assert len(log.history.producers.producers) == 1
     assert set(fetched(log, 5)) >= {4, 7, 23}
     assert put(log, batch(), epoch=1).first_offset == 24
 

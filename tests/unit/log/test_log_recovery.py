@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from odradek.log.append import Origin
 from odradek.log.config import LogConfig
 from odradek.log.environment import LogEnvironment
-from odradek.log.partition_log import Origin, PartitionLog
+from odradek.log.partition_log import PartitionLog
 from odradek.ports.disk import SystemDisk, SystemFile
 from odradek.wire.errors import ErrorCode, KafkaError
 from tests.unit.log.support import (
@@ -97,7 +98,7 @@ def test_what_lies_below_the_recovery_point_is_not_read(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     for _ in range(4):
         put(log, batch(value=b"x" * 50))
-    log.flush()
+    log.durability.flush()
     put(log, batch(value=b"y" * 50))
     log.release()
     source = Path(log.segments[0].path)
@@ -106,9 +107,9 @@ def test_what_lies_below_the_recovery_point_is_not_read(tmp_path: Path) -> None:
     source.write_bytes(damaged)
     recovered = reopen(tmp_path, recovery_point=4)
     assert recovered.end_offset == 5
-    assert recovered.recovery_point == 4
+    assert recovered.durability.recovery_point == 4
     with pytest.raises(KafkaError, match=r"00000000000000000000\.log.*byte 0") as caught:
-        list(recovered.read_batches(0, 5))
+        list(recovered.reader.read_batches(0, 5))
     assert caught.value.code == ErrorCode.KAFKA_STORAGE_ERROR
 
 
@@ -120,7 +121,7 @@ def test_damage_below_the_recovery_point_does_not_keep_a_log_of_producers_from_b
     log = open_log(tmp_path, config)
     for sequence in range(12):
         put(log, produced(7, sequence))
-    log.flush()
+    log.durability.flush()
     put(log, produced(7, 12))
     log.release()
     for snapshot in files(log, ".snapshot"):
@@ -136,7 +137,7 @@ def test_damage_below_the_recovery_point_does_not_keep_a_log_of_producers_from_b
     assert recovered.end_offset == 13
     assert any(f"damaged at byte {position}" in text and "not known" in text for text in reports)
     with pytest.raises(KafkaError, match=f"byte {position}"):
-        list(recovered.read_batches(0, 13))
+        list(recovered.reader.read_batches(0, 13))
     assert put(recovered, produced(8, 0)).first_offset == 13
 
 
@@ -173,7 +174,7 @@ def test_what_a_power_loss_brings_back_behind_a_cut_is_cut_again(tmp_path: Path)
     log = open_log(tmp_path, SMALL)
     put(log, batch(value=b"kept"))
     kept = log.end_offset
-    log.flush()
+    log.durability.flush()
     put(log, batch(value=b"lost" * 50))
     log.release()
     first = Path(log.segments[0].path)
@@ -185,7 +186,7 @@ def test_what_a_power_loss_brings_back_behind_a_cut_is_cut_again(tmp_path: Path)
     put(log, batch(value=b"y" * 100))
     assert [segment.base_offset for segment in log.segments][:2] == [0, kept]
     end = log.end_offset
-    plan = log.plan_flush()
+    plan = log.durability.plan_flush()
     assert plan is not None
     assert str(first) in {file.path for file in plan.files}, "the cut is made durable with what follows it"
     log.release()
@@ -206,7 +207,7 @@ def test_what_recovery_cuts_off_and_removes_is_durable_before_the_log_is_used(
     log = open_log(tmp_path, SMALL)
     put(log, batch(value=b"kept"))
     kept = log.end_offset
-    log.flush()
+    log.durability.flush()
     for _ in range(3):
         put(log, batch(value=b"lost" * 200))
     assert len(log.segments) > 2
@@ -281,7 +282,7 @@ def test_indexes_are_rebuilt_where_they_are_missing_or_broken(
     assert again.end_offset == log.end_offset
     for offset in range(again.end_offset):
         assert fetched(again, offset, 1) == [offset]
-        found = again.find_timestamp(NOW + offset, again.end_offset)
+        found = again.reader.find_timestamp(NOW + offset, again.end_offset)
         assert found is not None
         assert found.offset == offset
     if not (suffix == ".timeindex" and damage == "beyond"):
@@ -293,7 +294,7 @@ def test_lost_leader_epochs_are_read_from_the_batches(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     for epoch in (0, 0, 3, 7):
         put(log, batch(), epoch=epoch)
-    entries = log.leader_epochs.entries()
+    entries = log.history.leader_epochs.entries()
     assert entries == [(0, 0), (3, 2), (7, 3)]
     log.close()
     checkpoint = Path(log.directory) / "leader-epoch-checkpoint"
@@ -303,7 +304,7 @@ def test_lost_leader_epochs_are_read_from_the_batches(tmp_path: Path) -> None:
         else:
             checkpoint.write_bytes(content)
         again = reopen(tmp_path, clean=True, config=LogConfig())
-        assert again.leader_epochs.entries() == entries
+        assert again.history.leader_epochs.entries() == entries
         again.close()
         assert checkpoint.read_bytes() == b"0\n3\n0 0\n3 2\n7 3\n"
 
@@ -312,13 +313,13 @@ def test_lost_leader_epochs_are_those_of_all_batches_not_only_of_the_checked_one
     log = open_log(tmp_path, SMALL)
     while len(log.segments) < 4:
         put(log, batch(value=b"x" * 200), epoch=log.end_offset // 2)
-    entries = log.leader_epochs.entries()
+    entries = log.history.leader_epochs.entries()
     assert len(entries) > 4
     log.close()
     for recovery_point in range(log.end_offset + 1):
         (Path(log.directory) / "leader-epoch-checkpoint").write_bytes(b"")
         again = reopen(tmp_path, clean=False, recovery_point=recovery_point)
-        assert again.leader_epochs.entries() == entries
+        assert again.history.leader_epochs.entries() == entries
         again.release()
 
 
@@ -327,7 +328,7 @@ def test_leader_epochs_that_the_batches_contradict_are_forgotten(tmp_path: Path)
     log = open_log(tmp_path)
     for epoch in (0, 0, 0, 1, 1):
         put(log, batch(), epoch=epoch)
-    assert log.leader_epochs.entries() == [(0, 0), (1, 3)]
+    assert log.history.leader_epochs.entries() == [(0, 0), (1, 3)]
     log.close()
     checkpoint = Path(log.directory) / "leader-epoch-checkpoint"
     for content, entries in (
@@ -338,7 +339,7 @@ def test_leader_epochs_that_the_batches_contradict_are_forgotten(tmp_path: Path)
     ):
         checkpoint.write_bytes(content)
         again = reopen(tmp_path, clean=False, recovery_point=1)
-        assert again.leader_epochs.entries() == entries
+        assert again.history.leader_epochs.entries() == entries
         again.release()
 
 
@@ -360,9 +361,9 @@ def test_producers_survive(tmp_path: Path, snapshots: str, clean: bool, flushed:
     log = open_log(tmp_path, SMALL)
     fill_with_producers(log)
     if flushed:
-        log.flush()
+        log.durability.flush()
     put(log, produced(7, 7))
-    aborted = log.aborted_transactions(0, log.end_offset)
+    aborted = log.reader.aborted_transactions(0, log.end_offset)
     assert aborted == [(8, 1)]
     if clean:
         log.close()
@@ -374,13 +375,13 @@ def test_producers_survive(tmp_path: Path, snapshots: str, clean: bool, flushed:
             path.unlink()
         elif snapshots == "broken":
             path.write_bytes(path.read_bytes()[:-1] + b"?" if path.stat().st_size > 10 else b"\0\1")
-    again = reopen(tmp_path, clean=clean, recovery_point=log.recovery_point)
+    again = reopen(tmp_path, clean=clean, recovery_point=log.durability.recovery_point)
     if clean and snapshots == "lost":
         # As Kafka: no snapshot at all after a clean stop is a log of a version without producers.
-        assert again.producers.producers == {}
+        assert again.history.producers.producers == {}
         return
-    assert again.aborted_transactions(0, again.end_offset) == aborted
-    assert again.first_unstable_offset == log.first_unstable_offset == 15
+    assert again.reader.aborted_transactions(0, again.end_offset) == aborted
+    assert again.history.first_unstable_offset == log.history.first_unstable_offset == 15
     assert put(again, produced(7, 7)).duplicate
     assert put(again, produced(7, 8)).first_offset == log.end_offset
     with pytest.raises(KafkaError) as caught:
@@ -398,7 +399,7 @@ def test_a_transaction_whose_end_was_deleted_is_not_open(tmp_path: Path, *, comm
     log = open_log(tmp_path, SMALL)
     put(log, produced(7, 0, 2, transactional=True))
     put(log, produced(8, 0, transactional=True))
-    log.flush()
+    log.durability.flush()
     put(log, marker(7, commit=commit), origin=Origin.COORDINATOR)
     (snapshot,) = files(log, ".snapshot")
     state = snapshot.read_bytes()
@@ -413,11 +414,11 @@ def test_a_transaction_whose_end_was_deleted_is_not_open(tmp_path: Path, *, comm
         snapshot.write_bytes(state)
     log = open_log(tmp_path, SMALL, recovery_point=3, log_start_offset=4, clean=False)
     assert (log.log_start_offset, log.end_offset) == (4, 5)
-    assert not log.producers.has_open_transaction(7, 0)
-    assert log.producers.has_open_transaction(8, 0)
-    assert log.last_stable_offset(5) == 4
+    assert not log.history.producers.has_open_transaction(7, 0)
+    assert log.history.producers.has_open_transaction(8, 0)
+    assert log.history.last_stable_offset(5) == 4
     put(log, marker(8, commit=True), origin=Origin.COORDINATOR)
-    assert log.last_stable_offset(6) == 6
+    assert log.history.last_stable_offset(6) == 6
     log.release()
 
 
@@ -429,7 +430,7 @@ def test_a_lost_transaction_index_past_the_recovery_point_is_written_again(tmp_p
     for damage in (b"", content[:-5], content + b"\0" * 34):
         index.write_bytes(damage)
         again = reopen(tmp_path, config=LogConfig())
-        assert again.aborted_transactions(0, again.end_offset) == [(8, 1)]
+        assert again.reader.aborted_transactions(0, again.end_offset) == [(8, 1)]
         again.release()
         assert index.read_bytes() == content
 
@@ -440,7 +441,7 @@ def test_what_stays_of_a_transaction_index_is_not_written_anew(tmp_path: Path, m
     for number in range(3):
         put(log, produced(8, number, transactional=True))
         put(log, marker(8, commit=False), origin=Origin.COORDINATOR)
-    log.flush(4)
+    log.durability.flush(4)
     (index,) = files(log, ".txnindex")
     content = index.read_bytes()
     sizes: list[int] = []
@@ -457,7 +458,7 @@ def test_what_stays_of_a_transaction_index_is_not_written_anew(tmp_path: Path, m
     log.release()
     index.write_bytes(content)
     again = reopen(tmp_path, config=LogConfig(), recovery_point=4)
-    assert again.aborted_transactions(0, 10) == [(8, 0), (8, 2)]
+    assert again.reader.aborted_transactions(0, 10) == [(8, 0), (8, 2)]
     assert sizes
     assert min(sizes) == 2 * 34
 
@@ -629,10 +630,10 @@ def test_leader_epochs_that_are_on_the_disk_are_left_alone_until_there_is_anothe
     log = open_log(tmp_path)
     path = Path(log.directory) / "leader-epoch-checkpoint"
     put(log, batch(), epoch=3)
-    log.flush()
+    log.durability.flush()
     before = path.stat()
     put(log, batch(), epoch=3)
-    log.flush()
+    log.durability.flush()
     # A file in its place that is not synced yet may be empty after a loss of power.
     assert (path.stat().st_ino, path.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
     put(log, batch(), epoch=4)
@@ -643,15 +644,15 @@ def test_where_a_log_is_damaged_the_epochs_of_its_checked_end_are_known(tmp_path
     log = open_log(tmp_path, SMALL)
     while len(log.segments) < 4:
         put(log, batch(value=b"x" * 200), epoch=log.end_offset // 2)
-    entries = log.leader_epochs.entries()
+    entries = log.history.leader_epochs.entries()
     recovery_point = log.segments[-1].base_offset + 1
     log.close()
     (Path(log.directory) / "leader-epoch-checkpoint").write_bytes(b"")
     with open(log.segments[1].path, "r+b") as file:
         file.write(bytes(61))
     again = reopen(tmp_path, clean=False, recovery_point=recovery_point)
-    assert again.leader_epochs.entries()[0] == entries[0]
-    assert again.leader_epochs.entries()[-1] == entries[-1]
+    assert again.history.leader_epochs.entries()[0] == entries[0]
+    assert again.history.leader_epochs.entries()[-1] == entries[-1]
 
 
 @pytest.mark.parametrize("rolled", [False, True])
@@ -665,14 +666,14 @@ def test_a_hole_in_a_transaction_index_costs_nothing_of_what_is_before_it(tmp_pa
         put(log, produced(8, sequence, transactional=True))
         put(log, marker(8, commit=False), origin=Origin.COORDINATOR)
         if not sequence:
-            log.flush()
-    recovery_point = log.recovery_point
+            log.durability.flush()
+    recovery_point = log.durability.recovery_point
     log.release()
     (index,) = files(log, ".txnindex")
     content = index.read_bytes()
     index.write_bytes(content[:34] + bytes(34) + content[68:])
     again = reopen(tmp_path, config=LogConfig(), recovery_point=recovery_point)
-    assert again.aborted_transactions(0, again.end_offset) == [(8, 1), (8, 3), (8, 5)]
+    assert again.reader.aborted_transactions(0, again.end_offset) == [(8, 1), (8, 3), (8, 5)]
     again.release()
     assert index.read_bytes() == content
 
@@ -683,7 +684,7 @@ def test_what_recovery_takes_out_of_a_transaction_index_does_not_come_back(
     """The log ends at its recovery point, so that nothing else would sync it."""
     log = open_log(tmp_path)
     put(log, produced(8, 0, transactional=True))
-    log.flush()
+    log.durability.flush()
     position = log.size_bytes
     put(log, marker(8, commit=False), origin=Origin.COORDINATOR)
     log.release()
@@ -698,7 +699,7 @@ def test_what_recovery_takes_out_of_a_transaction_index_does_not_come_back(
 
     monkeypatch.setattr(SystemFile, "sync", noted)
     again = reopen(tmp_path, config=LogConfig(), recovery_point=1)
-    assert again.first_unstable_offset == 0
+    assert again.history.first_unstable_offset == 0
     (index,) = files(log, ".txnindex")
     assert index.read_bytes() == b""
     assert synced == [str(index)]
@@ -714,12 +715,12 @@ def test_what_a_truncation_took_away_does_not_come_back_after_a_clean_stop(
     log = open_log(tmp_path)
     for sequence in range(3):
         put(log, produced(7, sequence))
-    log.flush()
+    log.durability.flush()
     if anew:
         log.truncate_fully_and_start_at(0)
     else:
         log.truncate_to(2)
-    assert log.is_dirty
+    assert log.durability.is_dirty
     synced: set[str] = set()
     sync, sync_directory = SystemFile.sync, SystemDisk.sync_directory
 
@@ -734,7 +735,7 @@ def test_what_a_truncation_took_away_does_not_come_back_after_a_clean_stop(
     monkeypatch.setattr(SystemFile, "sync", note_file)
     monkeypatch.setattr(SystemDisk, "sync_directory", note_directory)
     log.close()
-    assert not log.is_dirty
+    assert not log.durability.is_dirty
     wanted = {"topic-0", "leader-epoch-checkpoint", f"{log.end_offset:020}.snapshot"}
     if not anew:
         wanted.add(f"{0:020}.log")
@@ -748,7 +749,7 @@ def test_a_producer_of_whose_last_batches_nothing_is_left_goes_on(tmp_path: Path
     """A power loss took the end of the log, all of which had been deleted: what the snapshot knows is too old."""
     log = open_log(tmp_path)
     put(log, produced(7, 0))
-    log.flush()
+    log.durability.flush()
     position = log.size_bytes
     put(log, produced(7, 1))
     log.release()
@@ -764,14 +765,14 @@ def test_leader_epochs_whose_last_line_is_cut_off_are_read_from_the_batches(tmp_
     log = open_log(tmp_path, SMALL)
     while log.end_offset < 12:
         put(log, batch(value=b"x" * 200), epoch=log.end_offset)
-    entries = log.leader_epochs.entries()
+    entries = log.history.leader_epochs.entries()
     log.close()
     checkpoint = Path(log.directory) / "leader-epoch-checkpoint"
     content = checkpoint.read_bytes()
     for size in range(len(content)):
         checkpoint.write_bytes(content[:size])
         again = reopen(tmp_path, recovery_point=11)
-        assert again.leader_epochs.entries() == entries
+        assert again.history.leader_epochs.entries() == entries
         again.release()
 
 
@@ -787,7 +788,7 @@ def test_a_truncation_that_is_broken_off_anywhere_leaves_the_beginning_of_the_lo
         log = open_log(directory, config, log_environment(disk))
         for _ in range(5):
             put(log, batch())
-        log.flush()
+        log.durability.flush()
         disk.left, disk.errno = calls, errno.EIO
         try:
             log.truncate_to(offset)

@@ -12,8 +12,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from odradek.log.append import Origin
 from odradek.log.config import LogConfig
-from odradek.log.partition_log import Origin
 from odradek.records.batch import verify_crc
 from odradek.wire.errors import ErrorCode, KafkaError
 from tests.unit.log.support import NOW, LackingDisk, batch, log_environment, open_log, parse_header, put
@@ -101,7 +101,7 @@ class LogMachine(RuleBasedStateMachine):
         offset = data.draw(st.integers(self.start, self.end), "offset")
         upper = data.draw(st.integers(self.start, self.end), "upper")
         max_bytes = data.draw(st.integers(0, 3000), "max_bytes")
-        read = self.log.read(offset, max_bytes, upper_offset=upper)
+        read = self.log.reader.read(offset, max_bytes, upper_offset=upper)
         found = b"".join(part.file.read(part.position, part.size) for part in read.ranges)
         expected = self.expected(offset, max_bytes, upper) if offset < upper else []
         assert found == b"".join(expected)
@@ -114,7 +114,7 @@ class LogMachine(RuleBasedStateMachine):
         offset = self.start
         found: list[bytes] = []
         while offset < self.end:
-            read = self.log.read(offset, max_bytes, upper_offset=self.end)
+            read = self.log.reader.read(offset, max_bytes, upper_offset=self.end)
             found.extend(part.file.read(part.position, part.size) for part in read.ranges)
             assert read.next_offset > offset
             offset = read.next_offset
@@ -130,9 +130,9 @@ class LogMachine(RuleBasedStateMachine):
             if w.base + index >= self.start
         ]
         first = next((record for record in records if record[1] >= NOW + delta), None)
-        assert self.log.find_timestamp(NOW + delta, upper) == (first if first and first[0] < upper else None)
+        assert self.log.reader.find_timestamp(NOW + delta, upper) == (first if first and first[0] < upper else None)
         latest = max((record for record in records), key=lambda record: (record[1], -record[0]), default=None)
-        assert self.log.max_timestamp(self.end) == latest
+        assert self.log.reader.max_timestamp(self.end) == latest
 
     @rule()
     def roll(self) -> None:
@@ -140,8 +140,8 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule()
     def flush(self) -> None:
-        self.log.flush()
-        assert self.log.recovery_point == self.end
+        self.log.durability.flush()
+        assert self.log.durability.recovery_point == self.end
 
     @rule()
     def release(self) -> None:
@@ -174,7 +174,7 @@ class LogMachine(RuleBasedStateMachine):
     @rule(cut=st.integers(0, 600), garbage=st.binary(max_size=80))
     def crash(self, cut: int, garbage: bytes) -> None:
         """Everything synced stays; of the rest, an end is lost and garbage may follow."""
-        durable = self.log.recovery_point
+        durable = self.log.durability.recovery_point
         self.environment.files.forget_directory(self.log.directory)
         last = self.log.segments[-1]
         floor = sum(len(w.data) for w in self.written if w.base >= last.base_offset and w.last < durable)
@@ -213,7 +213,7 @@ class LogMachine(RuleBasedStateMachine):
         """Whether the change was made with so many descriptors left, or calls until the disk fails. It may cost the
         log its use until a restart; then it was made or was not.
         """
-        durable, end = self.log.recovery_point, self.end
+        durable, end = self.log.durability.recovery_point, self.end
         self.disk.left, self.disk.errno = lack
         try:
             change()
@@ -246,7 +246,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule(lack=LACK)
     def flush_lacking(self, lack: Lack) -> None:
-        self.lacking(lack, self.log.flush)
+        self.lacking(lack, self.log.durability.flush)
 
     @rule(lack=LACK, data=st.data())
     def truncate_lacking(self, lack: Lack, data: st.DataObject) -> None:
@@ -272,17 +272,17 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule(lack=LACK)
     def read_lacking(self, lack: Lack) -> None:
-        self.lacking(lack, lambda: self.log.read(self.start, 3000, upper_offset=self.end))
+        self.lacking(lack, lambda: self.log.reader.read(self.start, 3000, upper_offset=self.end))
 
     @invariant()
     def agrees(self) -> None:
         log = self.log
         assert log.log_start_offset == self.start
-        found = [bytes(data) for data in log.read_batches(self.start, self.end)]
+        found = [bytes(data) for data in log.reader.read_batches(self.start, self.end)]
         assert found == [w.data for w in self.written if w.last >= self.start]
         for data in found:
             verify_crc(memoryview(data), 0, parse_header(data))
-        for epoch, start_offset in log.leader_epochs.entries():
+        for epoch, start_offset in log.history.leader_epochs.entries():
             first = next((w for w in self.written if w.base >= start_offset), None)
             assert first is None or first.epoch >= epoch
 

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from odradek.log.append import Origin
 from odradek.log.config import LogConfig
 from odradek.log.inspection.verification import Finding, verify_partition
-from odradek.log.partition_log import Origin, PartitionLog
+from odradek.log.partition_log import PartitionLog
 from odradek.ports.disk import SystemDisk
 from odradek.wire.errors import ErrorCode, KafkaError
 from tests.unit.log.support import batch, log_environment, marker, open_log, produced, put
@@ -38,7 +39,7 @@ def findings(directory: Path) -> list[Finding]:
 
 
 def read_everything(log: PartitionLog) -> list[bytes]:
-    return [bytes(found) for found in log.read_batches(log.log_start_offset, log.end_offset)]
+    return [bytes(found) for found in log.reader.read_batches(log.log_start_offset, log.end_offset)]
 
 
 def test_nothing_wrong(tmp_path: Path) -> None:
@@ -120,7 +121,7 @@ REPAIRABLE = {
 def test_repairs(tmp_path: Path, name: str, clean: bool) -> None:
     directory = written(tmp_path)
     log = open_log(tmp_path, CONFIG, log_environment(), clean=True)
-    whole, aborted = read_everything(log), log.aborted_transactions(0, log.end_offset)
+    whole, aborted = read_everything(log), log.reader.aborted_transactions(0, log.end_offset)
     REPAIRABLE[name](directory)
     found = findings(directory)
     if "lost leader" not in name and "snapshots" not in name.removeprefix("broken ") and "zero" not in name:
@@ -133,10 +134,10 @@ def test_repairs(tmp_path: Path, name: str, clean: bool) -> None:
     else:
         assert kept == whole
     if not clean and len(kept) == len(whole):
-        assert log.aborted_transactions(0, log.end_offset) == aborted
-        assert log.leader_epochs.entries() == [(0, 0)]
+        assert log.reader.aborted_transactions(0, log.end_offset) == aborted
+        assert log.history.leader_epochs.entries() == [(0, 0)]
     for offset in range(log.log_start_offset, log.end_offset):
-        assert log.read(offset, 1, upper_offset=log.end_offset).size
+        assert log.reader.read(offset, 1, upper_offset=log.end_offset).size
     put(log, batch(1))
     log.close()
     problems = [f for f in findings(directory) if "index" not in f.path]
@@ -163,7 +164,7 @@ def test_no_flipped_bit_is_ever_taken_for_data(
     try:
         log = open_log(root, CONFIG, log_environment(), clean=clean)
         offsets = []
-        for found in log.read_batches(log.log_start_offset, log.end_offset):
+        for found in log.reader.read_batches(log.log_start_offset, log.end_offset):
             assert bytes(found[16:]) in whole
             offsets.append(int.from_bytes(found[:8], "big"))
         assert offsets == sorted(set(offsets))

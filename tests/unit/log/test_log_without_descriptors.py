@@ -117,8 +117,8 @@ class Story:
         log, other = self.log(0), self.log(1)
         assert (log.log_start_offset, log.end_offset, other.end_offset) == (3, self.ends[0], self.ends[1])
         assert fetched(log, 3)[-1] == self.ends[0] - 1
-        assert log.aborted_transactions(3, log.end_offset) == [(2, 6), (3, 8)]
-        assert log.first_unstable_offset is None
+        assert log.reader.aborted_transactions(3, log.end_offset) == [(2, 6), (3, 8)]
+        assert log.history.first_unstable_offset is None
         assert put(log, produced(1, 5)).duplicate
 
 

@@ -14,9 +14,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from odradek.log.append import Origin
 from odradek.log.config import LogConfig
 from odradek.log.directories.log_directories import LogDirectories
-from odradek.log.partition_log import Origin, PartitionLog
+from odradek.log.partition_log import PartitionLog
 from odradek.log.writing.write_queue import WriteSettings
 from odradek.ports.disk import Bytes, SystemDisk, SystemFile
 from odradek.ports.randomness import SeededRandom
@@ -123,7 +124,7 @@ class World:
     async def written(self) -> None:
         """Until nothing is on its way."""
         done = asyncio.get_running_loop().create_future()
-        self.log.when_written(self.log.next_offset - 1, lambda: done.set_result(None))
+        self.log.durability.when_written(self.log.next_offset - 1, lambda: done.set_result(None))
         await done
 
 
@@ -144,7 +145,7 @@ async def test_a_large_append_counts_once_it_is_written(tmp_path: Path) -> None:
     world = World(tmp_path)
     log = world.log
     told: list[int] = []
-    log.on_written = told.append
+    log.durability.on_written = told.append
     put(log, batch())
     assert log.end_offset == 1, "a small one is written at once"
     world.disk.gate.clear()
@@ -172,7 +173,7 @@ async def test_what_follows_waits_for_its_turn(tmp_path: Path) -> None:
         assert put(log, batch()).first_offset == number
     order: list[int] = []
     for offset in (30, 10, 49):
-        log.when_written(offset, lambda offset=offset: order.append(offset))  # type: ignore[misc]
+        log.durability.when_written(offset, lambda offset=offset: order.append(offset))  # type: ignore[misc]
     assert (log.end_offset, order) == (0, [])
     world.disk.gate.set()
     await world.written()
@@ -275,8 +276,8 @@ async def test_a_write_that_fails_takes_the_directory_out_of_use(tmp_path: Path)
     put(log, batch())
     put(other, large())
     told: list[bool] = []
-    log.when_written(2, lambda: told.append(log.is_offline))
-    other.when_written(0, lambda: told.append(other.is_offline))
+    log.durability.when_written(2, lambda: told.append(log.is_offline))
+    other.durability.when_written(0, lambda: told.append(other.is_offline))
     world.disk.gate.set()
     while len(told) < 2:
         await asyncio.sleep(0)
@@ -303,11 +304,11 @@ async def test_a_roll_in_between(tmp_path: Path) -> None:
     await world.written()
     assert fetched(log, 0) == list(range(9))
     for number in range(9):
-        found = log.find_timestamp(NOW + number, 9)
+        found = log.reader.find_timestamp(NOW + number, 9)
         assert found is not None
         assert found.offset == number
     await world.directories.flusher.work(NOW)
-    assert log.recovery_point == 8, "the old files are synced once they are whole"
+    assert log.durability.recovery_point == 8, "the old files are synced once they are whole"
     log = await world.restart(clean=False)
     assert fetched(log, 0) == list(range(9))
 
@@ -335,7 +336,7 @@ async def test_who_changes_the_files_waits(tmp_path: Path) -> None:
     for _ in range(4):
         put(log, large())
     assert log.delete_old_segments(NOW + 10**6, 4) == 0
-    assert log.plan_flush() is None
+    assert log.durability.plan_flush() is None
     threading.Timer(0.01, world.disk.gate.set).start()
     assert log.truncate_to(2)
     assert (log.end_offset, log.next_offset) == (2, 2)
@@ -360,12 +361,12 @@ async def test_producers_are_not_written_down_ahead_of_their_batches(tmp_path: P
     put(log, large())
     put(log, produced(7, 1))
     assert put(log, produced(7, 1)).duplicate
-    await world.directories.flusher.flush(log, log.end_offset)
-    assert log.recovery_point == 1
+    await world.directories.flusher.flush(log.durability, log.end_offset)
+    assert log.durability.recovery_point == 1
     assert not [name for name in world.disk.list(log.directory) if name.endswith(".snapshot")]
     world.disk.gate.set()
     await world.written()
-    assert (await world.restart(clean=False)).producers.producers[7].last_sequence == 1
+    assert (await world.restart(clean=False)).history.producers.producers[7].last_sequence == 1
 
 
 @running
@@ -375,7 +376,7 @@ async def test_a_deleted_log_lets_go(tmp_path: Path) -> None:
     put(world.log, large())
     put(world.log, large())
     told: list[bool] = []
-    world.log.when_written(1, lambda: told.append(world.log.is_offline))
+    world.log.durability.when_written(1, lambda: told.append(world.log.is_offline))
     world.directories.delete("topic", 0)
     assert told == [True]
     again = world.directories.open("topic", 0, TOPIC, CONFIG)

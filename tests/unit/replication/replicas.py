@@ -83,7 +83,7 @@ class Replica:
         log = self.partition.log
         upper = log.end_offset if upper_offset is None else upper_offset
         found: list[tuple[int, bytes]] = []
-        for view in log.read_batches(log.log_start_offset, upper):
+        for view in log.reader.read_batches(log.log_start_offset, upper):
             for position, header in split_batches(view):
                 found += [(r.offset, bytes(r.value or b"")) for r in decode_records(view, header, position)]
         return [each for each in found if each[0] < upper]

@@ -34,7 +34,7 @@ def test_a_leader_whose_log_begins_in_a_batch_is_followed_from_that_batch_on(tmp
     followed = FollowedLog(follower)
     assert followed.offsets_known(3, 5) is Next.FETCH
     assert (follower.log.log_start_offset, follower.log.end_offset) == (3, 3)
-    records = memoryview(b"".join(bytes(each) for each in leader.log.read_batches(3, 5)))
+    records = memoryview(b"".join(bytes(each) for each in leader.log.reader.read_batches(3, 5)))
     answer = (TOPIC_ID, 0, 0, 5, 3, records, None, None)
     assert followed.received(answer, NOW) is Next.FETCH  # type: ignore[arg-type]
     assert (follower.log.log_start_offset, follower.log.end_offset, follower.high_watermark) == (3, 5, 5)
@@ -61,4 +61,4 @@ def test_what_a_deposed_leader_got_from_its_successor_does_not_pass_for_its_own(
     assert leader.append_as_follower(batches(b"new", 1, 1, 2), 1, NOW)
     records = memoryview(bytearray(on_its_way.file.read(on_its_way.position, on_its_way.size)))
     assert followed.received((TOPIC_ID, 0, 0, 0, 0, records, None, None), NOW) is Next.FETCH  # type: ignore[arg-type]
-    assert (follower.log.end_offset, follower.log.leader_epochs.entries()) == (2, [(0, 0)])
+    assert (follower.log.end_offset, follower.log.history.leader_epochs.entries()) == (2, [(0, 0)])

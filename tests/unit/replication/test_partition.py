@@ -68,7 +68,7 @@ def test_a_log_that_moved_tells_of_what_is_written_later(make: Make, tmp_path: P
     partition.replace_log(moved)
     partition.append(batch(b"b"), now_ms=NOW_MS)
     assert partition.high_watermark == 2
-    assert moved.on_written == partition.appended, "told by the thread that writes"
+    assert moved.durability.on_written == partition.appended, "told by the thread that writes"
 
 
 def test_writes_wait_for_the_high_watermark_in_the_order_of_their_offsets(make: Make) -> None:

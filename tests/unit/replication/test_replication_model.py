@@ -141,7 +141,7 @@ def test_what_an_old_leader_wrote_alone_is_cut_off(cluster: Cluster) -> None:
     cluster.settle(5)
     assert cluster.replicas[1].records() == cluster.replicas[2].records()
     assert len(cluster.replicas[1].records()) == 2
-    assert cluster.replicas[1].partition.log.leader_epochs.entries() == [(0, 0), (1, 1)]
+    assert cluster.replicas[1].partition.log.history.leader_epochs.entries() == [(0, 0), (1, 1)]
 
 
 def test_several_epochs_that_nobody_else_knows_go_one_after_the_other(cluster: Cluster) -> None:
@@ -496,7 +496,7 @@ class Replication(RuleBasedStateMachine):
         assert set(self.cluster.state.isr) == {1, 2, 3}
         for replica in self.cluster.replicas.values():
             assert replica.records() == records
-            epochs = [each.partition.log.leader_epochs for each in (replica, leader)]
+            epochs = [each.partition.log.history.leader_epochs for each in (replica, leader)]
             for offset, _ in records:
                 assert epochs[0].epoch_for(offset) == epochs[1].epoch_for(offset)
         assert leader.partition.high_watermark == leader.partition.log.end_offset

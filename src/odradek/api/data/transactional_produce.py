@@ -51,7 +51,7 @@ def rejections(request: ProduceRequest, context: RequestContext) -> RefusedPlace
             except KafkaError as error:
                 absent[topic, index] = error.code
                 continue
-            if partition.log.producers.has_open_transaction(*found):
+            if partition.log.history.producers.has_open_transaction(*found):
                 opened.append((topic, index))
             else:
                 unknown[partition.topic, index] = (topic, index)
@@ -88,7 +88,7 @@ async def _once_answered(
             except KafkaError as error:
                 absent[place] = error.code
                 continue
-            if partition.log.producers.has_open_transaction(wanted.producer_id, wanted.producer_epoch):
+            if partition.log.history.producers.has_open_transaction(wanted.producer_id, wanted.producer_epoch):
                 still.append(place)
             else:
                 ended[partition.topic, partition.index] = place

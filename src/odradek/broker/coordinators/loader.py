@@ -44,7 +44,7 @@ class CoordinatorLoader:
     def start(self, partition: Partition) -> None:
         """Load the partition; writes that are queued for the disk belong to it."""
         log = partition.log
-        log.when_written(log.next_offset - 1, partial(self._begin, partition))
+        log.durability.when_written(log.next_offset - 1, partial(self._begin, partition))
 
     def _begin(self, partition: Partition) -> None:
         log = partition.log
@@ -61,7 +61,7 @@ class CoordinatorLoader:
         budget = _SLICE_RECORDS
         parts = self._parts
         # A new iterator in each turn: compaction may have replaced the segments that were read last.
-        views = partition.log.read_batches(self._offset, self._end_offset)
+        views = partition.log.reader.read_batches(self._offset, self._end_offset)
         try:
             while budget > 0:
                 while not parts:

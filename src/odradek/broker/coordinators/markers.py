@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from odradek.broker.coordinators.timers import CoordinatorClock
-from odradek.log.partition_log import Origin
+from odradek.log.append import Origin
 from odradek.metadata.image import GROUP_METADATA_TOPIC, NO_LEADER
 from odradek.records.control import encode_end_transaction
 from odradek.replication.partition import Partition
@@ -88,7 +88,7 @@ class MarkerWriter:
 
     def _is_repeated(self, partition: Partition, marker: PartitionMarker) -> bool:
         """Under transaction.version 2 a marker's epoch is above that of its records, unless it is there already."""
-        known = partition.log.producers.producers.get(marker.producer_id)
+        known = partition.log.history.producers.producers.get(marker.producer_id)
         if known is None or known.epoch != marker.producer_epoch:
             return False
         if known.transaction_first_offset >= 0:

@@ -360,7 +360,7 @@ class TransactionCoordinatorService:
             partition = self._partitions.find(topic, index)
         except KafkaError:
             return None  # the append finds the same, or this is asked again
-        return None if partition is None else partition.log.producers
+        return None if partition is None else partition.log.history.producers
 
     async def _when_added(self, request: AddPartitions, answer: asyncio.Future[ErrorCode]) -> Rejections:
         """Until the transaction before it is complete the client would only have to try again."""

@@ -5,8 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from odradek.log.append import AppendResult
-from odradek.log.partition_log import Origin
+from odradek.log.append import AppendResult, Origin
 from odradek.replication.partition import Partition
 from odradek.wire.errors import ErrorCode, KafkaError
 

@@ -113,10 +113,10 @@ class BackgroundJobs:
         now_ms = int(self._clock.monotonic() * 1000)
         for partition in self._partitions.opened():
             opened = partition.log
-            dirty = opened.is_dirty and not opened.is_offline
+            dirty = opened.durability.is_dirty and not opened.is_offline
             key = (partition.topic, partition.index)
             if self._flushes.is_due(key, is_dirty=dirty, flush_ms=opened.config.flush_ms, now_ms=now_ms):
-                await self._directories.flusher.flush(opened, opened.end_offset)
+                await self._directories.flusher.flush(opened.durability, opened.end_offset)
 
     async def tidy_idle(self) -> None:
         """Sync what has been written and is idle now, so that no restart reads it; then give back memory and files.
@@ -125,8 +125,8 @@ class BackgroundJobs:
         """
         self._directories.files.sweep()
         for opened in self._directories.opened():
-            if opened.release_if_idle() and opened.is_dirty and not opened.is_offline:
-                await self._directories.flusher.flush(opened, opened.end_offset)
+            if opened.release_if_idle() and opened.durability.is_dirty and not opened.is_offline:
+                await self._directories.flusher.flush(opened.durability, opened.end_offset)
             await asyncio.sleep(0)
 
     async def delete_old_segments(self) -> None:
@@ -136,7 +136,7 @@ class BackgroundJobs:
             if partition.log.is_offline:
                 continue
             now_ms = self._clock.now_ms()
-            partition.log.remove_expired_producers(now_ms)
+            partition.log.history.producers.remove_expired(now_ms)
             try:
                 partition.log.delete_old_segments(now_ms, partition.high_watermark)
             except KafkaError as error:

@@ -62,7 +62,7 @@ class Cleaner:
             key = (log.topic, log.partition)
             if not log.config.compact or log.is_offline or key in self._busy or log in self._uncleanable:
                 continue
-            if len(log.segments) < 2 or log.has_queued:
+            if len(log.segments) < 2 or log.durability.has_queued:
                 continue
             try:
                 found = self._cleanable(log, stable_offset, now_ms)
@@ -79,7 +79,9 @@ class Cleaner:
         segments = facts(log)
         # Recovery takes gaps above its point for losses, and what is not synced may be lost with its compacted copy. A
         # segment is written anew as a whole: what was aborted at its end goes, too.
-        synced = max((each.base_offset for each in segments if each.base_offset <= log.recovery_point), default=0)
+        synced = max(
+            (each.base_offset for each in segments if each.base_offset <= log.durability.recovery_point), default=0
+        )
         return cleanable(
             segments,
             log.config,
@@ -175,7 +177,7 @@ class Cleaner:
 
 def facts(log: PartitionLog) -> list[SegmentFacts]:
     """What compaction decides by; timestamps only where the topic's settings ask for them. Raises KafkaError."""
-    return log.ask(lambda segments: _facts(segments, log.config, log.end_offset))
+    return log.reader.query(lambda segments: _facts(segments, log.config, log.end_offset))
 
 
 def _facts(segments: Sequence[Segment], config: LogConfig, log_end_offset: int) -> list[SegmentFacts]:
@@ -197,7 +199,7 @@ def plan(log: PartitionLog, found: Cleanable, now_ms: int, map_bytes: int) -> Pl
     """Everything that the thread needs to know. Raises KafkaError."""
     producers = {
         producer_id: LastRecord(entry.batches[-1].last_offset if entry.batches else None, entry.epoch)
-        for producer_id, entry in log.producers.producers.items()
+        for producer_id, entry in log.history.producers.producers.items()
     }
     return Plan(
         log.directory,
@@ -205,7 +207,7 @@ def plan(log: PartitionLog, found: Cleanable, now_ms: int, map_bytes: int) -> Pl
         found,
         log.config,
         now_ms,
-        log.ask(lambda segments: [aborted for segment in segments for aborted in segment.aborted()]),
+        log.reader.query(lambda segments: [aborted for segment in segments for aborted in segment.aborted()]),
         producers,
         map_bytes,
     )

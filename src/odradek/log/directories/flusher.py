@@ -24,8 +24,8 @@ class LogFlusher:
         """Sync every log that has something new: a crash of the machine then loses nothing, a restart reads little."""
         await self._places.writers.wait_until_drained()
         for log in list(self._places.logs.values()):
-            if log.is_dirty:
-                await self.flush(log, log.end_offset)
+            if log.durability.is_dirty:
+                await self.flush(log.durability, log.end_offset)
 
     async def flush(self, log: RolledLog, offset: int) -> bool:
         """Sync the log up to the offset; a failure takes its directory out of use. False if it was one that passes."""
@@ -63,7 +63,7 @@ class LogFlusher:
                 self._places.report(f"{log.directory}: {error.message}")
                 continue
             if plan is not None:
-                await self._sync(log, plan, lane)
+                await self._sync(log.durability, plan, lane)
 
     async def _sync(self, log: RolledLog, plan: FlushPlan, lane: str) -> bool:
         try:

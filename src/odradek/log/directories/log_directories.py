@@ -471,7 +471,7 @@ class LogDirectories:
             clean=key not in directory.unrecovered,
         )
         try:
-            self._lower_recovery_point(key, directory, log.recovery_point)
+            self._lower_recovery_point(key, directory, log.durability.recovery_point)
         except OSError as error:
             self._environment.files.forget_directory(path)
             raise self._places.storage_error(path, error) from error
@@ -598,7 +598,7 @@ class LogDirectories:
         self.moves.cancel(topic, partition)
         path = f"{directory.path}/{topic}-{partition}"
         if log is not None:
-            self._pending.forget(log)
+            self._pending.forget(log.durability)
             log.fail(f"{topic}-{partition} is deleted")
         try:
             self._places.doom(path, key, delay_ms)
@@ -648,7 +648,7 @@ class LogDirectories:
         if directory.unrecovered:
             # Nobody has looked at what the last crash left in these: the next start must.
             return
-        if any(log.is_dirty for key, log in self._logs.items() if self._where[key] is directory):
+        if any(log.durability.is_dirty for key, log in self._logs.items() if self._where[key] is directory):
             return
         try:
             self._disk.write_atomic(f"{directory.path}/{CLEAN_SHUTDOWN}", format_clean_shutdown(broker_epoch))

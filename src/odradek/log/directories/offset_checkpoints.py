@@ -128,7 +128,7 @@ class OffsetCheckpoints:
         for key, log in self._logs.items():
             directory = self._where[key]
             if name == RECOVERY_POINTS:
-                directory.recovery_points[key] = log.recovery_point
+                directory.recovery_points[key] = log.durability.recovery_point
             elif name == LOG_START_OFFSETS:
                 coming = self._coming_start(key)
                 start = max(log.log_start_offset, min(coming, log.end_offset))

@@ -81,7 +81,7 @@ class PlacedLogs:
         """See `LogOwner`."""
         self.pending.delete_later(paths, delay_ms)
 
-    def flush_later(self, log: RolledLog) -> None:
+    def segment_closed(self, log: RolledLog, _end_offset: int) -> None:
         """See `LogOwner`."""
         self.pending.flush_later(log)
 

@@ -10,9 +10,10 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from odradek.log.append import Origin
 from odradek.log.directories.checkpoint_formats import TopicPartition
 from odradek.log.directories.log_directory import LogDirectory
-from odradek.log.partition_log import Origin, PartitionLog
+from odradek.log.partition_log import PartitionLog
 from odradek.log.segments.files import FUTURE_DIRECTORY
 from odradek.ports.disk import Disk, FileRange
 from odradek.wire.errors import ErrorCode, KafkaError
@@ -65,9 +66,9 @@ class Move:
         truncated = _departs(log, source) if self._truncations < 0 else self._truncations != source.truncations
         self._truncations = source.truncations
         start = source.log_start_offset
-        begins_later = log.end_offset < start and log.end_offset != source.batch_start(start)
+        begins_later = log.end_offset < start and log.end_offset != source.reader.batch_start(start)
         if truncated or begins_later or log.end_offset > source.end_offset:
-            log.truncate_fully_and_start_at(source.batch_start(start), start)
+            log.truncate_fully_and_start_at(source.reader.batch_start(start), start)
         return log
 
     async def copy(self, source: PartitionLog, disk: Disk, now_ms: int) -> int:
@@ -88,7 +89,7 @@ class Move:
         log = self.follow(source)
         if ranges := self._next(source, log):
             self._append(log, _read(ranges), now_ms)
-        return log.end_offset == source.end_offset and not source.has_queued
+        return log.end_offset == source.end_offset and not source.durability.has_queued
 
     def _next(self, source: PartitionLog, log: PartitionLog) -> list[FileRange]:
         if log.end_offset >= source.end_offset:
@@ -96,7 +97,7 @@ class Move:
         limit = min(CHUNK_BYTES, source.config.segment_bytes)
         # Where records were deleted in the middle of a batch, the batch is copied whole.
         offset = max(log.end_offset, source.log_start_offset)
-        return source.read(offset, limit, upper_offset=source.end_offset).ranges
+        return source.reader.read(offset, limit, upper_offset=source.end_offset).ranges
 
     @staticmethod
     def _append(log: PartitionLog, data: bytes, now_ms: int) -> None:
@@ -105,10 +106,10 @@ class Move:
 
 def _departs(log: PartitionLog, source: PartitionLog) -> bool:
     """Whether the copy ends with records that its source does not have (any more)."""
-    latest = log.leader_epochs.latest
+    latest = log.history.leader_epochs.latest
     if latest < 0:
         return False
-    epoch, end_offset = source.leader_epochs.end_offset_for(latest, source.end_offset)
+    epoch, end_offset = source.history.leader_epochs.end_offset_for(latest, source.end_offset)
     return epoch != latest or end_offset < log.end_offset
 
 

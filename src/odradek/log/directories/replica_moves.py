@@ -166,10 +166,10 @@ class ReplicaMoves:
         move = self.under_way[key]
         log = move.log
         assert log is not None
-        if source.has_queued:
+        if source.durability.has_queued:
             await self._places.writer_of(source.directory).drained()
-        await self._flusher.flush(log, end_offset := log.end_offset)
-        if log.recovery_point < end_offset:
+        await self._flusher.flush(log.durability, end_offset := log.end_offset)
+        if log.durability.recovery_point < end_offset:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{move.path} cannot be synced now")
         log_start_offset = move.directory.log_starts[key] = source.log_start_offset
         failure = await self._checkpoints.persist(LOG_START_OFFSETS)
@@ -188,8 +188,8 @@ class ReplicaMoves:
         log.close()
         self._change_places(source, move, path)
         del self.under_way[key]
-        self._places.pending.forget(source)
-        self._places.pending.forget(log)
+        self._places.pending.forget(source.durability)
+        self._places.pending.forget(log.durability)
         source.fail(f"{source.directory} was moved to {path}")
         log.fail(f"{move.path} is {path} now")
         directory.forget(key)

@@ -98,7 +98,7 @@ class LocalLog:
     # --- read ---
 
     def read(self, offset: int, max_bytes: int, upper_offset: int, min_one_batch: bool, end_offset: int) -> LogRead:
-        """Whole batches from the one that holds the offset on, none at or past `upper_offset`; see PartitionLog."""
+        """Whole batches from the one that holds the offset on, none at or past `upper_offset`; see LogReader."""
         tail = self.tail
         index = tail.find(offset)
         if index is None:

@@ -8,7 +8,7 @@ from odradek.ports.disk import Disk, File
 
 
 class FlushPlan(NamedTuple):
-    """Makes everything below the offset durable once it is synced; see PartitionLog.plan_flush and finish_flush."""
+    """Makes everything below the offset durable once it is synced; see LogDurability.plan_flush and finish_flush."""
 
     offset: int
     files: list[File]
@@ -28,7 +28,10 @@ class FlushPlan(NamedTuple):
 class RolledLog(Protocol):
     """A log whose closed segments wait to be synced."""
 
-    directory: str
+    @property
+    def directory(self) -> str:
+        """Path of the log's directory."""
+        ...
 
     @property
     def has_queued(self) -> bool:

@@ -243,7 +243,10 @@ class ClusterWatch:
             start = max(leader.log.log_start_offset, member.log.log_start_offset)
             if mark <= start:
                 continue
-            ours, theirs = leader.log.leader_epochs.epoch_for(mark - 1), member.log.leader_epochs.epoch_for(mark - 1)
+            ours, theirs = (
+                leader.log.history.leader_epochs.epoch_for(mark - 1),
+                member.log.history.leader_epochs.epoch_for(mark - 1),
+            )
             if ours == theirs:
                 continue
             # What compaction has removed before it was copied, or before a lost file of epochs was read anew from the
@@ -398,9 +401,9 @@ def _compare(key: _Key, found: list[Partition]) -> None:
     end = min(each.high_watermark for each in found)
     if start >= end:
         return
-    first = [bytes(batch) for batch in found[0].log.read_batches(start, end)]
+    first = [bytes(batch) for batch in found[0].log.reader.read_batches(start, end)]
     for other in found[1:]:
-        for ours, theirs in zip(first, other.log.read_batches(start, end), strict=False):
+        for ours, theirs in zip(first, other.log.reader.read_batches(start, end), strict=False):
             if ours != bytes(theirs):
                 raise Violation(
                     "divergent replicas",

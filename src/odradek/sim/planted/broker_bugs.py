@@ -106,7 +106,7 @@ def _(right: Any) -> Any:
 
 
 @_bug("stable offset ignores open transactions", "the last stable offset is the high watermark", "txn",
-      "odradek.log.partition_log:PartitionLog.last_stable_offset")  # fmt: skip
+      "odradek.log.history:LogHistory.last_stable_offset")  # fmt: skip
 def _(right: Any) -> Any:
     return lambda self, high_watermark: high_watermark
 
@@ -137,7 +137,7 @@ def _(right: Any) -> Any:
 
 
 @_bug("aborted list short", "a fetch names only the first aborted transaction of its range", "txn",
-      "odradek.log.partition_log:PartitionLog.aborted_transactions")  # fmt: skip
+      "odradek.log.reader:LogReader.aborted_transactions")  # fmt: skip
 def _(right: Any) -> Any:
     return lambda self, start_offset, upper_offset: right(self, start_offset, upper_offset)[:1]
 
@@ -155,10 +155,10 @@ def _(right: Any) -> Any:
 
 
 @_bug("acknowledged before written", "one batch in forty is acknowledged and never written", "crash",
-      "odradek.log.partition_log:PartitionLog._write")  # fmt: skip
+      "odradek.log.durability:LogDurability._write")  # fmt: skip
 def _(right: Any) -> Any:
     def write(self: Any, segment: Any, data: memoryview) -> None:
-        if self.end_offset % 40 == 7 and not self.topic.startswith("__"):
+        if self._state.end_offset % 40 == 7 and not self._state.name.startswith("__"):
             data = memoryview(bytes(len(data)))
         right(self, segment, data)
 
@@ -187,16 +187,16 @@ def _(right: Any) -> Any:
     async def close(self: Any, logs: Any, lane: str) -> None:
         for log in logs:
             if not log.is_offline and (plan := log.prepare_close()) is not None:
-                log.finish_flush(plan)
+                log.durability.finish_flush(plan)
 
     return close
 
 
 @_bug("recovery point too high", "a sync of the older segments counts for the whole log", "power",
-      "odradek.log.partition_log:PartitionLog.finish_flush")  # fmt: skip
+      "odradek.log.durability:LogDurability.finish_flush")  # fmt: skip
 def _(right: Any) -> Any:
     def finish(self: Any, plan: Any) -> None:
-        self.recovery_point = self.end_offset
+        self.recovery_point = self._state.end_offset
 
     return finish
 

@@ -110,7 +110,7 @@ def _(right: Any) -> Any:
 def _(right: Any) -> Any:
     def lead(self: Any, was_leader: bool, new_epoch: bool, isr_before: Any) -> None:
         if not was_leader:
-            self.log.producers.clear()
+            self.log.history.producers.clear()
         right(self, was_leader, new_epoch, isr_before)
 
     return lead

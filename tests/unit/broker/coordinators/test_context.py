@@ -60,6 +60,7 @@ class Log:
 
     def __init__(self) -> None:
         self.unreadable: KafkaError | None = None
+        self.durability = self.reader = self
 
     def when_written(self, _offset: int, callback: Callable[[], None]) -> None:
         callback()

@@ -19,6 +19,7 @@ from odradek.log.cleaner.log_cleaner import facts, plan
 from odradek.log.cleaner.segment_rewrite import CleanedSegment, Compaction, Outcome
 from odradek.log.config import LogConfig
 from odradek.log.partition_log import PartitionLog
+from odradek.log.reader import LogReader
 from odradek.metadata.image import PartitionState, Topic
 from odradek.ports.clock import SystemClock
 from odradek.ports.disk import SystemDisk
@@ -82,7 +83,7 @@ async def test_commits_of_one_turn_share_a_batch(tmp_path: Path) -> None:
     assert await asyncio.gather(*waiting) == [[E.NONE]] * 20
     log = broker.partitions[0].log
     assert log.end_offset == 20
-    assert len(list(log.read_batches(0, 20))) == 1
+    assert len(list(log.reader.read_batches(0, 20))) == 1
     assert await committed(broker, partition=7, group_id="g7") == 7
     broker.stop()
 
@@ -93,7 +94,7 @@ async def test_large_commits_do_not_share(tmp_path: Path) -> None:
     offsets = [("t" * 200, i, i) for i in range(600)]
     waiting = [broker.commit(commit_request(*offsets, group_id=f"g{i}")) for i in range(5)]
     await asyncio.gather(*waiting)
-    sizes = [len(batch) for batch in broker.partitions[0].log.read_batches(0, 3000)]
+    sizes = [len(batch) for batch in broker.partitions[0].log.reader.read_batches(0, 3000)]
     assert len(sizes) >= 3
     assert max(sizes) < 512 * 1024
     broker.stop()
@@ -136,16 +137,16 @@ async def test_partition_is_loaded_again_when_its_log_could_not_be_read(tmp_path
     broker = GroupBroker(tmp_path)
     log = broker.partitions[0].log
     failures = [OSError(errno.EMFILE, "Too many open files")]
-    read_batches = PartitionLog.read_batches
+    read_batches = LogReader.read_batches
 
-    def fails_once(self: PartitionLog, offset: int, upper_offset: int) -> Iterator[memoryview]:
+    def fails_once(self: LogReader, offset: int, upper_offset: int) -> Iterator[memoryview]:
         if failures:
             error = failures.pop()
             raise KafkaError(E.KAFKA_STORAGE_ERROR, str(error)) from error
         yield from read_batches(self, offset, upper_offset)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(PartitionLog, "read_batches", fails_once)
+        patch.setattr(LogReader, "read_batches", fails_once)
         patch.setattr(coordinator_runtime, "RELOAD_SECONDS", 0.01)
         broker.start()
         await until(lambda: not failures)
@@ -393,9 +394,9 @@ async def test_requests_get_load_in_progress_while_loading(tmp_path: Path) -> No
 
 def compact(log: PartitionLog) -> None:
     """All but the active segment."""
-    log.flush(log.active_base_offset)
+    log.durability.flush(log.active_base_offset)
     now_ms = SystemClock().now_ms()
-    upper_offset = log.recovery_point
+    upper_offset = log.durability.recovery_point
     found = cleanable(facts(log), log.config, now_ms, checkpoint=None, log_start_offset=0, upper_offset=upper_offset)
     compaction = Compaction(plan(log, found, now_ms, 1 << 20), SystemDisk())
     while not isinstance(done := compaction.step(), Outcome):
@@ -463,7 +464,7 @@ async def test_transactional_commits_are_pending_across_a_restart(tmp_path: Path
     broker = GroupBroker(tmp_path).start()
     codes = await broker.runtime.commit_transactional_offsets(commit_request(("t", 0, 7)), 42, 3)
     assert codes == [E.NONE]
-    (batch,) = broker.partitions[0].log.read_batches(0, 1)
+    (batch,) = broker.partitions[0].log.reader.read_batches(0, 1)
     header = parse_header(batch)
     assert (header.producer_id, header.producer_epoch, header.is_transactional) == (42, 3, True)
 

@@ -51,7 +51,7 @@ async def until(condition: Callable[[], bool]) -> None:
 def markers_in(partition: Partition) -> list[tuple[int, int, bool]]:
     """(producer id, epoch, commit) of each marker."""
     found = []
-    for view in partition.log.read_batches(0, partition.log.end_offset):
+    for view in partition.log.reader.read_batches(0, partition.log.end_offset):
         header = parse_header(view)
         if header.is_control:
             (record,) = decode_records(view, header)

@@ -55,7 +55,8 @@ def test_work_that_comes_with_the_end_does_not_outlive_it(turns: int) -> None:
 
 
 def test_a_log_is_synced_in_time_though_the_wall_clock_jumps_back() -> None:
-    log = SimpleNamespace(end_offset=1, is_dirty=True, is_offline=False, config=SimpleNamespace(flush_ms=500))
+    durability = SimpleNamespace(is_dirty=True)
+    log = SimpleNamespace(end_offset=1, durability=durability, is_offline=False, config=SimpleNamespace(flush_ms=500))
     partition = SimpleNamespace(topic="t", index=0, log=log)
     clock: Any = SimpleNamespace(wall=10_000_000, passed=5.0, now_ms=lambda: clock.wall, monotonic=lambda: clock.passed)
     flushed: list[Any] = []
@@ -76,4 +77,4 @@ def test_a_log_is_synced_in_time_though_the_wall_clock_jumps_back() -> None:
     assert flushed == []
     clock.passed = 5.6
     asyncio.run(jobs.flush_due())
-    assert flushed == [log]
+    assert flushed == [durability]

@@ -1,0 +1,121 @@
+"""What a log remembers beside its batches: leader epochs and producers, with the files that keep them (UnifiedLog)."""
+
+from __future__ import annotations
+
+from odradek.log.environment import LogEnvironment
+from odradek.log.leader_epochs import LeaderEpochs
+from odradek.log.log_state import LogState
+from odradek.log.producers.state import ProducerStates
+from odradek.log.recovery import restore_producers
+from odradek.log.segments.local_log import LocalLog
+
+
+class LogHistory:
+    """Leader epochs and producer states of one log.
+
+    Methods that write files raise KafkaError KAFKA_STORAGE_ERROR where nothing else is stated.
+    """
+
+    __slots__ = ("_epochs_written", "_local", "_state", "leader_epochs", "producers")
+
+    def __init__(
+        self, state: LogState, local: LocalLog, leader_epochs: LeaderEpochs, producers: ProducerStates
+    ) -> None:
+        self._state = state
+        self._local = local
+        self._epochs_written = True
+        self.leader_epochs = leader_epochs
+        """Where each leader epoch begins in the log."""
+        self.producers = producers
+        """Sequences, epochs and open transactions of the producers."""
+
+    # --- leader epochs ---
+
+    def assign_leader_epoch(self, epoch: int, start_offset: int | None = None) -> None:
+        """Let an epoch begin at the offset (the next offset if None), as when a leader is elected."""
+        offset = self._state.next_offset if start_offset is None else start_offset
+        if epoch >= 0 and self.leader_epochs.assign(epoch, offset):
+            self._write_epochs()
+
+    def write_pending_epochs(self) -> None:
+        """Write the epochs whose file could not be written when they changed."""
+        if not self._epochs_written:
+            self._write_epochs()
+
+    def _write_epochs(self, *, after_change: bool = False) -> None:
+        # The next flush syncs the file: until then recovery finds the epochs past the recovery point in the batches.
+        self._epochs_written = False
+        try:
+            self._local.write_epochs(self.leader_epochs.entries())
+            self._epochs_written = True
+        except OSError as error:
+            failure = self._state.storage_error(error)
+            # The log has already changed. If only a descriptor is lacking, a later flush writes the epochs.
+            if self._state.failure is not None or not after_change:
+                raise failure from error
+
+    # --- producers ---
+
+    @property
+    def first_unstable_offset(self) -> int | None:
+        """The first offset of an open transaction. Ended ones whose marker is not replicated: `last_stable_offset`."""
+        return self.producers.first_open_offset
+
+    def last_stable_offset(self, high_watermark: int) -> int:
+        """Return the offset below which every transaction is decided and its marker is below the high watermark."""
+        producers = self.producers
+        producers.on_high_watermark(high_watermark)
+        unstable = producers.first_unstable_offset
+        if unstable is None or unstable > high_watermark:
+            return high_watermark
+        # DeleteRecords may have taken the beginning of an open transaction.
+        return max(unstable, self._state.log_start_offset)
+
+    def take_snapshot(self) -> None:
+        """Write the producers as of the log's end, unless a file of that offset exists. Raises OSError."""
+        end_offset = self._state.end_offset
+        if not self._local.has_snapshot(end_offset):
+            self._local.take_snapshot(end_offset, self.producers.snapshot())
+
+    # --- changes of the log ---
+
+    def restore_producers(self, environment: LogEnvironment) -> None:
+        """Rebuild the producers as of the log's end, after a truncation. Raises OSError."""
+        state, local = self._state, self._local
+        local.snapshots = restore_producers(
+            state.directory,
+            local.segments,
+            self.producers,
+            environment,
+            local.snapshots,
+            state.end_offset,
+            state.log_start_offset,
+        )
+
+    def truncate_epochs_from_end(self) -> None:
+        """Forget the epochs that begin at the log's end or later, after a truncation."""
+        if self.leader_epochs.truncate_from_end(self._state.end_offset):
+            self._write_epochs(after_change=True)
+
+    def clear_epochs(self) -> None:
+        """Forget all epochs: the log has lost all batches."""
+        self.leader_epochs.clear()
+        self._write_epochs(after_change=True)
+
+    def advance_log_start(self) -> None:
+        """Forget the epochs and transactions that lie below the new log start offset."""
+        offset = self._state.log_start_offset
+        if self.leader_epochs.truncate_from_start(offset):
+            self._write_epochs(after_change=True)
+        self.producers.on_log_start(offset)
+
+    def take_over(self, other: LogHistory) -> None:
+        """Adopt the epochs and producers of another log of the same partition that has the same end."""
+        self.producers = other.producers
+        self.leader_epochs = other.leader_epochs
+        self._write_epochs()
+        try:
+            # A flush wrote a snapshot from the copied batches alone, and some producers have no batch left.
+            self._local.remove_snapshots(self._state.end_offset)
+        except OSError as error:
+            raise self._state.storage_error(error) from error
