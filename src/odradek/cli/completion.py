@@ -110,7 +110,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def candidates(words: list[str]) -> list[str]:
     """What may stand for the last of the words behind `odradek`; `:` alone means: names of files."""
-    from odradek.cli.main import COMMANDS, load
+    from odradek.cli.commands import COMMANDS, load
 
     last = words[-1]
     if len(words) == 1:

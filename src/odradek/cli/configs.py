@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
+from odradek.cli.config_entities import Entity, show_altered
 from odradek.cli.effects import warn_without_effect, without_effect
 from odradek.cli.errors import CommandError, UsageError
 from odradek.cli.examples import add_examples
@@ -50,17 +51,6 @@ COLUMNS: Final = (
     Column("READ-ONLY", "read_only", wide=True),
     Column("SENSITIVE", "sensitive", wide=True),
 )
-
-
-class Entity(NamedTuple):
-    """type as `--entity-type` has it; name None is the default of all, "" all of the type (only to describe)."""
-
-    type: str
-    name: str | None
-
-    def __str__(self) -> str:
-        singular = self.type.removesuffix("s") if self.type != "client-metrics" else self.type
-        return f"default config for {self.type} in the cluster" if self.name is None else f"{singular} {self.name}"
 
 
 EXAMPLES: Final = """
@@ -300,14 +290,3 @@ def alter(arguments: argparse.Namespace, entity: Entity, changes: dict[str, str 
     show_altered(arguments, [entity], changes)
     warn_without_effect("configs", ineffective)
     return 0
-
-
-def show_altered(arguments: argparse.Namespace, entities: list[Entity], changes: dict[str, str | None]) -> None:
-    """Print which entities were changed."""
-    if arguments.output in DOCUMENTS:
-        rows = [{"entity_type": each.type, "entity_name": each.name} for each in entities]
-        show_document({"altered": rows, "configs": changes}, arguments.output)
-        return
-    for each in entities:
-        what = str(each) if each.name is None else f"config for {each}"
-        print(f"Completed updating {what}.")

@@ -106,7 +106,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def named_offsets(arguments: argparse.Namespace) -> dict[TopicPartition, int]:
     """The partitions of `--topic` with the offset of `--before`. Raises CommandError for one that does not exist."""
-    from odradek.cli.groups import partitions_of
+    from odradek.cli.partition_selection import partitions_of
 
     topics = topic_partitions(arguments.topic)
     partitions = run_admin(arguments, lambda admin: partitions_of(admin, topics))

@@ -67,7 +67,7 @@ def run(arguments: argparse.Namespace) -> int:
         confirm(arguments, "elect unclean leaders, which loses the records that they lack", things)
 
     async def work(admin: Admin) -> dict[TopicPartition, KafkaError | None]:
-        from odradek.cli.groups import partitions_of
+        from odradek.cli.partition_selection import partitions_of
         from odradek.client.admin import ElectionType
 
         wanted = listed

@@ -7,7 +7,7 @@ import sys
 from typing import Any, Final
 
 from odradek.cli.errors import CommandError
-from odradek.cli.groups import chosen_groups
+from odradek.cli.group_selection import chosen_groups
 from odradek.cli.output import DOCUMENTS, Column, show, show_document
 from odradek.cli.session import run_admin
 from odradek.client.admin import Admin, GroupDescription

@@ -6,12 +6,14 @@ import argparse
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
-from odradek.cli.confirmation import add_confirmation, confirm
-from odradek.cli.errors import CommandError, UsageError
+from odradek.cli.confirmation import add_confirmation
+from odradek.cli.errors import UsageError
 from odradek.cli.examples import add_examples
+from odradek.cli.group_selection import confirmed_groups
 from odradek.cli.names import topic_partitions
 from odradek.cli.options import add_admin, adopt_positional, exactly_one, is_given, only_with
 from odradek.cli.output import DOCUMENTS, Column, show
+from odradek.cli.partition_selection import partitions_of
 from odradek.cli.session import run_admin
 from odradek.cli.watching import add_watch, repeat
 
@@ -118,7 +120,7 @@ def run(arguments: argparse.Namespace) -> int:
     if action == "reset-offsets":
         from odradek.cli.reset_offsets import reset
 
-        return reset(arguments)
+        return reset(arguments, exactly_one(arguments, SCENARIOS, "way to reset"))
     return delete(arguments) if action == "delete" else delete_offsets(arguments)
 
 
@@ -187,21 +189,6 @@ def list_groups(arguments: argparse.Namespace) -> int:
     return 0
 
 
-async def chosen_groups(admin: Admin, arguments: argparse.Namespace) -> list[str]:
-    """The groups that `--group` or `--all-groups` choose."""
-    if not arguments.all_groups:
-        return list(dict.fromkeys(arguments.group))
-    return [each.group_id for each in await admin.groups.list() if each.protocol_type in ("", "consumer")]
-
-
-def confirmed_groups(arguments: argparse.Namespace, action: str) -> list[str]:
-    """The chosen groups, confirmed if there are several. Raises UsageError, CommandError."""
-    groups = run_admin(arguments, lambda admin: chosen_groups(admin, arguments))
-    if len(groups) > 1:
-        confirm(arguments, f"{action} {len(groups)} groups", groups)
-    return groups
-
-
 def delete(arguments: argparse.Namespace) -> int:
     """Delete groups; 1 if one could not be deleted."""
     groups = confirmed_groups(arguments, "delete")
@@ -241,24 +228,3 @@ def delete_offsets(arguments: argparse.Namespace) -> int:
             f"odradek groups: {len(failed)} offsets of group {group} could not be deleted: {failed[0]}", file=sys.stderr
         )
     return 1 if failed else 0
-
-
-async def partitions_of(admin: Admin, wanted: dict[str, list[int] | None]) -> list[TopicPartition]:
-    """Partitions by name; None stands for all of a topic. Raises CommandError for one that does not exist.
-
-    To ask a broker for what does not exist would be to ask again until `--timeout`: it might be about to be made.
-    """
-    from odradek.client.metadata import TopicInfo
-    from odradek.client.model import TopicPartition
-
-    described = await admin.describe_topics(list(wanted)) if wanted else {}
-    found: list[TopicPartition] = []
-    for name, numbers in wanted.items():
-        info = described[name]
-        if not isinstance(info, TopicInfo):
-            raise CommandError(str(info), info.code.name)
-        there = [each.partition for each in info.partitions]
-        for missing in set(numbers or ()).difference(there):
-            raise CommandError(f"there is no {name}-{missing}", "UNKNOWN_TOPIC_OR_PARTITION")
-        found += [TopicPartition(name, each) for each in (there if numbers is None else numbers)]
-    return found

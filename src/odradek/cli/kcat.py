@@ -11,6 +11,7 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
+from odradek.cli.commands import load, parser_of
 from odradek.cli.errors import UsageError
 from odradek.cli.examples import add_examples
 from odradek.cli.options import Parser, or_unlimited, seconds
@@ -114,8 +115,6 @@ def run(arguments: argparse.Namespace) -> int:
 
 def command_line(name: str, words: list[str]) -> argparse.Namespace:
     """The arguments of one of our commands."""
-    from odradek.cli.main import load, parser_of
-
     parser: Parser = parser_of(name, load(name))
     return parser.parse(words)
 

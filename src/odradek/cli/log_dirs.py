@@ -80,7 +80,7 @@ def describe(arguments: argparse.Namespace) -> int:
     topics = None if arguments.topic_list is None else literal_topics(arguments.topic_list, "topic-list")
 
     async def work(admin: Admin) -> dict[int, dict[str, LogDirDescription] | KafkaError]:
-        from odradek.cli.groups import partitions_of
+        from odradek.cli.partition_selection import partitions_of
 
         live = [each.node_id for each in (await admin.describe_cluster()).brokers]
         for broker in arguments.broker_list or ():
@@ -146,7 +146,7 @@ def move(arguments: argparse.Namespace) -> int:
     named = topic_partitions(arguments.topic)
 
     async def work(admin: Admin) -> int:
-        from odradek.cli.groups import partitions_of
+        from odradek.cli.partition_selection import partitions_of
         from odradek.client.admin import raise_first
         from odradek.client.admin.log_dirs import TopicPartitionReplica
 

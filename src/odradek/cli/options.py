@@ -11,12 +11,11 @@ from typing import Any, Final, NoReturn
 
 from odradek.cli.errors import UsageError
 from odradek.cli.suggestions import suggestion
+from odradek.cli.variables import PROFILE_VARIABLE, SERVER_VARIABLE
 from odradek.version import __version__
 
 FORMATS: Final = ("table", "wide", "json", "jsonl", "yaml", "tsv")
-SERVER_VARIABLE: Final = "ODRADEK_BOOTSTRAP_SERVER"
 DEFAULT_SERVER: Final = "127.0.0.1:9092"
-PROFILE_VARIABLE: Final = "ODRADEK_PROFILE"
 CONNECT_MS: Final = 3_000
 ANSWER_MS: Final = 30_000
 _SECURITY: Final = ("ssl.", "sasl.", "security.")

@@ -27,7 +27,8 @@ from typing import IO, TYPE_CHECKING, Any, Final
 
 from odradek.cli.errors import CommandError, UsageError
 from odradek.cli.examples import add_examples
-from odradek.cli.options import SERVER_VARIABLE, pairs, profile_options, seconds, servers_of
+from odradek.cli.options import pairs, profile_options, seconds, servers_of
+from odradek.cli.variables import SERVER_VARIABLE
 from odradek.ports.installation import install_hint
 
 if TYPE_CHECKING:

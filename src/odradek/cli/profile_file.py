@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from odradek.cli.errors import CommandError, UsageError
-from odradek.cli.options import PROFILE_VARIABLE
+from odradek.cli.variables import PROFILE_VARIABLE
 
 HIDDEN: Final = "********"
 """Shown instead of a secret."""

@@ -6,7 +6,7 @@ import argparse
 import re
 from typing import Any, Final
 
-from odradek.cli.configs import Entity, show_altered
+from odradek.cli.config_entities import Entity, show_altered
 from odradek.cli.errors import UsageError
 from odradek.cli.output import DOCUMENTS, Column, show, show_document
 from odradek.cli.session import run_admin

@@ -147,7 +147,7 @@ def generate(arguments: argparse.Namespace) -> int:
     named = _topics(arguments)
 
     async def work(admin: Admin) -> tuple[dict[TopicPartition, tuple[int, ...]], dict[TopicPartition, tuple[int, ...]]]:
-        from odradek.cli.groups import partitions_of
+        from odradek.cli.partition_selection import partitions_of
         from odradek.client.reports.reassignment import spread
 
         current = await current_of(admin, await partitions_of(admin, named))

@@ -7,8 +7,9 @@ import sys
 from collections.abc import Iterator
 from typing import Final
 
+from odradek.cli.commands import COMMANDS, load, parser_of
 from odradek.cli.examples import examples_of
-from odradek.cli.main import COMMANDS, kcat_parser, load, parser_of
+from odradek.cli.main import kcat_parser
 
 FILE: Final = "docs/CLI_REFERENCE.md"
 """Where the page is kept."""

@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from odradek.cli.errors import CommandError, UsageError
-from odradek.cli.groups import SCENARIOS, chosen_groups, confirmed_groups, partitions_of
+from odradek.cli.group_selection import chosen_groups, confirmed_groups
 from odradek.cli.names import topic_partitions
-from odradek.cli.options import exactly_one
 from odradek.cli.output import Column, show
+from odradek.cli.partition_selection import partitions_of
 from odradek.cli.session import run_admin
 from odradek.cli.times import duration_ms, timestamp_ms
 from odradek.client.admin import Admin, GroupState
@@ -31,9 +31,8 @@ COLUMNS: Final = (
 Offsets = dict[TopicPartition, int]
 
 
-def reset(arguments: argparse.Namespace) -> int:
+def reset(arguments: argparse.Namespace, scenario: str) -> int:
     """Shows, and with --execute sets, the new offsets; 1 if a group could not be reset."""
-    scenario = exactly_one(arguments, SCENARIOS, "way to reset")
     if arguments.dry_run and arguments.execute:
         raise UsageError("--dry-run and --execute exclude each other")
     if scenario != "from-file" and not arguments.topic and not arguments.all_topics:

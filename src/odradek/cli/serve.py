@@ -8,20 +8,18 @@ import json
 import os
 import signal
 import sys
-from pathlib import Path
 from typing import Final
 
 from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.broker.configuration.config_errors import ConfigError
 from odradek.broker.lifecycle import Broker, StartError
 from odradek.broker.log_output import configure_logging
+from odradek.cli.data_directories import reject_cluster_directory
 from odradek.cli.errors import UsageError
 from odradek.cli.examples import add_examples
 from odradek.cli.service_manager import ServiceManager
 from odradek.ports.clock import process_age
 
-IDENTITY: Final = "meta.properties"
-"""Lies where a broker keeps logs."""
 _START_SECONDS: Final = 10.0
 """A start that is to stop may come to its end first, so that the logs are closed; it may as well wait for others."""
 LEVELS = ("debug", "info", "warning", "error")
@@ -113,7 +111,7 @@ def run(arguments: argparse.Namespace) -> int:
             return await Supervisor(arguments, config, settings, sys.stdout).run()
 
         return asyncio.run(supervise())
-    _check_is_no_cluster(config.log_dirs[0])
+    reject_cluster_directory(config.log_dirs[0])
     try:
         import uvloop
     except ImportError:
@@ -134,13 +132,6 @@ def _settings_of_input() -> dict[str, str]:
         line += data
     settings: dict[str, str] = json.loads(line)
     return settings
-
-
-def _check_is_no_cluster(directory: str) -> None:
-    """Raises UsageError: a broker would find the cluster's metadata here and, where its logs should be, nothing."""
-    path = Path(directory)
-    if (path / "broker-1" / IDENTITY).exists() and not (path / IDENTITY).exists():
-        raise UsageError(f"{directory} holds a cluster of this machine: start it with --brokers N")
 
 
 async def _serve(config: BrokerConfig, *, until_input_ends: bool) -> int:

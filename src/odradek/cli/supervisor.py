@@ -20,8 +20,8 @@ from typing import Final, TextIO
 from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.broker.storage.stored_files import METADATA_FILE
 from odradek.cli.cluster_restart import LOCK, PROCESSES
+from odradek.cli.data_directories import reject_broker_directory
 from odradek.cli.errors import UsageError
-from odradek.cli.serve import IDENTITY
 from odradek.cli.service_manager import ServiceManager
 from odradek.ports.clock import process_age
 from odradek.ports.disk import DirectoryLock, SystemDisk
@@ -51,8 +51,7 @@ def listen_address(listen: str | None) -> tuple[str, int]:
 
 def claim(home: Path) -> DirectoryLock:
     """Keep other processes out of the directory. Raises UsageError where a single broker or another cluster is."""
-    if (home / IDENTITY).exists():
-        raise UsageError(f"{home} holds the logs of a single broker: --brokers needs another --data-dir")
+    reject_broker_directory(home)
     try:
         home.mkdir(parents=True, exist_ok=True)
         return SystemDisk().lock(str(home / LOCK))

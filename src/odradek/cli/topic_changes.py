@@ -12,7 +12,7 @@ from odradek.cli.errors import CommandError, UsageError
 from odradek.cli.options import pairs
 from odradek.cli.output import Column, show
 from odradek.cli.session import run_admin
-from odradek.cli.topics import matching_or_error
+from odradek.cli.topic_selection import matching_or_error
 
 if TYPE_CHECKING:
     from odradek.client.admin import Admin

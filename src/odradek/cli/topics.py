@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Final
 from odradek.cli.confirmation import add_confirmation
 from odradek.cli.errors import CommandError, UsageError
 from odradek.cli.examples import add_examples
-from odradek.cli.names import literal_topics, missing_topics, topic_pattern
+from odradek.cli.names import literal_topics, topic_pattern
 from odradek.cli.options import add_admin, adopt_positional, exactly_one, is_given, only_with, positive
 from odradek.cli.output import Column, is_terminal, show, show_document
 from odradek.cli.session import run_admin
+from odradek.cli.topic_selection import is_regex, matching, matching_or_error
 from odradek.cli.watching import add_watch, repeat
 
 if TYPE_CHECKING:
@@ -162,38 +163,6 @@ def list_topics(arguments: argparse.Namespace) -> int:
     names = run_admin(arguments, work)
     show([{"topic": each} for each in names], (Column("TOPIC", "topic"),), arguments.output, heading=False)
     return 0
-
-
-async def matching(admin: Admin, arguments: argparse.Namespace) -> list[str]:
-    """Names of the existing topics that `--topic` and `--exclude-internal` choose, sorted."""
-    names = await admin.list_topics(include_internal=not arguments.exclude_internal)
-    if arguments.topic is None:
-        return names
-    if is_regex(arguments):
-        pattern = topic_pattern(arguments.topic)
-        return [each for each in names if pattern.fullmatch(each)]
-    wanted = frozenset(literal_topics(arguments.topic))
-    return [each for each in names if each in wanted]
-
-
-def is_regex(arguments: argparse.Namespace) -> bool:
-    """Whether `--topic` is a regular expression."""
-    return bool(arguments.regex or arguments.apache_compatible)
-
-
-async def matching_or_error(admin: Admin, arguments: argparse.Namespace) -> list[str]:
-    """Names of the topics that `--topic` chooses. Raises CommandError for one that does not exist."""
-    names = await matching(admin, arguments)
-    if arguments.topic is None or arguments.if_exists:
-        return names
-    if is_regex(arguments):
-        if not names:
-            raise CommandError(f"no topic matches {arguments.topic}", "UNKNOWN_TOPIC_OR_PARTITION")
-        return names
-    missing = [each for each in literal_topics(arguments.topic) if each not in names]
-    if missing:
-        raise CommandError(missing_topics(missing), "UNKNOWN_TOPIC_OR_PARTITION")
-    return names
 
 
 # --- describe ---

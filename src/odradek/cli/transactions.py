@@ -187,7 +187,7 @@ def describe_producers(arguments: argparse.Namespace) -> int:
 
 
 async def _producers(admin: Admin, place: TopicPartition, broker_id: int | None) -> list[ProducerState]:
-    from odradek.cli.groups import partitions_of
+    from odradek.cli.partition_selection import partitions_of
     from odradek.client.admin import raise_first
 
     await partitions_of(admin, {place.topic: [place.partition]})
@@ -227,7 +227,7 @@ def find_hanging(arguments: argparse.Namespace) -> int:
 
 async def _searched(admin: Admin, arguments: argparse.Namespace) -> list[TopicPartition]:
     """Partitions of the topic, or all; with a broker those that it has a replica of."""
-    from odradek.cli.groups import partitions_of
+    from odradek.cli.partition_selection import partitions_of
     from odradek.client.metadata import TopicInfo
     from odradek.client.model import TopicPartition
 

@@ -26,7 +26,8 @@ from odradek.client.errors import (
     TransportError,
 )
 from odradek.client.failure_log import FailureLog
-from odradek.client.sequences import NO_SEQUENCE, ProducerIdentity, Sequences
+from odradek.client.sequence_numbers import NO_SEQUENCE, ProducerIdentity
+from odradek.client.sequences import Sequences
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from odradek.wire.messages.produce import (

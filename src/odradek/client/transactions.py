@@ -30,7 +30,7 @@ from odradek.client.model import OffsetAndMetadata, RecordMetadata, TopicPartiti
 from odradek.client.offsets import Member, by_topic
 from odradek.client.partitioners import Partitioner
 from odradek.client.producer import Producer, RecordHeaders
-from odradek.client.sequences import NO_IDENTITY, ProducerIdentity
+from odradek.client.sequence_numbers import NO_IDENTITY, ProducerIdentity
 from odradek.client.serializers import Serializer
 from odradek.client.type_parameters import Key_contra, Value_contra
 from odradek.ports.clock import Clock

@@ -22,7 +22,7 @@ from odradek.sim.checkers.clients import Promises, check
 from odradek.sim.checkers.history import OK, READ_COMMITTED, READ_UNCOMMITTED, FinalLog, Reader, Send, Violation
 from odradek.sim.checkers.replicas import ALL_AT_ONCE, ClusterWatch, cluster_settings, see_replicas_agree, shape_of
 from odradek.sim.checkers.stories import story_of
-from odradek.sim.faults.nemesis import PROFILES, Profile, heal, loses_power, torment
+from odradek.sim.faults.nemesis import PROFILES, Profile, heal, torment
 from odradek.sim.workloads import (
     administration,
     bit_rot,
@@ -194,7 +194,7 @@ def run_seed(
 
 
 def _promises(world: World, profile: Profile) -> Promises:
-    loses = world.power == ALL_AT_ONCE or (not profile.flushes and loses_power(profile))
+    loses = world.power == ALL_AT_ONCE or (not profile.flushes and profile.loses_power)
     return Promises(
         frozenset({"flushed"}),
         loses,
@@ -235,12 +235,12 @@ def settings_of(rng: random.Random, *, flushes: bool, loses_power: bool = False)
 
 
 def _settings(world: World, profile: Profile) -> dict[str, str]:
-    settings = settings_of(world.rng, flushes=profile.flushes, loses_power=loses_power(profile))
+    settings = settings_of(world.rng, flushes=profile.flushes, loses_power=profile.loses_power)
     return settings if profile.brokers == 1 else cluster_settings(world, settings)
 
 
 async def _live(world: World, profile: Profile, safety_seconds: float) -> None:
-    world.keeps_producers = profile.flushes or not loses_power(profile)
+    world.keeps_producers = profile.flushes or not profile.loses_power
     watching = _make_brokers(world, profile)
     await _start_all(world)
     setup = world.client("setup")

@@ -20,7 +20,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import NamedTuple, Protocol
 
 from odradek.client.model import TopicPartition
-from odradek.client.sequences import ProducerIdentity
+from odradek.client.sequence_numbers import ProducerIdentity
 from odradek.client.transactions import State, TransactionalProducer
 from odradek.spark.leases import Address
 from odradek.spark.markers import Markers, Recorded

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from odradek.cli import configs, consume, groups, offsets, produce, quotas, reset_offsets, topic_changes
-from odradek.cli.configs import Entity
+from odradek.cli.config_entities import Entity
 from odradek.cli.errors import UsageError
 from odradek.cli.main import main
 from odradek.cli.options import Parser

@@ -4,8 +4,9 @@ import subprocess
 import pytest
 
 from odradek.cli import completion
+from odradek.cli.commands import COMMANDS
 from odradek.cli.completion import candidates
-from odradek.cli.main import COMMANDS, main
+from odradek.cli.main import main
 
 
 def test_commands():

@@ -9,8 +9,9 @@ import types
 import pytest
 
 from odradek.cli import main as program
+from odradek.cli.commands import COMMANDS, load
 from odradek.cli.errors import CommandError, UsageError, client_session
-from odradek.cli.main import COMMANDS, joined, load, main
+from odradek.cli.main import joined, main
 from odradek.cli.options import Parser
 from odradek.version import __version__
 

@@ -14,6 +14,7 @@ from odradek.cli.completion import candidates
 from odradek.cli.errors import UsageError
 from odradek.cli.main import main
 from odradek.cli.options import Parser, add_admin, client_settings
+from odradek.cli.variables import PROFILE_VARIABLE, SERVER_VARIABLE
 from odradek.client.config import ADMIN_DEFAULTS
 
 
@@ -21,7 +22,7 @@ from odradek.client.config import ADMIN_DEFAULTS
 def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where the profiles of a test lie."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    for each in (options.PROFILE_VARIABLE, options.SERVER_VARIABLE):
+    for each in (PROFILE_VARIABLE, SERVER_VARIABLE):
         monkeypatch.delenv(each, raising=False)
     return tmp_path / "odradek" / "profiles.toml"
 
@@ -58,9 +59,9 @@ def test_option_then_environment_then_profile_then_default(monkeypatch: pytest.M
     main(["profile", "create", "local", "-b", "profile:1"])
     main(["profile", "create", "other", "-b", "other:1"])
     assert servers() == "profile:1"
-    monkeypatch.setenv(options.PROFILE_VARIABLE, "other")
+    monkeypatch.setenv(PROFILE_VARIABLE, "other")
     assert servers() == "other:1"
-    monkeypatch.setenv(options.SERVER_VARIABLE, "environment:1")
+    monkeypatch.setenv(SERVER_VARIABLE, "environment:1")
     assert servers() == "environment:1"
     assert servers("--profile", "local") == "profile:1"
     assert servers("--profile", "local", "-b", "option:1") == "option:1"
@@ -69,7 +70,7 @@ def test_option_then_environment_then_profile_then_default(monkeypatch: pytest.M
 def test_an_empty_name_chooses_no_profile(monkeypatch: pytest.MonkeyPatch):
     main(["profile", "create", "local", "-b", "profile:1"])
     assert servers("--profile", "") == options.DEFAULT_SERVER
-    monkeypatch.setenv(options.PROFILE_VARIABLE, "")
+    monkeypatch.setenv(PROFILE_VARIABLE, "")
     assert servers() == options.DEFAULT_SERVER
 
 
@@ -83,7 +84,7 @@ def test_a_field_that_is_not_implemented_is_refused(field: str):
 def test_the_current_profile_is_left_out_for_other_servers(monkeypatch: pytest.MonkeyPatch):
     main(["profile", "create", "secure", "-b", "a:1", "sasl_username=me"])
     assert servers("-b", "b:1") == "b:1"
-    monkeypatch.setenv(options.SERVER_VARIABLE, "c:1")
+    monkeypatch.setenv(SERVER_VARIABLE, "c:1")
     assert servers() == "c:1"
     with pytest.raises(UsageError, match="sasl_username"):
         settings("--profile", "secure", "-b", "b:1")
@@ -91,7 +92,7 @@ def test_the_current_profile_is_left_out_for_other_servers(monkeypatch: pytest.M
 
 def test_an_unknown_profile_is_an_error(monkeypatch: pytest.MonkeyPatch):
     main(["profile", "create", "local", "-b", "a:1"])
-    monkeypatch.setenv(options.PROFILE_VARIABLE, "prod")
+    monkeypatch.setenv(PROFILE_VARIABLE, "prod")
     with pytest.raises(UsageError, match="there is no profile prod; profiles: local"):
         settings()
 
@@ -205,8 +206,8 @@ def test_a_pipelines_program_gets_the_servers_of_the_profile(monkeypatch: pytest
     main(["profile", "create", "local", "-b", "a:1"])
     parser = Parser()
     pipeline.configure(parser)
-    monkeypatch.setenv(options.SERVER_VARIABLE, "")
+    monkeypatch.setenv(SERVER_VARIABLE, "")
     pipeline.name_servers(parser.parse(["run", "x.py"]))
-    assert os.environ[options.SERVER_VARIABLE] == "a:1"
+    assert os.environ[SERVER_VARIABLE] == "a:1"
     pipeline.name_servers(parser.parse(["--bootstrap-server", "b:1", "run", "x.py"]))
-    assert os.environ[options.SERVER_VARIABLE] == "b:1"
+    assert os.environ[SERVER_VARIABLE] == "b:1"

@@ -17,7 +17,8 @@ from odradek.client.metadata import MetadataCache
 from odradek.client.model import AbortedTransaction, TopicPartition
 from odradek.client.partitioners import DefaultPartitioner, RoundRobinPartitioner, partition_for_key
 from odradek.client.positions import Chunk, PartitionState, RecordReader
-from odradek.client.sequences import MAX_EPOCH, ProducerIdentity, Sequences
+from odradek.client.sequence_numbers import MAX_EPOCH, ProducerIdentity
+from odradek.client.sequences import Sequences
 from odradek.ports.randomness import SeededRandom
 from odradek.records.batch import parse_header
 from odradek.records.builder import BatchFields, encode_batch

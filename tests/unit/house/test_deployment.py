@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from odradek.broker.configuration.broker_config import BrokerConfig
-from odradek.cli.main import COMMANDS, load
+from odradek.cli.commands import COMMANDS, load
 from odradek.cli.options import Parser
 from odradek.cli.serve import settings_of
 from tests.unit.house.deployment import DEPLOY, commands_of, containers, document, documents, instructions

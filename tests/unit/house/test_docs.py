@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from odradek.cli.main import COMMANDS, kcat_parser, load
+from odradek.cli.commands import COMMANDS, load
+from odradek.cli.main import kcat_parser
 from odradek.cli.options import Parser
 from odradek.client.config import ADMIN_DEFAULTS, CONSUMER_DEFAULTS, PRODUCER_DEFAULTS
 from odradek.metadata.configs.catalog import GROUP, TOPIC, broker_definition

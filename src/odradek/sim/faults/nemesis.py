@@ -68,7 +68,7 @@ async def crash_in_a_write(world: World, host: BrokerHost, rng: random.Random) -
         await task
     elif host.is_up:
         return
-    if loses_power(world.profile) and rng.random() < 0.8:
+    if world.profile.loses_power and rng.random() < 0.8:
         host.lose_power(rng)
     if rng.random() < 0.3:
         # And again while it recovers.
@@ -87,11 +87,6 @@ async def power_loss(world: World, host: BrokerHost, rng: random.Random) -> None
     await _restart(world, host, rng, (0.1, 4.0))
 
 
-def loses_power(profile: Profile) -> bool:
-    """Whether machines go dark in this profile."""
-    return any(kind.fault is power_loss for kind in profile.faults)
-
-
 async def restart(world: World, host: BrokerHost, rng: random.Random) -> None:
     """A clean stop (sometimes killed in the middle of it) and a start."""
     task = asyncio.get_running_loop().create_task(host.stop())
@@ -100,7 +95,7 @@ async def restart(world: World, host: BrokerHost, rng: random.Random) -> None:
         world.faults["crash while stopping"] += 1
         host.kill()
     await task
-    if rng.random() < 0.3 and loses_power(world.profile):
+    if rng.random() < 0.3 and world.profile.loses_power:
         world.faults["power loss while stopped"] += 1
         host.lose_power(rng)
     await _restart(world, host, rng, (0, 2.0))
@@ -186,7 +181,7 @@ async def slow_disk(world: World, host: BrokerHost, rng: random.Random) -> None:
     """Syncs and other slow calls take long; where power is lost, it may be lost in the middle of them."""
     host.volume.faults.slow = rng.uniform(0.05, 2.0)
     await asyncio.sleep(rng.uniform(0.5, 4))
-    if loses_power(world.profile) and rng.random() < 0.5:
+    if world.profile.loses_power and rng.random() < 0.5:
         world.faults["power loss on a slow disk"] += 1
         host.lose_power(rng)
         host.volume.faults.slow = 0.0
@@ -292,6 +287,11 @@ class Profile(NamedTuple):
     brokers: int = 1
     overlapping: float = 0.0
     """How often the next fault does not wait for the end of the one before."""
+
+    @property
+    def loses_power(self) -> bool:
+        """Whether machines lose power in this profile."""
+        return any(kind.fault is power_loss for kind in self.faults)
 
 
 _NETWORK = (Kind(cut, 3), Kind(slow_link, 1), Kind(reset, 5), Kind(stall, 4), Kind(half_open, 1))

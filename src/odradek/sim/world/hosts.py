@@ -10,7 +10,7 @@ import random
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.broker.lifecycle import Broker, Ports, StartError
@@ -22,9 +22,6 @@ from odradek.sim.world.disk import SimulatedDisk, Volume
 from odradek.sim.world.loop import Process, SimulatedLoop
 from odradek.sim.world.network import ProcessNetwork, SimulatedNetwork
 from odradek.sim.world.store import SimulatedStore, StoreFaults
-
-if TYPE_CHECKING:
-    from odradek.sim.faults.nemesis import Profile
 
 EPOCH_MS = 1_700_000_000_000
 PORT = 9092
@@ -252,6 +249,25 @@ class BrokerHost:
         self.world.note(f"{self.host} loses power, {lost} files lose something")
 
 
+class RunProfile(Protocol):
+    """The parts of a profile that faults, workloads and checkers read from the world."""
+
+    @property
+    def name(self) -> str:
+        """As `--profile` names it."""
+        ...
+
+    @property
+    def workloads(self) -> tuple[str, ...]:
+        """Names of the workloads that run."""
+        ...
+
+    @property
+    def loses_power(self) -> bool:
+        """Whether machines lose power during the run."""
+        ...
+
+
 class World:
     """Hosts, network, metadata store, history: all of one seed."""
 
@@ -260,7 +276,7 @@ class World:
         "racks", "rng", "seed", "session_seconds", "stopping", "store_faults", "stored", "tree", "unclean_topics",
     )  # fmt: skip
 
-    def __init__(self, loop: SimulatedLoop, seed: str, profile: Profile) -> None:
+    def __init__(self, loop: SimulatedLoop, seed: str, profile: RunProfile) -> None:
         self.loop = loop
         self.seed = seed
         self.profile = profile
