@@ -126,7 +126,7 @@ class Broker:
 
     def __init__(self, config: BrokerConfig, ports: Ports | None = None) -> None:
         self._config = config
-        self._ports = ports or Ports()
+        self._ports = ports or Ports(disk=SystemDisk(group_reads=config.flag("odradek.group.access")))
         self.bootstrap = ""
         """HOST:PORT for clients: of the first listener, as it is advertised if it is bound to all interfaces."""
         self.bound = ""

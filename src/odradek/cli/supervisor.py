@@ -24,7 +24,7 @@ from odradek.cli.data_directories import reject_broker_directory
 from odradek.cli.errors import UsageError
 from odradek.cli.service_manager import ServiceManager
 from odradek.ports.clock import process_age
-from odradek.ports.disk import DirectoryLock, SystemDisk
+from odradek.ports.disk import DirectoryLock, Disk, SystemDisk
 
 _FIRST_BACKOFF_SECONDS: Final = 0.1
 _LONGEST_BACKOFF_SECONDS: Final = 10.0
@@ -49,12 +49,12 @@ def listen_address(listen: str | None) -> tuple[str, int]:
     return host, int(port)
 
 
-def claim(home: Path) -> DirectoryLock:
+def claim(home: Path, disk: Disk) -> DirectoryLock:
     """Keep other processes out of the directory. Raises UsageError where a single broker or another cluster is."""
     reject_broker_directory(home)
     try:
-        home.mkdir(parents=True, exist_ok=True)
-        return SystemDisk().lock(str(home / LOCK))
+        disk.make_directories(str(home))
+        return disk.lock(str(home / LOCK))
     except BlockingIOError as error:
         raise UsageError(f"{home}: another process uses this directory (it holds {LOCK})") from error
     except OSError as error:
@@ -130,7 +130,18 @@ class _Child:
 class Supervisor:
     """`await run()` until a signal ends the cluster; the exit status."""
 
-    __slots__ = ("_arguments", "_children", "_config", "_given", "_home", "_manager", "_out", "_prefixed", "_stop")
+    __slots__ = (
+        "_arguments",
+        "_children",
+        "_config",
+        "_disk",
+        "_given",
+        "_home",
+        "_manager",
+        "_out",
+        "_prefixed",
+        "_stop",
+    )
 
     def __init__(
         self, arguments: argparse.Namespace, config: BrokerConfig, given: Mapping[str, str], out: TextIO
@@ -147,6 +158,7 @@ class Supervisor:
         self._config = config
         self._given = given
         self._home = home_of(config)
+        self._disk = SystemDisk(group_reads=config.flag("odradek.group.access"))
         self._manager = ServiceManager.from_environment(os.environ)
         self._out = out
         self._prefixed = arguments.log_format == "text"
@@ -155,7 +167,7 @@ class Supervisor:
 
     async def run(self) -> int:
         """Raises UsageError when the directory cannot be theirs."""
-        lock = claim(self._home)
+        lock = claim(self._home, self._disk)
         try:
             return await self._supervise()
         finally:
@@ -255,13 +267,12 @@ class Supervisor:
             "supervisor": os.getpid(),
             "brokers": {str(c.broker_id): c.process.pid for c in self._children if c.process is not None},
         }
-        fresh = self._home / f"{PROCESSES}.tmp"
+        file = f"{self._home}/{PROCESSES}"
         try:
-            fresh.write_text(json.dumps(content))
-            fresh.replace(self._home / PROCESSES)
+            self._disk.write_atomic(file, json.dumps(content).encode(), sync=False)
         except OSError as error:
             # As on a full disk: the broker runs, and what it writes has to be read.
-            _report(f"{fresh}: {error.strerror}")
+            _report(f"{file}: {error.strerror}")
 
     async def _follow_output(self, child: _Child, lines: asyncio.StreamReader) -> None:
         async for text in lines_of(lines):

@@ -75,7 +75,10 @@ class Disk(Protocol):
     """A file system. Paths are strings; errors are DiskError (an OSError with errno and filename)."""
 
     def open(self, path: str, *, create: bool = False) -> File:
-        """Open for reading and writing; FileNotFoundError unless it exists or create is set."""
+        """Open for reading and writing; FileNotFoundError unless it exists or create is set.
+
+        With create, a symbolic link is an error (ELOOP).
+        """
         ...
 
     def read_file(self, path: str) -> bytes: ...
@@ -141,18 +144,34 @@ def _raise(error: OSError, path: str) -> DiskError:
     return DiskError(error.errno, error.strerror, path)
 
 
+OWNER_ONLY = 0o600
+"""Mode of the files that this program creates: records, credentials and identities are for its own user."""
+_GROUP_FILE = 0o640
+_OWNER_DIRECTORY = 0o700
+_GROUP_DIRECTORY = 0o750
 _IOV_MAX = 1024
 _COPY_BYTES = 1024 * 1024
+
+
+def _open_new(path: str, mode: int) -> int:
+    """Create the file of a name that others can predict; what lies there is removed, a link never followed."""
+    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        return os.open(path, flags, mode)
+    except FileExistsError:
+        os.unlink(path)
+        return os.open(path, flags, mode)
 
 
 class SystemFile:
     """A file of the operating system."""
 
-    __slots__ = ("_fd", "_size", "path")
+    __slots__ = ("_fd", "_mode", "_size", "path")
 
-    def __init__(self, path: str, fd: int) -> None:
+    def __init__(self, path: str, fd: int, mode: int = OWNER_ONLY) -> None:
         self.path = path
         self._fd = fd
+        self._mode = mode
         self._size = os.fstat(fd).st_size
 
     def fileno(self) -> int:
@@ -234,7 +253,7 @@ class SystemFile:
     def _part_from_links(self, size: int) -> None:
         """Replace the file, under the same descriptor, by a copy of its first `size` bytes that has one name only."""
         temporary = self.path + ".tmp"
-        fd = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        fd = _open_new(temporary, self._mode)
         try:
             at = 0
             while at < size and (chunk := os.pread(self._fd, min(_COPY_BYTES, size - at), at)):
@@ -293,17 +312,19 @@ class _FileLock:
 
 
 class SystemDisk:
-    """The operating system's files."""
+    """The operating system's files. What it creates only the process's user can read, or its group as well."""
 
-    __slots__ = ("_lanes", "_vmstat")
+    __slots__ = ("_directory_mode", "_file_mode", "_lanes", "_vmstat")
 
-    def __init__(self) -> None:
+    def __init__(self, *, group_reads: bool = False) -> None:
+        self._file_mode = _GROUP_FILE if group_reads else OWNER_ONLY
+        self._directory_mode = _GROUP_DIRECTORY if group_reads else _OWNER_DIRECTORY
         self._lanes: dict[str, ThreadPoolExecutor] = {}
         self._vmstat = -1
 
     def open(self, path: str, *, create: bool = False) -> SystemFile:
-        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
-        return SystemFile(path, os.open(path, flags, 0o644))
+        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT | os.O_NOFOLLOW if create else 0)
+        return SystemFile(path, os.open(path, flags, self._file_mode), self._file_mode)
 
     def read_file(self, path: str) -> bytes:
         with open(path, "rb") as file:
@@ -312,7 +333,7 @@ class SystemDisk:
     def write_atomic(self, path: str, data: Bytes, *, sync: bool = True) -> None:
         temporary = path + ".tmp"
         try:
-            with open(temporary, "wb") as file:
+            with open(_open_new(temporary, self._file_mode), "wb") as file:
                 file.write(data)
                 if sync:
                     file.flush()
@@ -339,7 +360,18 @@ class SystemDisk:
             return
 
     def make_directories(self, path: str) -> None:
-        os.makedirs(path, exist_ok=True)
+        # os.makedirs gives its mode to the last directory only.
+        try:
+            os.mkdir(path, self._directory_mode)
+        except FileExistsError:
+            if not os.path.isdir(path):
+                raise
+        except FileNotFoundError:
+            parent = os.path.dirname(path.rstrip("/"))
+            if not parent or parent == path:
+                raise
+            self.make_directories(parent)
+            self.make_directories(path)
 
     def list(self, path: str) -> list[str]:
         return sorted(os.listdir(path))
@@ -371,7 +403,7 @@ class SystemDisk:
         return found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize
 
     def lock(self, path: str) -> _FileLock:
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, self._file_mode)
         try:
             lock_open_file(fd)
         except OSError:

@@ -110,9 +110,14 @@ def link(source: str, target: str) -> bool:
 
 
 def copy(source: str, target: str) -> None:
-    """Copy content, times and mode, and sync the copy. Raises OSError; FileExistsError when the target exists."""
-    with open(source, "rb") as original, open(target, "xb") as made:
+    """Copy content and times, and sync the copy, which only its owner can read.
+
+    Raises OSError; FileExistsError when the target exists.
+    """
+    made_by_us = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    with open(source, "rb") as original, open(os.open(target, made_by_us, 0o600), "wb") as made:
         shutil.copyfileobj(original, made, 1 << 20)
         made.flush()
+        found = os.fstat(original.fileno())
+        os.utime(made.fileno(), ns=(found.st_atime_ns, found.st_mtime_ns))
         os.fsync(made.fileno())
-    shutil.copystat(source, target)

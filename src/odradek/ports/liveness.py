@@ -31,7 +31,7 @@ def remove_lease(path: str) -> None:
 def is_abandoned(path: str) -> bool:
     """Whether nobody holds the lease any more: its process is dead, or the lease was never taken."""
     try:
-        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
     except FileNotFoundError:
         return True
     try:
@@ -61,7 +61,7 @@ class Lease:
         self._path = path
         self._loop: asyncio.AbstractEventLoop | None = None
         self._life = self._wake = -1
-        self._lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             self.renew(now)
@@ -76,7 +76,7 @@ class Lease:
         with contextlib.suppress(FileExistsError):
             os.mkfifo(path, 0o600)
         # Both ends: a pipe that is only read would be at its end whenever nobody writes.
-        return os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+        return os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
 
     def renew(self, now: float) -> None:
         os.pwrite(self._lock, _STAMP.pack(now), 0)

@@ -18,6 +18,7 @@ from odradek.cli.errors import CommandError, UsageError
 from odradek.cli.main import main
 from odradek.cli.supervisor import Supervisor, broker_settings, claim, home_of, lines_of, listen_address, next_backoff
 from odradek.client.errors import CallTimedOut
+from odradek.ports.disk import SystemDisk
 
 
 def settings(given: dict[str, str], broker_id: int = 2) -> dict[str, str]:
@@ -64,7 +65,7 @@ def test_a_cluster_does_not_take_over_what_a_single_broker_wrote(tmp_path: Path)
     """Its brokers would find the topics in the metadata, and in their own directories no records."""
     (tmp_path / "meta.properties").write_text("version=1\n")
     with pytest.raises(UsageError, match="holds the logs of a single broker"):
-        claim(tmp_path)
+        claim(tmp_path, SystemDisk())
     assert [path.name for path in tmp_path.iterdir()] == ["meta.properties"]
 
 
@@ -87,12 +88,21 @@ def supervisor_of(home: Path) -> Supervisor:
     return Supervisor(arguments, BrokerConfig({"log.dirs": str(home)}), {}, io.StringIO())
 
 
+def test_directory_of_a_cluster_is_for_its_owner(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        claim(tmp_path / "of" / "cluster", SystemDisk()).release()
+    finally:
+        os.umask(before)
+    assert {(tmp_path / name).stat().st_mode & 0o777 for name in ("of", "of/cluster")} == {0o700}
+
+
 def test_one_supervisor_at_a_time(tmp_path: Path) -> None:
-    lock = claim(tmp_path / "data")
+    lock = claim(tmp_path / "data", SystemDisk())
     with pytest.raises(UsageError, match="another process uses this directory"):
         asyncio.run(supervisor_of(tmp_path / "data").run())
     lock.release()
-    claim(tmp_path / "data").release()
+    claim(tmp_path / "data", SystemDisk()).release()
 
 
 def test_nobody_is_restarted_by_what_a_dead_cluster_noted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -105,7 +115,7 @@ def test_nobody_is_restarted_by_what_a_dead_cluster_noted(tmp_path: Path, capsys
 def test_a_directory_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(UsageError, match="Not a directory"):
-        claim(tmp_path / "file" / "data")
+        claim(tmp_path / "file" / "data", SystemDisk())
 
 
 def test_a_broker_that_cannot_be_started_is_tried_again(

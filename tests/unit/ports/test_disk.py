@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import functools
 import os
 import resource
 import signal
+import stat
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +18,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odradek.ports.disk import DiskError, SystemDisk
+from odradek.ports.foreign_files import copy
+from odradek.ports.liveness import Lease
 
 
 @pytest.fixture
@@ -206,3 +210,89 @@ def test_a_platform_that_cannot_tell_keeps_up(
     (tmp_path / "other").write_text("nothing of it\n")
     monkeypatch.setattr("odradek.ports.disk._VMSTAT", str(tmp_path / "other"))
     assert disk.keeps_up()
+
+
+@pytest.fixture
+def no_umask() -> Iterator[None]:
+    before = os.umask(0)
+    yield
+    os.umask(before)
+
+
+def mode_of(path: str) -> int:
+    return stat.S_IMODE(os.lstat(path).st_mode)
+
+
+@pytest.mark.parametrize(("group_reads", "file_mode", "directory_mode"), [(False, 0o600, 0o700), (True, 0o640, 0o750)])
+@pytest.mark.usefixtures("no_umask")
+def test_created_files_are_for_owner_or_group(
+    tmp_path: Path, group_reads: bool, file_mode: int, directory_mode: int
+) -> None:
+    disk = SystemDisk(group_reads=group_reads)
+    folder = str(tmp_path / "data" / "t-0")
+    disk.make_directories(folder)
+    disk.make_directories(folder + "/")
+    disk.write_atomic(f"{folder}/checkpoint", b"0")
+    disk.lock(f"{folder}/.lock").release()
+    file = disk.open(f"{folder}/linked", create=True)
+    file.append([b"0123456789"])
+    os.link(f"{folder}/linked", f"{folder}/other")
+    file.truncate(4)
+    assert {mode_of(f"{folder}/{name}") for name in os.listdir(folder)} == {file_mode}
+    assert {mode_of(folder), mode_of(str(tmp_path / "data"))} == {directory_mode}
+    disk.close()
+
+
+@pytest.mark.parametrize("create", ["atomic", "open", "lock", "part"])
+def test_planted_link_is_not_written_through(disk: SystemDisk, tmp_path: Path, create: str) -> None:
+    victim = tmp_path / "victim"
+    victim.write_bytes(b"precious")
+    path = str(tmp_path / "file")
+    if create == "atomic":
+        os.symlink(victim, path + ".tmp")
+        disk.write_atomic(path, b"x")
+    elif create == "part":
+        file = disk.open(path, create=True)
+        file.append([b"0123456789"])
+        os.link(path, str(tmp_path / "second name"))
+        os.symlink(victim, path + ".tmp")
+        file.truncate(4)
+    else:
+        os.symlink(victim, path)
+        with pytest.raises(OSError, match="symbolic link") as raised:
+            disk.open(path, create=True) if create == "open" else disk.lock(path)
+        assert raised.value.errno == errno.ELOOP
+    assert victim.read_bytes() == b"precious"
+    assert not os.path.islink(path) or create in ("open", "lock")
+
+
+def test_write_atomic_replaces_a_leftover_that_others_can_read(disk: SystemDisk, tmp_path: Path) -> None:
+    (tmp_path / "file.tmp").write_bytes(b"of an older version")
+    (tmp_path / "file.tmp").chmod(0o666)
+    disk.write_atomic(str(tmp_path / "file"), b"secret")
+    assert mode_of(str(tmp_path / "file")) == 0o600
+
+
+@pytest.mark.usefixtures("no_umask")
+def test_copy_of_a_foreign_file_is_for_its_owner(tmp_path: Path) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    source.write_bytes(b"records")
+    source.chmod(0o644)
+    os.utime(source, ns=(1, 10**18 + 7))
+    copy(str(source), str(target))
+    assert (target.read_bytes(), mode_of(str(target))) == (b"records", 0o600)
+    assert target.stat().st_mtime_ns == 10**18 + 7
+    (tmp_path / "planted").symlink_to(tmp_path / "nowhere")
+    with pytest.raises(FileExistsError):
+        copy(str(source), str(tmp_path / "planted"))
+    assert not (tmp_path / "nowhere").exists()
+
+
+@pytest.mark.parametrize("suffix", ["", ".life", ".wake"])
+def test_planted_link_at_a_lease_is_not_followed(tmp_path: Path, suffix: str) -> None:
+    victim = tmp_path / "victim"
+    victim.write_bytes(b"precious")
+    (tmp_path / f"lease{suffix}").symlink_to(victim)
+    with pytest.raises(OSError, match="symbolic link"):
+        Lease(str(tmp_path / "lease"), 1.0)
+    assert victim.read_bytes() == b"precious"

@@ -129,6 +129,7 @@ IMPLEMENTED = frozenset(
         "num.replica.fetchers",
         "odradek.adopt.partitions",
         "odradek.batch.validation",
+        "odradek.group.access",
         "odradek.group.new.partitions.from.start",
         "odradek.group.unsettled.heartbeat.interval.ms",
         "odradek.idle.check.interval.ms",

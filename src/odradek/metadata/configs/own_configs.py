@@ -31,6 +31,8 @@ ODRADEK_CONFIGS = (
     _c("odradek.group.unsettled.heartbeat.interval.ms", INT, "500", at_least(0)),
     # A group that reads a topic has offset 0 in the partitions that are added to it.
     _c("odradek.group.new.partitions.from.start", BOOLEAN, "true"),
+    # Files 0640 and directories 0750 instead of 0600 and 0700.
+    _c("odradek.group.access", BOOLEAN, "false"),
     # Directories of partitions that were copied in from another cluster are served as the topic of their name.
     _c("odradek.adopt.partitions", BOOLEAN, "false"),
     # header: CRC, counts and sizes of batches; records: every record in them, too.

@@ -73,6 +73,7 @@ class SqliteStore:
         """Open or create the file (its directory must exist). Raises StoreError."""
         store = cls(path, disk, session_timeout_ms)
         try:
+            await disk.run(_LANE, _create, disk, path)
             store._tree = await disk.run(_LANE, SqliteTree.open, path)
             store._reader = connect(path, _READ_SECONDS)
             await store._begin()
@@ -283,3 +284,9 @@ class SqliteStore:
             if connection is not None:
                 connection.close()
         self._reader = self._tree = None
+
+
+def _create(disk: Disk, path: str) -> None:
+    """Create an empty file, a database to SQLite: its own files have the mode of this one, which would be 0644."""
+    if not disk.exists(path):
+        disk.open(path, create=True).close()
