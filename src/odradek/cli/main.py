@@ -11,10 +11,10 @@ import os
 import sys
 from collections.abc import Sequence
 
-from odradek.cli.commands import COMMANDS, Command, load, parser_of
-from odradek.cli.errors import CommandError, UsageError
-from odradek.cli.options import Parser
-from odradek.cli.suggestions import suggestion
+from odradek.cli.arguments.errors import CommandError, UsageError
+from odradek.cli.arguments.options import Parser
+from odradek.cli.arguments.suggestions import suggestion
+from odradek.cli.catalog import COMMANDS, Command, load, parser_of
 
 
 def overview() -> str:
@@ -41,7 +41,7 @@ def joined(words: Sequence[str]) -> list[str]:
 
 def show_error_document(error: CommandError, output: str | None) -> None:
     """Print the error as a document where the output is one, so that a program reads it like a result."""
-    from odradek.cli.output import DOCUMENTS, show_document
+    from odradek.cli.terminal.output import DOCUMENTS, show_document
 
     if output in DOCUMENTS:
         message = str(error).removeprefix(f"{error.code}: ")
@@ -79,7 +79,7 @@ def dispatch(words: list[str]) -> int:
         print(f"odradek {__version__}")
         return 0
     if words[0].startswith("-"):
-        from odradek.cli import kcat
+        from odradek.cli.kcat import options as kcat
 
         return execute("odradek", kcat_parser(), kcat, kcat.separated(words))
     name = words[0]
@@ -93,7 +93,7 @@ def dispatch(words: list[str]) -> int:
 
 def kcat_parser() -> Parser:
     """The parser of kcat's options."""
-    from odradek.cli import kcat
+    from odradek.cli.kcat import options as kcat
 
     parser = Parser(prog="odradek", description="kcat's options for consume, produce and metadata", allow_abbrev=False)
     kcat.configure(parser)
