@@ -138,7 +138,7 @@ def _cluster_parts(config: BrokerConfig, ports: Ports, storage: Storage) -> Clus
 
     controller.offline_here = view.offline_replicas
     membership.on_registered = registered
-    membership.on_judged = directories.losses_are_judged
+    membership.on_judged = directories.startup.accept_losses
     view.on_stopped = partitions.stop
     view.is_offline = partitions.is_offline
     directories.on_offline = directory_failed
@@ -160,7 +160,7 @@ def _coordinators(config: BrokerConfig, ports: Ports, storage: Storage, cluster:
         ports.random,
         asyncio.get_running_loop(),
         # Topics that are to be adopted are created one by one, and their offsets may be there before.
-        lambda: view.is_whole and not directories.adopts,
+        lambda: view.is_whole and not directories.startup.adopts,
     )
     config.on_change(DYNAMIC_GROUP_CONFIGS, lambda _: groups.configure(group_settings(config)))
     transactions = TransactionCoordinatorService(

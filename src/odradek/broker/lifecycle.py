@@ -185,7 +185,7 @@ class Broker:
         view.subscribe(parts.cluster.replication.apply)
         view.subscribe(parts.cluster.watch.follow)
         view.follow_configs()
-        unclean = parts.storage.directories.records_may_be_lost
+        unclean = parts.storage.directories.startup.records_may_be_lost
         entry = BrokerEntry(config.node_id, NO_BROKER, config.rack, self._endpoints(), unclean=unclean)
         await parts.cluster.membership.join(entry)
         # The controller, if it is another broker, may connect from here on; clients once it has sent the whole image.

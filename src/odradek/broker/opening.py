@@ -43,9 +43,9 @@ async def open_storage(config: BrokerConfig, ports: Ports, opened: AsyncExitStac
     paths = config.log_dirs
     directories = LogDirectories(ports.disk, ports.clock, ports.random, paths, write_settings=_write_settings(config))
     directories.report = logger.warning
-    directories.adopts = config.flag("odradek.adopt.partitions")
+    directories.startup.adopts = config.flag("odradek.adopt.partitions")
     # The lock comes first, so that a second broker on this folder fails by it and not by a consequence.
-    directories.lock()
+    directories.startup.lock()
     opened.push_async_callback(directories.close, clean=False)
     identity = stored_identity(ports.disk, paths)
     store = ports.store or await open_store(config, ports.disk, f"{paths[0]}/{METADATA_FILE}")
@@ -88,16 +88,16 @@ async def _read_cluster(
 def _load(directories: LogDirectories, config: BrokerConfig, cluster: str, image: ClusterImage) -> None:
     """Load the directories, and compare what they hold with the replicas that the image gives to this broker."""
     node_id = config.node_id
-    directories.load(
+    directories.startup.load(
         cluster_id=cluster,
         node_id=node_id,
         producer_id_expiration_ms=config.number("producer.id.expiration.ms"),
         topic_id_of=lambda name: None if (topic := image.topics.get(name)) is None else topic.id,
     )
-    directories.set_aside_strays(
+    directories.startup.set_aside_strays(
         lambda topic, index: (state := image.partition(topic, index)) is not None and node_id in state.replicas
     )
-    directories.expect(
+    directories.startup.expect(
         (topic.name, index)
         for topic in image.topics.values()
         for index, state in enumerate(topic.partitions)

@@ -134,7 +134,7 @@ class World:
         self.directories = LogDirectories(self.disk, self.clock, SeededRandom(str(root)), [str(root)])
         self.reports: list[str] = []
         self.directories.report = self.reports.append
-        self.directories.load(cluster_id="c", node_id=1)
+        self.directories.startup.load(cluster_id="c", node_id=1)
         self.log: PartitionLog = self.directories.open("a-topic", 0, TOPIC, config)
         self.cleaner = Cleaner(self.directories, self.disk)
 

@@ -16,7 +16,7 @@ import pytest
 
 from odradek.log.append import Origin
 from odradek.log.config import LogConfig
-from odradek.log.directories import log_directories
+from odradek.log.directories import background_recovery
 from odradek.log.directories.checkpoint_formats import MetaProperties, format_partition_metadata, parse_offsets
 from odradek.log.directories.log_directories import LogDirectories
 from odradek.log.directories.log_directory import LogDirectoryError
@@ -80,7 +80,7 @@ def start(
         disk or SystemDisk(), StandingClock(), SeededRandom(str(paths)), [str(path) for path in paths]
     )
     made.report = lambda text: None
-    made.load(cluster_id=cluster, node_id=node, topic_id_of=topic_id_of)
+    made.startup.load(cluster_id=cluster, node_id=node, topic_id_of=topic_id_of)
     return made
 
 
@@ -239,7 +239,7 @@ def test_a_partition_of_another_cluster_is_adopted_if_asked_for(tmp_path: Path) 
     put(topic(first), batch(4))
     stop(first)
     second = start(tmp_path)
-    second.adopts = True
+    second.startup.adopts = True
     assert topic(second, topic_id=OTHER).end_offset == 4
     stop(second)
     third = start(tmp_path)
@@ -255,7 +255,7 @@ def test_directories_that_the_cluster_does_not_know_are_set_aside_and_kept(tmp_p
     again = start(tmp_path)
     reports: list[str] = []
     again.report = reports.append
-    assert again.set_aside_strays(lambda name, index: index == 1) == 1
+    assert again.startup.set_aside_strays(lambda name, index: index == 1) == 1
     assert again.partitions() == [("a-topic", 1)]
     (stray,) = [path for path in tmp_path.iterdir() if path.name.endswith("-stray")]
     assert stray.name.startswith("a-topic-0.")
@@ -275,8 +275,8 @@ def test_nothing_is_set_aside_where_it_may_be_adopted(tmp_path: Path) -> None:
     topic(first)
     stop(first)
     again = start(tmp_path)
-    again.adopts = True
-    assert again.set_aside_strays(lambda *_: False) == 0
+    again.startup.adopts = True
+    assert again.startup.set_aside_strays(lambda *_: False) == 0
     assert again.partitions() == [("a-topic", 0)]
     stop(again)
 
@@ -468,7 +468,7 @@ def test_partition_is_created_in_the_asked_directory_after_a_lack_of_files(
     tmp_path: Path,
 ) -> None:
     directories = start(tmp_path / "a", tmp_path / "b", disk=(disk := LackingDisk()))
-    directories.prefer("a-topic", 0, directories.directories[1])
+    directories.placement.prefer("a-topic", 0, directories.directories[1])
     disk.left = 0
     with pytest.raises(KafkaError):
         topic(directories)
@@ -497,7 +497,7 @@ def test_a_topic_deleted_twice_that_a_power_loss_brought_back_is_set_aside(tmp_p
     for name in "ab":
         make_partition(tmp_path / name, "t-0")
     directories = start(tmp_path / "a", tmp_path / "b", topic_id_of=lambda _: None)
-    assert directories.set_aside_strays(lambda *_: False) == 1
+    assert directories.startup.set_aside_strays(lambda *_: False) == 1
     assert len(list(tmp_path.glob("*/*-stray"))) == 2
     stop(directories)
 
@@ -602,7 +602,7 @@ def test_an_unusable_directory_at_start(tmp_path: Path) -> None:
 
 def test_idle_logs_hold_no_open_file(tmp_path: Path) -> None:
     directories = LogDirectories(SystemDisk(), StandingClock(), SeededRandom(1), [str(tmp_path)], open_files=4)
-    directories.load(cluster_id="c", node_id=1)
+    directories.startup.load(cluster_id="c", node_id=1)
     for partition in range(20):
         put(topic(directories, partition), batch())
     table = Path("/proc/self/fd")
@@ -1125,10 +1125,10 @@ def test_a_log_whose_recovery_lacks_descriptors_is_recovered_later(tmp_path: Pat
     disk = FailingDisk()
     directories = start(tmp_path, disk=disk)
     disk.broken, disk.errno, disk.suffix = str(tmp_path), errno.EMFILE, ".log"
-    assert not asyncio.run(directories.recover("a-topic", 0, LARGE))
-    assert directories.unrecovered() == [("a-topic", 0)]
+    assert not asyncio.run(directories.recovery.recover("a-topic", 0, LARGE))
+    assert directories.recovery.unrecovered() == [("a-topic", 0)]
     disk.broken = None
-    assert asyncio.run(directories.recover("a-topic", 0, LARGE))
+    assert asyncio.run(directories.recovery.recover("a-topic", 0, LARGE))
     assert directories.open("a-topic", 0, TOPIC, LARGE).end_offset == 5
     stop(directories)
 
@@ -1149,9 +1149,9 @@ def test_a_check_that_is_cut_short_is_not_the_end_of_what_it_has_found(tmp_path:
         shutil.copytree(tmp_path / "crashed", path := tmp_path / str(left))
         directories = start(path, disk=(disk := LackingDisk()))
         disk.left = left
-        is_done = asyncio.run(directories.recover("a-topic", 0, config))
+        is_done = asyncio.run(directories.recovery.recover("a-topic", 0, config))
         disk.left = None
-        assert is_done or asyncio.run(directories.recover("a-topic", 0, config))
+        assert is_done or asyncio.run(directories.recovery.recover("a-topic", 0, config))
         assert directories.open("a-topic", 0, TOPIC, config).end_offset == lost, left
         stop(directories)
         if is_done:
@@ -1179,7 +1179,7 @@ def test_files_of_a_log_that_failed_to_open_are_not_reused_as_known(tmp_path: Pa
             break
         except KafkaError:
             disk.left = None
-        assert asyncio.run(directories.recover("a-topic", 0, CONFIG))
+        assert asyncio.run(directories.recovery.recover("a-topic", 0, CONFIG))
         log = topic(directories)
         assert log.reader.aborted_transactions(0, 4) == [(1, 0), (2, 2)]
         put(log, produced(3, 0, transactional=True))
@@ -1198,7 +1198,7 @@ def test_log_that_recovery_cannot_read_is_no_longer_reported_as_pending(
     disk = FailingDisk()
     directories = start(tmp_path, disk=disk)
     disk.broken, disk.suffix = str(tmp_path), ".log"
-    assert not asyncio.run(directories.recover("a-topic", 0, LARGE))
+    assert not asyncio.run(directories.recovery.recover("a-topic", 0, LARGE))
     assert directories.directories[0].offline
     disk.broken = None
     stop(directories, clean=False)
@@ -1207,10 +1207,10 @@ def test_log_that_recovery_cannot_read_is_no_longer_reported_as_pending(
     def cannot(*_: object) -> None:
         raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "damaged")
 
-    monkeypatch.setattr(log_directories, "recover", cannot)
+    monkeypatch.setattr(background_recovery, "recover", cannot)
     directories = start(tmp_path)
-    assert not asyncio.run(directories.recover("a-topic", 0, LARGE))
-    assert directories.unrecovered() == []
+    assert not asyncio.run(directories.recovery.recover("a-topic", 0, LARGE))
+    assert directories.recovery.unrecovered() == []
     with pytest.raises(KafkaError) as caught:
         directories.open("a-topic", 0, TOPIC, LARGE)
     assert caught.value.code == ErrorCode.KAFKA_STORAGE_ERROR
@@ -1222,7 +1222,7 @@ def test_topic_recreated_during_recovery_of_the_old_one_starts_empty(tmp_path: P
     directories = start(tmp_path)
 
     async def run() -> None:
-        recovery = asyncio.create_task(directories.recover("a-topic", 0, LARGE))
+        recovery = asyncio.create_task(directories.recovery.recover("a-topic", 0, LARGE))
         await asyncio.sleep(0)
         directories.delete("a-topic", 0)
         with pytest.raises(KafkaError) as caught:
@@ -1262,7 +1262,7 @@ def test_topic_recreated_before_recovery_of_the_old_one_starts_empty(tmp_path: P
     directories = start(tmp_path, disk=(disk := BusyDisk()))
 
     async def run() -> None:
-        recovery = asyncio.create_task(directories.recover("a-topic", 0, LARGE))
+        recovery = asyncio.create_task(directories.recovery.recover("a-topic", 0, LARGE))
         await asyncio.sleep(0)
         directories.delete("a-topic", 0)
         with contextlib.suppress(KafkaError):
@@ -1349,7 +1349,7 @@ def test_returning_partition_is_in_one_directory_after_a_power_loss(tmp_path: Pa
     elif meanwhile == "restart":
         stop(directories, clean=False)
         directories = start(*paths, disk=disk)
-    directories.prefer("a-topic", 0, directories.directories[1])
+    directories.placement.prefer("a-topic", 0, directories.directories[1])
     disk.synced.clear()
     log = topic(directories)
     assert disk.synced == ([str(paths[0])] if meanwhile == "nothing" else [])
@@ -1377,7 +1377,7 @@ def test_partition_waits_until_the_end_of_its_last_directory_is_synced(tmp_path:
     topic(directories)
     directories.delete("a-topic", 0, 0)
     for disk.error in (errno.EMFILE, errno.EIO):
-        directories.prefer("a-topic", 0, directories.directories[1])
+        directories.placement.prefer("a-topic", 0, directories.directories[1])
         with pytest.raises(KafkaError) as refused:
             topic(directories)
         assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
@@ -1412,11 +1412,11 @@ def test_log_cut_below_its_recovery_point_is_checked_after_the_next_crash(
             with pytest.raises(KafkaError):
                 second.open("a-topic", 0, TOPIC, LARGE)
         else:
-            assert not asyncio.run(second.recover("a-topic", 0, LARGE))
+            assert not asyncio.run(second.recovery.recover("a-topic", 0, LARGE))
         disk.broken = None
-        assert second.unrecovered(), "that is tried again"
+        assert second.recovery.unrecovered(), "that is tried again"
     if not inline:
-        assert asyncio.run(second.recover("a-topic", 0, LARGE))
+        assert asyncio.run(second.recovery.recover("a-topic", 0, LARGE))
     assert second.open("a-topic", 0, TOPIC, LARGE).end_offset == 1
     points = parse_offsets((tmp_path / "recovery-point-offset-checkpoint").read_bytes())
     assert points == {("a-topic", 0): 1}

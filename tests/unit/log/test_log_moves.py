@@ -60,7 +60,7 @@ def start(root: Path, disk: SystemDisk | None = None, names: str = "ab") -> LogD
     made = LogDirectories(
         disk or SystemDisk(), StandingClock(), SeededRandom(str(root)), [str(root / name) for name in names]
     )
-    made.load(cluster_id="c", node_id=1)
+    made.startup.load(cluster_id="c", node_id=1)
     return made
 
 
@@ -179,24 +179,24 @@ def test_records_deleted_in_the_middle_of_a_batch(tmp_path: Path) -> None:
 def test_directories_that_cannot_be_moved_to(tmp_path: Path) -> None:
     directories = start(tmp_path)
     with pytest.raises(KafkaError) as caught:
-        directories.named("/nowhere")
+        directories.placement.named("/nowhere")
     assert caught.value.code == ErrorCode.LOG_DIR_NOT_FOUND
     directories.directories[1].offline = "broken"
     with pytest.raises(KafkaError) as caught:
-        directories.named(str(tmp_path / "b"))
+        directories.placement.named(str(tmp_path / "b"))
     assert caught.value.code == ErrorCode.KAFKA_STORAGE_ERROR
     close(directories, clean=False)
 
 
 def test_cordoned_directories_get_no_new_replica(tmp_path: Path) -> None:
     directories = start(tmp_path)
-    directories.cordoned = lambda: [str(tmp_path / "a")]
+    directories.placement.cordoned = lambda: [str(tmp_path / "a")]
     for partition in range(3):
         directories.create("t", partition, TOPIC)
         assert directories.directory_of("t", partition) is directories.directories[1]
-    directories.cordoned = lambda: ["*"]
+    directories.placement.cordoned = lambda: ["*"]
     directories.create("t", 3, TOPIC)
-    directories.prefer("t", 4, directories.directories[1])
+    directories.placement.prefer("t", 4, directories.directories[1])
     directories.create("t", 4, TOPIC)
     assert directories.directory_of("t", 4) is directories.directories[1]
     close(directories)
@@ -699,7 +699,7 @@ def test_moved_replica_ignores_state_of_an_earlier_one_at_its_target(tmp_path: P
     asyncio.run(directories.flusher.flush_all())
     checkpoint_all(directories)
     directories.delete("a-topic", 0, 0)
-    directories.prefer("a-topic", 0, directories.directories[1])
+    directories.placement.prefer("a-topic", 0, directories.directories[1])
     log = directories.open("a-topic", 0, b"n" * 16, CONFIG)
     put(log, batch())
     directories.moves.begin(log, directories.directories[0], b"n" * 16)

@@ -112,7 +112,7 @@ class World:
             [str(self.path)],
             write_settings=WriteSettings(LARGE, 0.01, 1.0),
         )
-        made.load(cluster_id="c", node_id=1)
+        made.startup.load(cluster_id="c", node_id=1)
         return made
 
     async def restart(self, *, clean: bool = True) -> PartitionLog:

@@ -35,7 +35,7 @@ def a_topic(name: str, topic_id: bytes, partitions: int) -> Topic:
 
 def start(*paths: Path) -> tuple[LogDirectories, Partitions]:
     directories = LogDirectories(SystemDisk(), SystemClock(), SeededRandom("partitions"), [str(path) for path in paths])
-    directories.load(cluster_id="c", node_id=1)
+    directories.startup.load(cluster_id="c", node_id=1)
     return directories, Partitions(1, directories, lambda _: LogConfig())
 
 
