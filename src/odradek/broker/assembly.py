@@ -24,6 +24,7 @@ from odradek.broker.log_levels import BrokerLoggers
 from odradek.broker.network.dispatch import Dispatcher
 from odradek.broker.network.limits import RequestLimits
 from odradek.broker.network.server import Server
+from odradek.broker.network.tls_listeners import TlsListeners
 from odradek.broker.opening import Storage
 from odradek.broker.ports import Ports
 from odradek.broker.replication.replication_runtime import ReplicationRuntime
@@ -90,9 +91,9 @@ class Parts(NamedTuple):
     """Listeners and connections of clients."""
 
 
-def assemble(config: BrokerConfig, ports: Ports, storage: Storage) -> Parts:
+def assemble(config: BrokerConfig, ports: Ports, storage: Storage, tls: TlsListeners) -> Parts:
     """Make the parts of a broker and connect them. Must run on the event loop that the broker uses."""
-    cluster = _cluster_parts(config, ports, storage)
+    cluster = _cluster_parts(config, ports, storage, tls)
     coordinators = _coordinators(config, ports, storage, cluster)
     view = storage.view
     log_directories = LogDirectoryRuntime(config, storage.partitions, storage.directories, ports.disk, _image_of(view))
@@ -104,7 +105,7 @@ def assemble(config: BrokerConfig, ports: Ports, storage: Storage) -> Parts:
         config.number("odradek.max.request.partitions"),
     )
     dispatcher = Dispatcher(services, asyncio.get_running_loop(), limits)
-    server = Server(ports.network, dispatcher, config, ports.clock, coordinators.quotas.connections, limits)
+    server = Server(ports.network, dispatcher, config, ports.clock, coordinators.quotas.connections, limits, tls)
     storage.directories.writers.charge_to(server.charge)
     background = BackgroundJobs(config, storage.partitions, storage.directories, ports.disk, ports.clock)
     return Parts(storage, cluster, coordinators, log_directories, background, dispatcher, server)
@@ -114,16 +115,17 @@ def _image_of(view: ClusterView) -> Callable[[], ClusterImage]:
     return lambda: view.image
 
 
-def _cluster_parts(config: BrokerConfig, ports: Ports, storage: Storage) -> ClusterParts:
+def _cluster_parts(config: BrokerConfig, ports: Ports, storage: Storage, tls: TlsListeners) -> ClusterParts:
     directories, partitions, store, view, _ = storage
-    control_plane = config.control_plane_listener_name or config.inter_broker_listener_name
+    between = config.inter_broker_listener_name
+    control_plane = config.control_plane_listener_name or between
     secret = ClusterSecret(store, ports.random)
     prove = BrokerProof(secret, config.node_id)
-    connect = control_connections(ports.network, control_plane, config.node_id, prove)
+    connect = control_connections(ports.network, control_plane, config.node_id, prove, tls.connector(control_plane))
     controller = Controller(store, config, ports.clock, ports.random, view.take, connect)
     membership = Membership(store, ports.clock, controller, patience_seconds=patience_seconds(config))
     watch = ControllerWatch(config.node_id, connect, membership.controller_died)
-    peers = Peers(ports.network, _image_of(view), config.inter_broker_listener_name, config.node_id, prove)
+    peers = Peers(ports.network, _image_of(view), between, config.node_id, prove, tls.connector(between))
     link = ControllerLink(controller, view, peers, config)
     replication = ReplicationRuntime(
         config, partitions, peers, link, ports.clock, _image_of(view), directories.checkpoints.advance_starts

@@ -25,6 +25,7 @@ from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.broker.configuration.config_errors import ConfigError
 from odradek.broker.departure import Departure
 from odradek.broker.network.addresses import BoundListener, address_notices, bootstrap_of
+from odradek.broker.network.tls_listeners import TlsListeners
 from odradek.broker.opening import open_storage
 from odradek.broker.ports import Ports
 from odradek.broker.storage.partitions import Partitions
@@ -103,11 +104,13 @@ class Broker:
         """Serve when this returns. Raises StartError."""
         for purpose, names in self._config.without_effect().items():
             logger.warning("settings without effect: %s (%s)", ", ".join(names), purpose)
+        secured = [each.name for each in self._config.listeners() if each.security_protocol == "SSL"]
         try:
+            tls = TlsListeners(self._config, secured)
             # A failed start gives back what it took: the next attempt may come from this very process.
             async with AsyncExitStack() as opened:
                 storage = await open_storage(self._config, self._ports, opened)
-                parts = self._parts = assemble(self._config, self._ports, storage)
+                parts = self._parts = assemble(self._config, self._ports, storage, tls)
                 opened.callback(storage.view.close)
                 opened.callback(parts.cluster.watch.close)
                 opened.callback(parts.server.close)
@@ -119,7 +122,7 @@ class Broker:
         except StoreError as error:
             misconfigured = isinstance(error, WrongStore)
             raise StartError(f"metadata store: {error}", misconfigured=misconfigured) from error
-        self._log_start(storage.cluster_id)
+        self._log_start(storage.cluster_id, tls)
 
     async def stop(self) -> None:
         """Hand over, finish what is being served, make everything durable, mark the logs as clean."""
@@ -194,13 +197,16 @@ class Broker:
         await view.when_told()
         server.open()
 
-    def _log_start(self, cluster_id: str) -> None:
+    def _log_start(self, cluster_id: str, tls: TlsListeners) -> None:
         config = self._config
         addresses = ", ".join(each.address for each in self.listeners)
         logger.info("node %d of cluster %s serves on %s", config.node_id, cluster_id, addresses)
         is_derived = not config.given("advertised.listeners") and not config.given("advertised.host.name")
         for each in self.listeners:
-            for level, text in address_notices(each, self._endpoints(), is_derived=is_derived):
+            authenticates = tls.authenticates(each.listener.name)
+            for level, text in address_notices(
+                each, self._endpoints(), is_derived=is_derived, authenticates=authenticates
+            ):
                 logger.log(level, "%s", text)
 
     async def load_the_rest(self) -> None:
