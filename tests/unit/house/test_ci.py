@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from tests.unit.house.sources import ROOT
 
 RUN, FRESH_CLONE = ROOT / ".ci" / "run", ROOT / ".ci" / "fresh_clone"
+COMMIT_SUBJECTS = ROOT / ".ci" / "commit_subjects"
 pytestmark = pytest.mark.skipif(not RUN.exists(), reason="a source archive has no .ci")
 
 
@@ -24,7 +26,7 @@ def bash(code: str, **variables: str) -> str:
     return subprocess.check_output(["bash", "-euo", "pipefail", "-c", code], text=True, env=environment, timeout=60)
 
 
-@pytest.mark.parametrize("script", [RUN, FRESH_CLONE, ROOT / "dev"], ids=lambda path: path.name)
+@pytest.mark.parametrize("script", [RUN, FRESH_CLONE, COMMIT_SUBJECTS, ROOT / "dev"], ids=lambda path: path.name)
 def test_script_is_valid_bash(script: Path):
     subprocess.run(["bash", "-n", script], check=True, timeout=60)
 
@@ -61,3 +63,51 @@ def test_python_is_found_by_its_minor_version():
 def test_unknown_installer_is_a_mistake():
     done = subprocess.run([FRESH_CLONE, "conda", sys.executable, ""], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stderr) == (2, "conda: pip or uv expected\n")
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    """A repository with one commit, which has the tag `base`."""
+    bash(f"cd {tmp_path}; git init -q .; {commit('whatever came before.')}; git tag base")
+    return tmp_path
+
+
+def commit(subject: str) -> str:
+    return f"git -c user.name=n -c user.email=e@x commit -q --allow-empty -m {shlex.quote(subject)}"
+
+
+def check_subject(repository: Path, subject: str) -> tuple[int, str]:
+    bash(f"cd {repository}; {commit(subject)}")
+    done = subprocess.run(
+        [COMMIT_SUBJECTS, "base"], cwd=repository, capture_output=True, text=True, timeout=60, check=False
+    )
+    return done.returncode, done.stdout
+
+
+def test_commit_subject_passes_with_an_imperative_and_72_characters(repository: Path):
+    assert check_subject(repository, "Fence " + "x" * 66) == (0, "")
+
+
+def test_commit_subject_fails_above_72_characters(repository: Path):
+    status, output = check_subject(repository, "Fence " + "x" * 67)
+    assert status == 1
+    assert "73 characters" in output
+
+
+def test_commit_subject_fails_with_a_full_stop(repository: Path):
+    status, output = check_subject(repository, "Fence stale fetchers.")
+    assert status == 1
+    assert "full stop" in output
+
+
+def test_commit_subject_warns_without_an_imperative_verb(repository: Path):
+    status, output = check_subject(repository, "Fixed the fetcher")
+    assert status == 0
+    assert "warning" in output
+
+
+def test_commit_subjects_check_the_last_commit_when_the_base_is_missing(repository: Path):
+    bash(f"cd {repository}; git tag -d base >/dev/null")
+    status, output = check_subject(repository, "x" * 73)
+    assert status == 1
+    assert "base is not among the ancestors" in output
