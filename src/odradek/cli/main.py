@@ -7,14 +7,19 @@ or in a configuration file. A failure is one line on standard error.
 from __future__ import annotations
 
 import argparse
+import errno
 import os
 import sys
 from collections.abc import Sequence
+from typing import Final
 
-from odradek.cli.arguments.errors import CommandError, UsageError
-from odradek.cli.arguments.options import Parser
-from odradek.cli.arguments.suggestions import suggestion
-from odradek.cli.catalog import COMMANDS, Command, load, parser_of
+from odradek.cli.commands import COMMANDS, Command, load, parser_of
+from odradek.cli.errors import CommandError, UsageError
+from odradek.cli.options import Parser
+from odradek.cli.suggestions import suggestion
+
+FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
+"""Errors of writing that are the disk's, not the program's."""
 
 
 def overview() -> str:
@@ -41,7 +46,7 @@ def joined(words: Sequence[str]) -> list[str]:
 
 def show_error_document(error: CommandError, output: str | None) -> None:
     """Print the error as a document where the output is one, so that a program reads it like a result."""
-    from odradek.cli.terminal.output import DOCUMENTS, show_document
+    from odradek.cli.output import DOCUMENTS, show_document
 
     if output in DOCUMENTS:
         message = str(error).removeprefix(f"{error.code}: ")
@@ -51,19 +56,37 @@ def show_error_document(error: CommandError, output: str | None) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command line; the exit status."""
     words = list(sys.argv[1:] if arguments is None else arguments)
+    open_closed_streams()
     try:
         try:
             return dispatch(words)
         finally:
             # Here and not at exit: a reader that has gone (`odradek --help | true`) is noticed when output is flushed.
-            if sys.stdout is not None:
-                sys.stdout.flush()
+            sys.stdout.flush()
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
-        # The reader of our output (head, less) has gone, which is not an error. Exit must find nothing left to flush.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # The reader of our output (head, less) has gone, which is not an error.
+        drop_output()
         return 0
+    except OSError as error:
+        if error.errno not in FULL or error.filename is not None:
+            raise
+        drop_output()
+        print(f"odradek: cannot write the output: {error.strerror}", file=sys.stderr)
+        return 1
+
+
+def open_closed_streams() -> None:
+    """Connect standard streams that the caller has closed (`>&-`) to the null device; Python has None for them."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 - open as long as the process
+
+
+def drop_output() -> None:
+    """Send what standard output still buffers to the null device, so that nothing fails at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def dispatch(words: list[str]) -> int:
@@ -79,7 +102,7 @@ def dispatch(words: list[str]) -> int:
         print(f"odradek {__version__}")
         return 0
     if words[0].startswith("-"):
-        from odradek.cli.kcat import options as kcat
+        from odradek.cli import kcat
 
         return execute("odradek", kcat_parser(), kcat, kcat.separated(words))
     name = words[0]
@@ -93,7 +116,7 @@ def dispatch(words: list[str]) -> int:
 
 def kcat_parser() -> Parser:
     """The parser of kcat's options."""
-    from odradek.cli.kcat import options as kcat
+    from odradek.cli import kcat
 
     parser = Parser(prog="odradek", description="kcat's options for consume, produce and metadata", allow_abbrev=False)
     kcat.configure(parser)

@@ -9,10 +9,10 @@ import types
 import pytest
 
 from odradek.cli import main as program
-from odradek.cli.arguments.errors import CommandError, UsageError, client_session
-from odradek.cli.arguments.options import Parser
-from odradek.cli.catalog import COMMANDS, load
+from odradek.cli.commands import COMMANDS, load
+from odradek.cli.errors import CommandError, UsageError, client_session
 from odradek.cli.main import joined, main
+from odradek.cli.options import Parser
 from odradek.version import __version__
 
 
@@ -154,3 +154,24 @@ def test_warnings_of_the_client_do_not_join_an_error(capsys: pytest.CaptureFixtu
     with pytest.raises(CommandError):
         fail()
     assert capsys.readouterr().err == ""
+
+
+def in_shell(redirected: str) -> subprocess.CompletedProcess[str]:
+    """`odradek --help` with these redirections."""
+    line = f'"$0" -m odradek.cli.main --help {redirected}'
+    return subprocess.run(["sh", "-c", line, sys.executable], stderr=subprocess.PIPE, text=True, timeout=60)
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full here")
+def test_output_to_a_full_disk_fails_in_one_line():
+    done = in_shell("> /dev/full")
+    assert (done.returncode, done.stderr) == (
+        1,
+        "odradek: cannot write the output: No space left on device\n",
+    )
+
+
+@pytest.mark.parametrize("closed", [">&-", "<&-", "<&- >&-"])
+def test_closed_streams_are_like_the_null_device(closed: str):
+    done = in_shell(f"{closed} {'' if '>' in closed else '> /dev/null'}")
+    assert (done.returncode, done.stderr) == (0, "")

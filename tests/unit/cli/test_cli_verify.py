@@ -19,7 +19,7 @@ def make_cluster(home: Path) -> Path:
         directories = LogDirectories(
             SystemDisk(), StandingClock(), SeededRandom(str(number)), [str(home / f"broker-{number}")]
         )
-        directories.startup.load(cluster_id="c", node_id=number)
+        directories.load(cluster_id="c", node_id=number)
         directories.create("orders", 0, b"t" * 16)
     log = home / "broker-1" / "orders-0" / f"{0:020d}.log"
     log.write_bytes(bytes(batch()))
@@ -56,3 +56,14 @@ def test_verify_refuses_a_folder_without_a_log(tmp_path: Path, name: str, capsys
 def test_verify_refuses_a_missing_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["verify", str(tmp_path / "missing")]) == 2
     assert "No such file or directory" in capsys.readouterr().err
+
+
+def test_verify_refuses_an_empty_name(capsys: pytest.CaptureFixture[str]) -> None:
+    """As of a shell's variable that is not set."""
+    assert main(["verify", ""]) == 2
+    assert capsys.readouterr().err == "odradek verify: the name of a directory is empty\n"
+
+
+def test_import_refuses_an_empty_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["import", "", "--data-dir", str(tmp_path / "new")]) == 2
+    assert capsys.readouterr().err == "odradek import: the name of a folder is empty\n"
