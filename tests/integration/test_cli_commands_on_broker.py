@@ -616,3 +616,12 @@ def test_a_new_topics_setting_without_effect_is_named(run: Run, topic: str):
     created = run(f"topics --create --topic {topic}-new --partitions 1 --config local.retention.ms=1000")
     assert created.status == 0
     assert created.err.startswith("odradek topics: local.retention.ms has no effect in this version: ")
+
+
+@pytest.mark.parametrize("options", ["-e", "--offset earliest -e", "--offset start:end", "--group missing -e"])
+def test_reading_to_the_end_does_not_create_a_missing_topic(run: Run, options: str):
+    topic = f"missing-{uuid4().hex[:8]}"
+    done = run(f"consume {topic} {options}")
+    assert (done.status, done.out) == (1, "")
+    assert done.err.endswith(f"odradek consume: topic {topic} does not exist\n")
+    assert topic not in run("topics --list").lines
