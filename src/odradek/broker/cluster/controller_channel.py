@@ -22,7 +22,6 @@ from odradek.controller.notices import Difference, Notice, ToldPartition, differ
 from odradek.metadata.controller_messages import broker_message, metadata_message, replica_message
 from odradek.metadata.image import Broker, ClusterImage
 from odradek.ports.network import Network
-from odradek.ports.tls import Secure
 from odradek.wire.errors import ErrorCode
 from odradek.wire.messages.leader_and_isr import (
     LeaderAndIsrRequest,
@@ -396,10 +395,8 @@ def _known(know: Sequence[ToldPartition]) -> list[UpdateMetadataRequestTopicStat
     return list(topics.values())
 
 
-def control_connections(
-    network: Network, listener: str, node_id: int, prove: Prove, secure: Secure | None = None
-) -> Connect:
-    """Connections to the listener of that name, which all brokers have; `secure` is given where that has TLS."""
+def control_connections(network: Network, listener: str, node_id: int, prove: Prove) -> Connect:
+    """Connections to the listener of that name, which all brokers have."""
 
     async def connect(broker: Broker) -> Connection:
         endpoint = broker.endpoints.get(listener)
@@ -412,7 +409,6 @@ def control_connections(
             client_id=f"controller-{node_id}",
             setup_timeout_ms=SETUP_TIMEOUT_MS,
             request_timeout_ms=SETUP_TIMEOUT_MS,
-            secure=secure,
         )
         return await proven(connection, prove, broker.id)
 
