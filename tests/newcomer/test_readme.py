@@ -2,113 +2,83 @@
 
 from __future__ import annotations
 
-import os
 import re
+import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from tests.newcomer.environments import Newcomer
+from tests.newcomer.pages import Page
 from tests.unit.house.sources import ROOT
 
-README = (ROOT / "README.md").read_text()
+PAGE = Page("README.md")
 ADDRESS = "127.0.0.1:9092"
-TIME_LIMIT_SECONDS = 120
-
-
-def blocks() -> list[str]:
-    """Indented blocks of commands; the lines of one belong together."""
-    prose = re.sub(r"^```.*?^```$", "", README, flags=re.MULTILINE | re.DOTALL)
-    found = re.findall(r"(?:^    .*\n)+", prose, re.MULTILINE)
-    return [re.sub(r"^    ", "", block, flags=re.MULTILINE) for block in found]
-
-
-def programs() -> list[str]:
-    """The Python examples."""
-    return re.findall(r"^```python\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
-
-
-def environment(bootstrap: str) -> dict[str, str]:
-    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    return {**os.environ, "PATH": path, "ODRADEK_BOOTSTRAP_SERVER": bootstrap}
-
-
-def run(commands: str, bootstrap: str, directory: Path) -> str:
-    """Standard output of a block of commands or a program, with the broker's address in place of the README's."""
-    shell = ["bash", "-euo", "pipefail", "-c", commands.replace(ADDRESS, bootstrap)]
-    done = subprocess.run(
-        shell, cwd=directory, env=environment(bootstrap), capture_output=True, text=True, timeout=TIME_LIMIT_SECONDS
-    )
-    assert done.returncode == 0, f"{commands}\n{done.stdout}{done.stderr}"
-    return done.stdout
-
-
-@contextmanager
-def served(command: str, directory: Path) -> Iterator[str]:
-    """What the README's `odradek serve` starts, on free ports; the bootstrap addresses."""
-    words = command.replace(ADDRESS, "127.0.0.1:0").split()
-    with (directory / "serve.log").open("wb") as log:
-        process = subprocess.Popen(
-            words, cwd=directory, env=environment(""), stdout=subprocess.PIPE, stderr=log, text=True
-        )
-    assert process.stdout is not None
-    try:
-        ready = process.stdout.readline().split()
-        assert ready[:2] == ["odradek", "ready"], (directory / "serve.log").read_text()
-        yield ready[2].removeprefix("bootstrap=")
-        process.terminate()
-        assert process.wait(TIME_LIMIT_SECONDS) == 0
-    finally:
-        process.kill()
-        process.wait()
-        process.stdout.close()
+SPARK = [each.code for each in PAGE.programs() if "SparkSession" in each.code]
+OTHERS = [each.code for each in PAGE.programs() if "SparkSession" not in each.code]
 
 
 def serving_block(option: str) -> list[str]:
-    """The lines of the block whose first one is `odradek serve` with this option."""
-    (block,) = [each for each in blocks() if re.match(rf"odradek serve.* {option}", each)]
-    return block.splitlines()
+    """The commands of the block whose first one is `odradek serve` with this option; it gets free ports."""
+    (block,) = [each for each in PAGE.blocks("Five minutes") if re.match(rf"odradek serve.* {option}", each)]
+    return block.replace(ADDRESS, "127.0.0.1:0").splitlines()
 
 
-def test_commands_of_the_first_five_minutes_work(tmp_path: Path) -> None:
-    start = serving_block("--data-dir ./data")[0]
-    blocks_of_clients = [each for each in blocks() if "greetings" in each]
-    assert len(blocks_of_clients) == 2
-    with served(start, tmp_path) as bootstrap:
-        shown = run(blocks_of_clients[0], bootstrap, tmp_path)
+def test_commands_of_the_first_five_minutes_work(newcomer: Newcomer) -> None:
+    clients = [each for each in PAGE.blocks("Five minutes") if "greetings" in each]
+    assert len(clients) == 2
+    with newcomer.serving(serving_block("--data-dir ./data")[0]) as bootstrap:
+        newcomer.variables["ODRADEK_BOOTSTRAP_SERVER"] = bootstrap
+        shown = newcomer.run(clients[0].replace(ADDRESS, bootstrap))
         assert "Gregor\thello\n" in shown
         assert "Grete\thallo\n" in shown
         assert '{"topic": "greetings"}' in shown
-        copied = run(blocks_of_clients[1], bootstrap, tmp_path)
-        assert "Gregor hello\n" in copied
-        copies = run("odradek consume --topic copies --offset start:end -o json", bootstrap, tmp_path)
-        assert "hallo" in copies
-        for program in programs():
-            if "SparkSession" not in program:
-                (tmp_path / "program.py").write_text(program.replace(ADDRESS, bootstrap))
-                run(f"'{sys.executable}' program.py", bootstrap, tmp_path)
-        assert "good evening" in run("odradek consume --topic greetings --offset start:end", bootstrap, tmp_path)
+        assert "Gregor hello\n" in newcomer.run(clients[1])
+        assert "hallo" in newcomer.run("odradek consume --topic copies --offset start:end -o json")
+        for program in OTHERS:
+            newcomer.program(program.replace(ADDRESS, bootstrap))
+        assert "good evening" in newcomer.run("odradek consume --topic greetings --offset start:end")
+
+
+def test_completion_of_the_readme_names_topics(newcomer: Newcomer) -> None:
+    (line,) = re.findall(r'`(eval "\$\(odradek completion bash\)")`', PAGE.text)
+    assert "complete" in newcomer.run(f"{line}\ncomplete -p odradek")
+
+
+def test_commands_for_three_brokers_work(newcomer: Newcomer) -> None:
+    start, *commands = serving_block("--brokers 3")
+    with newcomer.serving(start) as bootstrap:
+        assert len(bootstrap.split(",")) == 3
+        newcomer.variables["ODRADEK_BOOTSTRAP_SERVER"] = bootstrap
+        for command in commands:
+            shown = newcomer.run(command)
+            if command == "odradek cluster status":
+                assert len(re.findall(r"^ *[123] +127\.0\.0\.1:\d+", shown, re.MULTILINE)) == 3
+
+
+@pytest.mark.long
+def test_install_command_works_in_a_clone(tmp_path: Path) -> None:
+    """The other tests install the wheel without a package index; this one does what the page says."""
+    (command,) = PAGE.commands("Install")
+    clone = tmp_path / "clone"
+    shutil.copytree(ROOT, clone, ignore=shutil.ignore_patterns(".venv", ".git", "__pycache__", ".*_cache"))
+    subprocess.run([sys.executable, "-m", "venv", tmp_path / "venv"], check=True)
+    installed = subprocess.run([tmp_path / "venv" / "bin" / command.split()[0], *command.split()[1:]], cwd=clone)
+    assert installed.returncode == 0
+    person = Newcomer(tmp_path / "venv" / "bin", tmp_path)
+    with person.serving(serving_block("--data-dir ./data")[0]) as bootstrap:
+        assert person.run("odradek topics", ODRADEK_BOOTSTRAP_SERVER=bootstrap) == ""
 
 
 @pytest.mark.long
 def test_spark_program_reads_the_topic(tmp_path: Path) -> None:
-    (program,) = [each for each in programs() if "SparkSession" in each]
+    """Spark comes from the development environment: it is large, and the README names an extra for it."""
+    (program,) = SPARK
     read = 'query = rows.writeStream.format("memory").queryName("found").trigger(availableNow=True).start()\n'
     read += 'query.awaitTermination()\nprint("found", spark.table("found").count())\n'
-    with served(serving_block("--data-dir ./data")[0], tmp_path) as bootstrap:
-        run("printf 'a\\nb\\n' | odradek produce --topic greetings", bootstrap, tmp_path)
-        (tmp_path / "program.py").write_text(program.replace(ADDRESS, bootstrap) + read)
-        assert "found 2" in run(f"'{sys.executable}' program.py", bootstrap, tmp_path)
-
-
-def test_commands_for_three_brokers_work(tmp_path: Path) -> None:
-    start, *commands = serving_block("--brokers 3")
-    with served(start, tmp_path) as bootstrap:
-        assert len(bootstrap.split(",")) == 3
-        for command in commands:
-            shown = run(command, bootstrap, tmp_path)
-            if command == "odradek cluster status":
-                assert len(re.findall(r"^ *[123] +127\.0\.0\.1:\d+", shown, re.MULTILINE)) == 3
+    person = Newcomer(Path(sys.executable).parent, tmp_path)
+    with person.serving(serving_block("--data-dir ./data")[0]) as bootstrap:
+        person.run("printf 'a\\nb\\n' | odradek produce --topic greetings", ODRADEK_BOOTSTRAP_SERVER=bootstrap)
+        assert "found 2" in person.program(program.replace(ADDRESS, bootstrap) + read)

@@ -1,1 +1,0 @@
-"""What the larger commands do, apart from their options."""

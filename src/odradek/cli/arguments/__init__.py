@@ -1,1 +1,0 @@
-"""What commands take: shared options, names, profiles, partition files, suggestions and examples."""

@@ -1,1 +1,0 @@
-"""The parts of `odradek demo`: flights in, queries, totals out."""

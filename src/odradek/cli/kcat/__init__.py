@@ -1,1 +1,0 @@
-"""kcat's options and output."""

@@ -1,1 +1,0 @@
-"""Several brokers in one command, and the service manager."""

@@ -1,1 +1,0 @@
-"""What commands print: tables, documents for programs, colours, repeated output, questions."""
