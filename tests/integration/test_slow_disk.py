@@ -144,7 +144,8 @@ def test_a_stalled_disk_holds_up_only_who_waits_for_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("flush", ["9223372036854775807", "1"])
-def test_who_waits_for_a_disk_that_fails_is_told_so(tmp_path: Path, flush: str) -> None:
+def test_queued_batch_is_answered_as_appended_when_disk_fails(tmp_path: Path, flush: str) -> None:
+    """A part of it may be in the file, so a client must not take it for unwritten."""
     disk = StallingDisk()
 
     async def scenario() -> None:
@@ -157,7 +158,7 @@ def test_who_waits_for_a_disk_that_fails_is_told_so(tmp_path: Path, flush: str) 
             one, every = first.produce(b"b", 1), second.produce(b"c", -1)
             await asyncio.sleep(0)
             disk.gate.set()
-            assert outcome(await one)[0] == outcome(await every)[0] == ErrorCode.KAFKA_STORAGE_ERROR
+            assert outcome(await one)[0] == outcome(await every)[0] == ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
             assert outcome(await first.produce(b"d", 1))[0] == ErrorCode.KAFKA_STORAGE_ERROR
             first.connection.close()
             second.connection.close()

@@ -173,6 +173,13 @@ def _throttle(context: RequestContext) -> int:
     return pause(context, throttle_ms) if throttle_ms or quotas.request.active else 0
 
 
+def _why_unconfirmed(partition: Partition, offset: int) -> str:
+    """For the message of the answer."""
+    if offset >= partition.log.end_offset and partition.log.is_offline:
+        return "the log directory failed"
+    return "in-sync replicas are missing" if partition.is_leader else "this broker no longer leads the partition"
+
+
 class _Commit:
     """The answer once the high watermark has passed every append; REQUEST_TIMED_OUT where it has not in time.
 
@@ -250,7 +257,8 @@ class _Commit:
         # it was must be seen now: a follower's high watermark passes the offset, too, with other records below it.
         if self._answered or index in self._settled:
             return
-        self._settle(index, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        # To librdkafka NOT_LEADER_OR_FOLLOWER says that the batch was not written: it gives its sequences to another.
+        self._settle(index, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
         self._settled.add(index)
         if len(self._settled) == len(self._waiting):
             self._finish()
@@ -270,10 +278,9 @@ class _Commit:
         else:
             code = partition.commit_error(offset, otherwise)
         if code:
-            if offset >= log.end_offset and log.is_offline:
-                code = ErrorCode.KAFKA_STORAGE_ERROR
             self._failed = True
-            answers[position] = _failed(topic, partition.index, KafkaError(code), self._context)
+            error = KafkaError(code, "appended, but not confirmed: " + _why_unconfirmed(partition, offset))
+            answers[position] = _failed(topic, partition.index, error, self._context)
 
     def _finish(self) -> None:
         self._answered = True

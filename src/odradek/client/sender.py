@@ -54,6 +54,8 @@ _MAYBE_WRITTEN: Final = (
     ErrorCode.KAFKA_STORAGE_ERROR,
 )
 """Errors that a leader may also return for a batch in its log: it was deposed, or replicas or the disk failed."""
+_UNCONFIRMED: Final = (ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,)
+"""The leader may have been deposed before it could confirm the batch."""
 _FENCED: Final = (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED)
 
 Acknowledged = Callable[[Batch], None]
@@ -503,7 +505,7 @@ class Sender:
         is_open = self.transaction is None or self.transaction.is_open
         if code == ErrorCode.MESSAGE_TOO_LARGE and is_open and self._split(batch):
             return
-        if code is not None and is_stale_metadata(code):
+        if code is not None and (is_stale_metadata(code) or code in _UNCONFIRMED):
             self._stale(batch, answer)
         if self.fatal is None and self._retriable(batch, error, answer):
             batch.retry_at = self._loop.time() + self._cluster.backoff(batch.attempts)

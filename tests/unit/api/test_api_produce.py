@@ -21,6 +21,7 @@ from odradek.records.builder import BatchFields, encode_batch
 from odradek.replication.in_sync import ReplicaRules
 from odradek.replication.partition import Partition
 from odradek.wire.errors import ErrorCode
+from odradek.wire.messages.produce import ProduceResponse
 from odradek.wire.produce import ProduceRequest
 
 NOW_MS = time.time_ns() // 1_000_000
@@ -122,7 +123,7 @@ async def answers_when(tmp_path: Path, monkeypatch: Any, *steps: str, slow: bool
 def test_each_partition_is_judged_when_it_is_known(tmp_path: Path, monkeypatch: Any) -> None:
     """Not when the last of the request is: by then the first may have been refilled by another leader."""
     found = asyncio.run(answers_when(tmp_path, monkeypatch, "first moves", "1"))
-    assert found == [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NONE]
+    assert found == [ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, ErrorCode.NONE]
 
 
 def test_what_is_committed_stays_so_when_its_partition_moves(tmp_path: Path, monkeypatch: Any) -> None:
@@ -137,7 +138,7 @@ def test_what_was_not_written_yet_when_its_partition_moved_is_not_acknowledged(
     and the new leader's record at that offset was taken for the one that had been cut off.
     """
     found = asyncio.run(answers_when(tmp_path, monkeypatch, "first moves", "1", slow=True))
-    assert found == [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NONE]
+    assert found == [ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, ErrorCode.NONE]
 
 
 def test_nothing_overtakes_a_batch_whose_transaction_could_not_be_verified(tmp_path: Path) -> None:
@@ -172,3 +173,22 @@ def test_nothing_overtakes_a_batch_whose_transaction_could_not_be_verified(tmp_p
         return ends
 
     assert asyncio.run(play()) == [0, 0, 1, 2]
+
+
+def test_unconfirmed_batch_is_answered_as_appended_when_leader_changes(tmp_path: Path) -> None:
+    """librdkafka takes NOT_LEADER_OR_FOLLOWER to say "not written": it would give the sequence to another batch."""
+    partition = led(tmp_path, 0)
+    context = context_of({0: partition})
+    context.services.image = ClusterImage
+    context.session = Session("PLAINTEXT", "127.0.0.1")
+
+    async def play() -> None:
+        handle(ProduceRequest(None, -1, 30_000, [("t", [(0, batch(b"a"))])]), context)
+        partition.apply_state(STATE._replace(leader=2, leader_epoch=1, partition_epoch=1))
+
+    asyncio.run(play())
+    ((parts,),) = context.connection.answered
+    answer, _ = ProduceResponse.decode(memoryview(bytes(parts)), 9, 9)
+    (row,) = answer.responses[0].partition_responses
+    assert row.error_code == ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+    assert row.error_message == "appended, but not confirmed: this broker no longer leads the partition"

@@ -326,3 +326,29 @@ def test_no_offset_is_given_twice_when_the_transaction_index_is_broken(tmp_path:
     assert put(log, batch()).first_offset == 3
     assert fetched(log, 0) == [0, 1, 2, 3]
     log.close()
+
+
+@pytest.mark.parametrize("codec", ["producer", "gzip", "snappy", "lz4", "zstd"])
+@pytest.mark.parametrize("kind", ["CreateTime", "LogAppendTime"])
+def test_repeated_batch_is_a_duplicate_when_the_topic_rewrites_it(tmp_path: Path, codec: str, kind: str) -> None:
+    log = open_log(tmp_path, LogConfig(compression_type=codec, message_timestamp_type=kind))
+    first = put(log, produced(1, 0))
+    again = put(log, produced(1, 0), now=NOW + 5)
+    assert again == first._replace(duplicate=True, log_append_time_ms=NOW)
+
+
+@pytest.mark.parametrize("kind", ["CreateTime", "LogAppendTime"])
+def test_other_batch_is_out_of_order_when_its_sequence_is_used(tmp_path: Path, kind: str) -> None:
+    log = open_log(tmp_path, LogConfig(message_timestamp_type=kind))
+    put(log, produced(1, 0))
+    other = batch(value=b"other", producer_id=1, producer_epoch=0, base_sequence=0)
+    assert refusal(log, other) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_repeated_batch_is_a_duplicate_when_a_follower_wrote_it(tmp_path: Path) -> None:
+    leader = open_log(tmp_path / "leader", LogConfig(message_timestamp_type="LogAppendTime"))
+    put(leader, produced(1, 0))
+    follower = open_log(tmp_path / "follower", LogConfig(message_timestamp_type="LogAppendTime"))
+    for view in stored(leader):
+        put(follower, memoryview(bytearray(view)), origin=Origin.REPLICATION)
+    assert put(follower, produced(1, 0), now=NOW + 9).duplicate

@@ -10,7 +10,7 @@ from odradek.log.producers.state import CorruptSnapshot, ProducerStates, decode_
 from odradek.records.batch import MAX_SEQUENCE, BatchHeader, parse_header
 from odradek.records.control import ControlRecord, ControlType
 from odradek.wire.errors import ErrorCode, KafkaError
-from tests.unit.log.support import NOW, marker, produced
+from tests.unit.log.support import NOW, batch, marker, produced
 
 COMMIT = ControlRecord(ControlType.COMMIT, 0)
 ABORT = ControlRecord(ControlType.ABORT, 0)
@@ -183,3 +183,68 @@ def test_guards_of_producers_that_never_wrote_do_not_stay() -> None:
     states.remove_expired(NOW)
     assert not states.guard_holds(1, refused)
     assert states.guard_holds(2, fresh), "its coordinator may still be asked"
+
+
+def written(states: ProducerStates, value: bytes, offset: int = 0, *, transactional: bool = True) -> BatchHeader:
+    """Apply a batch of producer 1 with sequence 0 at the offset."""
+    fields = {"producer_id": 1, "producer_epoch": 0, "base_sequence": 0, "is_transactional": transactional}
+    found = parse_header(batch(value=value, **fields))
+    states.apply(found, offset)
+    return found
+
+
+@pytest.mark.parametrize("transactional", [False, True])
+def test_repeated_batch_is_a_duplicate_when_it_has_the_same_crc(transactional: bool) -> None:
+    states = ProducerStates()
+    same = written(states, b"one", 7, transactional=transactional)
+    original = states.check(same, from_client=True)
+    assert original is not None
+    assert original.first_offset == 7
+
+
+@pytest.mark.parametrize("transactional", [False, True])
+def test_batch_is_out_of_order_when_another_has_its_sequence(transactional: bool) -> None:
+    states = ProducerStates()
+    written(states, b"one", transactional=transactional)
+    other = written(ProducerStates(), b"two", transactional=transactional)
+    assert code(states, other) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+@pytest.mark.parametrize("next_began", [False, True])
+@pytest.mark.parametrize("restarted", [False, True])
+def test_batch_of_an_ended_transaction_is_out_of_order(next_began: bool, restarted: bool) -> None:
+    """An application that stamps records itself may repeat an aborted one to the byte in its next transaction."""
+    states = ProducerStates()
+    same = written(states, b"one")
+    states.apply_marker(end(), 1, ABORT)
+    if next_began:
+        states.apply(header(1, transactional=True), 2)
+    if restarted:
+        again = ProducerStates()
+        again.load(states.snapshot(), NOW)
+        states = again
+    assert code(states, same) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_sequence_continues_when_a_marker_keeps_the_epoch() -> None:
+    states = ProducerStates()
+    written(states, b"one")
+    states.apply_marker(end(), 1, COMMIT)
+    assert code(states, header(1, transactional=True)) is None
+
+
+def test_repeated_batch_is_judged_by_sequence_when_only_a_snapshot_knows_it() -> None:
+    states = ProducerStates()
+    written(states, b"one")
+    again = ProducerStates()
+    again.load(states.snapshot(), NOW)
+    assert again.check(written(ProducerStates(), b"two"), from_client=True) is not None
+
+
+def test_batch_is_out_of_order_after_a_restart_when_the_log_has_another() -> None:
+    states = ProducerStates()
+    first = written(states, b"one")
+    again = ProducerStates()
+    again.load(states.snapshot(), NOW)
+    again.complete_windows([first])
+    assert code(again, written(ProducerStates(), b"two")) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER

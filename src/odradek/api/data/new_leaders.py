@@ -9,7 +9,15 @@ from odradek.metadata.image import ClusterImage
 from odradek.wire.errors import ErrorCode
 from odradek.wire.produce import NodeEndpoint, TopicKey
 
-MOVED = frozenset((ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH))
+MOVED = frozenset(
+    (
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        # Of a write that a deposed leader cannot confirm: it is sent again, best to the new one.
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+    )
+)
+"""Errors whose answer names the leader."""
 
 
 def current_leader(context: RequestContext, topic: TopicKey, index: int) -> tuple[int, int] | None:

@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 
 from odradek.log.append import control_record
 from odradek.log.producers.state import AppendedBatch, ProducerStates
 from odradek.log.segments.segment import Segment
-from odradek.records.batch import BatchHeader
+from odradek.records.batch import BatchHeader, parse_header, set_log_append_time
 from odradek.records.control import ControlRecord, ControlType
 
 
 def check_producers(
     producers: ProducerStates, data: memoryview, batches: Iterable[tuple[int, BatchHeader]], *, from_client: bool
 ) -> AppendedBatch | None:
-    """The earlier batch that one of these repeats, if there is one. KafkaError for what a producer may not append."""
+    """Return the earlier batch that one of these repeats, if there is one.
+
+    Raises KafkaError for what a producer may not append. A client's batch that is not to be appended may come out of
+    it with another LogAppendTime.
+    """
     for position, header in batches:
         if header.has_producer_id and not header.is_control:
-            original = producers.check(header, from_client=from_client)
+            crc_at = partial(_crc_at, data, position, header) if header.timestamp_type else None
+            original = producers.check(header, from_client=from_client, crc_at=crc_at)
             if original is not None:
                 return original
         elif header.is_control:
@@ -25,6 +31,12 @@ def check_producers(
             if marker is not None and marker.is_end_transaction:
                 producers.check_marker(header, marker)
     return None
+
+
+def _crc_at(data: memoryview, position: int, header: BatchHeader, timestamp_ms: int) -> int:
+    """The CRC of the batch if it had been appended at that time."""
+    set_log_append_time(data, position, header, timestamp_ms)
+    return parse_header(data, position).crc
 
 
 def prepare_markers(segment: Segment, data: memoryview, batches: Iterable[tuple[int, BatchHeader]]) -> None:

@@ -7,20 +7,22 @@ that changes state, for live appends, replication and recovery alike.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from struct import Struct
 from typing import Final, NamedTuple
 
 from fastcrc.crc32 import iscsi as crc32c
 
 from odradek.log.segments.transaction_index import AbortedTransaction
-from odradek.records.batch import MAX_SEQUENCE, NO_SEQUENCE, TRANSACTIONAL_BIT, BatchHeader
+from odradek.records.batch import DELETE_HORIZON_BIT, MAX_SEQUENCE, NO_SEQUENCE, TRANSACTIONAL_BIT, BatchHeader
 from odradek.records.control import ControlRecord, ControlType
 from odradek.wire.errors import ErrorCode, KafkaError
 
 BATCHES_TO_RETAIN: Final = 5
 NO_EPOCH: Final = -1
 NO_OFFSET: Final = -1
+NO_CRC: Final = -1
+"""Of a batch that only a snapshot knows (Kafka's format has no room for a CRC), or that compaction has changed."""
 DEFAULT_EXPIRATION_MS: Final = 86_400_000
 
 _SNAPSHOT_HEADER: Final = Struct(">hI")
@@ -40,6 +42,9 @@ class AppendedBatch(NamedTuple):
     last_offset: int
     offset_delta: int
     timestamp: int
+    """Its max timestamp in the log, ms since the epoch."""
+    crc: int = NO_CRC
+    """CRC-32C as the log has it."""
 
     @property
     def first_offset(self) -> int:
@@ -68,7 +73,15 @@ class ProducerEntry:
     def last_sequence(self) -> int:
         return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
 
+    def is_in_open_transaction(self, batch: AppendedBatch) -> bool:
+        """Whether the batch belongs to the transaction that is open: no marker came after it.
+
+        Nothing else needs to be remembered for it, so it is known after a restart, too.
+        """
+        return NO_OFFSET != self.transaction_first_offset <= batch.first_offset
+
     def set_epoch(self, epoch: int) -> None:
+        """Enter the epoch; a new one forgets the batches of the one before."""
         if epoch != self.epoch:
             self.batches.clear()
             self.epoch = epoch
@@ -100,11 +113,15 @@ class ProducerStates:
 
     # --- decide ---
 
-    def check(self, header: BatchHeader, *, from_client: bool) -> AppendedBatch | None:
-        """Whether the batch of a producer may follow; the original if it is one of its last five once more.
+    def check(
+        self, header: BatchHeader, *, from_client: bool, crc_at: Callable[[int], int] | None = None
+    ) -> AppendedBatch | None:
+        """Return None if the batch may follow, or the original if it repeats one of the producer's last five.
 
+        `crc_at` gives the CRC that the batch has with another LogAppendTime (ms), where the topic has that type.
         Raises KafkaError: INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER (clients only), INVALID_TXN_STATE.
-        One that is not known may begin with any sequence: its batches may have been deleted (ProducerAppendInfo).
+        A producer that is not known may begin with any sequence: its batches may have been deleted
+        (ProducerAppendInfo).
         """
         entry = self.producers.get(header[9])
         if entry is None:
@@ -116,7 +133,7 @@ class ProducerStates:
             if batches:
                 last = batches[-1][0]
                 if sequence != last + 1 and not (sequence == 0 and last == MAX_SEQUENCE):
-                    return self._duplicate(entry, header)
+                    return self._duplicate(entry, header, crc_at)
             elif sequence != 0:
                 raise _out_of_order(entry, header)
         elif epoch != entry.epoch:
@@ -129,10 +146,21 @@ class ProducerStates:
             )
         return None
 
-    def _duplicate(self, entry: ProducerEntry, header: BatchHeader) -> AppendedBatch:
+    def _duplicate(
+        self, entry: ProducerEntry, header: BatchHeader, crc_at: Callable[[int], int] | None
+    ) -> AppendedBatch:
+        """The batch that this one repeats; OUT_OF_ORDER_SEQUENCE_NUMBER if it repeats none.
+
+        Equal sequences do not make a duplicate: a client that believes a batch lost gives its sequences to the next.
+        """
         last_sequence = header.last_sequence
         for batch in entry.batches:
             if batch.last_sequence == last_sequence and batch.offset_delta == header.last_offset_delta:
+                if header.is_transactional and not entry.is_in_open_transaction(batch):
+                    raise _out_of_order(entry, header, "an ended transaction has a batch with these sequences")
+                crc = header.crc if crc_at is None else crc_at(batch.timestamp)
+                if batch.crc not in (crc, NO_CRC):
+                    raise _out_of_order(entry, header, "another batch has these sequences")
                 return batch
         raise _out_of_order(entry, header)
 
@@ -181,7 +209,9 @@ class ProducerStates:
         sequence = header[11]
         last_sequence = (sequence + delta) & MAX_SEQUENCE if sequence >= 0 else NO_SEQUENCE
         timestamp = header[8]
-        entry.batches.append(AppendedBatch(last_sequence, base_offset + delta, delta, timestamp))
+        # Compaction writes some batches again, without the records that it removes.
+        crc = header[4] if header[12] > delta and not header[5] & DELETE_HORIZON_BIT else NO_CRC
+        entry.batches.append(AppendedBatch(last_sequence, base_offset + delta, delta, timestamp, crc))
         entry.last_timestamp = timestamp
         if header[5] & TRANSACTIONAL_BIT and entry.transaction_first_offset == NO_OFFSET:
             self._guards.pop(header[9], None)
@@ -302,7 +332,8 @@ class ProducerStates:
             delta = header.last_offset_delta
             last_offset = header.base_offset + delta
             batches = found.setdefault(header.producer_id, deque(maxlen=BATCHES_TO_RETAIN))
-            batches.append(AppendedBatch(header.last_sequence, last_offset, delta, header.max_timestamp))
+            crc = header.crc if header.records_count > delta and not header.has_delete_horizon else NO_CRC
+            batches.append(AppendedBatch(header.last_sequence, last_offset, delta, header.max_timestamp, crc))
         for producer_id, batches in found.items():
             entry = self.producers[producer_id]
             # Compaction may have taken batches out: then the snapshot knows more than the log.
@@ -314,11 +345,12 @@ class ProducerStates:
         return encode_snapshot(self.producers.values())
 
 
-def _out_of_order(entry: ProducerEntry, header: BatchHeader) -> KafkaError:
+def _out_of_order(entry: ProducerEntry, header: BatchHeader, reason: str = "") -> KafkaError:
     return KafkaError(
         ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-        f"producer {entry.producer_id} epoch {header.producer_epoch} sent sequence {header.base_sequence}, "
-        f"its last here is {entry.last_sequence} in epoch {entry.epoch}",
+        f"producer {entry.producer_id} epoch {header.producer_epoch} sent sequences {header.base_sequence} to "
+        f"{header.last_sequence}, its last here is {entry.last_sequence} in epoch {entry.epoch}"
+        + (f"; {reason}" if reason else ""),
     )
 
 

@@ -66,19 +66,19 @@ def _nothing(*_: Any, **__: Any) -> None:
 @_bug("duplicate appended", "a repeated batch is written again instead of answered", "network",
       "odradek.log.producers.state:ProducerStates._duplicate")  # fmt: skip
 def _(right: Any) -> Any:
-    return lambda self, entry, header: None
+    return lambda self, entry, header, crc_at: None
 
 
 @_bug("sequence off by one", "a gap of one in the sequence is accepted", "network",
       "odradek.log.producers.state:ProducerStates.check")  # fmt: skip
 def _(right: Any) -> Any:
-    def check(self: Any, header: Any, *, from_client: bool) -> Any:
+    def check(self: Any, header: Any, *, from_client: bool, **more: Any) -> Any:
         entry = self.producers.get(header[9])
         if entry is not None and entry.batches and header[10] == entry.epoch and header[11] == entry.last_sequence:
             return None
         if entry is not None and entry.batches and header[11] + header[6] == entry.last_sequence:
             return None
-        return right(self, header, from_client=from_client)
+        return right(self, header, from_client=from_client, **more)
 
     return check
 
