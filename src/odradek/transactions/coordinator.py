@@ -216,7 +216,13 @@ class TransactionCoordinator:
         if transaction.producer_epoch != request.producer_epoch:
             return _failed(ErrorCode.PRODUCER_FENCED)
         if transaction.state is not State.ONGOING:
-            return _failed(_when_not_ongoing(transaction.state, request.commit))
+            error = _when_not_ongoing(transaction.state, request.commit)
+            if error is not ErrorCode.NONE:
+                return _failed(error)
+            # Written again, so that the answer waits for the in-sync replicas. A coordinator that was replaced and does
+            # not know it yet would answer for the transaction before: this epoch does not tell the two apart.
+            record = TransactionRecord(request.transactional_id, transaction)
+            return Outcome((record,), ProducerResult(ErrorCode.NONE))
         prepared = _advance(
             transaction,
             State.PREPARE_COMMIT if request.commit else State.PREPARE_ABORT,

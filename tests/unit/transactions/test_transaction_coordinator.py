@@ -255,6 +255,18 @@ def test_end_and_its_repetition(shard: Any, commit: bool) -> None:
     assert not shard.markers
 
 
+def test_repeated_end_is_written_so_that_only_the_coordinator_answers(shard: Any) -> None:
+    """Found by the simulator: a coordinator that was replaced confirmed a commit that its successor never received."""
+    producer = producer_of(shard.init())
+    shard.add(producer, 0)
+    shard.end(producer)
+    shard.write_markers()
+    outcome = shard.coordinator.end(EndTransaction("tx", *producer, True, 0), shard.now_ms)
+    assert [(record.transactional_id, record.value.state) for record in outcome.records] == [
+        ("tx", State.COMPLETE_COMMIT)
+    ]
+
+
 def test_end_is_rejected_without_a_transaction(shard: Any) -> None:
     producer = producer_of(shard.init())
     assert shard.end(producer).error is ErrorCode.INVALID_TXN_STATE
