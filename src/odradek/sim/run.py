@@ -29,6 +29,7 @@ from odradek.sim.workloads import (
     dead_members,
     handovers,
     librdkafka_producer,
+    librdkafka_transactions,
     raw_clients,
     recreated_topics,
     spark_sink,
@@ -346,6 +347,9 @@ _WORKLOADS: dict[str, tuple[tuple[str, Program], ...]] = {
         ("bank-2", lambda h: client_programs.transact(h, {"ledger": 2, "accounts": 1}, "bank-2")),
         ("bank-3", lambda h: client_programs.transact(h, {"ledger": 2}, "bank-2")),
         ("reader-4", lambda h: client_programs.consume(h, "accounts", 1, READ_COMMITTED)),
+    ),
+    "foreign transactions": tuple(
+        (f"foreign-{index}", lambda h: librdkafka_transactions.transact(h, "ledger", 2, h.name)) for index in (1, 2, 3)
     ),
     "rpw": (
         ("source", lambda h: client_programs.produce(h, "in", 2, 0.8)),

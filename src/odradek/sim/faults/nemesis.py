@@ -23,6 +23,7 @@ from odradek.sim.faults.successions import (
     coordinator_dies_deciding,
     deposed_in_a_write,
     deposed_leader_asks,
+    deposed_unconfirmed,
     straggler_is_left,
     who_knows_least_leads,
 )
@@ -469,6 +470,13 @@ PROFILES: dict[str, Profile] = {
             ),
             1.5,
             ("producers", "transactions", "more transactions", "rpw"),
+            brokers=3,
+        ),
+        Profile(
+            "unconfirmed",
+            (Kind(deposed_unconfirmed, 8), Kind(crash, 1), Kind(expire_session, 1), Kind(crash_client, 1)),
+            1.0,
+            ("foreign transactions", "transactions"),
             brokers=3,
         ),
         Profile(

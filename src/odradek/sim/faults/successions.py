@@ -135,6 +135,23 @@ async def deposed_leader_asks(world: World, host: BrokerHost, rng: random.Random
     await asyncio.sleep(10.0)
 
 
+async def deposed_unconfirmed(world: World, host: BrokerHost, rng: random.Random) -> None:
+    """A leader is deposed while its followers have a batch of which it does not know that."""
+    led = _led(world, lambda key, _state: key[0] == "ledger")
+    if not led:
+        return
+    leader = _host(world, rng.choice(led)[1].leader)
+    until = world.now() + rng.uniform(0.6, 2.0)
+    for other in _others(world, leader):
+        # A fetch that waits at the leader is still answered; the next one does not arrive.
+        world.network.link(other.host, leader.host).cut_until = until
+    world.note(f"{leader.host} does not hear of its followers until {until:.3f}")
+    await asyncio.sleep(rng.uniform(0.2, 0.5))
+    if leader.store is not None:
+        leader.store.expire()
+    await asyncio.sleep(max(0.0, until - world.now()) + 0.5)
+
+
 # --- controllers ---
 
 

@@ -99,6 +99,65 @@ def _(right: Any) -> Any:
     return error
 
 
+def _called_unwritten(right: Any) -> Any:
+    """What a deposed leader answered before: clients give the sequences of what they believe unwritten to the next."""
+
+    def error(self: Any, last_offset: int, otherwise: ErrorCode) -> Any:
+        code = right(self, last_offset, otherwise)
+        is_unconfirmed = code is ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND and not self.is_leader
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER if is_unconfirmed else code
+
+    return error
+
+
+_COMMIT_ERROR: Final = "odradek.replication.partition:Partition.commit_error"
+_DUPLICATE: Final = "odradek.log.producers.state:ProducerStates._duplicate"
+
+
+def _is_as(header: Any, batch: Any) -> bool:
+    return bool(batch.last_sequence == header.last_sequence and batch.offset_delta == header.last_offset_delta)
+
+
+@_bug("sequences make a duplicate", "an unconfirmed batch is called unwritten, and any with its sequences repeats it",
+      "unconfirmed", _COMMIT_ERROR, _DUPLICATE)  # fmt: skip
+def _(right: Any) -> Any:
+    if right.__name__ == "commit_error":
+        return _called_unwritten(right)
+
+    def duplicate(self: Any, entry: Any, header: Any, crc_at: Any) -> Any:
+        return next((each for each in entry.batches if _is_as(header, each)), None) or right(
+            self, entry, header, crc_at
+        )
+
+    return duplicate
+
+
+@_bug("CRC of a duplicate not compared", "in an open transaction any batch with the sequences of another repeats it",
+      "unconfirmed", _COMMIT_ERROR, _DUPLICATE)  # fmt: skip
+def _(right: Any) -> Any:
+    if right.__name__ == "commit_error":
+        return _called_unwritten(right)
+
+    def duplicate(self: Any, entry: Any, header: Any, crc_at: Any) -> Any:
+        same = (each for each in entry.batches if _is_as(header, each) and entry.is_in_open_transaction(each))
+        return next(same, None) or right(self, entry, header, crc_at)
+
+    return duplicate
+
+
+@_bug("duplicate of an ended transaction", "a batch repeats one with its CRC and sequences of an earlier transaction",
+      "unconfirmed", _COMMIT_ERROR, _DUPLICATE)  # fmt: skip
+def _(right: Any) -> Any:
+    if right.__name__ == "commit_error":
+        return _called_unwritten(right)
+
+    def duplicate(self: Any, entry: Any, header: Any, crc_at: Any) -> Any:
+        same = (each for each in entry.batches if _is_as(header, each) and each.crc == header.crc)
+        return next(same, None) or right(self, entry, header, crc_at)
+
+    return duplicate
+
+
 @_bug("log start not followed", "a follower keeps what was deleted with DeleteRecords", "cluster5",
       "odradek.replication.partition:Partition.leader_told")  # fmt: skip
 def _(right: Any) -> Any:
