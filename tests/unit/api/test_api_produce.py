@@ -175,7 +175,7 @@ def test_nothing_overtakes_a_batch_whose_transaction_could_not_be_verified(tmp_p
     assert asyncio.run(play()) == [0, 0, 1, 2]
 
 
-def test_unconfirmed_batch_is_answered_as_appended_when_leader_changes(tmp_path: Path) -> None:
+def test_unconfirmed_batch_is_answered_as_appended(tmp_path: Path) -> None:
     """librdkafka takes NOT_LEADER_OR_FOLLOWER to say "not written": it would give the sequence to another batch."""
     partition = led(tmp_path, 0)
     context = context_of({0: partition})

@@ -187,8 +187,9 @@ def test_guards_of_producers_that_never_wrote_do_not_stay() -> None:
 
 def written(states: ProducerStates, value: bytes, offset: int = 0, *, transactional: bool = True) -> BatchHeader:
     """Apply a batch of producer 1 with sequence 0 at the offset."""
-    fields = {"producer_id": 1, "producer_epoch": 0, "base_sequence": 0, "is_transactional": transactional}
-    found = parse_header(batch(value=value, **fields))
+    found = parse_header(
+        batch(value=value, producer_id=1, producer_epoch=0, base_sequence=0, is_transactional=transactional)
+    )
     states.apply(found, offset)
     return found
 
@@ -233,7 +234,7 @@ def test_sequence_continues_when_a_marker_keeps_the_epoch() -> None:
     assert code(states, header(1, transactional=True)) is None
 
 
-def test_repeated_batch_is_judged_by_sequence_when_only_a_snapshot_knows_it() -> None:
+def test_repeated_batch_needs_no_crc_when_only_a_snapshot_knows_it() -> None:
     states = ProducerStates()
     written(states, b"one")
     again = ProducerStates()
@@ -241,7 +242,7 @@ def test_repeated_batch_is_judged_by_sequence_when_only_a_snapshot_knows_it() ->
     assert again.check(written(ProducerStates(), b"two"), from_client=True) is not None
 
 
-def test_batch_is_out_of_order_after_a_restart_when_the_log_has_another() -> None:
+def test_batch_is_out_of_order_when_the_restored_log_has_another() -> None:
     states = ProducerStates()
     first = written(states, b"one")
     again = ProducerStates()

@@ -255,7 +255,7 @@ def test_end_and_its_repetition(shard: Any, commit: bool) -> None:
     assert not shard.markers
 
 
-def test_repeated_end_is_written_so_that_only_the_coordinator_answers(shard: Any) -> None:
+def test_repeated_end_is_written_before_it_is_answered(shard: Any) -> None:
     """Found by the simulator: a coordinator that was replaced confirmed a commit that its successor never received."""
     producer = producer_of(shard.init())
     shard.add(producer, 0)
