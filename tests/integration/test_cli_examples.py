@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from odradek.cli.commands import load, parser_of
-from odradek.cli.examples import examples_of
+from odradek.cli.arguments.examples import examples_of
+from odradek.cli.catalog import load, parser_of
 from odradek.cli.main import kcat_parser, main
 from tests.conftest import MakeBroker
 

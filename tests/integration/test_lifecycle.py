@@ -26,9 +26,7 @@ def auto_create(client: Any, name: str) -> Any:
     return client.call(asked, 12)
 
 
-def test_a_stopped_broker_leaves_the_clean_marker_and_a_running_one_does_not(
-    make_broker: MakeBroker, connect: Connect
-) -> None:
+def test_clean_marker_exists_only_after_a_clean_stop(make_broker: MakeBroker, connect: Connect) -> None:
     broker = make_broker().start()
     marker = broker.data_dir / ".kafka_cleanshutdown"
     assert not marker.exists()

@@ -278,7 +278,7 @@ def test_many_connections_produce_at_once_and_every_offset_is_given_once(odradek
     assert sorted(offsets) == list(range(400))
 
 
-def test_records_without_a_key_are_named_to_the_producer_of_a_compacted_topic(client: Any) -> None:
+def test_produce_names_records_without_a_key_on_a_compacted_topic(client: Any) -> None:
     compacted = Topic(client, 2, **{"cleanup.policy": "compact"})
     batch = encode_batch([(NOW_MS, b"k" if i % 2 else None, b"v", ()) for i in range(4)])
     request = compacted.produce_request(9, b"")

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from odradek.broker.configuration.broker_config import BrokerConfig
-from odradek.broker.lifecycle import Broker, Ports
+from odradek.broker.lifecycle import Broker
+from odradek.broker.ports import Ports
 from odradek.client.connection import Connection, open_connection
 from odradek.ports.disk import Bytes, SystemDisk, SystemFile
 from odradek.ports.network import TcpNetwork

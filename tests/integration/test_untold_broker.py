@@ -19,7 +19,7 @@ from odradek.wire.messages.metadata import MetadataRequest
 
 
 @pytest.mark.timeout(120)
-def test_listeners_that_are_for_clients_only_are_not_served_before_the_broker_has_been_told_of_the_cluster(
+def test_client_listeners_are_closed_until_the_broker_knows_the_cluster(
     tmp_path: Path, connect: Callable[[str], Any]
 ) -> None:
     ports = free_ports(4)
@@ -62,9 +62,7 @@ def test_listeners_that_are_for_clients_only_are_not_served_before_the_broker_ha
 
 
 @pytest.mark.timeout(120)
-def test_a_broker_that_has_not_been_told_of_the_cluster_does_not_answer_that_there_are_no_brokers(
-    tmp_path: Path, connect: Callable[[str], Any]
-) -> None:
+def test_metadata_waits_until_the_broker_knows_the_cluster(tmp_path: Path, connect: Callable[[str], Any]) -> None:
     brokers = [
         BrokerProcess(
             tmp_path / str(number),

@@ -121,7 +121,7 @@ def test_a_machine_that_is_dark_costs_a_part_of_the_session(
     assert asked == [longest]
 
 
-def test_a_server_that_takes_a_connection_and_never_answers_costs_no_session(tmp_path: Path) -> None:
+def test_session_survives_a_server_that_accepts_and_never_answers(tmp_path: Path) -> None:
     """As one does that is about to start."""
 
     async def test(zookeeper: ZooKeeper) -> None:

@@ -75,7 +75,7 @@ def test_a_deletion_counts_if_whoever_may_lead_has_heard_of_it(
         (2, 0, Deletion(("plain", 1), 2, 1.0), False),
     ],
 )
-def test_replicas_begin_with_their_leader_unless_nobody_heard_of_a_deletion(
+def test_replicas_start_with_their_leader_unless_a_deletion_was_missed(
     leader: int, follower: int, deletion: Deletion | None, agree: bool
 ) -> None:
     history = History()

@@ -215,7 +215,7 @@ def test_a_full_disk() -> None:
     assert file.size() == 5
 
 
-def test_a_process_without_descriptors_opens_nothing_and_goes_on_with_what_is_open() -> None:
+def test_process_without_descriptors_keeps_using_its_open_files() -> None:
     volume = Volume()
     disk = disk_of(volume)
     disk.make_directories("/d")
@@ -327,7 +327,7 @@ def test_bytes_arrive_in_order_through_cuts_and_short_reads() -> None:
     assert bytes(received) == data
 
 
-def test_a_sender_that_fills_the_window_does_not_cut_what_it_sends_into_ever_smaller_pieces() -> None:
+def test_sender_that_fills_the_window_does_not_fragment_its_data() -> None:
     loop = new_loop("5")
     network = SimulatedNetwork(loop)
     server, client = Process("server", "s"), Process("client", "c")
@@ -425,7 +425,7 @@ def test_lost_and_torn_and_duplicated() -> None:
     assert found(twice) in ("duplicate", "one offset, two records")
 
 
-def test_what_a_deposed_leader_was_sent_may_be_acknowledged_after_what_the_next_one_was() -> None:
+def test_deposed_leader_may_acknowledge_after_its_successor() -> None:
     def settled(*at: float, offsets: tuple[int, ...] = (0, 1, 2)) -> History:
         made = history()
         for send, when, offset in zip(made.sends.values(), at, offsets, strict=True):

@@ -47,15 +47,13 @@ def test_a_controller_that_has_been_replaced_must_not_write() -> None:
     ("elr", "verdict"),
     [((3, 1), ""), ((3,), "leader elected among those in sync"), ((), "leader elected among those in sync")],
 )
-def test_whoever_a_leader_has_taken_into_the_isr_may_lead_when_that_leaves_in_the_same_step(
-    elr: tuple[int, ...], verdict: str
-) -> None:
+def test_replica_may_lead_when_the_leader_that_added_it_leaves_in_one_step(elr: tuple[int, ...], verdict: str) -> None:
     after = PartitionState(5, 1, (3, 1, 5), (5,), partition_epoch=1, controller_epoch=1, elr=elr)
     assert broken(stored(made(), [written(after)])) == verdict
 
 
 @pytest.mark.parametrize(("replicas", "verdict"), [((3, 5), ""), ((3, 1, 5), "leader elected among those in sync")])
-def test_whoever_a_leader_has_taken_into_the_isr_may_lead_when_that_one_is_moved_away_in_the_same_step(
+def test_replica_may_lead_when_the_leader_that_added_it_moves_in_one_step(
     replicas: tuple[int, ...], verdict: str
 ) -> None:
     after = PartitionState(5, 1, replicas, (5,), partition_epoch=1, controller_epoch=1, elr=(3,))

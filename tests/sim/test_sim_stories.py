@@ -65,7 +65,7 @@ def test_a_record_and_what_happened_to_the_brokers_until_the_end() -> None:
     ]
 
 
-def test_a_transaction_with_all_that_was_written_in_it_until_the_time_that_is_named() -> None:
+def test_story_of_a_transaction_shows_its_writes_up_to_the_given_time() -> None:
     lines = told("reader-1.1 at 2.200 read bank-1.1/3:1 (plain-0@1 ok in transaction bank-1.1/3#4 (aborted)) @1")
     assert lines == [
         "0.100 b1.1 serves",

@@ -13,10 +13,10 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
-from odradek.cli.commands import COMMANDS, Command, load, parser_of
-from odradek.cli.errors import CommandError, UsageError
-from odradek.cli.options import Parser
-from odradek.cli.suggestions import suggestion
+from odradek.cli.arguments.errors import CommandError, UsageError
+from odradek.cli.arguments.options import Parser
+from odradek.cli.arguments.suggestions import suggestion
+from odradek.cli.catalog import COMMANDS, Command, load, parser_of
 
 FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 """Errors of writing that are the disk's, not the program's."""
@@ -46,7 +46,7 @@ def joined(words: Sequence[str]) -> list[str]:
 
 def show_error_document(error: CommandError, output: str | None) -> None:
     """Print the error as a document where the output is one, so that a program reads it like a result."""
-    from odradek.cli.output import DOCUMENTS, show_document
+    from odradek.cli.terminal.output import DOCUMENTS, show_document
 
     if output in DOCUMENTS:
         message = str(error).removeprefix(f"{error.code}: ")
@@ -102,7 +102,7 @@ def dispatch(words: list[str]) -> int:
         print(f"odradek {__version__}")
         return 0
     if words[0].startswith("-"):
-        from odradek.cli import kcat
+        from odradek.cli.kcat import options as kcat
 
         return execute("odradek", kcat_parser(), kcat, kcat.separated(words))
     name = words[0]
@@ -116,7 +116,7 @@ def dispatch(words: list[str]) -> int:
 
 def kcat_parser() -> Parser:
     """The parser of kcat's options."""
-    from odradek.cli import kcat
+    from odradek.cli.kcat import options as kcat
 
     parser = Parser(prog="odradek", description="kcat's options for consume, produce and metadata", allow_abbrev=False)
     kcat.configure(parser)

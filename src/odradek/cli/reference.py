@@ -7,8 +7,8 @@ import sys
 from collections.abc import Iterator
 from typing import Final
 
-from odradek.cli.commands import COMMANDS, load, parser_of
-from odradek.cli.examples import examples_of
+from odradek.cli.arguments.examples import examples_of
+from odradek.cli.catalog import COMMANDS, load, parser_of
 from odradek.cli.main import kcat_parser
 
 FILE: Final = "docs/CLI_REFERENCE.md"

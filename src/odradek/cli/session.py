@@ -8,8 +8,8 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from odradek.cli.errors import CommandError, client_session
-from odradek.cli.options import ANSWER_MS, client_settings, connect_ms
+from odradek.cli.arguments.errors import CommandError, client_session
+from odradek.cli.arguments.options import ANSWER_MS, client_settings, connect_ms
 from odradek.client.admin import Admin
 from odradek.client.cluster import Cluster
 from odradek.client.config import ADMIN_DEFAULTS

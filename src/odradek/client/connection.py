@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from odradek.client.errors import ClientError, Disconnected, RequestTimedOut, UnsupportedByBroker
 from odradek.ports.network import WOULD_BLOCK, Network, Stream
+from odradek.ports.tls import Secure, TlsError
 from odradek.version import __version__
 from odradek.wire.frames import FrameError, FrameReader
 from odradek.wire.message import ApiMessage
@@ -191,7 +192,10 @@ class Connection:
 
     def _lost(self, error: OSError | None) -> None:
         peer = f"{self._stream.peer_host}:{self._stream.peer_port}"
-        self.close(Disconnected(f"{peer} closed the connection" if error is None else f"{peer}: {error}"))
+        if self._reader.begins_with_tls:
+            self.close(Disconnected(f"{peer} expects TLS: security_protocol is to be SSL"))
+        else:
+            self.close(Disconnected(f"{peer} closed the connection" if error is None else f"{peer}: {error}"))
 
     # --- reading ---
 
@@ -259,14 +263,25 @@ class Connection:
 
 
 async def open_connection(
-    network: Network, host: str, port: int, *, client_id: str, setup_timeout_ms: float, request_timeout_ms: float
+    network: Network,
+    host: str,
+    port: int,
+    *,
+    client_id: str,
+    setup_timeout_ms: float,
+    request_timeout_ms: float,
+    secure: Secure | None = None,
 ) -> Connection:
     """Connect and negotiate versions (KIP-35, KIP-511: down to version 0 if the broker knows no newer ApiVersions).
 
-    Raises Disconnected, RequestTimedOut, UnsupportedByBroker.
+    `secure` puts TLS on the connection before. Raises Disconnected, RequestTimedOut, UnsupportedByBroker.
     """
     try:
         stream = await network.connect(host, port, setup_timeout_ms / 1000)
+        if secure is not None:
+            stream = await secure(stream, host, setup_timeout_ms / 1000)
+    except TlsError as error:
+        raise Disconnected(f"{host}:{port}: TLS handshake failed: {error}") from error
     except OSError as error:
         refused = isinstance(error, ConnectionRefusedError)
         reason = "connection refused" if refused else str(error) or type(error).__name__

@@ -132,6 +132,12 @@ class TcpStream:
             self._loop.remove_writer(self._fd)
             self._writing = False
 
+    def detach(self) -> socket.socket:
+        """The socket, which this stream gives up."""
+        self.watch_reads(None)
+        self.watch_writes(None)
+        return self._socket
+
     def close(self) -> None:
         self.watch_reads(None)
         self.watch_writes(None)

@@ -161,23 +161,25 @@ def _note(totals: Totals, outcome: Outcome, arguments: argparse.Namespace) -> No
 
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="./dev sim", description="Search for violations in simulated worlds.")
-    parser.add_argument("--seeds", type=int, default=20, help="how many seeds per profile (20)")
-    parser.add_argument("--first", type=int, help="the first of them (1; with --ci one that nobody had before)")
-    parser.add_argument("--seed", type=int, help="only this seed, with its whole trace")
-    parser.add_argument("--profile", default="every", choices=[*sorted(PROFILES), "every"], help="which faults (every)")
-    parser.add_argument("--minutes", type=float, help="go on for so long, however many seeds that is")
+    parser.add_argument("--seeds", type=int, default=20, help="number of seeds per profile (20)")
+    parser.add_argument("--first", type=int, help="the first seed (1; with --ci one that has not run before)")
+    parser.add_argument("--seed", type=int, help="only this seed, with its complete trace")
+    parser.add_argument("--profile", default="every", choices=[*sorted(PROFILES), "every"], help="faults (every)")
+    parser.add_argument("--minutes", type=float, help="run for this duration, whatever the number of seeds")
     parser.add_argument(
-        "--ci", action="store_true", help="known seeds, which must pass, then fresh ones until --minutes (3) are over"
+        "--ci",
+        action="store_true",
+        help="run known seeds, which must pass, then new ones for --minutes (3)",
     )
-    parser.add_argument("--fixed", type=int, default=50, help="with --ci: how many known seeds (50)")
+    parser.add_argument("--fixed", type=int, default=50, help="with --ci: number of known seeds (50)")
     parser.add_argument("--seconds", type=float, default=SAFETY_SECONDS, help="simulated seconds with faults (40)")
-    parser.add_argument("-j", "--jobs", type=int, default=1, help="processes (1)")
-    parser.add_argument("--max-failures", type=int, default=5, help="stop after so many failed seeds (5)")
-    parser.add_argument("--lines", type=int, default=0, help="also the last lines of the trace of a failed seed")
-    parser.add_argument("--planted", action="store_true", help="plant known bugs, one by one, and see them found")
+    parser.add_argument("-j", "--jobs", type=int, default=1, help="number of processes (1)")
+    parser.add_argument("--max-failures", type=int, default=5, help="stop after this number of failed seeds (5)")
+    parser.add_argument("--lines", type=int, default=0, help="lines to print from the end of a failed trace")
+    parser.add_argument("--planted", action="store_true", help="plant known bugs one by one and find them")
     parser.add_argument("--only", default="", help="with --planted: bugs whose name contains this")
-    parser.add_argument("--marks", action="store_true", help="count rare situations inside of the product, too")
-    parser.add_argument("-v", "--verbose", action="store_true", help="a line per seed")
+    parser.add_argument("--marks", action="store_true", help="count rare situations inside the product as well")
+    parser.add_argument("-v", "--verbose", action="store_true", help="print a line per seed")
     arguments = parser.parse_args(argv)
     if arguments.planted:
         if importlib.util.find_spec("odradek.sim.planted") is None:

@@ -145,7 +145,7 @@ class Follower:
             except Py4JNetworkError:
                 return  # Java is gone
             except Py4JError:
-                logger.warning("Spark does not tell of its queries", exc_info=True)
+                logger.warning("cannot read the queries from Spark; showing no more progress", exc_info=True)
                 return
             if last:
                 return

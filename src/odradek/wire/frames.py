@@ -26,6 +26,10 @@ TRUST_BYTES: Final = (1 << 20) + 65_536  # a batch of Kafka's default limit fits
 # Large buffers are handed from frame to frame, because a fresh one has to be zeroed; so much may lie idle.
 SPARE_BYTES: Final = 4 * TRUST_BYTES
 _NOTHING: Final = memoryview(b"")
+_TLS_RECORDS: Final = frozenset((0x1503, 0x1603))
+"""The first two bytes of a TLS alert and of a TLS handshake."""
+SPEAKS_TLS: Final = "the peer speaks TLS, this side plain text"
+"""The text of the FrameError for bytes of TLS."""
 
 
 class FrameError(ValueError):
@@ -192,7 +196,14 @@ class FrameReader:
             elif self._rest:
                 self._rest = b""
 
+    @property
+    def begins_with_tls(self) -> bool:
+        """Whether the unfinished frame is the beginning of a TLS record."""
+        return int.from_bytes(self._rest[:2], "big") in _TLS_RECORDS
+
     def _refused(self, size: int) -> FrameError:
+        if size >> 16 in _TLS_RECORDS:
+            return FrameError(SPEAKS_TLS)
         if size > 0x7FFFFFFF:
             return FrameError(f"frame of size {size - (1 << 32)}")
         return FrameTooLarge(size, self.max_frame_bytes)

@@ -12,7 +12,7 @@ from odradek.metadata.image import ClusterImage
 from odradek.wire.errors import ErrorCode
 
 
-def test_a_topic_that_was_made_and_is_not_known_here_yet_has_no_coordinator() -> None:
+def test_find_coordinator_is_not_available_for_a_new_unknown_topic() -> None:
     """The controller may take its time to tell, or the topic be gone again."""
 
     class Controller:

@@ -131,9 +131,7 @@ def test_what_is_committed_stays_so_when_its_partition_moves(tmp_path: Path, mon
     assert found == [ErrorCode.NONE, ErrorCode.NONE]
 
 
-def test_what_was_not_written_yet_when_its_partition_moved_is_not_acknowledged(
-    tmp_path: Path, monkeypatch: Any
-) -> None:
+def test_produce_is_not_acknowledged_when_its_partition_moved_unwritten(tmp_path: Path, monkeypatch: Any) -> None:
     """Found by the simulator (cluster5-500056): the wait for the high watermark began on what was a follower by then,
     and the new leader's record at that offset was taken for the one that had been cut off.
     """

@@ -109,7 +109,7 @@ def test_a_stale_offset_commit_is_closed_without_an_answer() -> None:
     assert context.connection.closed
 
 
-def test_an_offset_commit_that_is_repeated_elsewhere_while_it_is_verified_has_no_effect() -> None:
+def test_offset_commit_repeated_elsewhere_while_verified_has_no_effect() -> None:
     """The client went on: late, the offsets would take the place of those that it has committed since."""
     newest = NewestConnections()
     committed: list[Any] = []
@@ -235,7 +235,7 @@ def test_offsets_wait_for_what_the_coordinator_says() -> None:
     assert play(later(ErrorCode.CONCURRENT_TRANSACTIONS)) == [ErrorCode.CONCURRENT_TRANSACTIONS, unknown]
 
 
-def test_offsets_of_a_topic_that_is_deleted_while_they_are_verified_are_not_committed() -> None:
+def test_offsets_are_not_committed_when_their_topic_is_deleted_meanwhile() -> None:
     """The next topic of its name would begin there."""
     images = [ClusterImage().with_topics(Topic(name, name.encode() * 16, (LED,)) for name in ("t", "u"))]
     committed: list[Any] = []
@@ -444,7 +444,7 @@ def test_a_write_that_waits_keeps_its_bytes() -> None:
     assert ErrorCode.INVALID_TXN_STATE.to_bytes(2, "big") in frame
 
 
-def test_a_transaction_that_ends_while_another_partition_is_asked_for_is_not_written_to() -> None:
+def test_transaction_ended_during_verification_of_another_is_rejected() -> None:
     """Before transaction.version 2 its marker has the same epoch: the batch would begin one that nobody ends."""
     logs = {"t": Log("t", (5, 0)), "u": Log("u")}
     asked: list[Any] = []
@@ -466,7 +466,7 @@ def test_a_transaction_that_ends_while_another_partition_is_asked_for_is_not_wri
     assert asked == [[("u", 0)], [("u", 0), ("t", 0)]]
 
 
-def test_a_partition_that_comes_while_others_are_asked_for_is_not_written_to() -> None:
+def test_partition_that_appears_during_verification_is_not_written_to() -> None:
     """It was not asked for: the coordinator would not end the transaction there, and what was committed be aborted."""
     logs = {"t": Log("t"), "u": Log("u")}
     here = {"u"}
@@ -497,7 +497,7 @@ def test_a_partition_that_comes_while_others_are_asked_for_is_not_written_to() -
 
 
 @pytest.mark.parametrize("topics", [["t"], ["t", "u"]])
-def test_a_partition_that_can_be_opened_only_after_others_were_asked_for_is_not_written_to(topics: list[str]) -> None:
+def test_partition_that_opens_only_after_verification_is_not_written_to(topics: list[str]) -> None:
     """As when a descriptor is free again: nobody has asked whether it is part of the transaction."""
     logs = {"t": Log("t"), "u": Log("u")}
     failures = [ErrorCode.KAFKA_STORAGE_ERROR]

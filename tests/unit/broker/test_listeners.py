@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from odradek.broker.configuration.broker_config import BrokerConfig
-from odradek.broker.lifecycle import Broker, Ports
+from odradek.broker.lifecycle import Broker
+from odradek.broker.ports import Ports
 from odradek.ports.network import Stream, TcpListener, TcpNetwork
 from odradek.wire.headers import encode_request_header, parse_response_header
 from odradek.wire.messages.metadata import MetadataRequest, MetadataResponse
@@ -47,7 +48,7 @@ def test_clients_of_each_listener_are_told_its_own_address(tmp_path: Path) -> No
         )
         await broker.start()
         try:
-            second = broker._server._listeners[1].port
+            second = broker.listeners[1].listener.port
             return second, await described_at(broker.bootstrap), await described_at(f"127.0.0.1:{second}")
         finally:
             await broker.stop()

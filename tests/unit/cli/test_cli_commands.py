@@ -5,11 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from odradek.cli import configs, consume, groups, offsets, produce, quotas, reset_offsets, topic_changes
-from odradek.cli.config_entities import Entity
-from odradek.cli.errors import UsageError
+from odradek.cli.actions import quotas, reset_offsets, topic_changes
+from odradek.cli.arguments.config_entities import Entity
+from odradek.cli.arguments.errors import UsageError
+from odradek.cli.arguments.options import Parser
+from odradek.cli.commands import configs, consume, groups, offsets, produce
 from odradek.cli.main import main
-from odradek.cli.options import Parser
 from odradek.client.model import TopicPartition
 
 

@@ -3,9 +3,9 @@ import subprocess
 
 import pytest
 
-from odradek.cli import completion
-from odradek.cli.commands import COMMANDS
-from odradek.cli.completion import candidates
+from odradek.cli.catalog import COMMANDS
+from odradek.cli.commands import completion
+from odradek.cli.commands.completion import candidates
 from odradek.cli.main import main
 
 

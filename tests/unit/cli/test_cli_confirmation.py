@@ -6,9 +6,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from odradek.cli import confirmation
-from odradek.cli.confirmation import confirm, shortened
-from odradek.cli.errors import CommandError, UsageError
+from odradek.cli.arguments.errors import CommandError, UsageError
+from odradek.cli.terminal import confirmation
+from odradek.cli.terminal.confirmation import confirm, shortened
 
 
 def arguments(**given: bool) -> argparse.Namespace:

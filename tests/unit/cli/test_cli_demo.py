@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from odradek.cli import demo
-from odradek.cli.demo import BrokerProcess, Demo
-from odradek.cli.demo_pace import Pace
-from odradek.cli.demo_view import Progress, View
-from odradek.cli.errors import CommandError
+from odradek.cli.arguments.errors import CommandError
+from odradek.cli.commands import demo
+from odradek.cli.commands.demo import BrokerProcess, Demo
+from odradek.cli.demo.pace import Pace
+from odradek.cli.demo.view import Progress, View
 from odradek.cli.main import main
 
 

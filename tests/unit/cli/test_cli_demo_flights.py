@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from odradek.cli.demo_flights import data_file, rows
+from odradek.cli.demo.flights import data_file, rows
 
 
 def install_package(directory: Path, monkeypatch: pytest.MonkeyPatch) -> Path:

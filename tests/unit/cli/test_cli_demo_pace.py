@@ -1,6 +1,6 @@
 """The producer stays close to Spark at first, and lets go of it as micro-batches prove fast."""
 
-from odradek.cli.demo_pace import FIRST_RECORDS, GOOD_SECONDS, MOST_RECORDS, Pace
+from odradek.cli.demo.pace import FIRST_RECORDS, GOOD_SECONDS, MOST_RECORDS, Pace
 
 
 def test_first_micro_batch_is_small():

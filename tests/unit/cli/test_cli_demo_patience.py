@@ -1,6 +1,6 @@
 """The demo's time limit scales with progress and with the machine."""
 
-from odradek.cli.demo_patience import IDLE_START_SECONDS, Patience, Slowness
+from odradek.cli.demo.patience import IDLE_START_SECONDS, Patience, Slowness
 
 
 def test_patience_is_exhausted_when_nothing_progressed_for_its_seconds():

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from odradek.cli.demo_progress import RESTARTS_MAX, QueryProgress
-from odradek.cli.errors import CommandError
+from odradek.cli.arguments.errors import CommandError
+from odradek.cli.demo.progress import RESTARTS_MAX, QueryProgress
 
 LATE = RuntimeError("Python worker failed to connect back.\n=== Streaming Query ===\nIdentifier: x")
 

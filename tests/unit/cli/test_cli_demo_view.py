@@ -5,8 +5,8 @@ import io
 import pytest
 from rich.console import Console
 
-from odradek.cli.demo_flights import Totals
-from odradek.cli.demo_view import Progress, View, screen
+from odradek.cli.demo.flights import Totals
+from odradek.cli.demo.view import Progress, View, screen
 
 
 def drawn(at: Progress) -> str:

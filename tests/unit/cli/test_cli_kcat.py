@@ -5,9 +5,10 @@ import json
 
 import pytest
 
-from odradek.cli import consume, kcat_metadata, produce
-from odradek.cli.kcat import offset_range, separated, with_ports
-from odradek.cli.kcat_output import json_envelope, kcat_format
+from odradek.cli.commands import consume, produce
+from odradek.cli.kcat import metadata_list as kcat_metadata
+from odradek.cli.kcat.options import offset_range, separated, with_ports
+from odradek.cli.kcat.record_output import json_envelope, kcat_format
 from odradek.cli.main import main
 from odradek.client.model import ConsumerRecord
 

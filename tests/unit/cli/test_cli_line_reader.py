@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odradek.cli.errors import CommandError, UsageError
-from odradek.cli.line_reader import Input, JsonReader, LineReader
-from odradek.cli.record_format import json_format
+from odradek.cli.arguments.errors import CommandError, UsageError
+from odradek.cli.records.line_reader import Input, JsonReader, LineReader
+from odradek.cli.records.record_format import json_format
 from odradek.client.model import ConsumerRecord
 
 

@@ -9,10 +9,10 @@ import types
 import pytest
 
 from odradek.cli import main as program
-from odradek.cli.commands import COMMANDS, load
-from odradek.cli.errors import CommandError, UsageError, client_session
+from odradek.cli.arguments.errors import CommandError, UsageError, client_session
+from odradek.cli.arguments.options import Parser
+from odradek.cli.catalog import COMMANDS, load
 from odradek.cli.main import joined, main
-from odradek.cli.options import Parser
 from odradek.version import __version__
 
 

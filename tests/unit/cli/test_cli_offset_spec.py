@@ -1,7 +1,7 @@
 import pytest
 
-from odradek.cli.errors import UsageError
-from odradek.cli.offset_spec import END, START, OffsetRange, Point, parse_range
+from odradek.cli.arguments.errors import UsageError
+from odradek.cli.records.offset_spec import END, START, OffsetRange, Point, parse_range
 
 NOW = 1_800_000_000_000
 JANUARY = 1_769_817_600_000

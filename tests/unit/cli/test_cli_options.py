@@ -3,9 +3,9 @@ from pathlib import Path
 
 import pytest
 
-from odradek.cli.errors import UsageError
-from odradek.cli.names import topic_partitions, topic_pattern
-from odradek.cli.options import (
+from odradek.cli.arguments.errors import UsageError
+from odradek.cli.arguments.names import topic_partitions, topic_pattern
+from odradek.cli.arguments.options import (
     ANSWER_MS,
     CONNECT_MS,
     Parser,

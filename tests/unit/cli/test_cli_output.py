@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from odradek.cli.output import Column, cell, show, show_document, table, tsv_escaped, yaml_lines
+from odradek.cli.terminal.output import Column, cell, show, show_document, table, tsv_escaped, yaml_lines
 
 COLUMNS = (Column("NAME", "name", 6), Column("COUNT", "count"), Column("NOTE", "note", wide=True))
 ROWS: list[dict[str, object]] = [

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from odradek.cli.errors import UsageError
-from odradek.cli.partition_files import read_partitions
-from odradek.cli.reassignment_plan import plan_text, read_plan
+from odradek.cli.actions.reassignment_plan import plan_text, read_plan
+from odradek.cli.arguments.errors import UsageError
+from odradek.cli.arguments.partition_files import read_partitions
 from odradek.client.model import TopicPartition
 
 

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odradek.cli.perf_figures import MEGABYTE, ConsumerFigures, Latencies, ProducerFigures
+from odradek.cli.actions.perf_figures import MEGABYTE, ConsumerFigures, Latencies, ProducerFigures
 from odradek.client.model import RecordMetadata
 
 

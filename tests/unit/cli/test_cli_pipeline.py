@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 from pyspark.errors import AnalysisException
 
-from odradek.cli.errors import CommandError
+from odradek.cli.arguments.errors import CommandError
+from odradek.cli.commands.pipeline import _essence, reason
 from odradek.cli.main import main
-from odradek.cli.pipeline import _essence, reason
 
 STREAM_FAILED = """[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: Job aborted due to stage failure
 org.apache.spark.api.python.PythonException: Traceback (most recent call last):

@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odradek.cli import options, produce
-from odradek.cli.errors import UsageError
-from odradek.cli.options import Parser
+from odradek.cli.arguments import options
+from odradek.cli.arguments.errors import UsageError
+from odradek.cli.arguments.options import Parser
+from odradek.cli.commands import produce
 
 
 def records(data: bytes, end: bytes, chunk_bytes: int) -> list[bytes]:

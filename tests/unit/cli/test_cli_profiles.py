@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from odradek.cli import options, pipeline, profile_file
-from odradek.cli.completion import candidates
-from odradek.cli.errors import UsageError
+from odradek.cli.arguments import options, profile_file
+from odradek.cli.arguments.errors import UsageError
+from odradek.cli.arguments.options import Parser, add_admin, client_settings
+from odradek.cli.arguments.variables import PROFILE_VARIABLE, SERVER_VARIABLE
+from odradek.cli.commands import pipeline
+from odradek.cli.commands.completion import candidates
 from odradek.cli.main import main
-from odradek.cli.options import Parser, add_admin, client_settings
-from odradek.cli.variables import PROFILE_VARIABLE, SERVER_VARIABLE
 from odradek.client.config import ADMIN_DEFAULTS
 
 

@@ -3,8 +3,8 @@ from typing import Any
 
 import pytest
 
-from odradek.cli.errors import CommandError, UsageError
-from odradek.cli.record_format import (
+from odradek.cli.arguments.errors import CommandError, UsageError
+from odradek.cli.records.record_format import (
     default_format,
     json_format,
     table_format,

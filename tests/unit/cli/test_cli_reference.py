@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from odradek.cli.commands import COMMANDS, load, parser_of
-from odradek.cli.examples import examples_of
-from odradek.cli.kcat import separated
+from odradek.cli.arguments.examples import examples_of
+from odradek.cli.catalog import COMMANDS, load, parser_of
+from odradek.cli.kcat.options import separated
 from odradek.cli.main import joined, kcat_parser
 from odradek.cli.reference import FILE, REGENERATE, is_shown, reference
 from tests.unit.house.sources import ROOT

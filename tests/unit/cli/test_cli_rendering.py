@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
-from odradek.cli.errors import CommandError
-from odradek.cli.output import Column, show
-from odradek.cli.rendering import style_of
-from odradek.cli.watching import INTERVAL_S, Frame, drawn, repeat
+from odradek.cli.arguments.errors import CommandError
+from odradek.cli.terminal.output import Column, show
+from odradek.cli.terminal.rendering import style_of
+from odradek.cli.terminal.watching import INTERVAL_S, Frame, drawn, repeat
 
 COLUMNS = (Column("NAME", "name"), Column("LAG", "lag"), Column("STATE", "state"))
 ROWS = ({"name": "漢字", "lag": 0, "state": "Stable"}, {"name": "ab", "lag": 12, "state": None})

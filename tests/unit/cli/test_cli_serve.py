@@ -9,7 +9,7 @@ import signal
 import pytest
 
 from odradek.broker.configuration.broker_config import BrokerConfig
-from odradek.cli import serve
+from odradek.cli.commands import serve
 
 
 class Waiting:

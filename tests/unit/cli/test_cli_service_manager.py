@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from odradek.cli.service_manager import ServiceManager
+from odradek.cli.serving.service_manager import ServiceManager
 
 
 @pytest.fixture(params=["path", "abstract"])

@@ -12,11 +12,20 @@ from typing import Any
 import pytest
 
 from odradek.broker.configuration.broker_config import BrokerConfig
-from odradek.cli import cluster_restart, supervisor
-from odradek.cli.cluster_restart import PROCESSES
-from odradek.cli.errors import CommandError, UsageError
+from odradek.cli.actions import cluster_restart
+from odradek.cli.actions.cluster_restart import PROCESSES
+from odradek.cli.arguments.errors import CommandError, UsageError
 from odradek.cli.main import main
-from odradek.cli.supervisor import Supervisor, broker_settings, claim, home_of, lines_of, listen_address, next_backoff
+from odradek.cli.serving import supervisor
+from odradek.cli.serving.supervisor import (
+    Supervisor,
+    broker_settings,
+    claim,
+    home_of,
+    lines_of,
+    listen_address,
+    next_backoff,
+)
 from odradek.client.errors import CallTimedOut
 from odradek.ports.disk import SystemDisk
 

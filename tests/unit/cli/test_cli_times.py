@@ -1,7 +1,7 @@
 import pytest
 
-from odradek.cli.errors import UsageError
-from odradek.cli.times import duration_ms, timestamp_ms
+from odradek.cli.arguments.errors import UsageError
+from odradek.cli.records.times import duration_ms, timestamp_ms
 
 NOW = 1_800_000_000_000
 

@@ -19,7 +19,7 @@ def make_cluster(home: Path) -> Path:
         directories = LogDirectories(
             SystemDisk(), StandingClock(), SeededRandom(str(number)), [str(home / f"broker-{number}")]
         )
-        directories.load(cluster_id="c", node_id=number)
+        directories.startup.load(cluster_id="c", node_id=number)
         directories.create("orders", 0, b"t" * 16)
     log = home / "broker-1" / "orders-0" / f"{0:020d}.log"
     log.write_bytes(bytes(batch()))

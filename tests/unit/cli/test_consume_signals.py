@@ -9,11 +9,11 @@ import signal
 
 import pytest
 
-from odradek.cli.consume import end_on_signals
+from odradek.cli.commands.consume import end_on_signals
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_in_the_middle_of_a_step_is_not_taken_for_the_end_of_a_timeout(number: int) -> None:
+def test_signal_during_a_step_is_not_mistaken_for_a_timeout(number: int) -> None:
     """As asyncio's own handler of SIGINT is: nobody heard it, and the command went on."""
     heard: list[list[int]] = []
 

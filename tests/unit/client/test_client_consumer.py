@@ -253,9 +253,7 @@ def test_rebalance_and_loss_are_heard() -> None:
 
 @pytest.mark.parametrize("code", [ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION])
 @pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
-def test_a_member_that_is_put_out_while_it_joins_keeps_what_it_is_given_in_the_end(
-    strategy: str, code: ErrorCode
-) -> None:
+def test_member_removed_while_it_joins_keeps_its_final_assignment(strategy: str, code: ErrorCode) -> None:
     cluster = filled(FakeCluster(topics={"t": 2}))
     listener = Listener()
 

@@ -166,7 +166,7 @@ def test_sequences_follow_on_and_only_the_oldest_is_sent_again() -> None:
     assert [(each.identity.epoch, each.base_sequence) for each in (second, third)] == [(1, 0), (1, 2)]
 
 
-def test_no_more_is_under_way_to_old_and_new_leaders_together_than_a_broker_knows_again() -> None:
+def test_batches_in_flight_to_two_leaders_stay_within_the_duplicate_window() -> None:
     """Found by the simulator (unclean-84023): what the old leader had was copied to the new one, which got more."""
     sequences = Sequences()
     sequences.adopt(ProducerIdentity(9, 0))

@@ -66,7 +66,7 @@ def test_a_lost_record_aborts_and_the_next_transaction_has_a_new_epoch() -> None
     assert cluster.values() == [b"good"]
 
 
-def test_a_record_that_the_broker_has_no_version_for_is_not_left_out_of_a_commit() -> None:
+def test_commit_fails_when_a_record_has_no_version_the_broker_knows() -> None:
     cluster = Coordinator()
 
     async def body(producer: TransactionalProducer) -> None:
@@ -85,7 +85,7 @@ def test_a_record_that_the_broker_has_no_version_for_is_not_left_out_of_a_commit
 
 
 @pytest.mark.parametrize("is_seen", [False, True])
-def test_records_that_expire_abort_and_the_next_transaction_has_a_new_epoch(is_seen: bool) -> None:
+def test_expired_records_abort_and_the_next_transaction_has_a_new_epoch(is_seen: bool) -> None:
     """Found by the simulator (all-600044): it went on behind the numbers of what had expired, refused for ever."""
     cluster = Coordinator()
 
@@ -258,7 +258,7 @@ def test_a_coordinator_that_was_started_again_elsewhere_is_found_there() -> None
     assert cluster.values() == [b"1", b"2"]
 
 
-def test_committed_offsets_are_asked_of_another_coordinator_when_its_broker_is_gone() -> None:
+def test_offset_fetch_moves_to_another_coordinator_when_its_broker_dies() -> None:
     cluster = Coordinator(brokers=2)
     cluster.coordinator = 2
     cluster.committed["g"]["t", 0] = 5

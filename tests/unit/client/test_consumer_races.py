@@ -32,7 +32,7 @@ class Fails:
 
 
 @pytest.mark.parametrize("failing", [b"0-0", b"0-6", b"0-11"])
-def test_records_that_a_deserializer_failed_on_are_handed_out_the_next_time(failing: bytes) -> None:
+def test_records_whose_deserializer_failed_are_returned_by_the_next_poll(failing: bytes) -> None:
     seen: list[object] = []
     deserializer = Fails(failing)
 
@@ -86,7 +86,7 @@ def test_a_damaged_batch_is_never_passed_over() -> None:
     run(cluster, body)
 
 
-def test_what_was_taken_of_one_partition_is_handed_out_although_another_one_fails() -> None:
+def test_records_of_one_partition_are_returned_although_another_fails() -> None:
     seen: list[object] = []
     deserializer = Fails(b"0-0")
 
@@ -107,7 +107,7 @@ def test_what_was_taken_of_one_partition_is_handed_out_although_another_one_fail
     assert len(seen) == 24
 
 
-def test_a_position_out_of_range_does_not_move_the_one_that_was_sought_since() -> None:
+def test_late_out_of_range_answer_does_not_undo_a_seek() -> None:
     async def body(consumer: Consumer) -> None:
         consumer.assign([T0])
         consumer.seek(T0, 1000)
@@ -147,7 +147,7 @@ def test_where_a_log_was_cut_is_no_matter_to_a_partition_assigned_anew() -> None
     run(cluster, body)
 
 
-def test_records_of_a_partition_that_is_not_assigned_any_more_are_not_handed_out() -> None:
+def test_records_of_a_revoked_partition_are_not_returned() -> None:
     seen: list[TopicPartition] = []
 
     async def body(consumer: Consumer) -> None:

@@ -187,7 +187,7 @@ def test_what_the_group_took_away_is_not_what_was_assigned_by_hand_since() -> No
 
 
 @pytest.mark.parametrize("trouble", ["no answer", "no such topic yet"])
-def test_a_leader_that_knows_no_partitions_of_a_topic_asks_again_and_shares_them_out(trouble: str) -> None:
+def test_group_leader_refreshes_metadata_of_a_topic_without_partitions(trouble: str) -> None:
     """Found by the simulator (network-1104044): a member alone in its group read nothing, for ever."""
     cluster = filled(FakeCluster(topics={"t": 2}), 6)
 

@@ -35,7 +35,7 @@ def not_yet(broker: FakeBroker, request: Any, version: int, proper: Callable[[],
     return broker.cluster.on_add_partitions_to_txn(broker, request, version, ErrorCode.CONCURRENT_TRANSACTIONS)
 
 
-def test_a_record_that_was_lost_while_its_transaction_was_aborted_is_no_matter_to_the_next_one() -> None:
+def test_record_lost_during_an_abort_does_not_affect_the_next_transaction() -> None:
     cluster = Coordinator()
     aborting: list[asyncio.Task[Any]] = []
 
@@ -81,7 +81,7 @@ def test_a_batch_that_is_split_while_its_transaction_is_aborted_is_dropped() -> 
 
 
 @pytest.mark.parametrize("next_has_begun", [False, True])
-def test_a_record_that_waited_for_memory_until_its_transaction_was_aborted_is_refused(next_has_begun: bool) -> None:
+def test_record_waiting_for_memory_is_rejected_when_its_transaction_aborts(next_has_begun: bool) -> None:
     cluster = Coordinator()
 
     async def body(producer: TransactionalProducer) -> None:

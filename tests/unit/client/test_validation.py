@@ -93,7 +93,7 @@ def _read_to(offset: int, *keys: TopicPartition) -> dict[TopicPartition, Partiti
     return states
 
 
-def test_a_partition_given_up_while_another_is_asked_about_is_not_asked_about() -> None:
+def test_partition_revoked_during_validation_of_another_is_not_validated() -> None:
     """Found by the simulator (blackout-500034): a KeyError out of poll."""
     other = TopicPartition("t", 1)
     states = _read_to(80, KEY, other)
@@ -129,7 +129,7 @@ def test_what_was_cut_off_is_not_fetched_while_another_leader_is_asked() -> None
     assert to_be_checked == [True, True]
 
 
-def test_a_position_set_elsewhere_while_another_leader_is_asked_is_not_judged() -> None:
+def test_position_set_during_a_leader_query_is_not_judged_by_its_answer() -> None:
     other = TopicPartition("t", 1)
     states = _read_to(80, KEY, other)
 

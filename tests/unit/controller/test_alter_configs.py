@@ -129,7 +129,18 @@ def test_brokers_and_groups_have_a_node_while_something_is_set() -> None:
         (
             change(BROKER, "1", ("ssl.keystore.password", "secret", SET)),
             ErrorCode.INVALID_CONFIG,
-            "ssl.keystore.password is refused: this version has no TLS, connections are plain text",
+            (
+                "ssl.keystore.password is refused: key and trust stores are PEM files, which have no password; "
+                "ssl.key.password decrypts the private key"
+            ),
+        ),
+        (
+            change(BROKER, "1", ("listener.name.a.ssl.keystore.location", "/k", SET)),
+            ErrorCode.INVALID_CONFIG,
+            (
+                "listener.name.a.ssl.keystore.location=/k is refused: it is read from the broker's file, "
+                "when the broker starts"
+            ),
         ),
         (
             change(BROKER, "", ("config.providers", "file", APPEND)),

@@ -97,7 +97,7 @@ def test_an_unclean_member_gives_way_to_whoever_is_complete() -> None:
     assert (last.leader, last.isr) == (1, (1,)), "nobody has more"
 
 
-def test_a_leader_elected_after_its_unclean_start_stays_when_the_controller_changes() -> None:
+def test_leader_of_an_unclean_election_stays_when_the_controller_changes() -> None:
     unclean = Broker(1, 30, None, {}, unclean=True)
     before = image(state(1, 1, 2)._replace(leader_broker_epoch=30), now={**brokers(2, 3), 1: unclean})
     assert everything_settled(before, DEFAULTS).operations == ()

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from odradek.broker.configuration.broker_config import BrokerConfig
-from odradek.cli.commands import COMMANDS, load
-from odradek.cli.options import Parser
-from odradek.cli.serve import settings_of
+from odradek.cli.arguments.options import Parser
+from odradek.cli.catalog import COMMANDS, load
+from odradek.cli.commands.serve import settings_of
 from tests.unit.house.deployment import DEPLOY, commands_of, containers, document, documents, instructions
 
 CONTAINERFILE = DEPLOY / "container" / "Containerfile"

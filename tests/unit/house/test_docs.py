@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from odradek.cli.commands import COMMANDS, load
+from odradek.cli.arguments.options import Parser
+from odradek.cli.catalog import COMMANDS, load
 from odradek.cli.main import kcat_parser
-from odradek.cli.options import Parser
 from odradek.client.config import ADMIN_DEFAULTS, CONSUMER_DEFAULTS, PRODUCER_DEFAULTS
 from odradek.metadata.configs.catalog import GROUP, TOPIC, broker_definition
 from tests.unit.house.sources import PACKAGE, ROOT

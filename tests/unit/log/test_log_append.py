@@ -276,7 +276,7 @@ def test_delete_records_and_truncate_fully(tmp_path: Path) -> None:
     assert put(log, batch()).first_offset == 100
 
 
-def test_a_batch_larger_than_a_segment_is_refused_by_a_leader_and_taken_by_a_follower(tmp_path: Path) -> None:
+def test_oversized_batch_is_rejected_by_a_leader_and_kept_by_a_follower(tmp_path: Path) -> None:
     config = LogConfig(segment_bytes=300, max_message_bytes=10_000)
     log = open_log(tmp_path, config)
     data = batch(value=b"x" * 400)

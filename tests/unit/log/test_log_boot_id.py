@@ -36,14 +36,14 @@ def test_records_may_be_lost_when_the_machine_went_down_with_them(
     async def run() -> None:
         disk = RebootingDisk()
         first = LogDirectories(disk, SystemClock(), SystemRandom(), [str(tmp_path)])
-        first.load(cluster_id="c", node_id=1)
-        assert not first.records_may_be_lost
+        first.startup.load(cluster_id="c", node_id=1)
+        assert not first.startup.records_may_be_lost
         first.create("t", 0, bytes(16))
         await first.close(clean=clean)
         disk.boots = boots
         second = LogDirectories(disk, SystemClock(), SystemRandom(), [str(tmp_path)])
-        second.load(cluster_id="c", node_id=1)
-        assert second.records_may_be_lost is lost
+        second.startup.load(cluster_id="c", node_id=1)
+        assert second.startup.records_may_be_lost is lost
         await second.close()
 
     asyncio.run(run())
@@ -57,39 +57,39 @@ def test_records_are_lost_with_the_disk_that_held_them(tmp_path: Path) -> None:
 
         def start() -> LogDirectories:
             directories = LogDirectories(RebootingDisk(), SystemClock(), SystemRandom(), paths)
-            directories.load(cluster_id="c", node_id=1)
+            directories.startup.load(cluster_id="c", node_id=1)
             return directories
 
         first = start()
-        first.expect([])
-        assert not first.records_may_be_lost
+        first.startup.expect([])
+        assert not first.startup.records_may_be_lost
         for index in range(2):
             first.create("t", index, bytes(16))
         await first.close()
         whole = start()
-        whole.expect([("t", 0), ("t", 1)])
-        assert not whole.records_may_be_lost
+        whole.startup.expect([("t", 0), ("t", 1)])
+        assert not whole.startup.records_may_be_lost
         await whole.close()
         (tmp_path / "old").rename(tmp_path / "away")
         (tmp_path / "old").write_bytes(b"not a directory")
         unread = start()
-        unread.expect([("t", 0), ("t", 1)])
-        assert not unread.records_may_be_lost, "it is offline, and nobody counts on it"
+        unread.startup.expect([("t", 0), ("t", 1)])
+        assert not unread.startup.records_may_be_lost, "it is offline, and nobody counts on it"
         await unread.close()
         (tmp_path / "old").unlink()
         replaced = start()
-        replaced.expect([("t", 0), ("t", 1)])
-        assert replaced.records_may_be_lost
+        replaced.startup.expect([("t", 0), ("t", 1)])
+        assert replaced.startup.records_may_be_lost
         for index in range(2):
             replaced.create("t", index, bytes(16))
         await replaced.close(clean=True)
         again = start()
-        assert again.records_may_be_lost, "nobody has judged it"
-        again.losses_are_judged()
+        assert again.startup.records_may_be_lost, "nobody has judged it"
+        again.startup.accept_losses()
         await again.close()
         last = start()
-        last.expect([("t", 0), ("t", 1)])
-        assert not last.records_may_be_lost
+        last.startup.expect([("t", 0), ("t", 1)])
+        assert not last.startup.records_may_be_lost
         await last.close()
 
     asyncio.run(run())
@@ -98,15 +98,15 @@ def test_records_are_lost_with_the_disk_that_held_them(tmp_path: Path) -> None:
 def test_a_start_that_cannot_note_what_went_with_a_disk_is_none(tmp_path: Path) -> None:
     """The partitions would be made anew, and the next start take them for complete."""
     directories = LogDirectories(disk := LackingDisk(), SystemClock(), SystemRandom(), [str(tmp_path)])
-    directories.load(cluster_id="c", node_id=1)
+    directories.startup.load(cluster_id="c", node_id=1)
     disk.left = 0
     with pytest.raises(LogDirectoryError, match="records may be lost"):
-        directories.expect([("t", 0)])
+        directories.startup.expect([("t", 0)])
     disk.left = None
     again = LogDirectories(disk, SystemClock(), SystemRandom(), [str(tmp_path)])
-    again.load(cluster_id="c", node_id=1)
-    again.expect([("t", 0)])
-    assert again.records_may_be_lost
+    again.startup.load(cluster_id="c", node_id=1)
+    again.startup.expect([("t", 0)])
+    assert again.startup.records_may_be_lost
     asyncio.run(again.close())
 
 
@@ -117,7 +117,7 @@ def test_a_loss_is_told_at_every_start_until_it_is_judged(tmp_path: Path, clean:
 
         def start() -> LogDirectories:
             directories = LogDirectories(disk, SystemClock(), SystemRandom(), [str(tmp_path)])
-            directories.load(cluster_id="c", node_id=1)
+            directories.startup.load(cluster_id="c", node_id=1)
             return directories
 
         first = start()
@@ -126,14 +126,14 @@ def test_a_loss_is_told_at_every_start_until_it_is_judged(tmp_path: Path, clean:
         disk.boots = "second"
         for _ in range(2):
             again = start()
-            assert again.records_may_be_lost
+            assert again.startup.records_may_be_lost
             await again.close(clean=clean)
         judged = start()
-        judged.losses_are_judged()
-        assert not judged.records_may_be_lost
+        judged.startup.accept_losses()
+        assert not judged.startup.records_may_be_lost
         await judged.close(clean=clean)
         last = start()
-        assert not last.records_may_be_lost
+        assert not last.startup.records_may_be_lost
         await last.close()
 
     asyncio.run(run())

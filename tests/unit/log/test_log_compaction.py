@@ -134,7 +134,7 @@ class World:
         self.directories = LogDirectories(self.disk, self.clock, SeededRandom(str(root)), [str(root)])
         self.reports: list[str] = []
         self.directories.report = self.reports.append
-        self.directories.load(cluster_id="c", node_id=1)
+        self.directories.startup.load(cluster_id="c", node_id=1)
         self.log: PartitionLog = self.directories.open("a-topic", 0, TOPIC, config)
         self.cleaner = Cleaner(self.directories, self.disk)
 
@@ -315,7 +315,7 @@ def test_transactions(tmp_path: Path) -> None:
     world.close()
 
 
-def test_an_abort_that_was_cleaned_says_nothing_of_what_its_producer_commits_later(tmp_path: Path) -> None:
+def test_cleaned_abort_does_not_affect_later_commits_of_its_producer(tmp_path: Path) -> None:
     """As of a producer of offsets, which lives for long and aborts now and then."""
     world = World(tmp_path)
     transaction(world, 1, 0, b"a", commit=False)
@@ -430,7 +430,7 @@ def test_damage_is_named_and_left_alone(tmp_path: Path, position: int) -> None:
     world.close()
 
 
-def test_a_log_that_cannot_be_looked_at_does_not_keep_the_others_from_being_compacted(tmp_path: Path) -> None:
+def test_unreadable_log_does_not_stop_the_compaction_of_others(tmp_path: Path) -> None:
     world = World(tmp_path, replace(CONFIG, max_compaction_lag_ms=HOUR))
     fill(world)
     other = world.directories.open("a-topic", 1, TOPIC, world.config)
@@ -476,7 +476,7 @@ def test_nothing_is_compacted_while_recovery_points_cannot_be_written(tmp_path: 
     world.close()
 
 
-def test_a_compacted_segment_waits_for_descriptors_before_its_files_are_renamed(
+def test_compacted_segment_waits_for_descriptors_before_renaming(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The next start would put it in the place of what has become of its sources until then."""
@@ -498,7 +498,7 @@ def test_a_compacted_segment_waits_for_descriptors_before_its_files_are_renamed(
     world.close()
 
 
-def test_a_log_with_a_broken_transaction_index_is_not_compacted_again_and_again(tmp_path: Path) -> None:
+def test_log_with_a_broken_transaction_index_is_not_compacted_repeatedly(tmp_path: Path) -> None:
     world = World(tmp_path)
     transaction(world, 1, 0, b"key-1", commit=False)
     fill(world)
@@ -512,7 +512,7 @@ def test_a_log_with_a_broken_transaction_index_is_not_compacted_again_and_again(
     world.close()
 
 
-def test_damage_of_a_deleted_topic_does_not_keep_the_next_one_from_being_compacted(tmp_path: Path) -> None:
+def test_damage_of_a_deleted_topic_does_not_stop_compaction_of_the_next(tmp_path: Path) -> None:
     world = World(tmp_path)
     fill(world)
     path = Path(world.log.segments[1].path)
@@ -529,7 +529,7 @@ def test_damage_of_a_deleted_topic_does_not_keep_the_next_one_from_being_compact
     world.close()
 
 
-def test_a_topic_that_is_deleted_at_the_end_of_its_compaction_leaves_nothing_to_the_next_of_its_name(
+def test_topic_deleted_at_the_end_of_compaction_leaves_its_successor_clean(
     tmp_path: Path,
 ) -> None:
     class MeddlingDisk(SystemDisk):
@@ -551,7 +551,7 @@ def test_a_topic_that_is_deleted_at_the_end_of_its_compaction_leaves_nothing_to_
     world.close()
 
 
-def test_what_was_written_after_a_truncation_is_not_compacted_as_what_was_there_before(tmp_path: Path) -> None:
+def test_batches_appended_after_a_truncation_are_not_compacted_as_older(tmp_path: Path) -> None:
     """It came while the recovery points were written: of a segment that had grown only what it had before was kept."""
 
     class MeddlingDisk(SystemDisk):
@@ -581,7 +581,7 @@ def test_what_was_written_after_a_truncation_is_not_compacted_as_what_was_there_
     world.close()
 
 
-def test_a_log_is_left_to_the_thread_that_writes_it_when_its_worker_is_dismissed(tmp_path: Path) -> None:
+def test_log_stays_with_its_writing_thread_when_its_worker_is_dismissed(tmp_path: Path) -> None:
     class SlowDisk(SystemDisk):
         gate = threading.Event()
         started = threading.Event()
@@ -820,7 +820,7 @@ def test_any_history(tmp_path_factory: pytest.TempPathFactory, actions: list[tup
     world.close()
 
 
-def test_a_transaction_whose_end_was_compacted_away_is_not_open_after_a_crash(tmp_path: Path) -> None:
+def test_transaction_whose_end_was_compacted_is_not_open_after_a_crash(tmp_path: Path) -> None:
     """The snapshot from before its end is the newest that recovery may use: a later one went with its segment."""
     world = World(tmp_path)
     put(world.log, keyed((b"a", b"tx"), producer_id=1, producer_epoch=0, base_sequence=0, is_transactional=True))

@@ -16,7 +16,7 @@ import pytest
 
 from odradek.log.append import Origin
 from odradek.log.config import LogConfig
-from odradek.log.directories import log_directories
+from odradek.log.directories import background_recovery
 from odradek.log.directories.checkpoint_formats import MetaProperties, format_partition_metadata, parse_offsets
 from odradek.log.directories.log_directories import LogDirectories
 from odradek.log.directories.log_directory import LogDirectoryError
@@ -80,7 +80,7 @@ def start(
         disk or SystemDisk(), StandingClock(), SeededRandom(str(paths)), [str(path) for path in paths]
     )
     made.report = lambda text: None
-    made.load(cluster_id=cluster, node_id=node, topic_id_of=topic_id_of)
+    made.startup.load(cluster_id=cluster, node_id=node, topic_id_of=topic_id_of)
     return made
 
 
@@ -239,7 +239,7 @@ def test_a_partition_of_another_cluster_is_adopted_if_asked_for(tmp_path: Path) 
     put(topic(first), batch(4))
     stop(first)
     second = start(tmp_path)
-    second.adopts = True
+    second.startup.adopts = True
     assert topic(second, topic_id=OTHER).end_offset == 4
     stop(second)
     third = start(tmp_path)
@@ -255,7 +255,7 @@ def test_directories_that_the_cluster_does_not_know_are_set_aside_and_kept(tmp_p
     again = start(tmp_path)
     reports: list[str] = []
     again.report = reports.append
-    assert again.set_aside_strays(lambda name, index: index == 1) == 1
+    assert again.startup.set_aside_strays(lambda name, index: index == 1) == 1
     assert again.partitions() == [("a-topic", 1)]
     (stray,) = [path for path in tmp_path.iterdir() if path.name.endswith("-stray")]
     assert stray.name.startswith("a-topic-0.")
@@ -275,8 +275,8 @@ def test_nothing_is_set_aside_where_it_may_be_adopted(tmp_path: Path) -> None:
     topic(first)
     stop(first)
     again = start(tmp_path)
-    again.adopts = True
-    assert again.set_aside_strays(lambda *_: False) == 0
+    again.startup.adopts = True
+    assert again.startup.set_aside_strays(lambda *_: False) == 0
     assert again.partitions() == [("a-topic", 0)]
     stop(again)
 
@@ -436,7 +436,7 @@ def test_of_the_same_partition_twice_the_one_that_was_never_written_goes(
     stop(directories)
 
 
-def test_of_the_same_partition_twice_one_that_began_later_is_not_taken_for_an_unwritten_one(tmp_path: Path) -> None:
+def test_reopened_partition_is_not_reported_as_unwritten(tmp_path: Path) -> None:
     for name, begins, size in (("a", 0, 100), ("b", 7, 0)):
         make_partition(tmp_path / name, "t-0")
         (tmp_path / name / "t-0" / f"{begins:020d}.log").write_bytes(bytes(size))
@@ -445,7 +445,7 @@ def test_of_the_same_partition_twice_one_that_began_later_is_not_taken_for_an_un
 
 
 @pytest.mark.parametrize("error", [errno.ENOSPC, errno.EMFILE])
-def test_a_partition_that_could_not_be_made_in_one_log_directory_is_made_in_another(tmp_path: Path, error: int) -> None:
+def test_partition_is_created_in_another_directory_when_the_first_fails(tmp_path: Path, error: int) -> None:
     """Found by the simulator (all-1100029): the next start found it in both, and refused."""
     disk = FailingDisk()
     first = start(tmp_path / "a", tmp_path / "b", disk=disk)
@@ -464,11 +464,11 @@ def test_a_partition_that_could_not_be_made_in_one_log_directory_is_made_in_anot
     stop(again)
 
 
-def test_a_partition_that_could_not_be_made_for_want_of_descriptors_is_made_where_it_was_asked_for(
+def test_partition_is_created_in_the_asked_directory_after_a_lack_of_files(
     tmp_path: Path,
 ) -> None:
     directories = start(tmp_path / "a", tmp_path / "b", disk=(disk := LackingDisk()))
-    directories.prefer("a-topic", 0, directories.directories[1])
+    directories.placement.prefer("a-topic", 0, directories.directories[1])
     disk.left = 0
     with pytest.raises(KafkaError):
         topic(directories)
@@ -479,9 +479,7 @@ def test_a_partition_that_could_not_be_made_for_want_of_descriptors_is_made_wher
 
 
 @pytest.mark.parametrize("now", "ab")
-def test_a_deleted_topic_that_a_power_loss_brought_back_makes_room_for_the_next_of_its_name(
-    tmp_path: Path, now: str
-) -> None:
+def test_topic_restored_by_a_power_loss_makes_room_for_its_successor(tmp_path: Path, now: str) -> None:
     """Found by the simulator (blackout-600004): the broker refused to start."""
     for name, topic_id in (("a", TOPIC), ("b", OTHER)):
         make_partition(tmp_path / name, "t-0")
@@ -499,12 +497,12 @@ def test_a_topic_deleted_twice_that_a_power_loss_brought_back_is_set_aside(tmp_p
     for name in "ab":
         make_partition(tmp_path / name, "t-0")
     directories = start(tmp_path / "a", tmp_path / "b", topic_id_of=lambda _: None)
-    assert directories.set_aside_strays(lambda *_: False) == 1
+    assert directories.startup.set_aside_strays(lambda *_: False) == 1
     assert len(list(tmp_path.glob("*/*-stray"))) == 2
     stop(directories)
 
 
-def test_a_move_of_a_deleted_topic_that_a_power_loss_brought_back_is_none_of_the_next_of_its_name(
+def test_move_restored_by_a_power_loss_does_not_affect_the_next_topic(
     tmp_path: Path,
 ) -> None:
     """It would be copied on to from where the old records end."""
@@ -604,7 +602,7 @@ def test_an_unusable_directory_at_start(tmp_path: Path) -> None:
 
 def test_idle_logs_hold_no_open_file(tmp_path: Path) -> None:
     directories = LogDirectories(SystemDisk(), StandingClock(), SeededRandom(1), [str(tmp_path)], open_files=4)
-    directories.load(cluster_id="c", node_id=1)
+    directories.startup.load(cluster_id="c", node_id=1)
     for partition in range(20):
         put(topic(directories, partition), batch())
     table = Path("/proc/self/fd")
@@ -679,7 +677,7 @@ def test_running_out_of_descriptors_fails_the_call_and_not_the_directory(tmp_pat
     stop(directories)
 
 
-def test_an_epoch_that_could_not_be_written_for_want_of_descriptors_is_not_forgotten(tmp_path: Path) -> None:
+def test_unwritten_epoch_is_kept_when_descriptors_are_exhausted(tmp_path: Path) -> None:
     class FullDisk(SystemDisk):
         full = False
 
@@ -706,9 +704,7 @@ def test_an_epoch_that_could_not_be_written_for_want_of_descriptors_is_not_forgo
 
 @pytest.mark.parametrize("clean", [True, False])
 @pytest.mark.parametrize("suffix", [".log", ".index", ".timeindex", ".snapshot"])
-def test_a_segment_that_could_not_be_begun_for_want_of_descriptors_leaves_nothing(
-    tmp_path: Path, suffix: str, clean: bool
-) -> None:
+def test_failed_segment_roll_without_descriptors_leaves_no_files(tmp_path: Path, suffix: str, clean: bool) -> None:
     """Found by the simulator (descriptors-2): the log went on in the one before, and the next start cut that off."""
     disk = FailingDisk()
     disk.errno = errno.EMFILE
@@ -774,7 +770,7 @@ def test_no_offset_is_given_twice_when_only_an_index_cannot_be_opened(tmp_path: 
     stop(directories, clean=False)
 
 
-def test_a_marker_is_not_written_where_its_transaction_index_cannot_be_opened(tmp_path: Path) -> None:
+def test_marker_is_not_written_when_its_transaction_index_fails_to_open(tmp_path: Path) -> None:
     """A batch that is written and cannot be noted takes the directory offline."""
     disk = FailingDisk()
     disk.errno = errno.EMFILE
@@ -850,7 +846,7 @@ def test_a_truncation_that_stops_half_way_takes_the_directory_offline(tmp_path: 
     stop(directories, clean=False)
 
 
-def test_a_truncation_restores_the_producers_though_the_epochs_cannot_be_written(tmp_path: Path) -> None:
+def test_truncation_restores_producers_when_epochs_cannot_be_written(tmp_path: Path) -> None:
     disk = FailingDisk()
     disk.errno = errno.EMFILE
     directories = start(tmp_path, disk=disk)
@@ -867,7 +863,7 @@ def test_a_truncation_restores_the_producers_though_the_epochs_cannot_be_written
 
 
 @pytest.mark.parametrize("clean", [True, False])
-def test_epochs_that_could_not_be_written_after_a_truncation_are_written_later(tmp_path: Path, clean: bool) -> None:
+def test_epochs_that_failed_to_be_written_after_truncation_are_retried(tmp_path: Path, clean: bool) -> None:
     disk = FailingDisk()
     disk.errno = errno.EMFILE
     directories = start(tmp_path, disk=disk)
@@ -881,7 +877,7 @@ def test_epochs_that_could_not_be_written_after_a_truncation_are_written_later(t
     assert topic(start(tmp_path)).history.leader_epochs.entries() == [(1, 0)]
 
 
-def test_a_log_start_that_moves_while_the_epochs_cannot_be_written_ends_what_began_before_it(tmp_path: Path) -> None:
+def test_log_start_advances_epochs_that_cannot_be_written(tmp_path: Path) -> None:
     disk = FailingDisk()
     disk.errno = errno.EMFILE
     directories = start(tmp_path, disk=disk)
@@ -922,9 +918,7 @@ def test_what_is_written_below_an_earlier_log_start_is_there_after_a_crash(tmp_p
 
 @pytest.mark.parametrize("fully", [False, True])
 @pytest.mark.parametrize("name", ["recovery-point-offset-checkpoint", "log-start-offset-checkpoint"])
-def test_what_a_truncation_lowers_is_on_the_disk_or_the_directory_is_offline(
-    tmp_path: Path, name: str, fully: bool
-) -> None:
+def test_truncated_state_is_durable_or_its_directory_is_offline(tmp_path: Path, name: str, fully: bool) -> None:
     disk = FailingDisk()
     disk.errno = errno.EMFILE
     directories = start(tmp_path / "a", tmp_path / "b", disk=disk)
@@ -997,7 +991,7 @@ def test_a_log_start_follows_a_replica_that_moves_meanwhile(tmp_path: Path) -> N
     assert topic(start(here, there)).log_start_offset == 3
 
 
-def test_a_log_start_that_is_being_written_is_not_that_of_the_next_topic_of_its_name(tmp_path: Path) -> None:
+def test_log_start_in_progress_is_not_applied_to_the_next_topic(tmp_path: Path) -> None:
     directories = start(tmp_path)
     put(topic(directories), batch(4))
 
@@ -1029,9 +1023,7 @@ def test_what_checkpoints_know_of_a_deleted_topic_is_not_for_the_next_one(tmp_pa
 
 
 @pytest.mark.parametrize("restarted", [False, True])
-def test_what_checkpoints_know_of_a_deleted_topic_is_not_for_the_next_one_that_has_records(
-    tmp_path: Path, restarted: bool
-) -> None:
+def test_checkpoints_of_a_deleted_topic_are_not_applied_to_the_next_one(tmp_path: Path, restarted: bool) -> None:
     """The process is killed before the checkpoints are written again: all that was acknowledged was below the log start
     of the old topic."""
     directories = start(tmp_path)
@@ -1054,7 +1046,7 @@ def test_what_checkpoints_know_of_a_deleted_topic_is_not_for_the_next_one_that_h
     stop(again)
 
 
-def test_deleted_records_do_not_return_with_segments_whose_removal_is_not_synced(tmp_path: Path) -> None:
+def test_deleted_records_do_not_return_with_unsynced_segment_removals(tmp_path: Path) -> None:
     directories = start(tmp_path)
     log = topic(directories)
     for _ in range(8):
@@ -1133,10 +1125,10 @@ def test_a_log_whose_recovery_lacks_descriptors_is_recovered_later(tmp_path: Pat
     disk = FailingDisk()
     directories = start(tmp_path, disk=disk)
     disk.broken, disk.errno, disk.suffix = str(tmp_path), errno.EMFILE, ".log"
-    assert not asyncio.run(directories.recover("a-topic", 0, LARGE))
-    assert directories.unrecovered() == [("a-topic", 0)]
+    assert not asyncio.run(directories.recovery.recover("a-topic", 0, LARGE))
+    assert directories.recovery.unrecovered() == [("a-topic", 0)]
     disk.broken = None
-    assert asyncio.run(directories.recover("a-topic", 0, LARGE))
+    assert asyncio.run(directories.recovery.recover("a-topic", 0, LARGE))
     assert directories.open("a-topic", 0, TOPIC, LARGE).end_offset == 5
     stop(directories)
 
@@ -1157,9 +1149,9 @@ def test_a_check_that_is_cut_short_is_not_the_end_of_what_it_has_found(tmp_path:
         shutil.copytree(tmp_path / "crashed", path := tmp_path / str(left))
         directories = start(path, disk=(disk := LackingDisk()))
         disk.left = left
-        is_done = asyncio.run(directories.recover("a-topic", 0, config))
+        is_done = asyncio.run(directories.recovery.recover("a-topic", 0, config))
         disk.left = None
-        assert is_done or asyncio.run(directories.recover("a-topic", 0, config))
+        assert is_done or asyncio.run(directories.recovery.recover("a-topic", 0, config))
         assert directories.open("a-topic", 0, TOPIC, config).end_offset == lost, left
         stop(directories)
         if is_done:
@@ -1167,7 +1159,7 @@ def test_a_check_that_is_cut_short_is_not_the_end_of_what_it_has_found(tmp_path:
     assert 5 < left < 29
 
 
-def test_files_of_a_log_that_could_not_be_opened_are_not_taken_for_what_they_were(tmp_path: Path) -> None:
+def test_files_of_a_log_that_failed_to_open_are_not_reused_as_known(tmp_path: Path) -> None:
     """The check in the background writes to them, too: to which transactions were aborted, for one."""
     first = start(tmp_path / "crashed")
     log = topic(first)
@@ -1187,7 +1179,7 @@ def test_files_of_a_log_that_could_not_be_opened_are_not_taken_for_what_they_wer
             break
         except KafkaError:
             disk.left = None
-        assert asyncio.run(directories.recover("a-topic", 0, CONFIG))
+        assert asyncio.run(directories.recovery.recover("a-topic", 0, CONFIG))
         log = topic(directories)
         assert log.reader.aborted_transactions(0, 4) == [(1, 0), (2, 2)]
         put(log, produced(3, 0, transactional=True))
@@ -1199,14 +1191,14 @@ def test_files_of_a_log_that_could_not_be_opened_are_not_taken_for_what_they_wer
     assert 3 < left < 19
 
 
-def test_a_log_that_recovery_cannot_read_is_no_longer_said_to_be_recovered_soon(
+def test_log_that_recovery_cannot_read_is_no_longer_reported_as_pending(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     crashed_with_a_large_log(tmp_path)
     disk = FailingDisk()
     directories = start(tmp_path, disk=disk)
     disk.broken, disk.suffix = str(tmp_path), ".log"
-    assert not asyncio.run(directories.recover("a-topic", 0, LARGE))
+    assert not asyncio.run(directories.recovery.recover("a-topic", 0, LARGE))
     assert directories.directories[0].offline
     disk.broken = None
     stop(directories, clean=False)
@@ -1215,22 +1207,22 @@ def test_a_log_that_recovery_cannot_read_is_no_longer_said_to_be_recovered_soon(
     def cannot(*_: object) -> None:
         raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "damaged")
 
-    monkeypatch.setattr(log_directories, "recover", cannot)
+    monkeypatch.setattr(background_recovery, "recover", cannot)
     directories = start(tmp_path)
-    assert not asyncio.run(directories.recover("a-topic", 0, LARGE))
-    assert directories.unrecovered() == []
+    assert not asyncio.run(directories.recovery.recover("a-topic", 0, LARGE))
+    assert directories.recovery.unrecovered() == []
     with pytest.raises(KafkaError) as caught:
         directories.open("a-topic", 0, TOPIC, LARGE)
     assert caught.value.code == ErrorCode.KAFKA_STORAGE_ERROR
     stop(directories, clean=False)
 
 
-def test_a_topic_made_anew_during_the_recovery_of_the_old_one_takes_nothing_of_it(tmp_path: Path) -> None:
+def test_topic_recreated_during_recovery_of_the_old_one_starts_empty(tmp_path: Path) -> None:
     crashed_with_a_large_log(tmp_path)
     directories = start(tmp_path)
 
     async def run() -> None:
-        recovery = asyncio.create_task(directories.recover("a-topic", 0, LARGE))
+        recovery = asyncio.create_task(directories.recovery.recover("a-topic", 0, LARGE))
         await asyncio.sleep(0)
         directories.delete("a-topic", 0)
         with pytest.raises(KafkaError) as caught:
@@ -1258,7 +1250,7 @@ class BusyDisk(SystemDisk):
         return await super().run(lane, function, *args, **kwargs)
 
 
-def test_a_topic_made_anew_before_the_recovery_of_the_old_one_begins_takes_nothing_of_it(tmp_path: Path) -> None:
+def test_topic_recreated_before_recovery_of_the_old_one_starts_empty(tmp_path: Path) -> None:
     """The recovery finds an empty directory, and would begin a log in it where the old one began."""
     directories = start(tmp_path)
     log = directories.open("a-topic", 0, TOPIC, LARGE)
@@ -1270,7 +1262,7 @@ def test_a_topic_made_anew_before_the_recovery_of_the_old_one_begins_takes_nothi
     directories = start(tmp_path, disk=(disk := BusyDisk()))
 
     async def run() -> None:
-        recovery = asyncio.create_task(directories.recover("a-topic", 0, LARGE))
+        recovery = asyncio.create_task(directories.recovery.recover("a-topic", 0, LARGE))
         await asyncio.sleep(0)
         directories.delete("a-topic", 0)
         with contextlib.suppress(KafkaError):
@@ -1308,7 +1300,7 @@ def test_several_threads_sync_the_logs_of_each_directory_at_a_clean_stop(tmp_pat
         assert (tmp_path / name / ".kafka_cleanshutdown").exists()
 
 
-def test_a_directory_that_fails_at_a_clean_stop_is_not_marked_whichever_thread_met_it(tmp_path: Path) -> None:
+def test_directory_that_fails_at_a_clean_stop_is_not_marked_clean(tmp_path: Path) -> None:
     class Failing(SystemDisk):
         def sync_directory(self, path: str) -> None:
             if path.endswith("/a/a-topic-4"):
@@ -1323,7 +1315,7 @@ def test_a_directory_that_fails_at_a_clean_stop_is_not_marked_whichever_thread_m
     assert (tmp_path / "b" / ".kafka_cleanshutdown").exists()
 
 
-def test_deleted_records_stay_deleted_though_a_power_loss_brings_their_segments_back(tmp_path: Path) -> None:
+def test_deleted_records_stay_deleted_when_a_power_loss_restores_segments(tmp_path: Path) -> None:
     """Retention has removed them already, whose new names are not synced, when they are deleted on request."""
     directories = start(tmp_path)
     log = topic(directories)
@@ -1343,9 +1335,7 @@ def test_deleted_records_stay_deleted_though_a_power_loss_brings_their_segments_
 
 
 @pytest.mark.parametrize("meanwhile", ["nothing", "removal", "restart"])
-def test_a_partition_that_comes_back_is_not_in_two_log_directories_after_a_power_loss(
-    tmp_path: Path, meanwhile: str
-) -> None:
+def test_returning_partition_is_in_one_directory_after_a_power_loss(tmp_path: Path, meanwhile: str) -> None:
     """It was deleted since it moved to another broker: that its directory has another name was not synced."""
     disk = ForgetfulDisk()
     paths = tmp_path / "a", tmp_path / "b"
@@ -1359,7 +1349,7 @@ def test_a_partition_that_comes_back_is_not_in_two_log_directories_after_a_power
     elif meanwhile == "restart":
         stop(directories, clean=False)
         directories = start(*paths, disk=disk)
-    directories.prefer("a-topic", 0, directories.directories[1])
+    directories.placement.prefer("a-topic", 0, directories.directories[1])
     disk.synced.clear()
     log = topic(directories)
     assert disk.synced == ([str(paths[0])] if meanwhile == "nothing" else [])
@@ -1373,7 +1363,7 @@ def test_a_partition_that_comes_back_is_not_in_two_log_directories_after_a_power
     stop(again)
 
 
-def test_a_partition_waits_while_the_end_of_its_last_directory_cannot_be_synced(tmp_path: Path) -> None:
+def test_partition_waits_until_the_end_of_its_last_directory_is_synced(tmp_path: Path) -> None:
     class Failing(SystemDisk):
         error = 0
 
@@ -1387,7 +1377,7 @@ def test_a_partition_waits_while_the_end_of_its_last_directory_cannot_be_synced(
     topic(directories)
     directories.delete("a-topic", 0, 0)
     for disk.error in (errno.EMFILE, errno.EIO):
-        directories.prefer("a-topic", 0, directories.directories[1])
+        directories.placement.prefer("a-topic", 0, directories.directories[1])
         with pytest.raises(KafkaError) as refused:
             topic(directories)
         assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
@@ -1400,7 +1390,7 @@ def test_a_partition_waits_while_the_end_of_its_last_directory_cannot_be_synced(
 
 @pytest.mark.parametrize("inline", [False, True])
 @pytest.mark.parametrize("lacking", [False, True])
-def test_a_log_that_was_cut_below_its_recovery_point_is_checked_from_there_after_another_crash(
+def test_log_cut_below_its_recovery_point_is_checked_after_the_next_crash(
     tmp_path: Path, inline: bool, lacking: bool
 ) -> None:
     """As for rot in its last segment: the file may not say more than is true until the next checkpoint."""
@@ -1422,11 +1412,11 @@ def test_a_log_that_was_cut_below_its_recovery_point_is_checked_from_there_after
             with pytest.raises(KafkaError):
                 second.open("a-topic", 0, TOPIC, LARGE)
         else:
-            assert not asyncio.run(second.recover("a-topic", 0, LARGE))
+            assert not asyncio.run(second.recovery.recover("a-topic", 0, LARGE))
         disk.broken = None
-        assert second.unrecovered(), "that is tried again"
+        assert second.recovery.unrecovered(), "that is tried again"
     if not inline:
-        assert asyncio.run(second.recover("a-topic", 0, LARGE))
+        assert asyncio.run(second.recovery.recover("a-topic", 0, LARGE))
     assert second.open("a-topic", 0, TOPIC, LARGE).end_offset == 1
     points = parse_offsets((tmp_path / "recovery-point-offset-checkpoint").read_bytes())
     assert points == {("a-topic", 0): 1}

@@ -60,7 +60,7 @@ def start(root: Path, disk: SystemDisk | None = None, names: str = "ab") -> LogD
     made = LogDirectories(
         disk or SystemDisk(), StandingClock(), SeededRandom(str(root)), [str(root / name) for name in names]
     )
-    made.load(cluster_id="c", node_id=1)
+    made.startup.load(cluster_id="c", node_id=1)
     return made
 
 
@@ -179,24 +179,24 @@ def test_records_deleted_in_the_middle_of_a_batch(tmp_path: Path) -> None:
 def test_directories_that_cannot_be_moved_to(tmp_path: Path) -> None:
     directories = start(tmp_path)
     with pytest.raises(KafkaError) as caught:
-        directories.named("/nowhere")
+        directories.placement.named("/nowhere")
     assert caught.value.code == ErrorCode.LOG_DIR_NOT_FOUND
     directories.directories[1].offline = "broken"
     with pytest.raises(KafkaError) as caught:
-        directories.named(str(tmp_path / "b"))
+        directories.placement.named(str(tmp_path / "b"))
     assert caught.value.code == ErrorCode.KAFKA_STORAGE_ERROR
     close(directories, clean=False)
 
 
 def test_cordoned_directories_get_no_new_replica(tmp_path: Path) -> None:
     directories = start(tmp_path)
-    directories.cordoned = lambda: [str(tmp_path / "a")]
+    directories.placement.cordoned = lambda: [str(tmp_path / "a")]
     for partition in range(3):
         directories.create("t", partition, TOPIC)
         assert directories.directory_of("t", partition) is directories.directories[1]
-    directories.cordoned = lambda: ["*"]
+    directories.placement.cordoned = lambda: ["*"]
     directories.create("t", 3, TOPIC)
-    directories.prefer("t", 4, directories.directories[1])
+    directories.placement.prefer("t", 4, directories.directories[1])
     directories.create("t", 4, TOPIC)
     assert directories.directory_of("t", 4) is directories.directories[1]
     close(directories)
@@ -391,7 +391,7 @@ class BrokenDisk(SystemDisk):
         super().rename(source, target)
 
 
-def test_a_source_that_cannot_be_read_fails_its_directory_and_not_the_mover(tmp_path: Path) -> None:
+def test_unreadable_source_fails_its_directory_and_not_the_mover(tmp_path: Path) -> None:
     disk = BrokenDisk()
     directories = start(tmp_path, disk)
     log = open_partition(directories)
@@ -424,7 +424,7 @@ def test_a_move_that_is_given_up_before_its_check_begins_leaves_nothing(tmp_path
     close(directories)
 
 
-def test_a_move_that_is_given_up_during_its_check_takes_no_directory_out_of_use(tmp_path: Path) -> None:
+def test_move_cancelled_during_its_check_keeps_its_directory_in_use(tmp_path: Path) -> None:
     class MeddlingDisk(SystemDisk):
         def list(self, path: str) -> list[str]:
             names = super().list(path)
@@ -443,7 +443,7 @@ def test_a_move_that_is_given_up_during_its_check_takes_no_directory_out_of_use(
     close(directories)
 
 
-def test_a_source_that_has_failed_when_all_is_copied_does_not_hold_up_the_mover(tmp_path: Path) -> None:
+def test_source_that_fails_after_the_copy_does_not_block_the_mover(tmp_path: Path) -> None:
     directories = start(tmp_path)
     log = open_partition(directories)
     fill(log)
@@ -493,7 +493,7 @@ def test_a_copy_that_cannot_be_checked_after_a_restart_fails_its_directory(tmp_p
 
 
 @pytest.mark.parametrize("broken", ["source", "copy"])
-def test_what_is_written_to_neither_is_lost_when_an_exchange_cannot_be_finished(tmp_path: Path, broken: str) -> None:
+def test_interrupted_exchange_keeps_writes_to_both_logs(tmp_path: Path, broken: str) -> None:
     """At the next start the copy takes over: its source may not go on, nor an empty log take its place."""
     first = start(tmp_path)
     log = open_partition(first)
@@ -537,7 +537,7 @@ def test_a_log_that_was_replaced_is_answered_at_once(tmp_path: Path) -> None:
     close(directories)
 
 
-def test_nobody_gets_to_run_between_the_end_of_the_source_and_the_log_that_takes_its_place(tmp_path: Path) -> None:
+def test_exchange_of_source_and_target_is_atomic_to_other_tasks(tmp_path: Path) -> None:
     directories = start(tmp_path)
     log = open_partition(directories)
     fill(log)
@@ -617,7 +617,7 @@ class NoDescriptors(SystemDisk):
 
 
 @pytest.mark.parametrize("error", [errno.EMFILE, errno.EIO])
-def test_a_replica_that_cannot_be_opened_where_it_is_now_for_want_of_descriptors_is_opened_later(
+def test_moved_replica_without_descriptors_is_opened_later(
     tmp_path: Path, error: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(replica_moves, "RETRY_SECONDS", 0.0)
@@ -642,7 +642,7 @@ def test_a_replica_that_cannot_be_opened_where_it_is_now_for_want_of_descriptors
     close(directories, clean=False)
 
 
-def test_a_replica_that_is_deleted_before_it_can_be_opened_where_it_is_now_is_not_made_anew(
+def test_moved_replica_deleted_before_it_opens_is_not_recreated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(replica_moves, "RETRY_SECONDS", 0.0)
@@ -691,7 +691,7 @@ def checkpoint_all(directories: LogDirectories) -> None:
     asyncio.run(directories.note_cleaned("a-topic", 0, 40))
 
 
-def test_a_replica_takes_over_nothing_that_is_known_there_of_an_earlier_one(tmp_path: Path) -> None:
+def test_moved_replica_ignores_state_of_an_earlier_one_at_its_target(tmp_path: Path) -> None:
     """Records of it would count as compacted, or synced, that are not."""
     directories = start(tmp_path)
     log = open_partition(directories)
@@ -699,7 +699,7 @@ def test_a_replica_takes_over_nothing_that_is_known_there_of_an_earlier_one(tmp_
     asyncio.run(directories.flusher.flush_all())
     checkpoint_all(directories)
     directories.delete("a-topic", 0, 0)
-    directories.prefer("a-topic", 0, directories.directories[1])
+    directories.placement.prefer("a-topic", 0, directories.directories[1])
     log = directories.open("a-topic", 0, b"n" * 16, CONFIG)
     put(log, batch())
     directories.moves.begin(log, directories.directories[0], b"n" * 16)
@@ -813,7 +813,7 @@ class NoDescriptorToSync(SystemDisk):
         self.synced.append(path)
 
 
-def test_others_hear_of_a_source_that_may_not_go_on_for_want_of_descriptors(tmp_path: Path) -> None:
+def test_listeners_learn_of_a_source_blocked_by_exhausted_descriptors(tmp_path: Path) -> None:
     """That the copy does not take over at the next start could not be synced, and nobody would have tried again."""
     directories = start(tmp_path, disk := NoDescriptorToSync())
     log = open_partition(directories)
@@ -833,7 +833,7 @@ def test_others_hear_of_a_source_that_may_not_go_on_for_want_of_descriptors(tmp_
     close(again)
 
 
-def test_that_nothing_takes_over_from_where_a_replica_was_is_synced_when_there_is_a_descriptor(tmp_path: Path) -> None:
+def test_takeover_of_a_moved_replica_is_synced_once_descriptors_are_free(tmp_path: Path) -> None:
     directories = start(tmp_path, disk := NoDescriptorToSync())
     log = open_partition(directories)
     fill(log)
@@ -855,7 +855,7 @@ def test_that_nothing_takes_over_from_where_a_replica_was_is_synced_when_there_i
 
 
 @pytest.mark.parametrize("left", [0, 1])
-def test_a_move_that_could_not_begin_for_want_of_descriptors_leaves_the_earlier_one(tmp_path: Path, left: int) -> None:
+def test_move_that_fails_to_start_for_lack_of_files_keeps_the_earlier_one(tmp_path: Path, left: int) -> None:
     directories = start(tmp_path, disk := LackingDisk(), names="abc")
     log = open_partition(directories)
     fill(log)

@@ -44,7 +44,7 @@ def contents(path: Path) -> dict[str, bytes | None]:
 
 def refusal(path: Path, cluster: str = "abc") -> str:
     with pytest.raises(LogDirectoryError) as caught:
-        make_directories(path).load(cluster_id=cluster, node_id=1)
+        make_directories(path).startup.load(cluster_id=cluster, node_id=1)
     return str(caught.value)
 
 
@@ -78,8 +78,8 @@ def test_partitions_of_an_unknown_broker_are_kept_when_adopting(tmp_path: Path) 
     make_zookeeper_folder(tmp_path)
     (tmp_path / "meta.properties").unlink()
     directories = make_directories(tmp_path)
-    directories.adopts = True
-    directories.load(cluster_id="abc", node_id=1)
+    directories.startup.adopts = True
+    directories.startup.load(cluster_id="abc", node_id=1)
     assert directories.partitions() == [("orders", 0)]
 
 
@@ -89,18 +89,18 @@ def test_second_directory_is_refused_before_the_first_is_touched(tmp_path: Path)
         SystemDisk(), StandingClock(), SeededRandom("owner"), [str(tmp_path / "a"), str(tmp_path / "b")]
     )
     with pytest.raises(LogDirectoryError, match="Apache Kafka"):
-        directories.lock()
+        directories.startup.lock()
     assert not (tmp_path / "a").exists()
 
 
 def test_folder_of_odradek_that_apache_has_used_is_refused(tmp_path: Path) -> None:
-    make_directories(tmp_path).load(cluster_id="abc", node_id=1)
+    make_directories(tmp_path).startup.load(cluster_id="abc", node_id=1)
     (tmp_path / "__cluster_metadata-0").mkdir()
     assert "__cluster_metadata-0" in refusal(tmp_path)
 
 
 def test_folder_of_a_newer_odradek_is_refused(tmp_path: Path) -> None:
-    make_directories(tmp_path).load(cluster_id="abc", node_id=1)
+    make_directories(tmp_path).startup.load(cluster_id="abc", node_id=1)
     meta = tmp_path / "meta.properties"
     assert "odradek.format=1\n" in meta.read_text()
     meta.write_text(meta.read_text().replace("odradek.format=1", "odradek.format=2"))
@@ -120,7 +120,7 @@ def test_folder_of_an_earlier_odradek_is_recognised(tmp_path: Path, sign: str) -
         (tmp_path / name).unlink()
     (tmp_path / "__cluster_metadata-0").rmdir()
     (tmp_path / sign).write_text("")
-    make_directories(tmp_path).load(cluster_id="abc", node_id=1)
+    make_directories(tmp_path).startup.load(cluster_id="abc", node_id=1)
     assert "odradek.format=1\n" in (tmp_path / "meta.properties").read_text()
 
 
@@ -133,14 +133,14 @@ def test_empty_and_missing_folders_have_no_owner(tmp_path: Path) -> None:
 def test_lock_of_java_is_respected(tmp_path: Path) -> None:
     """Java's FileChannel locks with fcntl, in another process; a lock of the open file stands for it here."""
     directories = make_directories(tmp_path)
-    directories.lock()
+    directories.startup.lock()
     with (tmp_path / ".lock").open("r+b") as other:
         with pytest.raises(BlockingIOError):
             fcntl.fcntl(other, fcntl.F_OFD_SETLK, _whole_file(fcntl.F_WRLCK))
-        directories._unlock()
+        directories.startup.unlock()
         fcntl.fcntl(other, fcntl.F_OFD_SETLK, _whole_file(fcntl.F_WRLCK))
         with pytest.raises(LogDirectoryError, match="another process uses"):
-            make_directories(tmp_path).lock()
+            make_directories(tmp_path).startup.lock()
         with pytest.raises(BlockingIOError):
             hold(str(tmp_path / ".lock"))
 
@@ -158,9 +158,9 @@ def test_held_folder_cannot_be_locked_and_is_not_written(tmp_path: Path) -> None
     held = hold(str(lock))
     assert held is not None
     with pytest.raises(LogDirectoryError, match="another process uses"):
-        make_directories(tmp_path).lock()
+        make_directories(tmp_path).startup.lock()
     held.release()
-    make_directories(tmp_path).lock()
+    make_directories(tmp_path).startup.lock()
     assert lock.stat().st_mtime_ns == before
 
 

@@ -114,9 +114,7 @@ def test_what_lies_below_the_recovery_point_is_not_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("byte", "bit"), [(22, 0x20), (16, 0x01)], ids=["seems to be a marker", "magic"])
-def test_damage_below_the_recovery_point_does_not_keep_a_log_of_producers_from_being_opened(
-    tmp_path: Path, byte: int, bit: int
-) -> None:
+def test_damage_below_the_recovery_point_keeps_a_producer_log_openable(tmp_path: Path, byte: int, bit: int) -> None:
     config = LogConfig(index_interval_bytes=200)
     log = open_log(tmp_path, config)
     for sequence in range(12):
@@ -198,7 +196,7 @@ def test_what_a_power_loss_brings_back_behind_a_cut_is_cut_again(tmp_path: Path)
     log.release()
 
 
-def test_what_recovery_cuts_off_and_removes_is_durable_before_the_log_is_used(
+def test_recovery_makes_its_cuts_durable_before_the_log_is_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Found by the simulator (flush-800093): a clean stop at the recovery point synced nothing, a power loss brought
@@ -309,7 +307,7 @@ def test_lost_leader_epochs_are_read_from_the_batches(tmp_path: Path) -> None:
         assert checkpoint.read_bytes() == b"0\n3\n0 0\n3 2\n7 3\n"
 
 
-def test_lost_leader_epochs_are_those_of_all_batches_not_only_of_the_checked_ones(tmp_path: Path) -> None:
+def test_lost_leader_epochs_are_rebuilt_from_all_batches(tmp_path: Path) -> None:
     log = open_log(tmp_path, SMALL)
     while len(log.segments) < 4:
         put(log, batch(value=b"x" * 200), epoch=log.end_offset // 2)
@@ -485,7 +483,7 @@ def test_leftovers_of_deletion_and_compaction(tmp_path: Path) -> None:
     assert not (directory / "00000000000000009999.index").exists()
 
 
-def test_a_finished_swap_outlives_what_an_earlier_compaction_left_of_another_group(tmp_path: Path) -> None:
+def test_completed_swap_survives_leftovers_of_an_earlier_compaction(tmp_path: Path) -> None:
     log = open_log(tmp_path, SMALL)
     while len(log.segments) < 4:
         put(log, batch(value=b"x" * 200))
@@ -626,7 +624,7 @@ def test_all_batches_in_flight_at_a_stop_are_known_afterwards(tmp_path: Path, *,
     assert refused.value.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
-def test_leader_epochs_that_are_on_the_disk_are_left_alone_until_there_is_another_one(tmp_path: Path) -> None:
+def test_durable_leader_epochs_are_rewritten_only_with_a_new_epoch(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     path = Path(log.directory) / "leader-epoch-checkpoint"
     put(log, batch(), epoch=3)
@@ -760,7 +758,7 @@ def test_a_producer_of_whose_last_batches_nothing_is_left_goes_on(tmp_path: Path
     assert put(again, produced(7, 2)).first_offset == 2
 
 
-def test_leader_epochs_whose_last_line_is_cut_off_are_read_from_the_batches(tmp_path: Path) -> None:
+def test_leader_epochs_with_a_cut_last_line_are_rebuilt_from_batches(tmp_path: Path) -> None:
     """With all of its lines there, and digits of the last one missing, the file would say that all is of one epoch."""
     log = open_log(tmp_path, SMALL)
     while log.end_offset < 12:
@@ -778,9 +776,7 @@ def test_leader_epochs_whose_last_line_is_cut_off_are_read_from_the_batches(tmp_
 
 @pytest.mark.parametrize("policy", ["delete", "compact"])
 @pytest.mark.parametrize("offset", [0, 2])
-def test_a_truncation_that_is_broken_off_anywhere_leaves_the_beginning_of_the_log(
-    tmp_path: Path, offset: int, policy: str
-) -> None:
+def test_interrupted_truncation_keeps_a_prefix_of_the_log(tmp_path: Path, offset: int, policy: str) -> None:
     config = LogConfig(segment_bytes=100, cleanup_policy=frozenset({policy}))
     for calls in range(100):
         disk = LackingDisk()

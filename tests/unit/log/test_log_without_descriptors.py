@@ -46,7 +46,7 @@ class SkippingDisk(LackingDisk):
 
 def start(root: Path, disk: LackingDisk) -> LogDirectories:
     made = LogDirectories(disk, StandingClock(), SeededRandom("any"), [str(root / name) for name in "ab"])
-    made.load(cluster_id="c", node_id=1)
+    made.startup.load(cluster_id="c", node_id=1)
     return made
 
 

@@ -13,7 +13,7 @@ from tests.unit.log.support import NOW, batch, open_log, put
 SHORT = LogConfig(retention_ms=1000)
 
 
-def test_a_log_that_is_deleted_while_it_is_looked_at_keeps_no_other_from_retention(tmp_path: Path) -> None:
+def test_log_deleted_during_a_survey_does_not_stop_retention_of_others(tmp_path: Path) -> None:
     class DeletingDisk(SystemDisk):
         def modified_ms(self, path: str) -> int:
             shutil.rmtree(tmp_path / "deleted", ignore_errors=True)

@@ -112,7 +112,7 @@ class World:
             [str(self.path)],
             write_settings=WriteSettings(LARGE, 0.01, 1.0),
         )
-        made.load(cluster_id="c", node_id=1)
+        made.startup.load(cluster_id="c", node_id=1)
         return made
 
     async def restart(self, *, clean: bool = True) -> PartitionLog:
@@ -198,7 +198,7 @@ async def test_another_log_does_not_wait(tmp_path: Path) -> None:
 
 
 @running
-async def test_a_stall_sends_all_writes_to_the_thread_until_the_disk_has_proved_itself(tmp_path: Path) -> None:
+async def test_stall_sends_writes_to_the_thread_until_the_disk_recovers(tmp_path: Path) -> None:
     world = World(tmp_path)
     log, disk, clock = world.log, world.disk, world.clock
     reports: list[str] = []

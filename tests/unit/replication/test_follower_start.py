@@ -25,7 +25,7 @@ def _replica(broker_id: int, path: Path) -> Partition:
     return partition
 
 
-def test_a_leader_whose_log_begins_in_a_batch_is_followed_from_that_batch_on(tmp_path: Path) -> None:
+def test_follower_starts_at_the_batch_that_holds_the_log_start(tmp_path: Path) -> None:
     leader = _replica(1, tmp_path / "leader")
     batch = encode_batch([(NOW, None, b"value", ())] * 5)
     leader.append(memoryview(bytearray(batch)), now_ms=NOW)
@@ -42,7 +42,7 @@ def test_a_leader_whose_log_begins_in_a_batch_is_followed_from_that_batch_on(tmp
     assert (follower.log.log_start_offset, follower.log.end_offset) == (3, 5)
 
 
-def test_what_a_deposed_leader_got_from_its_successor_does_not_pass_for_its_own(tmp_path: Path) -> None:
+def test_deposed_leader_does_not_claim_records_of_its_successor(tmp_path: Path) -> None:
     """It was sending when it was deposed: the place in its file holds other records by the time it is read."""
     leader, follower = _replica(1, tmp_path / "leader"), _replica(2, tmp_path / "follower")
 

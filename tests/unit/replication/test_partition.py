@@ -181,7 +181,7 @@ def test_a_reader_whose_history_departed_is_told_where(make: Make) -> None:
     assert partition.diverging_epoch(2, 2) == (0, 1), "epoch 2 never was"
 
 
-def test_replicas_are_taken_over_though_an_answer_of_the_controller_has_brought_their_epoch_before(make: Make) -> None:
+def test_reassignment_applies_after_an_answer_brought_its_epoch_earlier(make: Make) -> None:
     """A proposal that is asked for again after a move began is answered with the state of now, replicas left out."""
     partition = make(isr=(1, 2), replicas=(1, 2))
     known = PartitionState(1, 0, (1, 2), (1, 2))
@@ -246,7 +246,7 @@ def test_rejected_follower_is_proposed_again_after_news(tmp_path: Path, news: st
     assert 2 in partition.proposal.isr
 
 
-def test_a_replica_in_a_failed_directory_holds_nothing_back_though_it_fetches_on(tmp_path: Path) -> None:
+def test_replica_in_a_failed_directory_does_not_delay_the_high_watermark(tmp_path: Path) -> None:
     (tmp_path / "t-0").mkdir()
     environment = LogEnvironment(SystemDisk(), SystemClock())
     log = PartitionLog.open("t", 0, str(tmp_path / "t-0"), LogConfig(min_insync_replicas=2), environment, clean=True)

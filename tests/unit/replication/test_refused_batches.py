@@ -103,7 +103,7 @@ def test_a_refused_batch_that_is_refused_again_keeps_its_place(partition: Partit
     assert [send(n) for n in range(3)] == [ErrorCode.NONE] * 3
 
 
-def test_of_a_forgotten_producer_nothing_overtakes_a_batch_that_is_too_large(tmp_path: Path) -> None:
+def test_batches_of_an_unknown_producer_do_not_overtake_an_oversized_one(tmp_path: Path) -> None:
     """A partition that lost all it knew of a producer takes any first sequence: not one behind what is to be split."""
     environment = LogEnvironment(SystemDisk(), SystemClock())
     log = PartitionLog.open("t", 0, str(tmp_path), LogConfig(max_message_bytes=120), environment, clean=True)

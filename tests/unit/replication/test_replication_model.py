@@ -194,7 +194,7 @@ def test_deleted_records_are_gone_when_all_live_replicas_have_deleted_them(clust
     assert (leader.low_watermark, done) == (2, [1])
 
 
-def test_deleted_records_are_gone_in_whoever_is_in_sync_before_it_fetches_from_a_new_leader(cluster: Cluster) -> None:
+def test_deleted_records_are_gone_on_in_sync_replicas_before_they_fetch(cluster: Cluster) -> None:
     """Found by the simulator (cluster5-1100278): it was elected, and had what a client had been told was deleted."""
     for _ in range(3):
         cluster.produce(1)
@@ -318,7 +318,7 @@ def test_the_high_watermark_waits_for_who_may_be_in_the_isr_already(cluster: Clu
     assert cluster.acked == []
 
 
-def test_an_image_that_is_older_than_the_controllers_answer_changes_nothing(cluster: Cluster) -> None:
+def test_image_older_than_the_controllers_answer_changes_nothing(cluster: Cluster) -> None:
     leader = cluster.replicas[1]
     cluster.fetch(3)
     before = cluster.state
@@ -345,7 +345,7 @@ def test_what_followers_had_in_an_earlier_leadership_counts_no_more(cluster: Clu
     assert leader.partition.high_watermark == 1
 
 
-def test_what_followers_had_before_an_election_that_the_leader_slept_through_counts_no_more(cluster: Cluster) -> None:
+def test_follower_progress_before_a_missed_election_no_longer_counts(cluster: Cluster) -> None:
     """It led, and leads again; who led in between had the others cut off what they had told it."""
     first, second, third = cluster.replicas.values()
     cluster.settle(1)

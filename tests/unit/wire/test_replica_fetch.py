@@ -93,7 +93,7 @@ def test_answers_are_read_as_the_generated_codec_reads_them(value: Any) -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_damaged_answers_give_decode_error_or_what_the_generated_codec_reads(version: int) -> None:
+def test_damaged_answers_raise_decode_error_or_match_the_generated_codec(version: int) -> None:
     random = Random(version)
     for _ in range(3):
         value = plausible(case("FetchResponse"), version, random)

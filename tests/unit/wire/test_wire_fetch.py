@@ -95,7 +95,7 @@ def test_many_partitions_without_tags(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_damaged_requests_give_decode_error_or_what_the_generated_codec_reads(version: int) -> None:
+def test_damaged_requests_raise_decode_error_or_match_the_generated_codec(version: int) -> None:
     random = Random(version)
     for _ in range(5):
         value = without_repetitions(plausible(case("FetchRequest"), version, random))

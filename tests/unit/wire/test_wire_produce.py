@@ -80,7 +80,7 @@ def test_unknown_tagged_fields_are_skipped_everywhere() -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_damaged_requests_give_decode_error_or_what_the_generated_codec_reads(version: int) -> None:
+def test_damaged_requests_raise_decode_error_or_match_the_generated_codec(version: int) -> None:
     random = Random(version)
     for _ in range(5):
         data = encoded(plausible(case("ProduceRequest"), version, random), version)

@@ -100,7 +100,7 @@ class SharedSecret(Protocol):
 
 @dataclass(slots=True)
 class Services:
-    """Everything that serves requests in this broker; built once by `broker.lifecycle`."""
+    """Everything that serves requests in this broker; built once by `broker.assembly`."""
 
     node_id: int
     cluster_id: str

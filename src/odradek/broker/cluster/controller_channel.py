@@ -22,6 +22,7 @@ from odradek.controller.notices import Difference, Notice, ToldPartition, differ
 from odradek.metadata.controller_messages import broker_message, metadata_message, replica_message
 from odradek.metadata.image import Broker, ClusterImage
 from odradek.ports.network import Network
+from odradek.ports.tls import Secure
 from odradek.wire.errors import ErrorCode
 from odradek.wire.messages.leader_and_isr import (
     LeaderAndIsrRequest,
@@ -395,8 +396,10 @@ def _known(know: Sequence[ToldPartition]) -> list[UpdateMetadataRequestTopicStat
     return list(topics.values())
 
 
-def control_connections(network: Network, listener: str, node_id: int, prove: Prove) -> Connect:
-    """Connections to the listener of that name, which all brokers have."""
+def control_connections(
+    network: Network, listener: str, node_id: int, prove: Prove, secure: Secure | None = None
+) -> Connect:
+    """Connections to the listener of that name, which all brokers have; `secure` is given where that has TLS."""
 
     async def connect(broker: Broker) -> Connection:
         endpoint = broker.endpoints.get(listener)
@@ -409,6 +412,7 @@ def control_connections(network: Network, listener: str, node_id: int, prove: Pr
             client_id=f"controller-{node_id}",
             setup_timeout_ms=SETUP_TIMEOUT_MS,
             request_timeout_ms=SETUP_TIMEOUT_MS,
+            secure=secure,
         )
         return await proven(connection, prove, broker.id)
 

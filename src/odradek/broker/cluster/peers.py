@@ -13,6 +13,7 @@ from odradek.client.connections import retrieve_failure
 from odradek.client.errors import Disconnected, UnsupportedByBroker
 from odradek.metadata.image import ClusterImage
 from odradek.ports.network import Network
+from odradek.ports.tls import Secure
 from odradek.wire.message import ApiMessage
 
 _SETUP_TIMEOUT_MS: Final = 10_000
@@ -49,15 +50,33 @@ class Peers:
     broke; `connect` gives one to the caller alone.
     """
 
-    __slots__ = ("_client_id", "_connections", "_image", "_listener", "_network", "_opening", "_prove", "node_id")
+    __slots__ = (
+        "_client_id",
+        "_connections",
+        "_image",
+        "_listener",
+        "_network",
+        "_opening",
+        "_prove",
+        "_secure",
+        "node_id",
+    )
 
     def __init__(
-        self, network: Network, image: Callable[[], ClusterImage], listener: str, node_id: int, prove: Prove
+        self,
+        network: Network,
+        image: Callable[[], ClusterImage],
+        listener: str,
+        node_id: int,
+        prove: Prove,
+        secure: Secure | None = None,
     ) -> None:
+        """`listener` is the one that brokers use among themselves; `secure` is given where that has TLS."""
         self._network = network
         self._image = image
         self._listener = listener
         self._prove = prove
+        self._secure = secure
         self.node_id = node_id
         self._client_id = f"broker-{node_id}"
         self._connections: dict[_Key, tuple[int, Connection]] = {}
@@ -79,6 +98,7 @@ class Peers:
                 client_id=client_id or self._client_id,
                 setup_timeout_ms=_SETUP_TIMEOUT_MS,
                 request_timeout_ms=_SETUP_TIMEOUT_MS,
+                secure=self._secure,
             )
         except UnsupportedByBroker as error:
             # It may be another one soon, and whoever asked goes on asking.

@@ -143,6 +143,18 @@ class BrokerConfig:
         """The text in the file or on the command line."""
         return self._given.get(name)
 
+    def listener_text(self, listener_name: str, name: str) -> str:
+        """A setting of one listener (`listener.name.NAME.…`) from the file, else that of all, else its default.
+
+        Dynamic settings do not count: the settings that are read here are refused among them.
+        """
+        wanted = f"{LISTENER_PREFIX}{listener_name.lower()}.{name}"
+        for each, text in self._given.items():
+            if each.lower() == wanted:
+                return text.strip()
+        default = BROKER[name].default
+        return self._given.get(name, "" if default is None else default).strip()
+
     def source(self, name: str) -> ConfigSource:
         for _, _, source in self.set_values(name):
             return source
@@ -345,6 +357,9 @@ class BrokerConfig:
             wanted = self.text(name).upper()
             if wanted and wanted not in names:
                 raise ConfigError(f"{name}: {wanted} is not among the listeners")
+        protocol = self.text("security.inter.broker.protocol")
+        if "security.inter.broker.protocol" in self._given and protocol == "SSL" and protocol not in names:
+            raise ConfigError(f"security.inter.broker.protocol: {protocol} is not among the listeners")
         if self.text("inter.broker.listener.name") and "security.inter.broker.protocol" in self._given:
             raise ConfigError(
                 "Only one of inter.broker.listener.name and security.inter.broker.protocol should be set."

@@ -1,4 +1,4 @@
-"""Values that are refused beside other settings: other controllers, metadata elsewhere, listeners that are not plain.
+"""Values that are refused beside other settings: other controllers, metadata elsewhere, protocols of listeners.
 
 `odradek.metadata.configs.effects` has the settings that are refused by themselves.
 """
@@ -9,9 +9,12 @@ from collections.abc import Iterator, Sequence
 from typing import Final, Protocol
 
 from odradek.broker.configuration.config_errors import Problem
+from odradek.metadata.configs.catalog import BROKER, LISTENER_PREFIX
+from odradek.metadata.configs.effects import TLS_SETTINGS
 
 _LOCAL_HOSTS: Final = frozenset(("", "localhost", "127.0.0.1", "::1", "0.0.0.0"))
 
+_PROTOCOLS: Final = ("PLAINTEXT", "SSL")
 _OTHER_ROLES: Final = {
     "controller": "every broker can be the controller, there are no nodes of that role alone",
     "broker": "its controllers are nodes of Apache Kafka, whose cluster Odradek does not join (broker,controller with "
@@ -36,6 +39,18 @@ class RoleSettings(Protocol):
         """Directories of the logs."""
         ...
 
+    def given(self, name: str) -> str | None:
+        """The text in the file or on the command line."""
+        ...
+
+    def listener_text(self, listener_name: str, name: str) -> str:
+        """A setting of one listener from the file, else that of all, else its default."""
+        ...
+
+    def set_names(self) -> set[str]:
+        """Names that are set."""
+        ...
+
     def words(self, name: str) -> list[str]:
         """The members of a list."""
         ...
@@ -51,16 +66,46 @@ class RoleSettings(Protocol):
 
 def refusals(config: RoleSettings) -> Iterator[Problem]:
     """Each value that this node cannot follow."""
-    for name, _host, _port, protocol in dict.fromkeys(config.all_listeners()):
-        if protocol != "PLAINTEXT":
-            text = f"listeners: {name} is refused: {protocol} is not implemented, connections are PLAINTEXT"
+    protocols = {name: protocol for name, _host, _port, protocol in config.all_listeners()}
+    for name, protocol in protocols.items():
+        if protocol not in _PROTOCOLS:
+            text = f"listeners: {name} is refused: {protocol} is not implemented, PLAINTEXT and SSL are"
             yield Problem("listeners", text)
+    yield from _tls(config, {name for name, protocol in protocols.items() if protocol == "SSL"})
+    between_brokers = config.text("security.inter.broker.protocol")
+    if between_brokers not in _PROTOCOLS:
+        name = "security.inter.broker.protocol"
+        yield Problem(name, f"{name}={between_brokers} is refused: PLAINTEXT and SSL are implemented")
     yield from _roles(config)
     yield from _quorum(config)
     metadata, first = config.text("metadata.log.dir"), config.log_dirs[:1]
     if metadata and [metadata] != first:
         reason = f"metadata lies in the first of log.dirs ({''.join(first)}), or where odradek.metadata.store says"
         yield Problem("metadata.log.dir", f"metadata.log.dir={metadata} is refused: {reason}")
+
+
+def _tls(config: RoleSettings, listeners: set[str]) -> Iterator[Problem]:
+    """TLS settings that no TLS listener reads, and TLS listeners without a certificate."""
+    for name in config.set_names():
+        prefix, inner = _split(name)
+        if inner not in TLS_SETTINGS or not config.given(name) or config.given(name) == BROKER[inner].default:
+            continue
+        if prefix is not None and prefix not in listeners:
+            yield Problem(name, f"{name} is refused: {prefix} is not a listener with the protocol SSL")
+        elif not listeners:
+            yield Problem(name, f"{name} is refused: no listener has the protocol SSL")
+    for name in sorted(listeners):
+        if not any(config.listener_text(name, each) for each in ("ssl.keystore.location", "ssl.keystore.key")):
+            text = "ssl.keystore.location is not set: a TLS listener needs a key and a certificate"
+            yield Problem("listeners", f"listeners: {name} is refused: {text}")
+
+
+def _split(name: str) -> tuple[str | None, str]:
+    """The listener that a name is of, None for all, and the setting."""
+    if not name.startswith(LISTENER_PREFIX):
+        return None, name
+    listener, _, inner = name.removeprefix(LISTENER_PREFIX).partition(".")
+    return listener.upper(), inner
 
 
 def _roles(config: RoleSettings) -> Iterator[Problem]:

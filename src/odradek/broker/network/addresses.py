@@ -58,14 +58,21 @@ def bootstrap_of(bound: BoundListener, advertised: Mapping[str, Endpoint]) -> st
 
 
 def address_notices(
-    bound: BoundListener, advertised: Mapping[str, Endpoint], *, is_derived: bool
+    bound: BoundListener, advertised: Mapping[str, Endpoint], *, is_derived: bool, authenticates: bool = False
 ) -> Iterator[tuple[int, str]]:
-    """Log level and text of each thing to know; `is_derived` if `advertised.listeners` is not set."""
+    """Log level and text of each thing to know; `is_derived` if `advertised.listeners` is not set.
+
+    `authenticates` if every client of the listener has to prove its identity.
+    """
     name, host = bound.listener.name, bound.host
     if is_loopback(host):
         return
     everywhere = " (all interfaces)" if is_wildcard(host) else ""
-    yield logging.WARNING, f"listener {name} is bound to {bound.address}{everywhere} without authentication: {_OPEN}"
+    if not authenticates:
+        yield (
+            logging.WARNING,
+            f"listener {name} is bound to {bound.address}{everywhere} without authentication: {_OPEN}",
+        )
     endpoint = advertised.get(name)
     if endpoint is None or not is_derived or not is_wildcard(host):
         return

@@ -10,11 +10,14 @@ from functools import partial
 from odradek.api.requests.session import Session
 from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.broker.network.connection import Connection, Dispatch
+from odradek.broker.network.handshakes import Handshakes
 from odradek.broker.network.limits import RequestLimits
+from odradek.broker.network.tls_listeners import TlsListeners
 from odradek.ports.clock import Clock
 from odradek.ports.network import Listener, Network, Stream
+from odradek.ports.tls import TlsStream
 from odradek.quotas.connection_rates import ConnectionRates
-from odradek.wire.frames import FrameReader, ReceiveBuffers
+from odradek.wire.frames import SPEAKS_TLS, FrameReader, ReceiveBuffers
 
 log = logging.getLogger("odradek.connections")
 
@@ -36,6 +39,7 @@ class Server:
         "_config",
         "_dispatch",
         "_early",
+        "_handshakes",
         "_idle_timer",
         "_limits",
         "_listeners",
@@ -45,6 +49,7 @@ class Server:
         "_per_ip",
         "_rates",
         "_shut",
+        "_tls",
         "_waiting",
         "connections",
     )
@@ -57,6 +62,7 @@ class Server:
         clock: Clock,
         rates: ConnectionRates,
         limits: RequestLimits,
+        tls: TlsListeners | None = None,
     ) -> None:
         self._network = network
         self._dispatch = dispatch
@@ -64,6 +70,8 @@ class Server:
         self._clock = clock
         self._rates = rates
         self._limits = limits
+        self._tls = tls
+        self._handshakes = Handshakes(clock)
         self._waiting: deque[tuple[Stream, str]] = deque()
         queued = config.number("queued.max.request.bytes")
         self._buffers = ReceiveBuffers(queued if queued > 0 else None)
@@ -109,7 +117,7 @@ class Server:
             return
         config = self._config
         host = stream.peer_host
-        if len(self.connections) + len(self._waiting) >= config.number("max.connections"):
+        if len(self.connections) + len(self._waiting) + len(self._handshakes) >= config.number("max.connections"):
             log.warning("connection from %s refused: max.connections reached", host)
             stream.close()
             return
@@ -154,10 +162,32 @@ class Server:
             self._next_waiting()
 
     def _serve(self, stream: Stream, listener_name: str) -> None:
-        config = self._config
         host = stream.peer_host
+        self._per_ip[host] += 1
+        context = None if self._tls is None else self._tls.server_context(listener_name)
+        if context is None:
+            self._open_connection(stream, Session(listener_name, host))
+        else:
+            self._handshakes.begin(
+                stream, context, listener_name, partial(self._secured, listener_name), partial(self._gone, host)
+            )
+
+    def _secured(self, listener_name: str, stream: TlsStream) -> None:
+        """The handshake is complete: the certificate names the client."""
+        assert self._tls is not None, "the listener has TLS"
+        host = stream.peer_host
+        try:
+            principal = self._tls.principal(listener_name, stream)
+        except ValueError as error:
+            log.info("connection from %s on listener %s rejected: %s", host, listener_name, error)
+            stream.close()
+            self._gone(host)
+            return
+        self._open_connection(stream, Session(listener_name, host, principal))
+
+    def _open_connection(self, stream: Stream, session: Session) -> None:
+        config = self._config
         self._next_identifier += 1
-        session = Session(listener_name, host)
         connection = Connection(
             stream,
             self._dispatch,
@@ -170,17 +200,22 @@ class Server:
             self._closed,
         )
         self.connections[connection.identifier] = connection
-        self._per_ip[host] += 1
         if self._idle_timer is None:
             self._schedule_idle_check()
 
     def _closed(self, connection: Connection, reason: str) -> None:
         self.connections.pop(connection.identifier, None)
         host = connection.session.peer_host
+        self._gone(host)
+        # A client that is configured for TLS comes again and again, and its own log shows a closed connection only.
+        level = logging.INFO if reason == SPEAKS_TLS else logging.DEBUG
+        name = connection.session.listener_name
+        log.log(level, "connection %d from %s on listener %s ended: %s", connection.identifier, host, name, reason)
+
+    def _gone(self, host: str) -> None:
         self._per_ip[host] -= 1
         if not self._per_ip[host]:
             del self._per_ip[host]
-        log.debug("connection %d from %s ended: %s", connection.identifier, host, reason)
 
     def _schedule_idle_check(self) -> None:
         idle_ms = self._config.number("connections.max.idle.ms")
@@ -218,6 +253,7 @@ class Server:
             stream.close()
         self._early.clear()
         self._waiting.clear()
+        self._handshakes.close()
         if self._idle_timer is not None:
             self._idle_timer.cancel()
             self._idle_timer = None

@@ -73,7 +73,7 @@ class LogDirectoryRuntime:
         """Set when a move begins."""
         self.on_recovered: Recovered = _ignore
         """Told of each partition that was checked after an unclean stop."""
-        directories.cordoned = lambda: config.words("cordoned.log.dirs")
+        directories.placement.cordoned = lambda: config.words("cordoned.log.dirs")
 
     # --- requests ---
 
@@ -81,12 +81,12 @@ class LogDirectoryRuntime:
         await self._directories.checkpoints.advance_starts(starts, advance)
 
     def move(self, path: str, topic: str, partition: int) -> None:
-        directory = self._directories.named(path)
-        if self._directories.is_cordoned(directory):
+        directory = self._directories.placement.named(path)
+        if self._directories.placement.is_cordoned(directory):
             raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"log directory {path} is cordoned")
         held = self._directories.directory_of(topic, partition)
         if held is None:
-            self._directories.prefer(topic, partition, directory)
+            self._directories.placement.prefer(topic, partition, directory)
         elif held.offline is not None:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, held.offline)
         found = self._partitions.require(topic, partition)
@@ -119,7 +119,7 @@ class LogDirectoryRuntime:
     def _measure(self, directory: LogDirectory, replicas: list[_Replica]) -> DirectoryUsage:
         """Runs in a thread: touches nothing but files, and the directory's path."""
         path = self._disk.absolute(directory.path)
-        cordoned = self._directories.is_cordoned(directory)
+        cordoned = self._directories.placement.is_cordoned(directory)
         if directory.offline is not None:
             return DirectoryUsage(path, True, -1, -1, cordoned, [])
         try:
@@ -143,7 +143,7 @@ class LogDirectoryRuntime:
     def start(self) -> None:
         self._tasks.append(asyncio.create_task(self._move_all(), name="replica moves"))
         lanes = self._config.number("num.recovery.threads.per.data.dir")
-        pending = self._directories.unrecovered()
+        pending = self._directories.recovery.unrecovered()
         if pending:
             queue = iter(self._internal_first(pending))
             for lane in range(min(lanes, len(pending))):
@@ -162,7 +162,7 @@ class LogDirectoryRuntime:
             if await self._recover_one(topic, partition, lane):
                 tried.add((topic, partition))
         # As when no descriptor was free.
-        while again := sorted(tried.intersection(self._directories.unrecovered())):
+        while again := sorted(tried.intersection(self._directories.recovery.unrecovered())):
             await asyncio.sleep(RETRY_SECONDS)
             for topic, partition in again:
                 if not await self._recover_one(topic, partition, lane):
@@ -175,7 +175,7 @@ class LogDirectoryRuntime:
         settings = self._partitions.settings_of(topic)
         if settings is None:
             return False
-        if await self._directories.recover(topic, partition, settings, lane):
+        if await self._directories.recovery.recover(topic, partition, settings, lane):
             self.on_recovered(topic, partition)
         return True
 

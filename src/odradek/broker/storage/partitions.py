@@ -155,7 +155,7 @@ class Partitions:
         state = self._image.partition(topic, index)
         if state is None or self._local_id not in state.replicas:
             return False
-        return directories.has_unread and (topic, index) not in self._new
+        return directories.startup.has_unread and (topic, index) not in self._new
 
     def _create(self, topic: Topic, first: int) -> None:
         for index in range(first, len(topic.partitions)):

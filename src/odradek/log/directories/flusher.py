@@ -84,20 +84,20 @@ class LogFlusher:
                 await self._places.writer_of(log.directory).drained()
             if not await self.flush(log, log.active_base_offset):
                 self._places.pending.flush_again(log)
-        for path in self._places.pending.take_unsettled():
+        for path in self._places.pending.take_unsynced_ids():
             try:
-                await self._places.disk.run(self._places.lane(path), self._places.pending.settle, path)
+                await self._places.disk.run(self._places.lane(path), self._places.pending.sync_id, path)
             except FileNotFoundError:
                 continue  # deleted meanwhile
             except OSError as error:
                 self._places.failed(path, error)
                 if is_transient(error):
-                    self._places.pending.settle_again(path)
+                    self._places.pending.sync_id_again(path)
         removed, left = False, []
         while (paths := self._places.pending.due(now_ms)) is not None:
             left += await self._places.disk.run(self._places.lane(paths[0]), self._places.pending.remove, paths)
             removed = True
         self._places.pending.remove_again(left)
         if removed:
-            await self._places.settle_ends()
+            await self._places.sync_all_ends()
         return self._places.pending.next_ms

@@ -26,7 +26,7 @@ class PendingWork:
         "_disk",
         "_sequence",
         "_to_flush",
-        "_unsettled",
+        "_unsynced_ids",
         "on_work",
         "report",
     )
@@ -37,7 +37,7 @@ class PendingWork:
         self._deletions: list[tuple[int, int, tuple[str, ...]]] = []
         self._sequence = 0
         self._to_flush: dict[int, RolledLog] = {}
-        self._unsettled: list[str] = []
+        self._unsynced_ids: list[str] = []
         self._again_ms: int | None = None
         self.on_work: Callable[[], None] = _nothing
         self.report: Callable[[str], None] = _nothing_with
@@ -69,21 +69,21 @@ class PendingWork:
         due, self._to_flush = self._to_flush, {}
         return list(due.values())
 
-    def settle_later(self, path: str) -> None:
+    def sync_id_later(self, path: str) -> None:
         """Sync which topic the new directory of a partition is of."""
-        self._unsettled.append(path)
+        self._unsynced_ids.append(path)
         self.on_work()
 
-    def settle_again(self, path: str) -> None:
-        """As `settle_later`, but in a while: it has just failed."""
-        self._unsettled.append(path)
+    def sync_id_again(self, path: str) -> None:
+        """As `sync_id_later`, but in a while: it has just failed."""
+        self._unsynced_ids.append(path)
         self._again_ms = self._clock.now_ms() + _AGAIN_MS
 
-    def take_unsettled(self) -> list[str]:
-        due, self._unsettled = self._unsettled, []
+    def take_unsynced_ids(self) -> list[str]:
+        due, self._unsynced_ids = self._unsynced_ids, []
         return due
 
-    def settle(self, path: str) -> None:
+    def sync_id(self, path: str) -> None:
         """Sync the directory's identity, in any thread. Raises OSError."""
         file = self._disk.open(f"{path}/{PARTITION_METADATA}")
         try:

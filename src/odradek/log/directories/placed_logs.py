@@ -187,8 +187,8 @@ class PlacedLogs:
                 raise self.storage_error(directory.path, error) from error
             ended.clear()
 
-    async def settle_ends(self) -> None:
-        """As `sync_ends` of all partitions, behind the Disk port: nobody has to wait for it later."""
+    async def sync_all_ends(self) -> None:
+        """Do `sync_ends` for all partitions, behind the Disk port, so that no later call has to wait for it."""
         for directory in self.directories:
             ended = self._ended[directory.path]
             synced = dict(ended)

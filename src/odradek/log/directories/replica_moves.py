@@ -1,4 +1,4 @@
-"""Replicas on their way to another log directory: begin, copy, let the copy take over, settle after a crash."""
+"""Replicas that move to another log directory: begin, copy, exchange, and finish an exchange after a crash."""
 
 from __future__ import annotations
 
@@ -38,16 +38,16 @@ class ReplicaMoves:
         """A start has found the future replica."""
         self.under_way.setdefault(key, Move(directory, path))
 
-    def settle(self) -> None:
-        """Every directory is read: finish the exchanges that a crash has cut short."""
+    def finish_interrupted(self) -> None:
+        """Finish the exchanges that a crash interrupted; every directory is read by then."""
         for key, move in list(self.under_way.items()):
             try:
-                self._settle(key, move)
+                self._finish_interrupted(key, move)
             except OSError as error:
                 self._places.failed(move.path, error)
 
-    def _settle(self, key: TopicPartition, move: Move) -> None:
-        """Finish the exchange of a replica that was complete; any other goes on if what it copies is there."""
+    def _finish_interrupted(self, key: TopicPartition, move: Move) -> None:
+        """Finish the exchange of a complete replica; an incomplete one continues if its source is here."""
         source = self._places.where.get(key)
         name = f"{key[0]}-{key[1]}"
         if self._places.disk.exists(f"{move.path}/{TAKES_OVER}"):

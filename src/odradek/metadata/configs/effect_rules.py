@@ -11,6 +11,8 @@ from odradek.metadata.configs.effects import (
     GROUP_HARMLESS,
     HARMLESS,
     REFUSED,
+    TLS_IN_FILE_ONLY,
+    TLS_SETTINGS,
     TOPIC_HARMLESS,
     TOPIC_REFUSED,
     Harmless,
@@ -40,7 +42,7 @@ _GROUP_HARMLESS: Mapping[str, str] = _by_name(GROUP_HARMLESS)
 _PLUGIN_PURPOSE = "settings of plug-ins, which this version does not load"
 _SINGLE_LISTENER = "settings of a single listener are not read; set {inner} for all listeners"
 _REFUSED_PREFIXES = (
-    ("ssl.", "ssl.protocol"),
+    ("ssl.", "ssl.engine.factory.class"),
     ("sasl.", "sasl.enabled.mechanisms"),
     ("config.providers.", "config.providers"),
 )
@@ -51,6 +53,8 @@ _FIRST_WORDS = frozenset(name.partition(".")[0] for name in BROKER)
 def effect_of(name: str) -> Effect | None:
     """How a broker setting is treated; None for a name that neither Kafka nor a plug-in has."""
     inner = inner_name(name)
+    if inner in TLS_SETTINGS:
+        return Effect.IMPLEMENTED
     if inner in _REFUSED or inner.startswith(tuple(prefix for prefix, _ in _REFUSED_PREFIXES)):
         return Effect.REFUSED
     if inner in _HARMLESS:
@@ -106,10 +110,16 @@ def refusal(name: str, text: str) -> str | None:
 
 
 def ensure_not_refused(configs: Mapping[str, str]) -> None:
-    """Raise RefusedConfig if one of the broker settings restricts or protects and is not implemented."""
-    reasons = [reason for name, text in configs.items() if (reason := refusal(name, text)) is not None]
+    """Raise RefusedConfig if one of these dynamic settings of brokers restricts or protects and has no effect."""
+    reasons = [reason for name, text in configs.items() if (reason := _dynamic_refusal(name, text)) is not None]
     if reasons:
         raise RefusedConfig("; ".join(reasons))
+
+
+def _dynamic_refusal(name: str, text: str) -> str | None:
+    if inner_name(name) in TLS_SETTINGS:
+        return _shown(name, text, TLS_IN_FILE_ONLY)
+    return refusal(name, text)
 
 
 def _refused(inner: str) -> Refused | None:

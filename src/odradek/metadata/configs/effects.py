@@ -31,7 +31,27 @@ class Refused(NamedTuple):
     accepted_if: str = ""
 
 
-IMPLEMENTED = frozenset(
+TLS_SETTINGS = frozenset(
+    (
+        "ssl.cipher.suites",
+        "ssl.client.auth",
+        "ssl.enabled.protocols",
+        "ssl.endpoint.identification.algorithm",
+        "ssl.key.password",
+        "ssl.keystore.certificate.chain",
+        "ssl.keystore.key",
+        "ssl.keystore.location",
+        "ssl.keystore.type",
+        "ssl.principal.mapping.rules",
+        "ssl.protocol",
+        "ssl.truststore.certificates",
+        "ssl.truststore.location",
+        "ssl.truststore.type",
+    )
+)
+"""Implemented, for all listeners and for one (`listener.name.NAME.…`), in the file only."""
+
+IMPLEMENTED = TLS_SETTINGS | frozenset(
     (
         "advertised.host.name",
         "advertised.listeners",
@@ -167,6 +187,7 @@ IMPLEMENTED = frozenset(
         "replication.quota.window.num",
         "replication.quota.window.size.seconds",
         "request.timeout.ms",
+        "security.inter.broker.protocol",
         "socket.request.max.bytes",
         "transaction.abort.timed.out.transaction.cleanup.interval.ms",
         "transaction.max.timeout.ms",
@@ -483,11 +504,14 @@ GROUP_HARMLESS = (
 )
 
 _NO_AUTHORIZER = "this version has no authorizer, every client may do everything"
-_NO_TLS = "this version has no TLS, connections are plain text"
+_FIXED_TLS = "TLS is OpenSSL's here, which has no such choice"
 _NO_SASL = "this version has no SASL, clients are not authenticated"
 _NO_POLICY = "this version loads no policy classes, every request would be allowed"
 _NO_TOKENS = "this version has no delegation tokens"
 _OTHER_CONTROLLER = "the controller runs in the brokers; this node would lead a cluster of its own"
+
+TLS_IN_FILE_ONLY = "it is read from the broker's file, when the broker starts"
+"""Why dynamic values of `TLS_SETTINGS` are refused."""
 
 REFUSED = (
     Refused(_NO_AUTHORIZER, ("authorizer.class.name", "super.users")),
@@ -505,38 +529,28 @@ REFUSED = (
         ("log.message.timestamp.difference.max.ms",),
     ),
     Refused("this version resolves no references to secrets", ("config.providers",)),
-    Refused("listeners between brokers are PLAINTEXT", ("security.inter.broker.protocol",)),
     Refused(
-        "this version names every client User:ANONYMOUS",
-        ("principal.builder.class", "ssl.principal.mapping.rules", "sasl.kerberos.principal.to.local.rules"),
+        "this version loads no principal builders; principals are of TLS certificates, by ssl.principal.mapping.rules",
+        ("principal.builder.class", "sasl.kerberos.principal.to.local.rules"),
     ),
     Refused("this version loads no security providers", ("security.providers",)),
     Refused(_NO_SASL, ("connections.max.reauth.ms", "sasl.server.max.receive.size")),
     Refused(
-        _NO_TLS,
+        "names of a new certificate are not compared with those of the old one",
+        ("ssl.allow.dn.changes", "ssl.allow.san.changes"),
+    ),
+    Refused(
+        "key and trust stores are PEM files, which have no password; ssl.key.password decrypts the private key",
+        ("ssl.keystore.password", "ssl.truststore.password"),
+    ),
+    Refused(
+        _FIXED_TLS,
         (
-            "ssl.allow.dn.changes",
-            "ssl.allow.san.changes",
-            "ssl.cipher.suites",
-            "ssl.client.auth",
-            "ssl.enabled.protocols",
-            "ssl.endpoint.identification.algorithm",
             "ssl.engine.factory.class",
-            "ssl.key.password",
             "ssl.keymanager.algorithm",
-            "ssl.keystore.certificate.chain",
-            "ssl.keystore.key",
-            "ssl.keystore.location",
-            "ssl.keystore.password",
-            "ssl.keystore.type",
-            "ssl.protocol",
             "ssl.provider",
             "ssl.secure.random.implementation",
             "ssl.trustmanager.algorithm",
-            "ssl.truststore.certificates",
-            "ssl.truststore.location",
-            "ssl.truststore.password",
-            "ssl.truststore.type",
         ),
     ),
     Refused(

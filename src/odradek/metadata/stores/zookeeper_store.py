@@ -120,7 +120,7 @@ class ZooKeeperStore:
         try:
             await self.apply([Create(root, b"")])
         except NodeExists:
-            logger.debug("somebody else has just created %s", root)
+            logger.debug("%s exists already: another broker created it", root)
         finally:
             self._root = root
             self._known = {"/"}
@@ -145,7 +145,7 @@ class ZooKeeperStore:
         try:
             self._loop.call_soon_threadsafe(function, *args)
         except RuntimeError:
-            # The loop was closed before this store: nobody is left to be told.
+            # The loop was closed before this store: no caller is left to notify.
             logger.debug("the event loop is closed")
 
     async def _wait_for_connection(self) -> None:
@@ -324,7 +324,7 @@ class ZooKeeperStore:
                 return await self._ask(await self._connection(), request)
             except ConnectionLost:
                 # To read twice does no harm.
-                logger.debug("reading once more")
+                logger.debug("lost the connection to ZooKeeper while reading; retrying")
         return await self._ask(await self._connection(), request)
 
     async def _read_many(self, request: type[GetData | GetChildren], paths: list[str]) -> Iterable[tuple[str, Any]]:

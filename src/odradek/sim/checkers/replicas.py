@@ -30,8 +30,8 @@ FLUSHED, ONE_AT_A_TIME, ALL_AT_ONCE = "every write is synced", "one machine at a
 
 def _replicas(host: BrokerHost) -> dict[_Key, Partition]:
     """What the broker has open; nothing while it is down, or begins to start."""
-    partitions = getattr(host.broker, "_partitions", None) if host.is_up else None
-    return {} if partitions is None else {(each.topic, each.index): each for each in partitions.opened()}
+    found = host.inspect() if host.is_up else None
+    return {} if found is None else {(each.topic, each.index): each for each in found.partitions.opened()}
 
 
 def shape_of(world: World) -> None:
@@ -119,12 +119,12 @@ class ClusterWatch:
         for host in self._world.brokers:
             if host.is_dark and is_whole(self._world, host):
                 host.is_dark = False
-            partitions = getattr(host.broker, "_partitions", None) if host.is_up else None
-            if partitions is None or host.process is None:
+            found = host.inspect() if host.is_up else None
+            if found is None or host.process is None:
                 continue
             name = host.process.name
-            self._look_at_obedience(host, name)
-            for each in partitions.opened():
+            self._look_at_obedience(found.view, name)
+            for each in found.partitions.opened():
                 key = each.topic, each.index
                 now = (each.leader, each.leader_epoch, each.partition_epoch, each.high_watermark, each.log.end_offset)
                 if self._seen.get((name, key)) != now:
@@ -135,11 +135,8 @@ class ClusterWatch:
             self._see_committed(key)
         self._see_led()
 
-    def _look_at_obedience(self, host: BrokerHost, name: str) -> None:
+    def _look_at_obedience(self, view: ClusterView, name: str) -> None:
         """Once a broker has heard of a controller it takes nothing from earlier ones."""
-        view: ClusterView | None = getattr(host.broker, "_view", None)
-        if view is None:
-            return
         epoch = view.image.controller_epoch
         if epoch < self._obeyed.get(name, epoch):
             raise Violation("a replaced controller is not obeyed", f"{name}: {epoch} after {self._obeyed[name]}")
@@ -222,8 +219,8 @@ class ClusterWatch:
         topic_id = self._stored.topic_id(key[0])
         found: list[tuple[BrokerHost, Partition]] = []
         for host in world.brokers:
-            partitions = getattr(host.broker, "_partitions", None) if host.is_up else None
-            partition = None if partitions is None else partitions._open.get(key)
+            inspected = host.inspect() if host.is_up else None
+            partition = None if inspected is None else inspected.partitions._open.get(key)
             if partition is not None and partition.topic_id == topic_id and partition.log.end_offset >= 0:
                 found.append((host, partition))
         leaders = [each for each in found if each[1].is_leader]
@@ -272,8 +269,8 @@ def _is_awake(world: World, host: BrokerHost) -> bool:
 
 def _has(host: BrokerHost, key: _Key) -> bool:
     """Whether the directory of the broker's replica is in use."""
-    partitions = getattr(host.broker, "_partitions", None)
-    return partitions is None or not partitions.is_offline(*key)
+    found = host.inspect()
+    return found is None or not found.partitions.is_offline(*key)
 
 
 def _is_registered(world: World, host: BrokerHost) -> bool:
@@ -290,8 +287,8 @@ def is_whole(world: World, host: BrokerHost) -> bool:
     node = world.tree.find(path)
     if not host.is_up or node is None or BrokerNode.decode(path, node.data).unclean:
         return False
-    membership = getattr(host.broker, "_membership", None)
-    if membership is None or BrokerNode.decode(path, node.data).epoch != membership.broker_epoch:
+    found = host.inspect()
+    if found is None or BrokerNode.decode(path, node.data).epoch != found.membership.broker_epoch:
         return False
     return all(host.node_id in s.isr for s in world.stored.states.values() if host.node_id in s.replicas)
 
@@ -329,12 +326,12 @@ def _disagreement(world: World) -> str:
     """Where a broker's image is not what the store has."""
     states = world.stored.states
     for host in world.brokers:
-        view: ClusterView | None = getattr(host.broker, "_view", None)
-        if not host.is_up or view is None:
+        found = host.inspect()
+        if not host.is_up or found is None:
             return f"{host.host} is down"
         known = {
             (name, index): state
-            for name, topic in view.image.topics.items()
+            for name, topic in found.view.image.topics.items()
             for index, state in enumerate(topic.partitions)
         }
         for key in sorted(states.keys() | known.keys()):
@@ -342,11 +339,11 @@ def _disagreement(world: World) -> str:
                 return f"{host.host} {'knows' if key in known else 'does not know'} {key}, the store does not agree"
             if _essence(known[key]) != _essence(states[key]):
                 return f"{host.host} has {key} as {known[key]}, the store as {states[key]}"
-        for name, topic in view.image.topics.items():
+        for name, topic in found.view.image.topics.items():
             if topic.id != world.stored.topic_id(name):
                 return f"{host.host} knows {name} by the id of another topic"
-        if set(view.image.brokers) != {each.node_id for each in world.brokers}:
-            return f"{host.host} knows brokers {sorted(view.image.brokers)}"
+        if set(found.view.image.brokers) != {each.node_id for each in world.brokers}:
+            return f"{host.host} knows brokers {sorted(found.view.image.brokers)}"
     return ""
 
 

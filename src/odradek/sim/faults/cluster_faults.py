@@ -20,8 +20,8 @@ async def started_again(world: World, host: BrokerHost, rng: random.Random, down
 def controller_of(world: World) -> BrokerHost | None:
     """The broker that is the controller, or still believes it."""
     for host in world.brokers:
-        controller = getattr(host.broker, "_controller", None) if host.is_up else None
-        if controller is not None and controller.is_active:
+        found = host.inspect() if host.is_up else None
+        if found is not None and found.controller.is_active:
             return host
     return None
 

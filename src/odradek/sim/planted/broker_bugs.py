@@ -238,10 +238,10 @@ def _(right: Any) -> Any:
 
 
 @_bug("crash not noticed", "every start is taken for one after a clean stop", "power",
-      "odradek.log.directories.log_directories:LogDirectories._load_directory")  # fmt: skip
+      "odradek.log.directories.startup:DirectoriesStartup._load_directory")  # fmt: skip
 def _(right: Any) -> Any:
-    def load(self: Any, directory: Any, cluster_id: str, node_id: int) -> None:
-        right(self, directory, cluster_id, node_id)
+    def load(self: Any, directory: Any, own: Any) -> None:
+        right(self, directory, own)
         directory.unrecovered.clear()
 
     return load

@@ -238,8 +238,8 @@ def all_know(world: World, name: str, topic_id: bytes) -> bool:
 
 
 def _knows(host: BrokerHost, name: str, topic_id: bytes) -> bool:
-    view = getattr(host.broker, "_view", None)
-    topic = None if view is None else view.image.topics.get(name)
+    found = host.inspect()
+    topic = None if found is None else found.view.image.topics.get(name)
     return topic is not None and topic.id == topic_id
 
 

@@ -121,8 +121,8 @@ async def _broken_when_told(world: World, host: BrokerHost, name: str) -> None:
     """Once the broker has heard of the next topic of the name, its controller cannot know that: it tells all again."""
     before, until = world.stored.topic_id(name), world.now() + 6
     while host.is_up and world.now() < until and not world.is_stopping():
-        view = getattr(host.broker, "_view", None)
-        topic = None if view is None else view.image.topics.get(name)
+        found = host.inspect()
+        topic = None if found is None else found.view.image.topics.get(name)
         controller = controller_of(world)
         if topic is not None and topic.id != before and controller is not None:
             for stream in world.network.between(controller.host, host.host):

@@ -13,7 +13,8 @@ from functools import partial
 from typing import Any, Protocol
 
 from odradek.broker.configuration.broker_config import BrokerConfig
-from odradek.broker.lifecycle import Broker, Ports, StartError
+from odradek.broker.lifecycle import Broker, Inspection, StartError
+from odradek.broker.ports import Ports
 from odradek.metadata.stores.memory_store import MemoryTree
 from odradek.ports.randomness import SeededRandom
 from odradek.sim.checkers.history import History, PowerLoss, Violation
@@ -224,11 +225,15 @@ class BrokerHost:
         self.world.loop.kill(process)
         return True
 
+    def inspect(self) -> Inspection | None:
+        """The parts of the broker whose state is checked; None before its storage is open."""
+        return None if self.broker is None else self.broker.inspect()
+
     @property
     def lacks_a_directory(self) -> bool:
         """Whether a log directory of the broker that runs is out of use."""
-        directories = getattr(self.broker, "_directories", None) if self.is_up else None
-        return directories is not None and any(each.offline is not None for each in directories.directories)
+        found = self.inspect() if self.is_up else None
+        return found is not None and any(each.offline is not None for each in found.directories.directories)
 
     def kill(self) -> None:
         """kill -9: the page cache stays."""

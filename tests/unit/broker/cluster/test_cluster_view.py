@@ -93,7 +93,7 @@ async def test_what_the_controller_tells_is_what_the_broker_knows() -> None:
 
 
 @running
-async def test_a_new_topic_has_all_its_partitions_before_more_is_told_than_those_that_are_here() -> None:
+async def test_new_topic_has_all_partitions_before_a_larger_notice_is_applied() -> None:
     """Or a group would be coordinated, for as long as UpdateMetadata is on its way, by the shard of another number."""
     store = MemoryStore()
     view = await new_view(store)
@@ -213,7 +213,7 @@ async def test_an_image_of_this_brokers_own_earlier_reign_is_not_taken() -> None
 
 
 @running
-async def test_a_topic_made_anew_is_not_stopped_when_the_end_of_the_old_one_is_told_again() -> None:
+async def test_recreated_topic_survives_a_repeated_deletion_of_the_old_one() -> None:
     """As after a connection that broke before the last answer."""
     view = await new_view()
     stopped: list[tuple[str, int]] = []
@@ -287,7 +287,7 @@ def test_stored_settings_that_are_refused_are_a_warning(caplog: pytest.LogCaptur
 
 
 @running
-async def test_a_new_topic_comes_with_its_configuration_and_changes_of_it_are_read() -> None:
+async def test_new_topic_arrives_with_its_configuration_and_follows_its_changes() -> None:
     store = MemoryStore()
     view = await new_view(store)
     view.follow_configs()
@@ -382,7 +382,7 @@ async def test_what_is_configured_while_a_broker_starts_is_known_to_it() -> None
 
 
 @running
-async def test_a_controller_that_is_elected_while_a_broker_looks_at_the_cluster_is_listened_to() -> None:
+async def test_view_follows_a_controller_elected_while_it_reads_the_cluster() -> None:
     store = MemoryStore()
     await store.apply(
         [

@@ -207,7 +207,7 @@ def test_a_broker_that_stops_watches_no_controller_any_more() -> None:
     run(test)
 
 
-def test_a_controller_whose_process_died_is_replaced_before_its_session_ends() -> None:
+def test_dead_controller_is_replaced_before_its_session_ends() -> None:
     async def test(cluster: Cluster) -> None:
         first, second, _ = await cluster.of(1, 2, 3)
         dead = second.image.brokers[1]
@@ -360,7 +360,7 @@ def test_a_broker_that_is_not_reached_registers_less_and_less_often(
     run(test)
 
 
-def test_another_controller_ends_the_pause_of_a_broker_that_was_not_reached(
+def test_new_controller_ends_the_pause_of_an_unreached_broker(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(membership, "MAX_RETRY_SECONDS", 600)
@@ -450,7 +450,7 @@ def test_replicas_in_a_failed_directory_do_not_lead() -> None:
     run(test)
 
 
-def test_a_failed_directory_of_a_topic_is_not_that_of_the_next_one_of_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_directory_of_a_deleted_topic_does_not_affect_its_successor(monkeypatch: pytest.MonkeyPatch) -> None:
     """Answered for the first one when there is the second one already."""
     monkeypatch.setattr(controller_module, "TELL_SECONDS", 0.0)
 
@@ -577,9 +577,7 @@ def test_who_may_have_lost_records_steps_back_once() -> None:
 
 
 @pytest.mark.parametrize("by", ["a broker that registers", "another controller"])
-def test_a_broker_starts_although_others_write_while_it_becomes_the_controller(
-    by: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_broker_becomes_controller_although_others_write_meanwhile(by: str, monkeypatch: pytest.MonkeyPatch) -> None:
     async def test(cluster: Cluster) -> None:
         other = MemoryStore(cluster.tree)
         store = DyingStore(MemoryStore(cluster.tree))

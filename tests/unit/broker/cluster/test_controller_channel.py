@@ -239,7 +239,7 @@ def test_an_idle_connection_that_breaks_and_is_refused_is_a_death() -> None:
     run(test)
 
 
-def test_a_death_that_changes_nothing_is_told_again_and_who_is_there_again_is_told_everything() -> None:
+def test_repeated_death_notice_has_no_effect_until_the_broker_returns() -> None:
     """The store was away, or the broker was taken for dead though it was not."""
 
     async def test(peer: Peer) -> None:

@@ -223,7 +223,7 @@ def test_a_deletion_that_was_cut_off_is_finished_at_the_start() -> None:
     run(test)
 
 
-def test_a_creation_that_was_cut_off_is_finished_when_its_brokers_are_there() -> None:
+def test_interrupted_topic_creation_completes_when_its_brokers_return() -> None:
     async def test() -> None:
         tree = MemoryTree()
         before = MemoryStore(tree)

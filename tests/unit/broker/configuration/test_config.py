@@ -43,12 +43,19 @@ def test_stock_file_of_a_broker_beside_controllers_is_refused() -> None:
         ({"controller.quorum.bootstrap.servers": "localhost:1,localhost:2"}, "controller.quorum.bootstrap.servers"),
         ({"metadata.log.dir": "/b", "log.dirs": "/a,/b"}, "metadata.log.dir"),
         ({"listeners": "SSL://h:1"}, "listeners: SSL"),
+        ({"ssl.client.auth": "required"}, "ssl.client.auth"),
+        ({"listener.name.ssl.ssl.client.auth": "required"}, "listener.name.ssl.ssl.client.auth"),
+        (
+            {"listeners": "SSL://h:1", "ssl.keystore.location": "k", "listener.name.other.ssl.protocol": "TLSv1.2"},
+            "listener.name.other.ssl.protocol",
+        ),
+        ({"security.inter.broker.protocol": "SASL_PLAINTEXT"}, "security.inter.broker.protocol"),
         ({"listeners": "IN://h:1", "listener.security.protocol.map": "IN:SASL_PLAINTEXT"}, "listeners: IN"),
         (
             {
                 "listeners": "PLAINTEXT://h:1,CONTROLLER://h:2",
                 "controller.listener.names": "CONTROLLER",
-                "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:SSL",
+                "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:SASL_SSL",
             },
             "listeners: CONTROLLER",
         ),
@@ -162,6 +169,7 @@ def test_values_are_typed() -> None:
         ({"listeners": "CONTROLLER://h:1", "controller.listener.names": "CONTROLLER"}, "no listener is left"),
         ({"advertised.listeners": "PLAINTEXT://0.0.0.0:9092"}, "nonroutable"),
         ({"advertised.listeners": "SSL://h:9092"}, "SSL is not in listeners"),
+        ({"security.inter.broker.protocol": "SSL"}, "security.inter.broker.protocol: SSL is not among the listeners"),
         ({"listener.security.protocol.map": "A"}, "listener.security.protocol.map: 'A'"),
         ({"listener.security.protocol.map": "A:TLS"}, "NAME:PROTOCOL"),
         ({"inter.broker.listener.name": "INSIDE"}, "inter.broker.listener.name: INSIDE"),
@@ -345,3 +353,17 @@ def test_names_nobody_knows_may_be_dynamic() -> None:
     config = BrokerConfig({})
     assert config.apply_dynamic({}, {"some.plugin": "x"}) == frozenset()
     assert "some.plugin" in config.set_names()
+
+
+def test_tls_setting_of_one_listener_is_stronger_than_that_of_all() -> None:
+    config = BrokerConfig(
+        {
+            "listeners": "INSIDE://h:1,OUTSIDE://h:2",
+            "listener.security.protocol.map": "INSIDE:SSL,OUTSIDE:SSL",
+            "ssl.keystore.location": "/all",
+            "listener.name.outside.ssl.keystore.location": "/own",
+        }
+    )
+    assert config.listener_text("INSIDE", "ssl.keystore.location") == "/all"
+    assert config.listener_text("OUTSIDE", "ssl.keystore.location") == "/own"
+    assert config.listener_text("OUTSIDE", "ssl.client.auth") == "none"

@@ -108,7 +108,7 @@ class Server:
         return [request, *self.extra]
 
 
-def test_answers_leave_in_the_order_of_the_requests_though_later_ones_are_ready_first() -> None:
+def test_answers_leave_in_request_order_when_later_ones_are_ready_first() -> None:
     server = Server()
     server.stream.deliver(b"a", b"wait1", b"b", b"wait2", b"silent", b"c")
     assert server.served == [b"a", b"wait1", b"b", b"wait2", b"silent", b"c"]
@@ -157,7 +157,7 @@ def test_reading_stops_at_the_limit_of_open_requests() -> None:
     asyncio.run(answered())
 
 
-def test_a_request_that_answers_an_earlier_one_is_answered_before_the_next_one() -> None:
+def test_answer_to_an_earlier_request_precedes_the_next_request() -> None:
     """As a Produce does that moves the high watermark, while others of its connection are held back."""
 
     async def scenario() -> None:
@@ -330,7 +330,7 @@ def test_requests_that_are_held_count_as_bytes_in_use() -> None:
     assert buffers.in_use == 0
 
 
-def test_a_read_full_of_requests_is_not_answered_beyond_what_the_peer_takes() -> None:
+def test_full_read_is_answered_only_as_far_as_the_peer_reads() -> None:
     server = Server()
     server.extra = [b"x" * 20_000]
     server.stream.window = 100_000

@@ -138,7 +138,7 @@ def test_a_mistake_in_the_answer_to_a_mistake_closes_the_connection(
             answers(monkeypatch, lambda *_: _now(ValueError()), failed=failed)
 
 
-def test_a_decoder_that_fails_otherwise_than_it_should_closes_the_connection(
+def test_decoder_with_an_unexpected_failure_closes_the_connection(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def decode(*_: Any) -> Any:

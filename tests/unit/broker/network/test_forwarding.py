@@ -232,7 +232,7 @@ def test_every_forwarded_api_is_tested() -> None:
     assert set(REQUESTS) == {key for key, declared in DECLARATIONS.items() if declared.is_forwarded}
 
 
-def test_forwarded_change_is_charged_to_the_client_once_and_delays_it_alone() -> None:
+def test_forwarded_change_charges_and_delays_only_its_client() -> None:
     async def test() -> None:
         services = await controlling()
         beside = without_control(services)

@@ -93,7 +93,7 @@ def test_what_cannot_be_written_is_written_later(monkeypatch: pytest.MonkeyPatch
     asyncio.run(test())
 
 
-def test_what_is_deleted_before_it_is_written_is_none_of_the_next_of_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_deletion_before_the_first_write_does_not_affect_the_next_topic(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(followed_starts, "_RETRY_SECONDS", 0.0)
 
     async def test() -> None:

@@ -324,7 +324,7 @@ async def test_a_fetch_of_a_connection_that_was_given_up_says_nothing(tmp_path: 
 
 
 @in_a_loop
-async def test_a_connection_to_a_leader_that_cannot_serve_is_closed_and_made_again(tmp_path: Path) -> None:
+async def test_connection_to_a_leader_that_cannot_serve_is_reopened(tmp_path: Path) -> None:
     world = Following(tmp_path)
     world.leader.lead(0).append(batch(), now_ms=NOW)
     world.leader.too_old = 2

@@ -234,7 +234,7 @@ async def test_a_broker_that_stops_follows_nobody_whatever_the_controller_says(t
 
 
 @in_a_loop
-async def test_a_broker_that_stops_while_it_begins_to_follow_does_not_go_on_with_it(tmp_path: Path) -> None:
+async def test_broker_that_stops_while_it_starts_to_follow_ends_following(tmp_path: Path) -> None:
     world = World(tmp_path)
     world.partitions.refuse = 1
     world.place(*[PartitionState(2, 0, (1, 2), (1, 2))] * 70)
@@ -308,7 +308,7 @@ async def test_a_refused_change_waits_for_what_the_controller_says(tmp_path: Pat
 
 
 @in_a_loop
-async def test_a_leader_that_seems_gone_is_so_until_the_controller_says_something(tmp_path: Path) -> None:
+async def test_leader_stays_suspected_until_the_controller_decides(tmp_path: Path) -> None:
     world = World(tmp_path)
     unreachable = world.partitions.rules.unreachable
     world.place(PartitionState(2, 0, (1, 2), (1, 2)), PartitionState(3, 0, (1, 3), (1, 3)))
@@ -326,7 +326,7 @@ async def test_a_leader_that_seems_gone_is_so_until_the_controller_says_somethin
 
 
 @in_a_loop
-async def test_a_follower_that_was_not_eligible_is_proposed_again_though_it_fetches_nothing_new(tmp_path: Path) -> None:
+async def test_ineligible_follower_is_proposed_again_without_new_records(tmp_path: Path) -> None:
     """It may have become eligible while the controller was asked; nothing is written that would make it fetch."""
     world = World(tmp_path)
     world.error = ErrorCode.INELIGIBLE_REPLICA

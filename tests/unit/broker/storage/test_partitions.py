@@ -35,7 +35,7 @@ def a_topic(name: str, topic_id: bytes, partitions: int) -> Topic:
 
 def start(*paths: Path) -> tuple[LogDirectories, Partitions]:
     directories = LogDirectories(SystemDisk(), SystemClock(), SeededRandom("partitions"), [str(path) for path in paths])
-    directories.load(cluster_id="c", node_id=1)
+    directories.startup.load(cluster_id="c", node_id=1)
     return directories, Partitions(1, directories, lambda _: LogConfig())
 
 
@@ -134,7 +134,7 @@ def test_a_recreated_topic_does_not_begin_with_the_open_log_of_the_old_one(tmp_p
     asyncio.run(scenario())
 
 
-def test_a_replica_that_was_stopped_is_not_opened_anew_by_the_image_of_before(tmp_path: Path) -> None:
+def test_stopped_replica_is_not_reopened_by_an_older_image(tmp_path: Path) -> None:
     """It would lead with an empty log, and followers that have not heard of their new leader would cut theirs."""
 
     async def scenario() -> None:
@@ -162,7 +162,7 @@ def test_a_replica_that_was_stopped_is_not_opened_anew_by_the_image_of_before(tm
     asyncio.run(scenario())
 
 
-def test_a_disk_that_takes_no_directory_keeps_nothing_else_of_an_image_from_being_done(tmp_path: Path) -> None:
+def test_failed_directory_creation_does_not_stop_the_rest_of_an_image(tmp_path: Path) -> None:
     async def scenario() -> None:
         directories, partitions = start(tmp_path)
         partitions.apply(image_with(a_topic("old", b"o" * 16, 1)))
@@ -179,7 +179,7 @@ def test_a_disk_that_takes_no_directory_keeps_nothing_else_of_an_image_from_bein
     asyncio.run(scenario())
 
 
-def test_a_replica_that_may_lie_in_an_unread_directory_is_offline_and_a_new_one_is_not(tmp_path: Path) -> None:
+def test_replica_that_may_be_in_an_unread_directory_is_offline(tmp_path: Path) -> None:
     async def scenario() -> None:
         good, bad = tmp_path / "good", tmp_path / "bad"
         directories, partitions = start(good, bad)
@@ -216,7 +216,7 @@ def test_a_replica_that_may_lie_in_an_unread_directory_is_offline_and_a_new_one_
     asyncio.run(scenario())
 
 
-def test_a_replica_that_is_assigned_while_a_directory_cannot_be_read_is_new(tmp_path: Path) -> None:
+def test_replica_assigned_while_a_directory_is_unreadable_is_created(tmp_path: Path) -> None:
     async def scenario() -> None:
         bad = tmp_path / "bad"
         bad.write_bytes(b"not a directory")

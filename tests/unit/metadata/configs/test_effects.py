@@ -44,9 +44,7 @@ BESIDE_OTHERS = {
     "controller.quorum.bootstrap.servers": "elsewhere:9093",
     "controller.quorum.voters": "1@here:9093,2@there:9093",
     "metadata.log.dir": "/elsewhere",
-    "security.inter.broker.protocol": "SSL",
     "sasl.oauthbearer.assertion.algorithm": "ES256",
-    "ssl.client.auth": "required",
 }
 EVERY_REFUSED = sorted(name for each in REFUSED for name in each.names)
 
@@ -137,7 +135,8 @@ def test_allowing_everyone_is_what_happens_anyway() -> None:
         ("listener.name.outside.custom.thing", Effect.PLUGIN),
         ("listener.name.outside.num.network.threads", Effect.HARMLESS),
         ("listener.name.outside.max.connections", Effect.REFUSED),
-        ("listener.name.outside.ssl.keystore.location", Effect.REFUSED),
+        ("listener.name.outside.ssl.keystore.location", Effect.IMPLEMENTED),
+        ("listener.name.outside.ssl.keystore.password", Effect.REFUSED),
         ("listener.name.outside.scram-sha-256.sasl.jaas.config", Effect.REFUSED),
         ("ssl.something.custom", Effect.REFUSED),
         ("config.providers.vault.class", Effect.REFUSED),

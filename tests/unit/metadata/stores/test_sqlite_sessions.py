@@ -161,9 +161,7 @@ def test_a_change_is_told_even_if_nobody_waits_for_it(tmp_path: Path) -> None:
     run(tmp_path, test)
 
 
-def test_news_of_a_session_that_there_is_no_descriptor_left_for_are_not_lost(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_session_news_are_kept_when_descriptors_are_exhausted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def test(path: str, disk: SystemDisk) -> None:
         first = await SqliteStore.open(path, disk, session_timeout_ms=300)
         seen: list[str] = []

@@ -1,0 +1,214 @@
+"""The parts of a broker, made from its storage and connected. None of them works before it is started."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import NamedTuple
+
+from odradek.api.requests.context import Services
+from odradek.broker.cluster.cluster_secret import BrokerProof, ClusterSecret
+from odradek.broker.cluster.cluster_view import ClusterView
+from odradek.broker.cluster.controller import Controller
+from odradek.broker.cluster.controller_channel import control_connections
+from odradek.broker.cluster.controller_link import ControllerLink
+from odradek.broker.cluster.controller_watch import ControllerWatch
+from odradek.broker.cluster.image_effects import ImageEffects
+from odradek.broker.cluster.membership import Membership
+from odradek.broker.cluster.peers import Peers
+from odradek.broker.configuration.broker_config import BrokerConfig
+from odradek.broker.coordinators.groups import DYNAMIC_GROUP_CONFIGS, GroupCoordinatorService, group_settings
+from odradek.broker.coordinators.timers import CoordinatorClock
+from odradek.broker.coordinators.transactions import TransactionCoordinatorService
+from odradek.broker.log_levels import BrokerLoggers
+from odradek.broker.network.dispatch import Dispatcher
+from odradek.broker.network.limits import RequestLimits
+from odradek.broker.network.server import Server
+from odradek.broker.network.tls_listeners import TlsListeners
+from odradek.broker.opening import Storage
+from odradek.broker.ports import Ports
+from odradek.broker.replication.replication_runtime import ReplicationRuntime
+from odradek.broker.storage.background import BackgroundJobs
+from odradek.broker.storage.log_directory_runtime import LogDirectoryRuntime
+from odradek.metadata.image import GROUP_METADATA_TOPIC, Broker, ClusterImage
+from odradek.metadata.stores.selection import patience_seconds
+from odradek.quotas.client_quotas import ClientQuotas
+from odradek.replication.fetch_sessions import FetchSessions
+from odradek.replication.replica_sessions import ReplicaSessions
+from odradek.transactions.connections import NewestConnections
+
+_FETCHERS_KNOWN = 4096
+
+
+class ClusterParts(NamedTuple):
+    """Parts that connect a broker with the other brokers."""
+
+    secret: ClusterSecret
+    """The proof that a connection is of a broker of this cluster."""
+    controller: Controller
+    """The controller, active while this broker is elected."""
+    membership: Membership
+    """Session, registration and election of this broker."""
+    watch: ControllerWatch
+    """Watch of the elected controller's process."""
+    peers: Peers
+    """Connections to other brokers."""
+    link: ControllerLink
+    """The elected controller, in this process or another."""
+    replication: ReplicationRuntime
+    """Fetchers of followed partitions, and proposals for ISRs."""
+
+
+class Coordinators(NamedTuple):
+    """Coordinators of groups and transactions, and what calls them for a new cluster image."""
+
+    groups: GroupCoordinatorService
+    """Coordinator of groups."""
+    transactions: TransactionCoordinatorService
+    """Coordinator of transactions."""
+    quotas: ClientQuotas
+    """Quotas of clients."""
+    effects: ImageEffects
+    """Effects of a new cluster image on the parts of this broker."""
+
+
+class Parts(NamedTuple):
+    """All parts of a broker."""
+
+    storage: Storage
+    """Log directories, partitions, metadata store."""
+    cluster: ClusterParts
+    """Connections with the other brokers."""
+    coordinators: Coordinators
+    """Coordinators of groups and transactions."""
+    log_directories: LogDirectoryRuntime
+    """Replica moves and recovery in the background."""
+    background: BackgroundJobs
+    """Periodic jobs: checkpoints, retention, flushes, compaction."""
+    dispatcher: Dispatcher
+    """Requests under way."""
+    server: Server
+    """Listeners and connections of clients."""
+
+
+def assemble(config: BrokerConfig, ports: Ports, storage: Storage, tls: TlsListeners) -> Parts:
+    """Make the parts of a broker and connect them. Must run on the event loop that the broker uses."""
+    cluster = _cluster_parts(config, ports, storage, tls)
+    coordinators = _coordinators(config, ports, storage, cluster)
+    view = storage.view
+    log_directories = LogDirectoryRuntime(config, storage.partitions, storage.directories, ports.disk, _image_of(view))
+    log_directories.on_recovered = lambda *_: coordinators.effects.lead(view.image)
+    services = _services(config, ports, storage, cluster, coordinators, log_directories)
+    limits = RequestLimits(
+        config.number("odradek.max.control.request.bytes"),
+        config.number("odradek.max.request.topics"),
+        config.number("odradek.max.request.partitions"),
+    )
+    dispatcher = Dispatcher(services, asyncio.get_running_loop(), limits)
+    server = Server(ports.network, dispatcher, config, ports.clock, coordinators.quotas.connections, limits, tls)
+    storage.directories.writers.charge_to(server.charge)
+    background = BackgroundJobs(config, storage.partitions, storage.directories, ports.disk, ports.clock)
+    return Parts(storage, cluster, coordinators, log_directories, background, dispatcher, server)
+
+
+def _image_of(view: ClusterView) -> Callable[[], ClusterImage]:
+    return lambda: view.image
+
+
+def _cluster_parts(config: BrokerConfig, ports: Ports, storage: Storage, tls: TlsListeners) -> ClusterParts:
+    directories, partitions, store, view, _ = storage
+    between = config.inter_broker_listener_name
+    control_plane = config.control_plane_listener_name or between
+    secret = ClusterSecret(store, ports.random)
+    prove = BrokerProof(secret, config.node_id)
+    connect = control_connections(ports.network, control_plane, config.node_id, prove, tls.connector(control_plane))
+    controller = Controller(store, config, ports.clock, ports.random, view.take, connect)
+    membership = Membership(store, ports.clock, controller, patience_seconds=patience_seconds(config))
+    watch = ControllerWatch(config.node_id, connect, membership.controller_died)
+    peers = Peers(ports.network, _image_of(view), between, config.node_id, prove, tls.connector(between))
+    link = ControllerLink(controller, view, peers, config)
+    replication = ReplicationRuntime(
+        config, partitions, peers, link, ports.clock, _image_of(view), directories.checkpoints.advance_starts
+    )
+
+    def registered(broker: Broker) -> None:
+        view.broker_epoch = broker.epoch
+
+    def directory_failed(_path: str) -> None:
+        asyncio.get_running_loop().call_soon(replication.directory_failed)
+        membership.directory_failed()
+
+    controller.offline_here = view.offline_replicas
+    membership.on_registered = registered
+    membership.on_judged = directories.startup.accept_losses
+    view.on_stopped = partitions.stop
+    view.is_offline = partitions.is_offline
+    directories.on_offline = directory_failed
+    return ClusterParts(secret, controller, membership, watch, peers, link, replication)
+
+
+def _coordinators(config: BrokerConfig, ports: Ports, storage: Storage, cluster: ClusterParts) -> Coordinators:
+    view, partitions, directories = storage.view, storage.partitions, storage.directories
+
+    def offsets_partitions() -> int:
+        topic = view.image.topics.get(GROUP_METADATA_TOPIC)
+        return config.number("offsets.topic.num.partitions") if topic is None else len(topic.partitions)
+
+    groups = GroupCoordinatorService(
+        group_settings(config),
+        offsets_partitions,
+        _image_of(view),
+        ports.clock,
+        ports.random,
+        asyncio.get_running_loop(),
+        # Topics that are to be adopted are created one by one, and their offsets may be there before.
+        lambda: view.is_whole and not directories.startup.adopts,
+    )
+    config.on_change(DYNAMIC_GROUP_CONFIGS, lambda _: groups.configure(group_settings(config)))
+    transactions = TransactionCoordinatorService(
+        config, CoordinatorClock(ports.clock), view, cluster.link, partitions, groups, cluster.peers
+    )
+    quotas = ClientQuotas(
+        config.number("quota.window.num"),
+        config.number("quota.window.size.seconds"),
+        config.number("controller.quota.window.num"),
+        config.number("controller.quota.window.size.seconds"),
+    )
+    effects = ImageEffects(config.node_id, partitions, groups, transactions, quotas)
+    return Coordinators(groups, transactions, quotas, effects)
+
+
+def _services(
+    config: BrokerConfig,
+    ports: Ports,
+    storage: Storage,
+    cluster: ClusterParts,
+    coordinators: Coordinators,
+    log_directories: LogDirectoryRuntime,
+) -> Services:
+    """What handlers of requests may use."""
+    slots = config.number("max.incremental.fetch.session.cache.slots")
+    replica_sessions = ReplicaSessions(ports.random, storage.partitions.rules)
+    cluster.replication.serve(replica_sessions)
+    return Services(
+        node_id=config.node_id,
+        cluster_id=storage.cluster_id,
+        config=config,
+        clock=ports.clock,
+        random=ports.random,
+        disk=ports.disk,
+        partitions=storage.partitions,
+        fetch_sessions=FetchSessions(slots, ports.random),
+        replica_sessions=replica_sessions,
+        fetchers=NewestConnections(limit=_FETCHERS_KNOWN),
+        controller=cluster.link,
+        elected=cluster.controller,
+        cluster=storage.view,
+        groups=coordinators.groups,
+        transactions=coordinators.transactions,
+        loggers=BrokerLoggers(config.node_id),
+        quotas=coordinators.quotas,
+        log_directories=log_directories,
+        cluster_secret=cluster.secret,
+        image=_image_of(storage.view),
+    )

@@ -1,0 +1,147 @@
+"""TLS handshakes of accepted connections: bounded in number, in time, and in what they take of a turn of the loop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from collections import Counter, deque
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+from odradek.ports.clock import Clock
+from odradek.ports.network import Stream
+from odradek.ports.tls import Handshake, TlsError, TlsStream
+
+logger = logging.getLogger("odradek.security")
+
+HANDSHAKE_SECONDS: Final = 10.0
+MAX_HANDSHAKES: Final = 1024
+MAX_HANDSHAKES_FROM: Final = 256
+"""Open handshakes of one address."""
+SLICE_SECONDS: Final = 0.003
+"""Steps of handshakes in one turn of the loop; a step with a private key takes up to some milliseconds."""
+
+Done = Callable[[TlsStream], None]
+
+
+class _Open:
+    """One handshake."""
+
+    __slots__ = ("done", "ended", "listener_name", "stream", "timer", "watch")
+
+    def __init__(self, stream: TlsStream, listener_name: str, done: Done, ended: Callable[[], None]) -> None:
+        self.stream = stream
+        self.listener_name = listener_name
+        self.done = done
+        self.ended = ended
+        self.timer: asyncio.TimerHandle | None = None
+        self.watch: Callable[[Callable[[], None] | None], None] | None = None
+
+
+class Handshakes:
+    """Brings accepted streams through their handshakes, in the order in which they are ready."""
+
+    __slots__ = ("_clock", "_is_stepping", "_open", "_per_host", "_ready", "_seconds")
+
+    def __init__(self, clock: Clock, seconds: float = HANDSHAKE_SECONDS) -> None:
+        """`seconds` are what one handshake may take."""
+        self._clock = clock
+        self._seconds = seconds
+        self._open: set[_Open] = set()
+        self._per_host: Counter[str] = Counter()
+        self._ready: deque[_Open] = deque()
+        self._is_stepping = False
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def begin(
+        self, stream: Stream, context: ssl.SSLContext, listener_name: str, done: Done, failed: Callable[[], None]
+    ) -> None:
+        """Call `done` with the secured stream, or `failed`: the stream is closed then, and a line logged."""
+        host = stream.peer_host
+        if len(self._open) >= MAX_HANDSHAKES or self._per_host[host] >= MAX_HANDSHAKES_FROM:
+            stream.close()
+            logger.warning(
+                "connection from %s on listener %s rejected: %d TLS handshakes are open, %d of that address",
+                host, listener_name, len(self._open), self._per_host[host],
+            )  # fmt: skip
+            failed()
+            return
+        try:
+            secured = TlsStream(stream, context, is_server=True)
+        except OSError as error:
+            logger.info("TLS handshake of %s on listener %s failed: %s", host, listener_name, error)
+            failed()
+            return
+        each = _Open(secured, listener_name, done, failed)
+        self._open.add(each)
+        self._per_host[host] += 1
+        each.timer = asyncio.get_running_loop().call_later(
+            self._seconds, self._fail, each, f"not complete after {self._seconds:g} s"
+        )
+        self._wait(each, secured.watch_reads)
+
+    def close(self) -> None:
+        """Drop all that are open."""
+        for each in list(self._open):
+            self._remove(each)
+            each.stream.abort()
+        self._ready.clear()
+
+    def _wait(self, each: _Open, watch: Callable[[Callable[[], None] | None], None]) -> None:
+        each.watch = watch
+        watch(partial(self._is_ready, each))
+
+    def _is_ready(self, each: _Open) -> None:
+        if each.watch is not None:
+            each.watch(None)
+            each.watch = None
+        self._ready.append(each)
+        if not self._is_stepping:
+            self._is_stepping = True
+            asyncio.get_running_loop().call_soon(self._step)
+
+    def _step(self) -> None:
+        """Steps for a slice of time; the rest comes in the next turn, after what else the loop has to do."""
+        until = self._clock.monotonic() + SLICE_SECONDS
+        while self._ready:
+            each = self._ready.popleft()
+            if each in self._open:
+                self._advance(each)
+            if self._clock.monotonic() >= until:
+                break
+        if self._ready:
+            asyncio.get_running_loop().call_soon(self._step)
+        else:
+            self._is_stepping = False
+
+    def _advance(self, each: _Open) -> None:
+        stream = each.stream
+        try:
+            wanted = stream.handshake()
+        except TlsError as error:
+            self._fail(each, str(error))
+            return
+        if wanted is Handshake.COMPLETE:
+            self._remove(each)
+            each.done(stream)
+        else:
+            self._wait(each, stream.watch_reads if wanted is Handshake.WANTS_READ else stream.watch_writes)
+
+    def _fail(self, each: _Open, reason: str) -> None:
+        self._remove(each)
+        each.stream.abort()
+        logger.info("TLS handshake of %s on listener %s failed: %s", each.stream.peer_host, each.listener_name, reason)
+        each.ended()
+
+    def _remove(self, each: _Open) -> None:
+        self._open.discard(each)
+        host = each.stream.peer_host
+        self._per_host[host] -= 1
+        if not self._per_host[host]:
+            del self._per_host[host]
+        if each.timer is not None:
+            each.timer.cancel()

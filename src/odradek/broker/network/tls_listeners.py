@@ -1,0 +1,82 @@
+"""The TLS listeners of a broker: their contexts, the principals of their clients, connections to other brokers."""
+
+from __future__ import annotations
+
+import logging
+import ssl
+from collections.abc import Iterable, Sequence
+from functools import partial
+from typing import NamedTuple, Protocol
+
+from odradek.api.requests.session import Principal
+from odradek.broker.configuration.config_errors import ConfigError
+from odradek.broker.network.principal_rules import PrincipalRule, certificate_principal, parse_rules
+from odradek.ports.network import Stream
+from odradek.ports.tls import Secure, TlsStream, connect_tls
+from odradek.ports.tls_contexts import (
+    TlsSettingError,
+    TlsSettings,
+    client_context,
+    server_context,
+    tls_settings,
+)
+
+logger = logging.getLogger("odradek.security")
+
+
+class ListenerSettings(Protocol):
+    """The part of a broker's configuration that is read here."""
+
+    def listener_text(self, listener_name: str, name: str) -> str:
+        """A setting of one listener from the file, else that of all, else its default."""
+        ...
+
+
+class _Listener(NamedTuple):
+    settings: TlsSettings
+    rules: Sequence[PrincipalRule]
+    server: ssl.SSLContext
+    client: ssl.SSLContext
+
+
+class TlsListeners:
+    """What each TLS listener accepts connections with, by its name."""
+
+    __slots__ = ("_config", "_listeners")
+
+    def __init__(self, config: ListenerSettings, names: Iterable[str]) -> None:
+        """Raises ConfigError, which names the listener and the setting."""
+        self._config = config
+        self._listeners = {name: self._load(name) for name in names}
+
+    def _load(self, name: str) -> _Listener:
+        try:
+            settings = tls_settings(lambda setting: self._config.listener_text(name, setting))
+            try:
+                rules = parse_rules(self._config.listener_text(name, "ssl.principal.mapping.rules"))
+            except ValueError as error:
+                raise TlsSettingError(f"ssl.principal.mapping.rules: {error}") from error
+            return _Listener(settings, rules, server_context(settings), client_context(settings))
+        except TlsSettingError as error:
+            raise ConfigError(f"listener {name}: {error}") from error
+
+    def server_context(self, listener_name: str) -> ssl.SSLContext | None:
+        """What connections of a listener are accepted with; None for one without TLS."""
+        found = self._listeners.get(listener_name)
+        return None if found is None else found.server
+
+    def principal(self, listener_name: str, stream: TlsStream) -> Principal:
+        """The principal of a connection. Raises ValueError if its certificate gives none."""
+        return certificate_principal(stream.peer_certificate, self._listeners[listener_name].rules)
+
+    def authenticates(self, listener_name: str) -> bool:
+        """Whether every client of the listener has to show a certificate."""
+        found = self._listeners.get(listener_name)
+        return found is not None and found.settings.client_auth == "required"
+
+    def connector(self, listener_name: str) -> Secure | None:
+        """What secures connections to the listener of that name of other brokers; None for one without TLS."""
+        return partial(self._connect, listener_name) if listener_name in self._listeners else None
+
+    async def _connect(self, listener_name: str, stream: Stream, host: str, timeout: float) -> Stream:
+        return await connect_tls(stream, self._listeners[listener_name].client, host, timeout)

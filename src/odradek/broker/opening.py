@@ -1,0 +1,115 @@
+"""The storage of a broker at its start: log directories locked and loaded, the metadata store opened and read."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import AsyncExitStack
+from typing import NamedTuple
+
+from odradek.broker.cluster.cluster_view import ClusterView
+from odradek.broker.cluster.membership import cluster_id
+from odradek.broker.configuration.broker_config import BrokerConfig
+from odradek.broker.ports import Ports
+from odradek.broker.storage.partitions import Partitions
+from odradek.log.config import LogConfig
+from odradek.log.directories.log_directories import LogDirectories
+from odradek.log.directories.ownership import METADATA_FILE, partition_names
+from odradek.log.directories.scan import stored_identity
+from odradek.log.writing.write_queue import WriteSettings
+from odradek.metadata.image import ClusterImage, Topic
+from odradek.metadata.stores.selection import open_store
+from odradek.ports.store import MetadataStore, SessionExpired
+
+logger = logging.getLogger("odradek.broker")
+
+
+class Storage(NamedTuple):
+    """The data of a broker, and the cluster as its metadata store has it."""
+
+    directories: LogDirectories
+    """Log directories, locked and loaded."""
+    partitions: Partitions
+    """Replicas of this broker; their logs open on first use."""
+    store: MetadataStore
+    """The metadata store of the cluster, in a session of this broker."""
+    view: ClusterView
+    """The cluster image as this broker knows it."""
+    cluster_id: str
+    """The cluster to which the data belongs."""
+
+
+async def open_storage(config: BrokerConfig, ports: Ports, opened: AsyncExitStack) -> Storage:
+    """Open the storage; `opened` closes it again. Raises LogDirectoryError, ConfigError, StoreError."""
+    paths = config.log_dirs
+    directories = LogDirectories(ports.disk, ports.clock, ports.random, paths, write_settings=_write_settings(config))
+    directories.report = logger.warning
+    directories.startup.adopts = config.flag("odradek.adopt.partitions")
+    # The lock comes first, so that a second broker on this folder fails by it and not by a consequence.
+    directories.startup.lock()
+    opened.push_async_callback(directories.close, clean=False)
+    identity = stored_identity(ports.disk, paths)
+    store = ports.store or await open_store(config, ports.disk, f"{paths[0]}/{METADATA_FILE}")
+    opened.push_async_callback(store.close)
+    view = ClusterView(store, config)
+    cluster, image = await _read_cluster(config, ports, store, view, identity.cluster_id)
+    _load(directories, config, cluster, image)
+    partitions = Partitions(config.node_id, directories, lambda topic: _log_config(config, topic))
+    return Storage(directories, partitions, store, view, cluster)
+
+
+def _write_settings(config: BrokerConfig) -> WriteSettings:
+    return WriteSettings(
+        config.number("odradek.write.inline.max.bytes"),
+        config.number("odradek.write.stall.ms") / 1000,
+        config.number("odradek.write.probation.ms") / 1000,
+    )
+
+
+async def _read_cluster(
+    config: BrokerConfig, ports: Ports, store: MetadataStore, view: ClusterView, expected_id: str | None
+) -> tuple[str, ClusterImage]:
+    """The cluster id and the image; an expired session is opened again. Raises StoreError."""
+
+    def holds_partitions() -> bool:
+        try:
+            return any(partition_names(ports.disk, path) for path in config.log_dirs)
+        except OSError:
+            return False
+
+    while True:
+        try:
+            found = await cluster_id(store, ports.random, expected_id, holds_data=holds_partitions)
+            return found, await view.load()
+        except SessionExpired:
+            logger.warning("the session with the metadata store expired; opening another one")
+            await store.reopen()
+
+
+def _load(directories: LogDirectories, config: BrokerConfig, cluster: str, image: ClusterImage) -> None:
+    """Load the directories, and compare what they hold with the replicas that the image gives to this broker."""
+    node_id = config.node_id
+    directories.startup.load(
+        cluster_id=cluster,
+        node_id=node_id,
+        producer_id_expiration_ms=config.number("producer.id.expiration.ms"),
+        topic_id_of=lambda name: None if (topic := image.topics.get(name)) is None else topic.id,
+    )
+    directories.startup.set_aside_strays(
+        lambda topic, index: (state := image.partition(topic, index)) is not None and node_id in state.replicas
+    )
+    directories.startup.expect(
+        (topic.name, index)
+        for topic in image.topics.values()
+        for index, state in enumerate(topic.partitions)
+        if node_id in state.isr or node_id in state.elr
+    )
+
+
+def _log_config(config: BrokerConfig, topic: Topic) -> LogConfig:
+    return LogConfig.build(
+        {
+            **config.topic_settings(topic.configs),
+            "batch.validation": config.text("odradek.batch.validation"),
+            "max.record.headers": config.number("odradek.max.record.headers"),
+        }
+    )

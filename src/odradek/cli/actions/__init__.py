@@ -1,0 +1,1 @@
+"""What the larger commands do, apart from their options."""

@@ -1,0 +1,123 @@
+"""`odradek cluster balance`: propose moves that even out bytes and leaders, and `--execute` them."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+from typing import TYPE_CHECKING, Final
+
+from odradek.cli.arguments.errors import CommandError
+from odradek.cli.session import run_admin
+from odradek.cli.terminal.output import DOCUMENTS, Column, show
+from odradek.client.model import TopicPartition
+from odradek.client.reports.balance import sized_replicas
+from odradek.client.reports.balance_plan import Proposal, Replica, applied, loads, propose
+
+if TYPE_CHECKING:
+    from odradek.client.admin import Admin
+
+COLUMNS: Final = (
+    Column("TOPIC", "topic", 20),
+    Column("PARTITION", "partition"),
+    Column("FROM", "from", 10),
+    Column("TO", "to", 10),
+    Column("BYTES", "bytes"),
+)
+LOAD_COLUMNS: Final = (
+    Column("BROKER", "broker"),
+    Column("BYTES", "bytes", 12),
+    Column("AFTER", "bytes_after", 12),
+    Column("REPLICAS", "replicas"),
+    Column("AFTER", "replicas_after"),
+    Column("PREFERRED", "preferred"),
+    Column("AFTER", "preferred_after"),
+)
+_LOOK_SECONDS: Final = 0.5
+TOLERANCE: Final = 0.1
+MOST_MOVES: Final = 1000
+
+
+def balance(arguments: argparse.Namespace) -> int:
+    leaving = set(arguments.decommission or ())
+    tolerance = TOLERANCE if arguments.tolerance is None else arguments.tolerance
+    most_moves = arguments.max_moves or MOST_MOVES
+
+    async def work(admin: Admin) -> tuple[dict[TopicPartition, Replica], list[Proposal], list[int]]:
+        brokers = (await admin.describe_cluster()).brokers
+        partitions = await sized_replicas(admin)
+        racks = {each.node_id: each.rack for each in brokers}
+        known = {*racks, *(broker for each in partitions.values() for broker in each.replicas)}
+        for broker in leaving - known:
+            raise CommandError(f"--decommission {broker}: there is no such broker", "NO_BROKER")
+        try:
+            proposals = propose(partitions, racks, leaving=leaving, tolerance=tolerance, most_moves=most_moves)
+        except ValueError as error:
+            raise CommandError(str(error), "NO_BROKER") from error
+        if arguments.execute and proposals:
+            await execute(admin, proposals)
+        return partitions, proposals, sorted({*racks, *leaving})
+
+    partitions, proposals, brokers = run_admin(arguments, work)
+    _show(arguments, partitions, proposals, brokers)
+    return 0
+
+
+async def execute(admin: Admin, proposals: list[Proposal]) -> None:
+    """Move, wait for it, and give leadership to whom it belongs. Raises CommandError."""
+    answers = await admin.replicas.reassign({each.place: each.after for each in proposals})
+    rejected = {place: error for place, error in answers.items() if error is not None}
+    if rejected:
+        place, error = next(iter(rejected.items()))
+        raise CommandError(f"{len(rejected)} moves were rejected, {place.topic}-{place.partition}: {error}", "REFUSED")
+    wanted = {each.place for each in proposals}
+    while wanted & (await admin.replicas.reassignments()).keys():  # noqa: ASYNC110 - brokers send no notice
+        await asyncio.sleep(_LOOK_SECONDS)
+    await admin.replicas.elect(wanted)
+
+
+def _show(
+    arguments: argparse.Namespace,
+    partitions: dict[TopicPartition, Replica],
+    proposals: list[Proposal],
+    brokers: list[int],
+) -> None:
+    if arguments.output in DOCUMENTS:
+        # The form that Apache's kafka-reassign-partitions takes.
+        moves = [
+            {"topic": each.place.topic, "partition": each.place.partition, "replicas": list(each.after)}
+            for each in proposals
+        ]
+        print(json.dumps({"version": 1, "partitions": moves}))
+        return
+    if not proposals:
+        print("The cluster is balanced.")
+        return
+    rows = [
+        {
+            "topic": each.place.topic,
+            "partition": each.place.partition,
+            "from": each.before,
+            "to": each.after,
+            "bytes": each.moved_bytes,
+        }
+        for each in proposals
+    ]
+    show(rows, COLUMNS, arguments.output)
+    if arguments.output == "tsv":
+        return
+    before, after = loads(partitions, brokers), loads(applied(partitions, proposals), brokers)
+    print()
+    names = ("bytes", "replicas", "preferred")
+    show(
+        [
+            {"broker": broker}
+            | dict(zip(names, before[broker], strict=True))
+            | dict(zip((f"{name}_after" for name in names), after[broker], strict=True))
+            for broker in brokers
+        ],
+        LOAD_COLUMNS,
+        None,
+    )
+    if not arguments.execute:
+        print("\nNothing was moved: --execute does it.")

@@ -1,0 +1,125 @@
+"""`odradek groups --describe`: offsets and lag, members, state."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Any, Final
+
+from odradek.cli.arguments.errors import CommandError
+from odradek.cli.arguments.group_selection import chosen_groups
+from odradek.cli.session import run_admin
+from odradek.cli.terminal.output import DOCUMENTS, Column, show, show_document
+from odradek.client.admin import Admin, GroupDescription
+from odradek.client.reports.groups import member_rows, offset_rows, state_row
+from odradek.wire.errors import KafkaError
+
+OFFSET_COLUMNS: Final = (
+    Column("GROUP", "group", 15),
+    Column("TOPIC", "topic", 15),
+    Column("PARTITION", "partition", 10),
+    Column("LEADER-EPOCH", "leader_epoch", 15, wide=True),
+    Column("CURRENT-OFFSET", "current_offset", 15),
+    Column("LOG-END-OFFSET", "log_end_offset", 15),
+    Column("LAG", "lag", 15),
+    Column("CONSUMER-ID", "consumer_id", 15),
+    Column("HOST", "host", 15),
+    Column("CLIENT-ID", "client_id"),
+)
+MEMBER_COLUMNS: Final = (
+    Column("GROUP", "group", 15),
+    Column("CONSUMER-ID", "consumer_id", 15),
+    Column("GROUP-INSTANCE-ID", "group_instance_id", 17),
+    Column("HOST", "host", 15),
+    Column("CLIENT-ID", "client_id", 15),
+    Column("#PARTITIONS", "partition_count", 15),
+    Column("CURRENT-EPOCH", "current_epoch", 15, wide=True),
+    Column("CURRENT-ASSIGNMENT", "assignment_text", 20, wide=True),
+    Column("TARGET-EPOCH", "target_epoch", 15, wide=True),
+    Column("TARGET-ASSIGNMENT", "target_assignment_text", wide=True),
+)
+STATE_COLUMNS: Final = (
+    Column("GROUP", "group", 15),
+    Column("COORDINATOR (ID)", "coordinator_text", 25),
+    Column("ASSIGNMENT-STRATEGY", "assignment_strategy", 20),
+    Column("STATE", "state", 20),
+    Column("GROUP-EPOCH", "group_epoch", 15, wide=True),
+    Column("TARGET-ASSIGNMENT-EPOCH", "assignment_epoch", 25, wide=True),
+    Column("#MEMBERS", "member_count"),
+)
+
+
+def describe(arguments: argparse.Namespace) -> int:
+    """Prints what was asked for of each group; 1 if one could not be described."""
+    view = "members" if arguments.members else "state" if arguments.state is not None else "offsets"
+
+    async def work(admin: Admin) -> tuple[list[GroupDescription], dict[str, KafkaError], list[dict[str, Any]]]:
+        described = await admin.groups.describe(await chosen_groups(admin, arguments))
+        found = [each for each in described.values() if isinstance(each, GroupDescription)]
+        failures = {name: each for name, each in described.items() if isinstance(each, KafkaError)}
+        rows: list[dict[str, Any]] = []
+        for group in found:
+            if view == "offsets":
+                rows += await offset_rows(admin, group)
+            elif view == "members":
+                rows += member_rows(group)
+            else:
+                rows.append(state_row(group, admin))
+        return found, failures, rows
+
+    groups, failures, rows = run_admin(arguments, work)
+    if failures and not groups and len(failures) == 1:
+        error = next(iter(failures.values()))
+        raise CommandError(str(error), error.code.name)
+    print_rows(arguments, view, groups, failures, rows)
+    return 1 if failures else 0
+
+
+def print_rows(
+    arguments: argparse.Namespace,
+    view: str,
+    groups: list[GroupDescription],
+    failures: dict[str, KafkaError],
+    rows: list[dict[str, Any]],
+) -> None:
+    output = arguments.output
+    for group_id, error in failures.items():
+        print(f"odradek groups: group {group_id}: {error}", file=sys.stderr)
+    if output in DOCUMENTS:
+        errors = [{"group": name, "error": {"code": e.code.name, "message": e.message}} for name, e in failures.items()]
+        show_document(rows + errors, output)
+        return
+    rows = [with_texts(each) for each in rows]
+    columns = {"members": MEMBER_COLUMNS, "offsets": OFFSET_COLUMNS, "state": STATE_COLUMNS}[view]
+    if view == "members" and output != "tsv" and not any(each["group_instance_id"] for each in rows):
+        columns = tuple(each for each in columns if each.key != "group_instance_id")
+    shown = "wide" if arguments.verbose and output in (None, "table") else output
+    for number, group in enumerate(groups):
+        if output is None and not group.members and group.state != "Stable":
+            print(f"Consumer group '{group.group_id}' has no active members.", file=sys.stderr)
+        if output is None and len(groups) > 1:
+            # Apache prints a table for each group.
+            if number:
+                print()
+            show([row for row in rows if row["group"] == group.group_id], columns, shown)
+    if output is not None or len(groups) <= 1:
+        show(rows, columns, shown)
+
+
+# --- text ---
+
+
+def with_texts(row: dict[str, Any]) -> dict[str, Any]:
+    """The row with the texts that a table shows for assignments and the coordinator."""
+    texts = {}
+    for name in ("assignment", "target_assignment"):
+        if row.get(name) is not None:
+            texts[f"{name}_text"] = _text(row[name])
+    if "coordinator" in row:
+        coordinator = row["coordinator"]
+        texts["coordinator_text"] = f"{coordinator['address'] or '-'} ({coordinator['id']})"
+    return {**row, **texts}
+
+
+def _text(assignment: list[dict[str, Any]]) -> str:
+    return ";".join(f"{each['topic']}:{','.join(map(str, each['partitions']))}" for each in assignment)

@@ -1,0 +1,1 @@
+"""What commands take: shared options, names, profiles, partition files, suggestions and examples."""

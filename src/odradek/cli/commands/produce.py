@@ -1,0 +1,287 @@
+"""`odradek produce`: Apache's console producer (its ConsoleProducer), and lines of JSON."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import stat
+import sys
+from collections import deque
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Any, Final
+
+from odradek.cli.arguments.errors import CommandError, UsageError, client_session
+from odradek.cli.arguments.examples import add_examples
+from odradek.cli.arguments.options import (
+    add_connection,
+    add_output,
+    adopt_positional,
+    client_settings,
+    connect_ms,
+    delimiter,
+    milliseconds,
+    pairs,
+    positive,
+    read_properties,
+    renamed,
+)
+from odradek.cli.records.line_reader import Headers, JsonReader, LineReader
+
+if TYPE_CHECKING:
+    from odradek.client.accumulator import Delivery
+    from odradek.client.producer import Producer
+
+CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
+READERS: Final = ("org.apache.kafka.tools.LineMessageReader", "kafka.tools.ConsoleProducer$LineMessageReader")
+_CHUNK_BYTES: Final = 1 << 18
+_UNREPORTED: Final = 10_000
+
+TUNING: Final = (
+    ("batch-size", "batch_size", "maximum size of a batch, in bytes"),
+    ("max-partition-memory-bytes", "batch_size", argparse.SUPPRESS),
+    ("max-memory-bytes", "buffer_memory", "memory for records that wait to be sent, in bytes"),
+    ("max-block-ms", "max_block_ms", "time limit to wait for metadata and memory"),
+    ("message-send-max-retries", "retries", "number of retries of a failed batch"),
+    ("metadata-expiry-ms", "metadata_max_age_ms", "maximum age of metadata"),
+    ("request-timeout-ms", "request_timeout_ms", "time limit for a response"),
+    ("retry-backoff-ms", "retry_backoff_ms", "pause before a retry"),
+    ("timeout", "linger_ms", "time that a batch waits for more records (linger.ms)"),
+)
+"""Option -> the producer's setting of the same meaning."""
+
+
+EXAMPLES: Final = r"""
+# send each line as a record
+printf 'hello\nworld\n' | odradek produce greetings
+# send keys and values
+printf 'Gregor:hello\n' | odradek produce greetings -K :
+# send lines with one key and a header
+odradek produce greetings -k Grete -H source=cli < letters.txt
+# copy a topic
+odradek consume greetings -e --offset earliest -o json | odradek produce copies -i json
+"""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("positional", nargs="?", metavar="TOPIC", help="the same as --topic TOPIC")
+    parser.add_argument("-t", "--topic", metavar="NAME", help="topic to send to")
+    parser.add_argument("-p", "--partition", type=int, metavar="N", help="send all records to this partition")
+    parser.add_argument("-k", "--key", metavar="TEXT", help="the key of every record")
+    parser.add_argument(
+        "-K",
+        "--key-delimiter",
+        type=delimiter,
+        metavar="TEXT",
+        help=r"each line is KEY, this text (\t, \x1f, …), VALUE",
+    )
+    parser.add_argument(
+        "-D", "--record-delimiter", type=delimiter, metavar="TEXT", help=r"records end with this text (default: \n)"
+    )
+    parser.add_argument(
+        "-H", "--header", action="append", default=[], metavar="NAME=VALUE", help="a header of every record"
+    )
+    parser.add_argument(
+        "-i", "--input", choices=("lines", "json"), default="lines", help="json: lines as of `odradek consume -o json`"
+    )
+    parser.add_argument(
+        "--reader-property",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="parse.key, parse.headers, ignore.error (true, false), key.separator, headers.delimiter, "
+        "headers.separator, headers.key.separator, null.marker",
+    )
+    parser.add_argument("--reader-config", metavar="FILE", help="reader properties in a file")
+    parser.add_argument("--property", action="append", default=[], help=argparse.SUPPRESS)
+    parser.add_argument("--line-reader", choices=READERS, default=READERS[0], metavar="CLASS", help=argparse.SUPPRESS)
+    parser.add_argument("--command-property", action="append", default=[], metavar="NAME=VALUE", help="client setting")
+    parser.add_argument("--producer-property", action="append", default=[], help=argparse.SUPPRESS)
+    parser.add_argument("--producer.config", dest="producer_config", help=argparse.SUPPRESS)
+    parser.add_argument("--sync", action="store_true", help="wait for the acknowledgement of each record")
+    parser.add_argument(
+        "-z",
+        "--compression-codec",
+        nargs="?",
+        const="gzip",
+        choices=CODECS,
+        help="compression of batches (-z alone: gzip)",
+    )
+    parser.add_argument(
+        "--request-required-acks", choices=("0", "1", "-1", "all"), help="acknowledgements to wait for (default: all)"
+    )
+    for option, setting, about in TUNING:
+        kind = positive if option in ("batch-size", "max-partition-memory-bytes") else milliseconds
+        parser.add_argument(f"--{option}", type=kind, dest=f"set_{setting}", metavar="N", help=about)
+    parser.add_argument("--socket-buffer-size", type=int, metavar="N", help=argparse.SUPPRESS)
+    parser.set_defaults(default_key=None, skip_empty=False, limit=-1)
+    add_connection(parser)
+    add_output(parser, stream=True)
+    add_examples(parser, EXAMPLES)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    adopt_positional(arguments, "topic")
+    if not arguments.topic:
+        raise UsageError("--topic is needed")
+    arguments.command_config = renamed(arguments, "producer.config", "command-config")
+    properties = pairs(renamed(arguments, "property", "reader-property"), "reader-property")
+    if arguments.reader_config:
+        properties = {**read_properties(arguments.reader_config, "reader-config"), **properties}
+    if arguments.key_delimiter is not None:
+        if arguments.input == "json" or properties.keys() & {"parse.key", "key.separator"}:
+            raise UsageError("--key-delimiter goes neither with -i json nor with parse.key and key.separator")
+        properties.update({"parse.key": "true", "key.separator": arguments.key_delimiter})
+    reader = LineReader(properties) if arguments.input == "lines" else JsonReader()
+    headers: Headers = [(n, v.encode()) for n, v in pairs(arguments.header, "header").items()]
+    if arguments.partition is not None and arguments.partition < 0:
+        raise UsageError(f"--partition {arguments.partition} is negative")
+    with client_session("produce"):
+        return asyncio.run(send_all(arguments, reader, headers))
+
+
+def settings_of(arguments: argparse.Namespace) -> dict[str, Any]:
+    """The producer's settings: options go before properties, properties before the file."""
+    from odradek.client.config import PRODUCER_DEFAULTS
+
+    given = pairs(renamed(arguments, "producer-property", "command-property"), "command-property")
+    settings = client_settings(arguments, PRODUCER_DEFAULTS, given)
+    for _, setting, _ in TUNING:
+        value = getattr(arguments, f"set_{setting}")
+        if value is not None:
+            settings[setting] = value
+    if arguments.compression_codec is not None:
+        settings["compression_type"] = arguments.compression_codec
+    if arguments.request_required_acks is not None:
+        settings["acks"] = arguments.request_required_acks
+    return settings
+
+
+async def send_all(arguments: argparse.Namespace, reader: LineReader | JsonReader, headers: Headers) -> int:
+    """Send every line of standard input and wait until all are acknowledged."""
+    from odradek.cli.session import reach
+    from odradek.client.producer import Producer
+
+    key = None if arguments.key is None else arguments.key.encode()
+    report = Report(arguments.topic, arguments.output)
+    number = 0
+    end = arguments.record_delimiter or "\n"
+    async with Producer(**settings_of(arguments)) as producer:
+        await reach(producer.cluster, connect_ms(arguments))
+        async for line in lines(prompt=sys.stdout.isatty(), end=end.encode()):
+            if number == arguments.limit:
+                break
+            if not line and arguments.skip_empty:
+                continue
+            number += 1
+            record = reader.read(line, number)
+            own_key = arguments.default_key if record.key is None else record.key
+            delivery = await producer.send(
+                arguments.topic,
+                record.value,
+                own_key if key is None else key,
+                record.headers + headers,
+                arguments.partition,
+                record.timestamp_ms,
+            )
+            if arguments.sync:
+                await delivery
+            await report.sent(delivery)
+        await finish(producer, number)
+        await report.close()
+    return 0
+
+
+async def finish(producer: Producer, count: int) -> None:
+    """Wait for all acknowledgements. Raises CommandError if a record was lost."""
+    from odradek.client.errors import ClientError
+    from odradek.wire.errors import KafkaError
+
+    try:
+        await producer.flush()
+    except KafkaError as error:
+        raise CommandError(f"not all of {count} records were delivered: {error}", error.code.name) from error
+    except ClientError as error:
+        raise CommandError(f"not all of {count} records were delivered: {error}", type(error).__name__) from error
+
+
+class Report:
+    """Prints where each record went, in the order of the lines, if an output format asks for it."""
+
+    __slots__ = ("_output", "_topic", "_waiting")
+
+    def __init__(self, topic: str, output: str | None) -> None:
+        self._topic = topic
+        self._output = output
+        self._waiting: deque[Delivery] = deque()
+
+    async def sent(self, delivery: Delivery) -> None:
+        if self._output is None:
+            return
+        self._waiting.append(delivery)
+        if len(self._waiting) >= _UNREPORTED:
+            await self._print()
+
+    async def close(self) -> None:
+        while self._waiting:
+            await self._print()
+
+    async def _print(self) -> None:
+        from odradek.cli.terminal.output import show_document
+
+        found = await self._waiting.popleft()
+        if self._output in ("json", "jsonl"):
+            show_document(found._asdict(), "jsonl")
+        elif self._output == "yaml":
+            show_document([found._asdict()], "yaml")
+        else:
+            print(f"{found.topic}\t{found.partition}\t{found.offset}\t{found.timestamp}")
+
+
+async def lines(descriptor: int | None = None, *, prompt: bool = False, end: bytes = b"\n") -> AsyncIterator[bytes]:
+    """Records of standard input as they come, without their ends; a line may end with a carriage return, too."""
+    fd = sys.stdin.fileno() if descriptor is None else descriptor
+    ask = prompt and os.isatty(fd)
+    extra = b"\r" if end == b"\n" else b""
+    rest = b""
+    async for chunk in chunks(fd, ask):
+        # A record may come in many chunks: only the new one is searched, with an end that may have begun before it.
+        kept = max(0, len(rest) - len(end) + 1)
+        first, *others = (rest[kept:] + chunk).split(end)
+        if not others:
+            rest += chunk
+            continue
+        for line in (rest[:kept] + first, *others[:-1]):
+            yield line.removesuffix(extra)
+        rest = others[-1]
+    if rest:
+        yield rest.removesuffix(extra)
+
+
+async def chunks(fd: int, ask: bool) -> AsyncIterator[bytes]:
+    """Input as it can be read, until its end; the loop runs on while a terminal or pipe is empty."""
+    waits = not stat.S_ISREG(os.fstat(fd).st_mode)
+    while True:
+        if ask:
+            print(">", end="", flush=True)
+        if waits:
+            waits = await readable(fd)
+        chunk = os.read(fd, _CHUNK_BYTES)
+        if not chunk:
+            return
+        yield chunk
+
+
+async def readable(fd: int) -> bool:
+    """Wait until there is input; False for a descriptor that cannot be waited for because it is always ready."""
+    loop = asyncio.get_running_loop()
+    ready = asyncio.Event()
+    try:
+        loop.add_reader(fd, ready.set)
+    except PermissionError:
+        return False
+    try:
+        await ready.wait()
+    finally:
+        loop.remove_reader(fd)
+    return True

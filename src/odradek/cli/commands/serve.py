@@ -1,0 +1,189 @@
+"""`odradek serve [server.properties] [--data-dir D] [--listen HOST:PORT] [--set name=value …] [--brokers N]`."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import signal
+import sys
+from typing import Final
+
+from odradek.broker.configuration.broker_config import BrokerConfig
+from odradek.broker.configuration.config_errors import ConfigError
+from odradek.broker.lifecycle import Broker, StartError
+from odradek.broker.log_output import configure_logging
+from odradek.cli.arguments.errors import UsageError
+from odradek.cli.arguments.examples import add_examples
+from odradek.cli.serving.data_directories import reject_cluster_directory
+from odradek.cli.serving.service_manager import ServiceManager
+from odradek.ports.clock import process_age
+
+_START_SECONDS: Final = 10.0
+"""A start that is to stop may come to its end first, so that the logs are closed; it may as well wait for others."""
+LEVELS = ("debug", "info", "warning", "error")
+
+
+EXAMPLES: Final = """
+# run a broker on 127.0.0.1:9092
+odradek serve --data-dir ./data
+# use a configuration file of Kafka
+odradek serve server.properties --set log.retention.hours=24
+# run a cluster of three brokers on this machine
+odradek serve --brokers 3 --data-dir ./three
+"""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("properties", nargs="?", metavar="server.properties", help="a Kafka configuration file")
+    parser.add_argument("--data-dir", metavar="DIR", help="data folder, log.dirs (default: ./odradek-data)")
+    parser.add_argument(
+        "--listen",
+        metavar="HOST:PORT",
+        help="address to serve (default: 127.0.0.1:9092); port 0 picks a free one, 0.0.0.0 means all interfaces",
+    )
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        dest="settings",
+        help="setting by Kafka's name (repeatable)",
+    )
+    parser.add_argument(
+        "--brokers", type=int, default=1, metavar="N", help="run a cluster of N processes with consecutive ports"
+    )
+    # Of a supervisor for its brokers: their settings are the first line of the input, and they end when it does.
+    parser.add_argument("--until-input-ends", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument(
+        "--log-level",
+        choices=LEVELS,
+        default="info",
+        help="least severe messages of the log on standard error (default: info)",
+    )
+    parser.add_argument(
+        "--log-format", choices=("text", "json"), default="text", help="form of the log (default: text)"
+    )
+    add_examples(parser, EXAMPLES)
+
+
+def settings_of(arguments: argparse.Namespace) -> dict[str, str]:
+    """What the command line sets on top of the file. Raises UsageError."""
+    settings: dict[str, str] = {}
+    for option, given in (("--data-dir", arguments.data_dir), ("--listen", arguments.listen)):
+        if given is not None and not given.strip():
+            # A variable of a script that is not set: the default would be somebody else's data.
+            raise UsageError(f"{option} is empty")
+    if arguments.data_dir:
+        settings["log.dirs"] = arguments.data_dir
+    if arguments.listen:
+        _, colon, port = arguments.listen.rpartition(":")
+        if not colon or not port.isdigit() or int(port) > 65535:
+            raise UsageError(f"--listen {arguments.listen}: HOST:PORT expected")
+        settings["listeners"] = f"PLAINTEXT://{arguments.listen}"
+        if arguments.properties:
+            # What the file advertises belongs to the listeners that this one takes the place of.
+            settings["advertised.listeners"] = ""
+    for setting in arguments.settings:
+        name, equals, value = setting.partition("=")
+        if not equals or not name:
+            raise UsageError(f"--set {setting}: NAME=VALUE expected")
+        settings[name.strip()] = value.strip()
+    return settings
+
+
+def run(arguments: argparse.Namespace) -> int:
+    configure_logging(arguments.log_level, arguments.log_format)
+    try:
+        settings = settings_of(arguments)
+        if arguments.until_input_ends:
+            settings |= _settings_of_input()
+        config = BrokerConfig.load(arguments.properties, settings, is_single=arguments.brokers == 1)
+    except ConfigError as error:
+        raise UsageError(str(error)) from error
+    if arguments.brokers < 1:
+        raise UsageError(f"--brokers {arguments.brokers}: at least one is needed")
+    if arguments.brokers > 1:
+        from odradek.cli.serving.supervisor import Supervisor
+
+        async def supervise() -> int:
+            return await Supervisor(arguments, config, settings, sys.stdout).run()
+
+        return asyncio.run(supervise())
+    reject_cluster_directory(config.log_dirs[0])
+    try:
+        import uvloop
+    except ImportError:
+        runner = asyncio.Runner()
+    else:
+        runner = asyncio.Runner(loop_factory=uvloop.new_event_loop)
+    with runner:
+        return runner.run(_serve(config, until_input_ends=arguments.until_input_ends))
+
+
+def _settings_of_input() -> dict[str, str]:
+    """The first line of standard input, a JSON object: other users of the machine can read arguments, not this."""
+    line = b""
+    while not line.endswith(b"\n"):
+        data = os.read(sys.stdin.fileno(), 65536)
+        if not data:
+            raise UsageError("standard input ended before the settings")
+        line += data
+    settings: dict[str, str] = json.loads(line)
+    return settings
+
+
+async def _serve(config: BrokerConfig, *, until_input_ends: bool) -> int:
+    manager = ServiceManager.from_environment(os.environ)
+    manager.status("starting")
+    broker = Broker(config)
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    if until_input_ends:
+        loop.add_reader(sys.stdin.fileno(), _look_for_end, stop)
+    starting = loop.create_task(broker.start())
+    if not await _started(starting, stop):
+        return 0
+    try:
+        starting.result()
+    except StartError as error:
+        print(f"odradek serve: {error}", file=sys.stderr)
+        return 2 if error.misconfigured else 1
+    print(ready_line(broker.bootstrap, broker.bound), flush=True)
+    manager.ready(f"serving on {broker.bootstrap}")
+    alive = asyncio.create_task(manager.keep_alive())
+    loading = asyncio.create_task(broker.load_the_rest())
+    await stop.wait()
+    loading.cancel()
+    manager.stopping("handing leadership over and closing the logs")
+    await broker.stop()
+    alive.cancel()
+    return 0
+
+
+def ready_line(bootstrap: str, bound: str) -> str:
+    """The line that says where clients find the broker, and the address of its socket if that is another one."""
+    socket = "" if bound == bootstrap else f" bound={bound}"
+    return f"odradek ready bootstrap={bootstrap} pid={os.getpid()} seconds={process_age():.2f}{socket}"
+
+
+async def _started(starting: asyncio.Task[None], stop: asyncio.Event) -> bool:
+    """Whether the start came to its end, a good one or not. Who is to stop meanwhile does not wait for ever."""
+    stopping = asyncio.get_running_loop().create_task(stop.wait())
+    await asyncio.wait((starting, stopping), return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
+    if not starting.done():
+        await asyncio.wait((starting,), timeout=_START_SECONDS)
+    if not starting.done():
+        starting.cancel()
+        await asyncio.wait((starting,))
+    return not starting.cancelled()
+
+
+def _look_for_end(stop: asyncio.Event) -> None:
+    if not os.read(sys.stdin.fileno(), 4096):
+        asyncio.get_running_loop().remove_reader(sys.stdin.fileno())
+        stop.set()

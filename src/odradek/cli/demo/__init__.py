@@ -1,0 +1,1 @@
+"""The parts of `odradek demo`: flights in, queries, totals out."""

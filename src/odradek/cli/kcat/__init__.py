@@ -1,0 +1,1 @@
+"""kcat's options and output."""

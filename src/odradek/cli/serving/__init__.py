@@ -1,0 +1,1 @@
+"""Several brokers in one command, and the service manager."""

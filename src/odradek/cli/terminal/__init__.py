@@ -1,0 +1,1 @@
+"""What commands print: tables, documents for programs, colours, repeated output, questions."""

@@ -1,0 +1,127 @@
+"""Handshakes of accepted connections: limits in number and time, one line for each that fails."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from odradek.broker.network import handshakes as module
+from odradek.broker.network.handshakes import Handshakes
+from odradek.ports.clock import SystemClock
+from odradek.ports.network import Stream, TcpNetwork
+from odradek.ports.tls import TlsStream, connect_tls
+from tests.certificates import Authority
+from tests.unit.ports.test_network import read_exactly
+
+SECONDS = 30
+
+
+class Listening:
+    """A TLS listener with nothing behind it."""
+
+    def __init__(self, context: ssl.SSLContext, seconds: float = SECONDS) -> None:
+        self.handshakes = Handshakes(SystemClock(), seconds)
+        self.done: asyncio.Queue[TlsStream] = asyncio.Queue()
+        self.failed: asyncio.Queue[None] = asyncio.Queue()
+        self._context = context
+        self._listener = TcpNetwork().listen("127.0.0.1", 0, self._accept)
+
+    def _accept(self, stream: Stream) -> None:
+        self.handshakes.begin(stream, self._context, "SSL", self.done.put_nowait, lambda: self.failed.put_nowait(None))
+
+    async def connect(self) -> Stream:
+        return await TcpNetwork().connect("127.0.0.1", self._listener.port, SECONDS)
+
+    def close(self) -> None:
+        self._listener.close()
+        self.handshakes.close()
+
+
+@pytest.fixture(scope="module")
+def contexts(tmp_path_factory: pytest.TempPathFactory) -> tuple[ssl.SSLContext, ssl.SSLContext]:
+    authority = Authority(Path(tmp_path_factory.mktemp("certificates")))
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.load_cert_chain(authority.issue("/CN=localhost").both)
+    return server, ssl.create_default_context(cafile=authority.file)
+
+
+Contexts = tuple[ssl.SSLContext, ssl.SSLContext]
+
+
+def run(scenario: Callable[[], object]) -> None:
+    asyncio.run(scenario())  # type: ignore[arg-type]
+
+
+def test_many_handshakes_complete(contexts: Contexts) -> None:
+    async def scenario() -> None:
+        listening = Listening(contexts[0])
+        plain = await asyncio.gather(*(listening.connect() for _ in range(30)))
+        secured = await asyncio.gather(*(connect_tls(each, contexts[1], "localhost", SECONDS) for each in plain))
+        accepted = [await asyncio.wait_for(listening.done.get(), SECONDS) for _ in secured]
+        assert len(listening.handshakes) == 0
+        for each in (*secured, *accepted):
+            each.close()
+        listening.close()
+
+    run(scenario)
+
+
+def test_half_handshake_ends_at_its_deadline(contexts: Contexts, caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        listening = Listening(contexts[0], seconds=0.05)
+        silent = await listening.connect()
+        await asyncio.wait_for(listening.failed.get(), SECONDS)
+        assert await read_exactly(silent, 1) == b""
+        assert len(listening.handshakes) == 0
+        silent.close()
+        listening.close()
+
+    with caplog.at_level(logging.INFO):
+        run(scenario)
+    assert caplog.messages == ["TLS handshake of 127.0.0.1 on listener SSL failed: not complete after 0.05 s"]
+
+
+def test_plain_text_is_one_line_of_the_log(contexts: Contexts, caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        listening = Listening(contexts[0])
+        client = await listening.connect()
+        client.send(b"\x00\x00\x00\x1f\x00\x12" + bytes(29), False)
+        await asyncio.wait_for(listening.failed.get(), SECONDS)
+        await read_exactly(client, 100)
+        client.close()
+        listening.close()
+
+    with caplog.at_level(logging.INFO):
+        run(scenario)
+    (line,) = caplog.messages
+    assert line.startswith("TLS handshake of 127.0.0.1 on listener SSL failed: the peer does not speak TLS")
+
+
+def test_open_handshakes_are_limited(
+    contexts: Contexts, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MAX_HANDSHAKES_FROM", 2)
+
+    async def scenario() -> None:
+        listening = Listening(contexts[0])
+        silent = [await listening.connect() for _ in range(3)]
+        await asyncio.wait_for(listening.failed.get(), SECONDS)
+        assert len(listening.handshakes) == 2
+        silent[0].close()
+        await asyncio.wait_for(listening.failed.get(), SECONDS)
+        assert len(listening.handshakes) == 1
+        listening.close()
+        assert len(listening.handshakes) == 0
+        for each in silent[1:]:
+            each.close()
+
+    with caplog.at_level(logging.WARNING):
+        run(scenario)
+    assert caplog.messages == [
+        "connection from 127.0.0.1 on listener SSL rejected: 2 TLS handshakes are open, 2 of that address"
+    ]

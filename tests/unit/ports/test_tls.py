@@ -1,0 +1,229 @@
+"""TLS streams on the event loop: handshakes, records that no readiness announces, both ends of a connection."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from pathlib import Path
+
+import pytest
+
+from odradek.ports.disk import FileRange, SystemDisk
+from odradek.ports.network import WOULD_BLOCK, Stream
+from odradek.ports.tls import Handshake, TlsError, TlsStream, connect_tls
+from tests.certificates import Authority
+from tests.unit.ports.test_network import pair, read_exactly
+
+SECONDS = 30
+
+
+class Contexts:
+    """A server's context, and a client's that trusts it."""
+
+    def __init__(self, folder: Path, subject: str = "/CN=localhost") -> None:
+        self.authority = Authority(folder)
+        self.server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self.server.load_cert_chain(self.authority.issue(subject).both)
+        self.client = ssl.create_default_context(cafile=self.authority.file)
+
+    async def pair(self, host: str = "localhost", client: ssl.SSLContext | None = None) -> tuple[TlsStream, TlsStream]:
+        """(client, server) ends after their handshake. Raises TlsError."""
+        plain, accepted = await pair()
+        server = TlsStream(accepted, self.server, is_server=True)
+        accepting = asyncio.create_task(accept(server))
+        try:
+            return await connect_tls(plain, client or self.client, host, SECONDS), await accepting
+        finally:
+            accepting.cancel()
+
+
+async def accept(server: TlsStream) -> TlsStream:
+    while (wanted := server.handshake()) is not Handshake.COMPLETE:
+        assert wanted is Handshake.WANTS_READ
+        ready = asyncio.Event()
+        server.watch_reads(ready.set)
+        await asyncio.wait_for(ready.wait(), SECONDS)
+        server.watch_reads(None)
+    return server
+
+
+@pytest.fixture(scope="module")
+def contexts(tmp_path_factory: pytest.TempPathFactory) -> Contexts:
+    return Contexts(tmp_path_factory.mktemp("certificates"))
+
+
+def test_bytes_arrive_both_ways(contexts: Contexts) -> None:
+    async def main() -> None:
+        client, server = await contexts.pair()
+        assert client.version == "TLSv1.3"
+        assert server.receive_into(memoryview(bytearray(10))) == WOULD_BLOCK
+        assert client.send(b"hello ", True) == 6
+        assert client.send(memoryview(b"world"), False) == 5
+        assert await read_exactly(server, 11) == b"hello world"
+        assert server.send(b"back", False) == 4
+        assert await read_exactly(client, 4) == b"back"
+        client.close()
+        assert await read_exactly(server, 1) == b"", "the end of the stream"
+        server.close()
+
+    asyncio.run(main())
+
+
+def test_bytes_of_a_record_arrive_with_small_reads(contexts: Contexts) -> None:
+    """Most of a record lies decrypted in OpenSSL after the first read: the socket is not readable for it."""
+
+    async def main() -> None:
+        client, server = await contexts.pair()
+        data = bytes(range(256)) * 40
+        client.send(data, False)
+        got = bytearray()
+        done = asyncio.Event()
+        small = memoryview(bytearray(100))
+
+        def readable() -> None:
+            size = server.receive_into(small)
+            if size > 0:
+                got.extend(small[:size])
+            if len(got) == len(data):
+                done.set()
+
+        server.watch_reads(readable)
+        await asyncio.wait_for(done.wait(), SECONDS)
+        assert got == data
+        client.close()
+        server.close()
+
+    asyncio.run(main())
+
+
+def test_pending_bytes_wait_while_reads_are_not_watched(contexts: Contexts) -> None:
+    async def main() -> None:
+        client, server = await contexts.pair()
+        client.send(b"ab", False)
+        assert await read_exactly(server, 1) == b"ab"
+        client.send(b"x" * 1000, False)
+        first = asyncio.Event()
+        server.watch_reads(first.set)
+        await asyncio.wait_for(first.wait(), SECONDS)
+        buffer = memoryview(bytearray(10))
+        assert server.receive_into(buffer) == 10
+        server.watch_reads(None)
+        await asyncio.sleep(0)
+        assert len(await read_exactly(server, 990)) == 990
+        client.close()
+        server.close()
+
+    asyncio.run(main())
+
+
+def test_blocked_parts_are_sent_whole(contexts: Contexts, tmp_path: Path) -> None:
+    """Bytes and a file, each larger than the socket takes at once."""
+
+    async def main() -> None:
+        client, server = await contexts.pair()
+        content = bytes(range(251)) * 40_000
+        file = SystemDisk().open(str(tmp_path / "f"), create=True)
+        file.append([content])
+        sender = asyncio.create_task(send_all(server, content, FileRange(file, 5, len(content) - 5)))
+        assert await read_exactly(client, 2 * len(content) - 5) == content + content[5:]
+        await sender
+        client.close()
+        server.close()
+
+    asyncio.run(main())
+
+
+async def send_all(stream: Stream, data: bytes, part: FileRange) -> None:
+    view = memoryview(data)
+    blocked = 0
+    while view:
+        sent = stream.send(view, False)
+        if sent == WOULD_BLOCK:
+            blocked += 1
+            await writable(stream)
+        else:
+            view = view[sent:]
+    while part.size:
+        sent = stream.send_file(part)
+        if sent == WOULD_BLOCK:
+            blocked += 1
+            await writable(stream)
+        else:
+            part = FileRange(part.file, part.position + sent, part.size - sent)
+    assert blocked, "the socket takes less"
+
+
+async def writable(stream: Stream) -> None:
+    ready = asyncio.Event()
+    stream.watch_writes(ready.set)
+    await asyncio.wait_for(ready.wait(), SECONDS)
+    stream.watch_writes(None)
+
+
+def test_file_that_ends_early_is_an_error(contexts: Contexts, tmp_path: Path) -> None:
+    async def main() -> None:
+        client, server = await contexts.pair()
+        file = SystemDisk().open(str(tmp_path / "f"), create=True)
+        file.append([b"abc"])
+        with pytest.raises(OSError, match="ends before byte 10"):
+            server.send_file(FileRange(file, 3, 7))
+        client.close()
+        server.close()
+
+    asyncio.run(main())
+
+
+def test_client_rejects_another_host_name(contexts: Contexts) -> None:
+    async def main() -> None:
+        with pytest.raises(TlsError, match="not valid: Hostname mismatch"):
+            await contexts.pair("elsewhere.example")
+
+    asyncio.run(main())
+
+
+def test_client_rejects_an_unknown_authority(contexts: Contexts, tmp_path: Path) -> None:
+    async def main() -> None:
+        stranger = ssl.create_default_context(cafile=Authority(tmp_path, "other").file)
+        with pytest.raises(TlsError, match="the peer's certificate is not valid: unable to get local issuer"):
+            await contexts.pair(client=stranger)
+
+    asyncio.run(main())
+
+
+def test_plain_text_peer_is_named_and_closed_cleanly(contexts: Contexts) -> None:
+    """The rest of what the peer sent is read: a close with unread bytes would be a reset."""
+
+    async def main() -> None:
+        plain, accepted = await pair()
+        plain.send(b"\x00\x00\x00\x1f\x00\x12" + bytes(1000), False)
+        server = TlsStream(accepted, contexts.server, is_server=True)
+        with pytest.raises(TlsError, match="does not speak TLS"):
+            await accept(server)
+        server.abort()
+        alert = await read_exactly(plain, 7)
+        assert alert[:2] in (b"\x15\x03", b"")
+        plain.close()
+
+    asyncio.run(main())
+
+
+def test_silent_server_ends_the_attempt(contexts: Contexts) -> None:
+    async def main() -> None:
+        plain, accepted = await pair()
+        with pytest.raises(TimeoutError):
+            await connect_tls(plain, contexts.client, "localhost", 0.01)
+        accepted.close()
+
+    asyncio.run(main())
+
+
+def test_simulated_stream_is_rejected(contexts: Contexts) -> None:
+    class Other:
+        peer_host = "h"
+        peer_port = 1
+
+    async def main() -> None:
+        with pytest.raises(TypeError, match="TLS needs a TCP stream"):
+            TlsStream(Other(), contexts.server, is_server=True)  # type: ignore[arg-type]
+
+    asyncio.run(main())
