@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import socket
 import ssl
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import aiokafka
 import confluent_kafka
@@ -17,6 +19,9 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.broker.lifecycle import Broker, StartError
+from odradek.cli.main import main
+from odradek.client import Admin, Consumer, Producer
+from odradek.client.errors import ClientError
 from tests.certificates import Authority
 from tests.conftest import MakeBroker
 from tests.integration.clusters import states
@@ -39,6 +44,17 @@ def confluent_options(bootstrap: str, security: Security) -> dict[str, str | int
         "ssl.ca.location": security.authority.file,
         "ssl.certificate.location": security.client.certificate,
         "ssl.key.location": security.client.key,
+    }
+
+
+def client_options(bootstrap: str, security: Security) -> dict[str, Any]:
+    """Options of Odradek's own client."""
+    return {
+        "bootstrap_servers": bootstrap,
+        "security_protocol": "SSL",
+        "ssl_cafile": security.authority.file,
+        "ssl_certfile": security.client.certificate,
+        "ssl_keyfile": security.client.key,
     }
 
 
@@ -249,3 +265,69 @@ def test_tls_listener_without_certificate_ends_the_start(security: Security, tmp
     settings = security.settings(tmp_path, ssl_keystore_location=str(tmp_path / "missing.pem"))
     with pytest.raises(StartError, match=r"^listener SSL: ssl.keystore.location: .*missing.pem: No such file"):
         with_broker(settings, str)
+
+
+def test_own_client_produces_and_consumes_with_certificates(security: Security, tmp_path: Path) -> None:
+    async def round_trip(bootstrap: str) -> list[bytes | None]:
+        options = client_options(bootstrap, security)
+        async with Producer(**options) as producer:
+            for each in RECORDS:
+                await producer.send("t", each, partition=0)
+            await producer.flush()
+        async with Consumer("t", auto_offset_reset="earliest", **options) as consumer:
+            found: list[bytes | None] = []
+            async with asyncio.timeout(SECONDS):
+                async for record in consumer:
+                    found.append(record.value)
+                    if len(found) == len(RECORDS):
+                        break
+            return found
+
+    settings = security.settings(tmp_path, ssl_client_auth="required")
+    assert with_broker(settings, lambda bootstrap: asyncio.run(round_trip(bootstrap))) == RECORDS
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"security_protocol": "PLAINTEXT"}, "expects TLS|closed the connection"),
+        ({"ssl_cafile": "OTHER"}, "TLS handshake failed: the peer's certificate is not valid"),
+        ({"ssl_certfile": "", "ssl_keyfile": ""}, "requires a certificate|closed the connection"),
+    ],
+)
+def test_own_client_names_why_it_cannot_connect(
+    change: dict[str, str], text: str, security: Security, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    other = Authority(tmp_path / "other", "other CA").file
+    changed = {name: other if value == "OTHER" else value for name, value in change.items()}
+
+    async def ask(bootstrap: str) -> None:
+        options = client_options(bootstrap, security) | changed
+        if changed.get("security_protocol") == "PLAINTEXT":
+            options = {name: value for name, value in options.items() if not name.startswith("ssl_")}
+        async with Admin(**options, default_api_timeout_ms=200) as admin:
+            await admin.list_topics()
+
+    def use(bootstrap: str) -> None:
+        with pytest.raises(ClientError):
+            asyncio.run(ask(bootstrap))
+
+    with caplog.at_level(logging.WARNING, "odradek.client"):
+        with_broker(security.settings(tmp_path / "data", ssl_client_auth="required"), use)
+    assert re.search(text, caplog.text)
+
+
+def test_commands_connect_by_a_properties_file_of_kafka(
+    security: Security, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text(
+        f"security.protocol=SSL\nssl.truststore.type=PEM\nssl.truststore.location={security.authority.file}\n"
+        f"ssl.keystore.type=PEM\nssl.keystore.location={security.client.both}\n"
+    )
+
+    def use(bootstrap: str) -> int:
+        return main(["topics", "--list", "-b", bootstrap, "--command-config", str(file), "-o", "json"])
+
+    assert with_broker(security.settings(tmp_path / "data", ssl_client_auth="required"), use) == 0
+    assert capsys.readouterr().out.strip() == "[]"

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from difflib import get_close_matches
-from typing import Any, Final, TypedDict, cast
+from typing import Any, Final, cast
 
 from odradek.client.errors import ConfigError
+from odradek.client.security import SECURITY_DEFAULTS, SecurityOptions, check_security
 
 Servers = str | Iterable[str]
 """`host:port` entries, as a list or separated by commas."""
 
 
-class CommonOptions(TypedDict, total=False):
+class CommonOptions(SecurityOptions, total=False):
     """Options of every client."""
 
     bootstrap_servers: Servers
@@ -43,8 +44,6 @@ class CommonOptions(TypedDict, total=False):
     """Age at which metadata is fetched again without a reason."""
     default_api_timeout_ms: int
     """How long a call that retries may take in all."""
-    security_protocol: str
-    """Only `PLAINTEXT` is supported."""
 
 
 class ProducerOptions(CommonOptions, total=False):
@@ -140,7 +139,7 @@ _COMMON: Final[CommonOptions] = {
     "connections_max_idle_ms": 540_000,
     "metadata_max_age_ms": 300_000,
     "default_api_timeout_ms": 60_000,
-    "security_protocol": "PLAINTEXT",
+    **SECURITY_DEFAULTS,
 }
 PRODUCER_DEFAULTS: Final[ProducerOptions] = {
     **_COMMON,
@@ -295,8 +294,7 @@ def _resolve(options: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[st
         if name not in defaults:
             raise ConfigError(f"unknown option {given!r}{_suggestion(name, defaults)}")
         config[name] = _checked(name, value, defaults[name])
-    if config["security_protocol"].upper() != "PLAINTEXT":
-        raise ConfigError(f"security_protocol {config['security_protocol']!r}: only PLAINTEXT is supported yet")
+    check_security(config)
     parse_servers(config["bootstrap_servers"])
     return config
 

@@ -12,6 +12,7 @@ from odradek.client.config import CommonOptions, parse_servers
 from odradek.client.connection import Connection, open_connection
 from odradek.client.errors import ClientClosed, ClientError, Disconnected
 from odradek.client.failure_log import FailureLog
+from odradek.client.security import secure_connections
 from odradek.ports.network import Network
 from odradek.ports.randomness import Random
 
@@ -55,10 +56,13 @@ class Connections:
     """Hands out open connections by broker id."""
 
     __slots__ = (
-        "_bootstrap", "_by_address", "_closed", "_failures", "_loop", "_network", "_options", "_random", "brokers",
+        "_bootstrap", "_by_address", "_closed", "_failures", "_loop", "_network", "_options", "_random", "_secure",
+        "brokers",
     )  # fmt: skip
 
     def __init__(self, network: Network, random: Random, options: CommonOptions) -> None:
+        """Raises ConfigError for certificates that cannot be used."""
+        self._secure = secure_connections(options)
         self._network = network
         self._random = random
         self._options = options
@@ -162,6 +166,7 @@ class Connections:
                 client_id=options["client_id"],
                 setup_timeout_ms=options["socket_connection_setup_timeout_ms"],
                 request_timeout_ms=options["request_timeout_ms"],
+                secure=self._secure,
             )
         except ClientError as error:
             self._failed(slot)

@@ -62,20 +62,20 @@ The [client guide](CLIENT.md) explains how to use it. The most used names are al
 names its module. `Key` and `Value` stand for the types that serializers accept and deserializers return.
 """
 _OPTIONS: Final = (
-    ("Options of every client", "CommonOptions", ADMIN_DEFAULTS),
-    ("Options of producers", "ProducerOptions", PRODUCER_DEFAULTS),
-    ("Options of consumers", "ConsumerOptions", CONSUMER_DEFAULTS),
+    ("Options of every client", "config", "CommonOptions", ADMIN_DEFAULTS),
+    ("Options of every client for TLS", "security", "SecurityOptions", ADMIN_DEFAULTS),
+    ("Options of producers", "config", "ProducerOptions", PRODUCER_DEFAULTS),
+    ("Options of consumers", "config", "ConsumerOptions", CONSUMER_DEFAULTS),
 )
 
 
 def reference() -> str:
     """The page as Markdown."""
     parts = [_HEAD]
-    titles = [*(title for title, _, _ in _OPTIONS), *(each.title for each in CHAPTERS)]
+    titles = [*(title for title, *_ in _OPTIONS), *(each.title for each in CHAPTERS)]
     parts.append("\n".join(f"- [{each}](#{_anchor(each)})" for each in titles))
-    config = _parse("config")
-    for title, name, defaults in _OPTIONS:
-        parts.append(_options(title, _class_of(config, name), defaults))
+    for title, module, name, defaults in _OPTIONS:
+        parts.append(_options(title, _class_of(_parse(module), name), defaults))
     for chapter in CHAPTERS:
         parts.append(f"## {chapter.title}")
         for module, names in chapter.modules.items():

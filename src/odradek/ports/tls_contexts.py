@@ -49,11 +49,8 @@ class TlsSettings(NamedTuple):
     protocol: str
     cipher_suites: tuple[str, ...]
     identification: str
-
-    @property
-    def files(self) -> tuple[str, ...]:
-        """Files whose contents the contexts have."""
-        return tuple(path for path in (self.keystore_location, self.truststore_location) if path)
+    key_file: str = ""
+    """The file of the private key where the key store has certificates only; no setting of Kafka."""
 
 
 def tls_settings(text: Callable[[str], str]) -> TlsSettings:
@@ -123,15 +120,6 @@ def client_context(settings: TlsSettings) -> ssl.SSLContext:
     return context
 
 
-def certificate_chain(settings: TlsSettings) -> bytes:
-    """The first certificate of the key store in DER. Raises TlsSettingError."""
-    text = settings.keystore_chain or _read(settings.keystore_location, "ssl.keystore.location").decode("latin-1")
-    for kind, body in _BLOCK.findall(text):
-        if kind == "CERTIFICATE":
-            return ssl.PEM_cert_to_DER_cert(_block(kind, body))
-    raise TlsSettingError("ssl.keystore.location: the key store has no certificate")
-
-
 def _limit(context: ssl.SSLContext, settings: TlsSettings) -> None:
     """Protocol versions and cipher suites."""
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION | ssl.OP_CIPHER_SERVER_PREFERENCE
@@ -188,7 +176,7 @@ def _load_key(context: ssl.SSLContext, settings: TlsSettings) -> None:
     password = settings.key_password
     try:
         if settings.keystore_location:
-            context.load_cert_chain(settings.keystore_location, password=lambda: password)
+            context.load_cert_chain(settings.keystore_location, settings.key_file or None, lambda: password)
         else:
             with _as_file(f"{rewrapped(settings.keystore_key)}\n{rewrapped(settings.keystore_chain)}") as path:
                 context.load_cert_chain(path, password=lambda: password)
@@ -205,6 +193,8 @@ def _why_no_key(error: ssl.SSLError, settings: TlsSettings) -> str:
     if reason == "KEY_VALUES_MISMATCH":
         return f"{place}: the private key does not belong to the first certificate"
     text = _read(location, "ssl.keystore.location") if location else settings.keystore_key.encode()
+    if settings.key_file:
+        place, text = settings.key_file, _read(settings.key_file, "ssl_keyfile") + text
     if b"PRIVATE KEY-----" not in text:
         return f"{place}: no private key in PEM"
     if b"BEGIN CERTIFICATE-----" not in text and location:

@@ -75,11 +75,23 @@ def test_an_empty_name_chooses_no_profile(monkeypatch: pytest.MonkeyPatch):
     assert servers() == options.DEFAULT_SERVER
 
 
-@pytest.mark.parametrize("field", ["tls_ca=/ca.pem", "sasl_mechanism=PLAIN", "sasl_username=me"])
+@pytest.mark.parametrize("field", ["sasl_mechanism=PLAIN", "sasl_username=me"])
 def test_a_field_that_is_not_implemented_is_refused(field: str):
     main(["profile", "create", "secure", "-b", "a:1", field])
     with pytest.raises(UsageError, match=f"profile secure: {field.partition('=')[0]} is not implemented yet"):
         settings()
+
+
+def test_tls_fields_are_options_of_the_client():
+    fields = ["security_protocol=SSL", "tls_ca=/ca.pem", "tls_certificate=/me.crt", "tls_key=/me.key"]
+    main(["profile", "create", "secure", "-b", "a:1", *fields])
+    found = settings()
+    assert [found[name] for name in ("security_protocol", "ssl_cafile", "ssl_certfile", "ssl_keyfile")] == [
+        "SSL",
+        "/ca.pem",
+        "/me.crt",
+        "/me.key",
+    ]
 
 
 def test_the_current_profile_is_left_out_for_other_servers(monkeypatch: pytest.MonkeyPatch):

@@ -45,6 +45,7 @@ def test_nobody_is_told_of_an_attempt_that_all_have_given_up() -> None:
         options = {
             "bootstrap_servers": "there:1", "client_id": "c", "socket_connection_setup_timeout_ms": 1000,
             "request_timeout_ms": 1000, "reconnect_backoff_ms": 1, "reconnect_backoff_max_ms": 1,
+            "security_protocol": "PLAINTEXT",
         }  # fmt: skip
         connections = Connections(network, SeededRandom(1), cast("CommonOptions", options))
         waiting = loop.create_task(connections.any())

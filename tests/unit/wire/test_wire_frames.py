@@ -184,3 +184,17 @@ def test_received_needs_space_before_it() -> None:
     assert len(list(reader.received(4))) == 1
     with pytest.raises(ValueError, match="space"):
         reader.received(1)
+
+
+def test_tls_handshake_is_named() -> None:
+    reader = FrameReader(1 << 20)
+    reader.space()[:7] = bytes.fromhex("16030102000100")
+    with pytest.raises(FrameError, match="the peer speaks TLS, this side plain text"):
+        list(reader.received(7))
+
+
+def test_tls_alert_is_recognized_where_frames_are_unlimited() -> None:
+    reader = FrameReader(0x7FFFFFFF)
+    reader.space()[:7] = bytes.fromhex("15030300020246")
+    assert not list(reader.received(7))
+    assert reader.begins_with_tls

@@ -40,10 +40,10 @@ FIELDS: Final[Mapping[str, Field]] = {
     "bootstrap_servers": Field("brokers to connect to first: HOST:PORT,…", "bootstrap_servers"),
     "client_id": Field("name of this client in quotas and logs", "client_id"),
     "security_protocol": Field("PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL", "security_protocol"),
-    "tls_ca": Field("file with the certificates of the authorities to trust"),
-    "tls_certificate": Field("file with the client's certificate"),
-    "tls_key": Field("file with the client's private key"),
-    "tls_key_password": Field("password of the private key", secret=True),
+    "tls_ca": Field("file with the certificates of the authorities to trust", "ssl_cafile"),
+    "tls_certificate": Field("file with the client's certificate", "ssl_certfile"),
+    "tls_key": Field("file with the client's private key", "ssl_keyfile"),
+    "tls_key_password": Field("password of the private key", "ssl_password", secret=True),
     "sasl_mechanism": Field("PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER"),
     "sasl_username": Field("user name"),
     "sasl_password": Field("password", secret=True),
@@ -169,8 +169,6 @@ def chosen(option: str | None, *, has_servers: bool) -> dict[str, str]:
     for field, value in named(read(), name).items():
         target = FIELDS[field].option
         if target is None:
-            raise UsageError(
-                f"profile {name}: {field} is not implemented yet: the client connects without TLS and SASL"
-            )
+            raise UsageError(f"profile {name}: {field} is not implemented yet: the client connects without SASL")
         options[target] = value
     return options

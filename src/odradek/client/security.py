@@ -1,0 +1,129 @@
+"""TLS of a client's connections, from its options."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Mapping
+from typing import Any, Final, TypedDict
+
+from odradek.client.errors import ConfigError
+from odradek.ports.network import Stream
+from odradek.ports.tls import Secure, connect_tls
+from odradek.ports.tls_contexts import TlsSettingError, client_context, tls_settings
+
+PROTOCOLS: Final = ("PLAINTEXT", "SSL")
+"""Implemented values of `security_protocol`."""
+
+
+class SecurityOptions(TypedDict, total=False):
+    """Options of every client for secure connections."""
+
+    security_protocol: str
+    """`PLAINTEXT` or `SSL`."""
+    ssl_cafile: str
+    """PEM file of the authorities to trust; the system's if it is not set."""
+    ssl_certfile: str
+    """PEM file of this client's certificate, with those that sign it; also with its key if there is no ssl_keyfile."""
+    ssl_keyfile: str
+    """PEM file of the certificate's private key."""
+    ssl_password: str
+    """Password of the private key."""
+    ssl_check_hostname: bool
+    """Whether the certificate must name the broker's host."""
+    ssl_truststore_location: str
+    """Kafka's name for ssl_cafile."""
+    ssl_truststore_type: str
+    """`PEM`; the file's contents decide."""
+    ssl_truststore_certificates: str
+    """The authorities to trust as PEM text, in the place of a file."""
+    ssl_keystore_location: str
+    """Kafka's name for an ssl_certfile with the private key."""
+    ssl_keystore_type: str
+    """`PEM`; the file's contents decide."""
+    ssl_keystore_key: str
+    """The private key as PEM text, in the place of a file."""
+    ssl_keystore_certificate_chain: str
+    """The certificate as PEM text, in the place of a file."""
+    ssl_key_password: str
+    """Kafka's name for ssl_password."""
+    ssl_endpoint_identification_algorithm: str
+    """Kafka's name for ssl_check_hostname: `https`, or empty for no check."""
+    ssl_enabled_protocols: str
+    """Versions of TLS: `TLSv1.2`, `TLSv1.3`."""
+    ssl_protocol: str
+    """`TLSv1.2` excludes TLS 1.3."""
+    ssl_cipher_suites: str
+    """Cipher suites by Java's or OpenSSL's names; empty: OpenSSL's choice."""
+
+
+SECURITY_DEFAULTS: Final[SecurityOptions] = {
+    "security_protocol": "PLAINTEXT",
+    "ssl_cafile": "",
+    "ssl_certfile": "",
+    "ssl_keyfile": "",
+    "ssl_password": "",
+    "ssl_check_hostname": True,
+    "ssl_truststore_location": "",
+    "ssl_truststore_type": "PEM",
+    "ssl_truststore_certificates": "",
+    "ssl_keystore_location": "",
+    "ssl_keystore_type": "PEM",
+    "ssl_keystore_key": "",
+    "ssl_keystore_certificate_chain": "",
+    "ssl_key_password": "",
+    "ssl_endpoint_identification_algorithm": "https",
+    "ssl_enabled_protocols": "TLSv1.2,TLSv1.3",
+    "ssl_protocol": "TLSv1.3",
+    "ssl_cipher_suites": "",
+}
+_SAME: Final = {
+    "ssl_truststore_location": "ssl_cafile",
+    "ssl_keystore_location": "ssl_certfile",
+    "ssl_key_password": "ssl_password",
+}
+"""Kafka's names, and those of aiokafka and kafka-python for the same."""
+
+
+def check_security(config: Mapping[str, Any]) -> None:
+    """Raise ConfigError for a protocol that is not implemented and for options that contradict each other."""
+    protocol = str(config["security_protocol"]).upper()
+    if protocol not in PROTOCOLS:
+        raise ConfigError(f"security_protocol {config['security_protocol']!r}: PLAINTEXT and SSL are supported")
+    given = [name for name, default in SECURITY_DEFAULTS.items() if name != "security_protocol"
+             and config[name] not in (default, None)]  # fmt: skip
+    if protocol == "PLAINTEXT" and given:
+        raise ConfigError(f"{given[0]} needs security_protocol=SSL")
+    for kafkas, other in _SAME.items():
+        if config[kafkas] and config[other]:
+            raise ConfigError(f"{kafkas} and {other} mean the same: set one of them")
+    if config["ssl_keyfile"] and not config["ssl_certfile"]:
+        raise ConfigError("ssl_keyfile needs ssl_certfile")
+
+
+def secure_connections(config: Mapping[str, Any]) -> Secure | None:
+    """What puts TLS on connections; None for plain text. Raises ConfigError for files that cannot be used."""
+    if str(config["security_protocol"]).upper() != "SSL":
+        return None
+    context = _context(config)
+
+    async def secure(stream: Stream, host: str, timeout: float) -> Stream:
+        return await connect_tls(stream, context, host, timeout)
+
+    return secure
+
+
+def _context(config: Mapping[str, Any]) -> ssl.SSLContext:
+    def text(name: str) -> str:
+        option = name.replace(".", "_")
+        if option == "ssl_client_auth":
+            return "none"
+        value = config[option] or config[_SAME.get(option, option)] or ""
+        return value if isinstance(value, str) else ",".join(value)
+
+    try:
+        settings = tls_settings(text)._replace(key_file=config["ssl_keyfile"] or "")
+        if not config["ssl_check_hostname"]:
+            settings = settings._replace(identification="")
+        return client_context(settings)
+    except TlsSettingError as error:
+        raise ConfigError(str(error)) from error
