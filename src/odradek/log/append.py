@@ -60,9 +60,9 @@ class Prepared(NamedTuple):
 
 
 _NAMELESS: Final = 17
-"""Bytes up to and with the magic: of fewer, Kafka says that there is no batch."""
+"""Bytes up to and with the magic: Kafka treats fewer as no batch."""
 _LEAST_LENGTH: Final = 14
-"""What Kafka takes for the least length of a batch of any format (LegacyRecord.RECORD_OVERHEAD_V0)."""
+"""The least length of a batch of any format in Kafka (LegacyRecord.RECORD_OVERHEAD_V0)."""
 
 
 def _names_no_batch(batches: memoryview) -> bool:
@@ -96,6 +96,7 @@ def refused(error: CorruptRecords, batches: memoryview | None = None) -> NoRetur
 
 
 def check_size(size: int, config: LogConfig) -> None:
+    """Raise KafkaError MESSAGE_TOO_LARGE if a batch of `size` bytes exceeds `max.message.bytes`."""
     if size > config.max_message_bytes:
         raise KafkaError(
             ErrorCode.MESSAGE_TOO_LARGE,
@@ -177,7 +178,7 @@ def _stamp(batches: memoryview, placed: list[tuple[int, BatchHeader]], config: L
 class RejectedRecords(KafkaError):
     """Some records of a batch are invalid, and so none of it was appended (KIP-467).
 
-    `record_errors` are (index in the batch, what is wrong), for the producer to tell which of its records to blame.
+    `record_errors` are (index in the batch, message), so that the producer can name the invalid records.
     """
 
     def __init__(self, code: ErrorCode, record_errors: list[tuple[int, str]]) -> None:

@@ -56,7 +56,7 @@ class LogConfig:
     batch_validation: str = VALIDATE_HEADERS
     """Not a topic's setting but the broker's `odradek.batch.validation`: whether every record is looked at, too."""
     max_record_headers: int = 10_000
-    """The broker's `odradek.max.record.headers`; only who looks at every record can tell."""
+    """The broker's `odradek.max.record.headers`; checked only where every record is decoded."""
     compact: bool = field(init=False, default=False)
     delete: bool = field(init=False, default=True)
     roll_ms: int = field(init=False, default=0)

@@ -89,5 +89,6 @@ class LeaderEpochs:
         return True
 
     def clear(self) -> None:
+        """Forget all epochs."""
         self._entries.clear()
         self.latest = UNDEFINED_EPOCH

@@ -417,7 +417,7 @@ class PartitionLog:
         self.reader.query(lambda segments: segments[-1].file())
         state.truncations += 1
         try:
-            self._local.start_anew(offset)
+            self._local.restart_at(offset)
             state.end_offset = state.next_offset = offset
             # The next flush makes the removal of the old segments durable: the recovery point must not cover them.
             self.durability.lower_recovery_point(offset)

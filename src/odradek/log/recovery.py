@@ -234,7 +234,7 @@ class _Loader:
 
         Segments are synced in the background after a roll, so a power loss may take the end of one and leave the next.
         Apache Kafka serves such a log if the loss is at a boundary of batches. Only compaction leaves gaps of its own,
-        so compacted logs cannot be told, unless something has to be cut off.
+        so a loss in a compacted log shows only where something has to be cut off.
         """
         next_base = self.segments[index + 1].base_offset
         if end_offset == next_base or self.config.compact or end_offset < recovery_point:
@@ -245,7 +245,7 @@ class _Loader:
         return True
 
     def _recover_segment(self, index: int, recovery_point: int) -> int:
-        """Where its offsets end. Where it has to be cut off, what does not follow any more goes, too."""
+        """Check one segment; return its end offset. If it has to be cut off, later segments are removed, too."""
         segment = self.segments[index]
         start, next_offset = self._trusted_end(segment, recovery_point)
         file = segment.file()
@@ -314,7 +314,7 @@ class _Loader:
         segment.size = position
 
     def _trusted_end(self, segment: Segment, recovery_point: int) -> tuple[int, int]:
-        """(position, offset) from which the segment is read anew, its indexes cut to there."""
+        """Return (position, offset) from which the segment is read again, with its indexes cut to there."""
         if recovery_point > segment.base_offset:
             try:
                 segment.offsets().truncate_to(recovery_point)
@@ -340,7 +340,7 @@ class _Loader:
         return position, next_offset
 
     def _drop(self, index: int) -> None:
-        """Remove segments after one that was cut off: what they hold does not follow any more."""
+        """Remove segments after one that was cut off: their offsets no longer follow its end."""
         for segment in reversed(self.segments[index:]):
             self.environment.owner.repaired(f"{segment.path}: removed, the segment before it has lost its end")
             for path in segment.file_paths():
@@ -384,8 +384,8 @@ class _Loader:
             return last.base_offset if found is None else found
 
     def rebuild_epochs(self) -> None:
-        """From all batches, since the checkpoint is lost. What the check of the last ones has found says where they
-        go on, not where they began.
+        """Read the epochs from all batches: the checkpoint is lost, and the check of the last batches has found where
+        epochs continue, not where they began.
         """
         found = self.epochs.entries()
         self.epochs.clear()
@@ -498,7 +498,7 @@ def _replay(
 ) -> Iterator[tuple[int, bytes]]:
     """Replay what follows the offset, and give snapshots to write where the last two segments begin, as Kafka does.
 
-    What is damaged below the recovery point stays where it is: readers of the damaged batches are told, others go on.
+    Damage below the recovery point stays where it is: reads of the damaged batches fail, others succeed.
     Apache Kafka does not open such a log.
     """
     first = max(0, bisect_right(segments, start_offset, key=lambda segment: segment.base_offset) - 1)

@@ -29,7 +29,7 @@ _NO_HEADERS: Final = binary_scalar(b"\0")
 
 
 class _Columns(NamedTuple):
-    """The input, checked and of one type each; a column that is null throughout is None."""
+    """The input, checked and of one type each; a column of nulls only becomes None."""
 
     key: Any
     value: Any

@@ -81,10 +81,12 @@ class BatchHeader(NamedTuple):
 
     @property
     def last_offset(self) -> int:
+        """The offset of the last record."""
         return self.base_offset + self.last_offset_delta
 
     @property
     def next_offset(self) -> int:
+        """The offset after the last record."""
         return self.base_offset + self.last_offset_delta + 1
 
     @property
@@ -99,10 +101,12 @@ class BatchHeader(NamedTuple):
 
     @property
     def is_transactional(self) -> bool:
+        """Whether the batch is part of a transaction."""
         return self.attributes & TRANSACTIONAL_BIT != 0
 
     @property
     def is_control(self) -> bool:
+        """Whether the batch holds a marker instead of data."""
         return self.attributes & CONTROL_BIT != 0
 
     @property
@@ -112,6 +116,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def has_producer_id(self) -> bool:
+        """Whether an idempotent or transactional producer sent the batch."""
         return self.producer_id > NO_PRODUCER_ID
 
     @property

@@ -159,6 +159,7 @@ class BatchBuilder:
 
     @property
     def max_timestamp(self) -> int:
+        """The largest timestamp so far, in ms; -1 without records."""
         return self._max_timestamp
 
     def append(self, timestamp_ms: int, key: Data | None, value: Data | None, headers: Headers = ()) -> bool:
@@ -207,7 +208,7 @@ class BatchBuilder:
         control: bool = False,
         leader_epoch: int = NO_LEADER_EPOCH,
     ) -> bytearray:
-        """The whole batch; may be called again, and appending may go on. Raises ValueError when it is empty."""
+        """Encode the batch; callable repeatedly, and appending may continue. Raises ValueError when it is empty."""
         if not self._count:
             raise ValueError("a batch needs at least one record")
         fields = BatchFields(

@@ -104,7 +104,7 @@ def _gzip_decompress(data: memoryview, max_bytes: int) -> Buffer:
     while True:
         stream = zlib.decompressobj(31)
         try:
-            # One byte more than allowed tells "just fits" from "too large".
+            # One byte more than allowed distinguishes "just fits" from "too large".
             part = stream.decompress(rest, room + 1)
         except zlib.error as error:
             raise CorruptRecords(f"gzip: {error}") from error

@@ -41,6 +41,7 @@ class ControlRecord(NamedTuple):
 
     @property
     def is_end_transaction(self) -> bool:
+        """Whether the marker commits or aborts a transaction."""
         return self.type is ControlType.ABORT or self.type is ControlType.COMMIT
 
 

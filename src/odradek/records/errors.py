@@ -1,7 +1,7 @@
 """The one error of this package, and its refinements.
 
 A caller that only wants to know "these bytes are no good" catches `CorruptRecords`; a broker that has to answer with a
-precise error code tells the subclasses apart.
+precise error code distinguishes the subclasses.
 """
 
 

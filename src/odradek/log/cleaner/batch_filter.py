@@ -29,7 +29,7 @@ NOT_IN_MAP: Final = -1
 
 
 class LastRecord(NamedTuple):
-    """What a producer has last written; `data_offset` is None when all that is known of it is a marker."""
+    """The last write of a producer; `data_offset` is None when only a marker of it is known."""
 
     data_offset: int | None
     epoch: int
@@ -234,7 +234,7 @@ class Retention:
         return kept
 
     def _empty(self, header: BatchHeader, view: memoryview) -> bytearray | memoryview | None:
-        """The header alone where it still tells of a producer, or where the cleaned range ends; else nothing."""
+        """Keep the header alone if it is the last of its producer, or the cleaned range ends there; else nothing."""
         last = self._last_records.get(header.producer_id) if header.has_producer_id else None
         if last is not None:
             if last.data_offset is None:

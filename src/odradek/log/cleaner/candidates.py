@@ -40,10 +40,12 @@ class Cleanable(NamedTuple):
 
     @property
     def ratio(self) -> float:
+        """The share of dirty bytes, 0 to 1."""
         total = self.clean_bytes + self.dirty_bytes
         return self.dirty_bytes / total if total else 0.0
 
     def is_due(self, config: LogConfig) -> bool:
+        """Whether the log is to be compacted: too much of it is dirty, or `max.compaction.lag.ms` has passed."""
         if self.dirty_bytes <= 0 or self.first_uncleanable_offset <= self.first_dirty_offset:
             # A transaction that is open in an old segment, for one, leaves its bytes dirty and nothing to be done.
             return False

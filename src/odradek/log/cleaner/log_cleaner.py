@@ -34,7 +34,7 @@ class Cleaned(NamedTuple):
 
 
 Throttle = Callable[[int], Awaitable[None]]
-"""Waits, after so many bytes were read and written, for as long as the cleaner has to."""
+"""Called with the bytes that were read and written; waits until the cleaner may continue."""
 
 
 class Cleaner:
@@ -50,7 +50,7 @@ class Cleaner:
 
     @property
     def uncleanable(self) -> dict[TopicPartition, str]:
-        """Partitions that are not compacted any more because of damage, and what is wrong with them."""
+        """Partitions whose compaction has stopped because of damage, with a description of it."""
         return {(log.topic, log.partition): text for log, text in self._uncleanable.items() if not log.is_offline}
 
     def dirtiest(
@@ -78,7 +78,7 @@ class Cleaner:
     def _cleanable(self, log: PartitionLog, stable_offset: int, now_ms: int) -> Cleanable:
         segments = facts(log)
         # Recovery takes gaps above its point for losses, and what is not synced may be lost with its compacted copy. A
-        # segment is written anew as a whole: what was aborted at its end goes, too.
+        # segment is rewritten as a whole: aborted batches at its end are removed, too.
         synced = max(
             (each.base_offset for each in segments if each.base_offset <= log.durability.recovery_point), default=0
         )
@@ -156,7 +156,7 @@ class Cleaner:
                 return done if log.truncations == truncations else None
             if isinstance(done, CleanedSegment):
                 if log.truncations != truncations or not log.replace_segments(done):
-                    # Retention or a truncation took the sources meanwhile; what is left is looked at anew.
+                    # Retention or a truncation removed the sources meanwhile; the next cleaning plans again.
                     return None
                 await self._disk.run(lane, self._disk.sync_directory, log.directory)
             else:
@@ -167,10 +167,10 @@ class Cleaner:
         try:
             return await asyncio.shield(step)
         except asyncio.CancelledError:
-            # There are fewer threads now, or none. What this one writes nobody else may write until it is done.
+            # The number of threads was lowered. Until this step ends no other thread may write its files.
             await asyncio.wait({step})
             if not step.cancelled():
-                # Looked at, or asyncio complains that nobody did: the next cleaning meets whatever was wrong.
+                # Retrieved, or asyncio would log it as never retrieved: the next cleaning meets the same error.
                 step.exception()
             raise
 

@@ -1,6 +1,6 @@
 """One compaction of one log, done in slices behind the Disk port (Cleaner).
 
-First the dirty part is read for the last offset of every key, then each group of segments is written anew to `.cleaned`
+First the dirty part is read for the last offset of every key, then each group of segments is rewritten to `.cleaned`
 files. It owns its files and shares nothing with the event loop, which puts the finished segments in place.
 """
 
@@ -45,7 +45,7 @@ class Plan(NamedTuple):
 
 
 class Slice(NamedTuple):
-    """So many bytes have been read and written since the last one."""
+    """A part of the work is done; `transferred` bytes were read and written in it."""
 
     transferred: int
 
@@ -95,12 +95,12 @@ class Compaction:
         return next(self._steps)
 
     def discard(self) -> None:
-        """Remove what is not in place when the compaction is given up. Not while a step runs."""
+        """Remove the files of a compaction that is given up. Not while a step runs."""
         if self._unplaced is None:
             return
         directory, base_offset = self._plan.directory, self._unplaced
         if self._disk.exists(segment_path(directory, base_offset, LOG + SWAP)):
-            # It failed between the renames: what is not renamed yet tells the next start that the originals are whole.
+            # It failed between the renames: the next start learns from the other files that the originals are complete.
             return
         for suffix in SEGMENT_SUFFIXES:
             with suppress(OSError):

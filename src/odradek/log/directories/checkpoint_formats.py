@@ -60,6 +60,7 @@ def parse_offsets(data: bytes) -> dict[TopicPartition, int]:
 
 
 def format_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
+    """Format an offset checkpoint: a line `topic partition offset` for each partition."""
     return _text([f"{topic} {partition} {offset}" for (topic, partition), offset in offsets.items()])
 
 
@@ -78,6 +79,7 @@ def parse_leader_epochs(data: bytes) -> list[tuple[int, int]]:
 
 
 def format_leader_epochs(entries: Iterable[tuple[int, int]]) -> bytes:
+    """Format `leader-epoch-checkpoint`: a line `epoch start-offset` for each epoch."""
     return _text([f"{epoch} {offset}" for epoch, offset in entries])
 
 
@@ -131,6 +133,7 @@ def _properties(text: str) -> dict[str, str]:
 
 
 def format_meta_properties(properties: MetaProperties) -> bytes:
+    """Format `meta.properties`."""
     fields = {"version": "1"}
     if properties.node_id is not None:
         fields["node.id"] = str(properties.node_id)
@@ -177,8 +180,10 @@ def parse_partition_metadata(data: bytes) -> bytes:
 
 
 def format_partition_metadata(topic_id: bytes) -> bytes:
+    """Format `partition.metadata`, which names the topic by its id."""
     return f"version: 0\ntopic_id: {encode_uuid(topic_id)}".encode()
 
 
 def format_clean_shutdown(broker_epoch: int) -> bytes:
+    """Format `.kafka_cleanshutdown`, with the epoch of the registration that ended."""
     return json.dumps({"version": 0, "brokerEpoch": broker_epoch}, separators=(",", ":")).encode()

@@ -28,7 +28,7 @@ class LogFlusher:
                 await self.flush(log.durability, log.end_offset)
 
     async def flush(self, log: RolledLog, offset: int) -> bool:
-        """Sync the log up to the offset; a failure takes its directory out of use. False if it was one that passes."""
+        """Sync the log up to the offset; False after a transient failure. Another takes its directory out of use."""
         if log.is_offline:
             return True
         try:
@@ -41,8 +41,8 @@ class LogFlusher:
     async def close(self, logs: Iterable[PartitionLog], threads: int) -> None:
         """Sync all of them, with the indexes and the snapshots that a clean stop leaves.
 
-        In so many threads for each log directory: a file system's journal writes what is synced at the same time at
-        once, and each of a log's files waits for the journal.
+        Uses `threads` threads for each log directory: a file system's journal writes concurrent syncs at once, and
+        each of a log's files waits for the journal.
         """
         lanes: dict[str, list[PartitionLog]] = {}
         for log in logs:

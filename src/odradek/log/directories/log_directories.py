@@ -1,7 +1,7 @@
 """All logs of a broker: finding, creating, opening, checkpointing, deleting, closing them in `log.dirs` (LogManager).
 
-Starting reads the names in each directory and four small files, however many partitions there are. A partition that
-nobody touches is an entry in a dict; it is opened, and after a crash recovered, when it is first asked for.
+Starting reads the names in each directory and four small files, however many partitions there are. An
+unused partition is an entry in a dict; its log is opened, and after a crash recovered, on first use.
 """
 
 from __future__ import annotations
@@ -131,6 +131,7 @@ class LogDirectories:
 
     @property
     def directories(self) -> list[LogDirectory]:
+        """The log directories in the order of `log.dirs`."""
         return self._directories
 
     def partitions(self) -> list[TopicPartition]:
@@ -138,6 +139,7 @@ class LogDirectories:
         return list(self._where)
 
     def directory_of(self, topic: str, partition: int) -> LogDirectory | None:
+        """Return the log directory that has the partition; None if none has."""
         return self._where.get((topic, partition))
 
     def log(self, topic: str, partition: int) -> PartitionLog | None:
@@ -145,10 +147,11 @@ class LogDirectories:
         return self._logs.get((topic, partition))
 
     def opened(self) -> list[PartitionLog]:
+        """Return the open logs."""
         return list(self._logs.values())
 
     def unopened(self) -> list[tuple[str, int, str, int | None]]:
-        """(topic, partition, path, where its last compaction ended) of the logs that nobody has opened."""
+        """(topic, partition, path, where its last compaction ended) of the logs that are not open."""
         return [
             (
                 topic,
@@ -191,9 +194,9 @@ class LogDirectories:
     # --- create, open, delete ---
 
     def create(self, topic: str, partition: int, topic_id: bytes, *, is_new: bool = True) -> None:
-        """Make the partition's directory where the fewest are, unless it has one. KafkaError KAFKA_STORAGE_ERROR.
+        """Create the partition's directory, unless it has one. Raises KafkaError KAFKA_STORAGE_ERROR.
 
-        So for one that is not new, too, while a directory that could not be read since the start may hold it.
+        Also for a partition that is not new, while it may be in a directory that could not be read at the start.
         """
         key = (topic, partition)
         if key in self._where:
@@ -325,8 +328,8 @@ class LogDirectories:
         broker_epoch: int = -1,
         threads: int = 1,
     ) -> None:
-        """Sync all logs, with so many threads for each directory, write the checkpoints and, if everything went well,
-        mark the directories as clean.
+        """Sync all logs, with `threads` threads for each directory, write the checkpoints and, if nothing failed, mark
+        the directories as clean.
         """
         await self.writers.wait_until_drained()
         if clean:
@@ -346,7 +349,7 @@ class LogDirectories:
         if directory.offline is not None:
             return
         if directory.unrecovered:
-            # Nobody has looked at what the last crash left in these: the next start must.
+            # These logs have not been checked since the last crash: the next start must check them.
             return
         if any(log.durability.is_dirty for key, log in self._logs.items() if self._where[key] is directory):
             return

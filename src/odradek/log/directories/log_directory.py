@@ -46,13 +46,13 @@ class LogDirectory:
         self.directory_id = b""
         self.lock: DirectoryLock | None = None
         self.offline: str | None = None
-        """Why it is not used any more."""
+        """Why it is out of use; None while it is online."""
         self.was_read = False
         """Whether it is known which partitions it holds."""
         self.unrecovered: set[TopicPartition] = set()
-        """Partitions that an unclean stop left and nobody has opened since."""
+        """Partitions that an unclean stop left and that are not checked yet."""
         self.beyond_recovery: dict[TopicPartition, str] = {}
-        """Why those of them that could not be repaired cannot be used."""
+        """Why recovery of some of them failed, by partition."""
         self.after_crash = False
         """Whether it was not closed cleanly before this start."""
         self.known = 0

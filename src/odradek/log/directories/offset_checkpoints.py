@@ -17,7 +17,7 @@ from odradek.wire.errors import ErrorCode, KafkaError
 
 
 class OffsetCheckpoints:
-    """Writes the checkpoint files of every log directory. `failed` is told of a directory that cannot be written."""
+    """Writes the checkpoint files of every log directory. Calls `failed` with a directory that cannot be written."""
 
     __slots__ = ("_coming", "_directories", "_failed", "_logs", "_where")
 
@@ -33,7 +33,7 @@ class OffsetCheckpoints:
         self._logs = logs
         self._failed = failed
         self._coming: list[dict[TopicPartition, int]] = []
-        """Log starts that nobody sees before they are on the disk."""
+        """Log starts that are being written; readers see them once they are on the disk."""
 
     async def advance_starts(self, starts: Mapping[TopicPartition, int], advance: Callable[[], None]) -> None:
         """Write the log starts that logs are about to have, then call `advance`, which gives them to the logs.
@@ -121,9 +121,9 @@ class OffsetCheckpoints:
     def _collect(self, name: str) -> None:
         """Note what the open logs say.
 
-        Of starts, those inside of the first segment, as Kafka does, those that were and those that somebody is about to
-        be told of: that the segments below one are gone is not synced, and a power loss that brings them back may not
-        bring back deleted records.
+        Log starts are noted inside of the first segment, as in Kafka, and wherever one was noted before or is about to
+        be published: the removal of the segments below is not synced, and a power loss that restores them must not
+        restore deleted records.
         """
         for key, log in self._logs.items():
             directory = self._where[key]

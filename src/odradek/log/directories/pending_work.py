@@ -61,6 +61,7 @@ class PendingWork:
         self._again_ms = self._clock.now_ms() + _AGAIN_MS
 
     def forget(self, log: RolledLog) -> None:
+        """Drop the flush of a log that is deleted or replaced."""
         self._to_flush.pop(id(log), None)
 
     def take_flushes(self) -> list[RolledLog]:
@@ -80,6 +81,7 @@ class PendingWork:
         self._again_ms = self._clock.now_ms() + _AGAIN_MS
 
     def take_unsynced_ids(self) -> list[str]:
+        """Return the directories whose topic id is to be synced, and clear the list."""
         due, self._unsynced_ids = self._unsynced_ids, []
         return due
 
@@ -133,4 +135,4 @@ def _nothing() -> None:
 
 
 def _nothing_with(text: str) -> None:
-    """By default nobody listens."""
+    """Ignore the text."""

@@ -60,7 +60,7 @@ class PlacedLogs:
         self.where: dict[TopicPartition, LogDirectory] = {}
         """Every partition that has a directory here."""
         self.logs: dict[TopicPartition, PartitionLog] = {}
-        """The open ones."""
+        """The open logs."""
         self._ended: dict[str, dict[TopicPartition, str]] = {directory.path: {} for directory in self.directories}
         """By log directory: whose directories have other names there (which), though a power loss may undo it."""
         self.pending = PendingWork(disk, clock)
@@ -125,7 +125,7 @@ class PlacedLogs:
         return path if directory is None else directory.path
 
     def failed(self, path: str, error: OSError) -> None:
-        """Take the directory out of use: its logs raise KAFKA_STORAGE_ERROR, the others go on."""
+        """Take the directory out of use: its logs raise KAFKA_STORAGE_ERROR, the other directories stay in use."""
         directory = self.at(path)
         if directory is None or directory.offline is not None or is_transient(error):
             return
@@ -150,7 +150,7 @@ class PlacedLogs:
         return raised
 
     def doom(self, path: str, key: TopicPartition, delay_ms: int) -> None:
-        """Rename a partition's directory so that nobody takes it for one, and remove it later. Raises OSError."""
+        """Rename a partition's directory so that no start loads it, and remove it later. Raises OSError."""
         self.pending.delete_later((self.rename_away(path, key, DELETE_DIRECTORY),), delay_ms)
 
     def remove_traces(self, path: str, key: TopicPartition) -> None:
@@ -162,7 +162,7 @@ class PlacedLogs:
             self.failed(path, error)
 
     def rename_away(self, path: str, key: TopicPartition, ending: str) -> str:
-        """Give a partition's directory a name with that ending, by which it is none; the new path. Raises OSError."""
+        """Give a partition's directory a name with that ending, which no start loads; the new path. Raises OSError."""
         self.environment.files.forget_directory(path)
         suffix = f".{self.random.uuid().hex()}{ending}"
         renamed = f"{path.rpartition('/')[0]}/{f'{key[0]}-{key[1]}'[: _MAX_NAME - len(suffix)]}{suffix}"
@@ -207,4 +207,4 @@ class PlacedLogs:
 
 
 def _nothing_with(text: str) -> None:
-    """By default nobody listens."""
+    """Ignore the path."""

@@ -59,10 +59,10 @@ class Move:
         return source.end_offset - (0 if self.log is None else self.log.end_offset)
 
     def follow(self, source: PartitionLog) -> PartitionLog:
-        """Make the future replica begin where the source does, or anew if the source was truncated meanwhile."""
+        """Let the future replica begin where the source does; restart it if the source was truncated meanwhile."""
         log = self.log
         assert log is not None
-        # Of what happened before this object was made, as at a restart, the leader epochs tell.
+        # The leader epochs show truncations from before this object was created, as at a restart.
         truncated = _departs(log, source) if self._truncations < 0 else self._truncations != source.truncations
         self._truncations = source.truncations
         start = source.log_start_offset
@@ -105,7 +105,7 @@ class Move:
 
 
 def _departs(log: PartitionLog, source: PartitionLog) -> bool:
-    """Whether the copy ends with records that its source does not have (any more)."""
+    """Whether the copy ends with records that its source no longer has."""
     latest = log.history.leader_epochs.latest
     if latest < 0:
         return False

@@ -123,7 +123,7 @@ class ReplicaMoves:
             finally:
                 given_up = self.under_way.get((source.topic, source.partition)) is not move
                 if given_up:
-                    # The check may have made the directory anew, however it ended.
+                    # The check may have created the directory again, however it ended.
                     self._places.remove_traces(move.path, (source.topic, source.partition))
             if given_up:
                 raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{move.path} is given up")
@@ -181,7 +181,7 @@ class ReplicaMoves:
             return None
         directory = self._places.where[key]
         path = f"{move.directory.path}/{key[0]}-{key[1]}"
-        # It knows the source's producers by those themselves: if all this fails it must not go on with them.
+        # It shares the producers of the source: if the rest fails it must not continue with them.
         move.log = None
         log.take_over(source)
         # Syncs what was copied in this thread: in the source it may be synced, and that is deleted soon.
@@ -200,11 +200,11 @@ class ReplicaMoves:
     async def _take_place(
         self, source: PartitionLog, directory: LogDirectory, path: str, log_start_offset: int
     ) -> PartitionLog | None:
-        """Open what is the partition's log now, as soon as there are descriptors: nobody else would. None if that is
+        """Open the partition's new log, as soon as there are descriptors: no other task would. None if that is
         over meanwhile. KafkaError if the disk fails.
         """
         places, key = self._places, (source.topic, source.partition)
-        # One that was deleted in between would be made anew.
+        # Opening a log that was deleted in between would create it again.
         while places.logs.get(key) is source and places.where.get(key) is directory and directory.offline is None:
             try:
                 moved = PartitionLog.open(
@@ -247,14 +247,14 @@ class ReplicaMoves:
             places.doom(source.directory, (source.topic, source.partition), source.config.file_delete_delay_ms)
         except OSError as error:
             try:
-                # Without a descriptor for it there is none: nor need there be one to sync that.
+                # Without a descriptor the marker was not created, and needs no removal to be synced.
                 if not is_transient(error) or disk.exists(f"{move.path}/{TAKES_OVER}"):
                     disk.remove(f"{move.path}/{TAKES_OVER}")
                     disk.sync_directory(move.path)
             except OSError:
                 source.fail(f"{move.path} takes over from {source.directory} at the next start")
                 if is_transient(error):
-                    # Not what follows from it, and nobody would hear of that if no directory went offline.
+                    # A transient error takes no directory offline, so that the failed log would go unnoticed.
                     failing, error = source.directory, OSError(errno.EIO, f"a move could not be taken back: {error}")
             raise places.storage_error(failing, error) from error
         try:

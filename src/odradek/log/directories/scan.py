@@ -93,7 +93,7 @@ def _forget_others(directory: LogDirectory, here: set[TopicPartition], coming: s
 
 
 def may_have_lost_records(disk: Disk, found: Found, path: str) -> bool:
-    """Whether what was not synced may be gone: the machine has started anew since an unclean end. OSError.
+    """Whether what was not synced may be gone: the machine has rebooted since an unclean stop. OSError.
 
     A process that dies alone loses nothing that it had written. Once true it stays so over further starts, clean ends
     included, until `note_boots`.
@@ -113,8 +113,8 @@ def may_have_lost_records(disk: Disk, found: Found, path: str) -> bool:
 
 
 def note_losses(disk: Disk, directories: Sequence[LogDirectory], failed: Callable[[str, OSError], None]) -> None:
-    """Have later starts say that records may be lost, as after an unclean end. LogDirectoryError if a directory that
-    cannot be told so now stays in use.
+    """Note on the disk that records may be lost, as after an unclean stop. LogDirectoryError if that cannot be noted in
+    a directory that stays in use.
     """
     for directory in directories:
         if directory.offline is None:
@@ -127,7 +127,7 @@ def note_losses(disk: Disk, directories: Sequence[LogDirectory], failed: Callabl
 
 
 def note_boots(disk: Disk, directories: Sequence[LogDirectory], failed: Callable[[str, OSError], None]) -> None:
-    """From here on only another start of the machine may lose records."""
+    """Note the current boot: from now on only a reboot may lose records."""
     for directory in directories:
         if directory.offline is None:
             try:

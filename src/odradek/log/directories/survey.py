@@ -1,6 +1,7 @@
-"""A look at the files of logs that nobody has opened: whether retention or compaction has anything to do for them.
+"""Whether retention or compaction may have work in logs that are not open, from the names and sizes of their files.
 
-Runs in a thread and opens nothing. It may say yes in vain, because only the log knows its timestamps; not no.
+Runs in a thread and opens no file. It may report work where there is none, since it does not know the timestamps; never
+the reverse.
 """
 
 from __future__ import annotations

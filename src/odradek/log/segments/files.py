@@ -82,7 +82,7 @@ class FileCache:
         return file
 
     def sweep(self) -> None:
-        """Drop the files that nobody asked for since the last call: idle partitions hold none open."""
+        """Close the files that were not used since the last call: idle partitions hold none open."""
         files = self._files
         if _MARK in files:
             while files.popitem(last=False)[0] != _MARK:
@@ -99,6 +99,7 @@ class FileCache:
             self._files.pop(path, None)
 
     def forget_directory(self, directory: str) -> None:
+        """Drop all open files below the directory."""
         prefix = directory + "/"
         for path in [path for path in self._files if path.startswith(prefix)]:
             del self._files[path]

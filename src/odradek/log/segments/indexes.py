@@ -116,6 +116,7 @@ class OffsetIndex:
         return len(self._entries)
 
     def append(self, last_offset: int, position: int) -> None:
+        """Add an entry: the batch that ends at the offset begins at the position."""
         self._entries.append(last_offset - self._base, position)
 
     def lookup(self, offset: int) -> int:
@@ -130,6 +131,7 @@ class OffsetIndex:
         return entries.entry(slot)[1] if slot >= 0 else 0
 
     def last_position(self) -> int:
+        """The position of the last entry; 0 without entries."""
         count = len(self._entries)
         return self._entries.entry(count - 1)[1] if count else 0
 
@@ -138,6 +140,7 @@ class OffsetIndex:
         self._entries.cut(self._entries.upper_slot(offset - 1 - self._base, 0))
 
     def flush(self) -> None:
+        """Write out the entries that are in memory. Raises OSError."""
         self._entries.flush()
 
 
@@ -186,4 +189,5 @@ class TimeIndex:
         self._last_timestamp = self.last_entry()[0]
 
     def flush(self) -> None:
+        """Write out the entries that are in memory. Raises OSError."""
         self._entries.flush()

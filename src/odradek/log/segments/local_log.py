@@ -47,6 +47,7 @@ class LocalLog:
         self._environment = environment
 
     def set_config(self, config: LogConfig) -> None:
+        """Apply other settings to the segments."""
         self.config = config
         for segment in self.segments:
             segment.configure(config.index_interval_bytes, config.segment_index_bytes)
@@ -57,6 +58,7 @@ class LocalLog:
 
     @property
     def size_bytes(self) -> int:
+        """Bytes of all segments."""
         return sum(segment.size for segment in self.segments)
 
     def ages(self) -> list[SegmentAge]:
@@ -88,11 +90,11 @@ class LocalLog:
         return self._environment.files.get(segment.path)
 
     def wrote(self, segment: Segment, file: File, size: int) -> None:
-        """So many bytes more of what was queued for the segment are in the file."""
+        """Note that `size` queued bytes of the segment are in the file."""
         segment.size += size
         segment.queued -= size
         if not segment.queued:
-            # Opened while this one was written to another takes the file for shorter than it is.
+            # A handle opened during the write has a size in memory that is too small.
             self._environment.files.forget_others(segment.path, file)
 
     # --- read ---
@@ -153,6 +155,7 @@ class LocalLog:
     # --- segments come and go ---
 
     def new_segment(self, base_offset: int, size: int = 0) -> Segment:
+        """Return a segment with the configured indexes; creates no file."""
         environment = self._environment
         segment = Segment(environment.files, self.directory, base_offset, size, environment.clock.now_ms())
         segment.configure(self.config.index_interval_bytes, self.config.segment_index_bytes)
@@ -219,7 +222,7 @@ class LocalLog:
         """Cut off everything from the offset on, which is above the first base offset; where the log ends then."""
         self.tail.clear()
         slot = self.slot(offset)
-        # The last ones first: whoever is killed meanwhile has a beginning of the log, and no hole in it.
+        # The last ones first: a kill meanwhile leaves the beginning of the log, without a hole.
         self.remove_segments(self.segments[:slot:-1])
         del self.segments[slot + 1 :]
         active = self.active = self.segments[-1]
@@ -228,8 +231,8 @@ class LocalLog:
         next_offset = active.resume()
         return active.base_offset if next_offset is None else next_offset
 
-    def start_anew(self, offset: int) -> None:
-        """Remove everything and begin an empty segment at the offset."""
+    def restart_at(self, offset: int) -> None:
+        """Remove all segments and begin an empty one at the offset."""
         self.tail.clear()
         self.remove_segments(self.segments[::-1])
         segment = self.new_segment(offset)
@@ -268,7 +271,7 @@ class LocalLog:
         environment.owner.delete_later(renamed, self.config.file_delete_delay_ms)
 
     def replace_segments(self, cleaned: CleanedSegment) -> bool:
-        """Put a compacted segment in the place of its sources; False when they are not there any more."""
+        """Put a compacted segment in the place of its sources; False if the log no longer has these sources."""
         disk = self._environment.disk
         first = self.slot(cleaned.base_offset)
         sources = self.segments[first : first + len(cleaned.sources)]
@@ -336,7 +339,7 @@ class LocalLog:
         """Give back memory and files that an idle log does not need."""
         for segment in self.segments:
             if not segment.queued:
-                # Opened anew, its indexes would be ahead of the file.
+                # After a reopening its indexes would be ahead of the file.
                 segment.release()
         self.tail.clear()
         self._environment.files.forget_directory(self.directory)

@@ -17,7 +17,10 @@ _HINTS: Final = 8
 
 
 class LogRead(NamedTuple):
-    """Whole batches as ranges of files; `next_offset` is where the next read goes on."""
+    """The plan of a read: complete batches as ranges of local files.
+
+    `size` is their sum in bytes; `next_offset` is where the next read continues.
+    """
 
     ranges: list[FileRange]
     size: int
@@ -38,6 +41,7 @@ class Tail:
         self.hints: dict[int, tuple[int, int]] = {}
 
     def add(self, base_offset: int, last_offset: int, position: int, size: int) -> None:
+        """Note a batch that was appended."""
         bases = self.base_offsets
         if len(bases) >= _TAIL_LIMIT:
             cut = len(bases) - _TAIL_KEPT
@@ -68,6 +72,7 @@ class Tail:
         return self.ends[last - 1], self.last_offsets[last - 1] + 1
 
     def remember(self, offset: int, segment: Segment, position: int) -> None:
+        """Note where a reader stopped: its next read begins there."""
         hints = self.hints
         if len(hints) >= _HINTS:
             del hints[next(iter(hints))]

@@ -105,6 +105,7 @@ class Segment:
     # --- making and unmaking ---
 
     def configure(self, index_interval_bytes: int, segment_index_bytes: int) -> None:
+        """Set how many bytes lie between index entries, and the size limit of an index in bytes."""
         self._index_interval = index_interval_bytes
         self._index_bytes = segment_index_bytes
 
@@ -120,6 +121,7 @@ class Segment:
         self._aborted = []
 
     def set_fresh_indexes(self) -> None:
+        """Begin with empty indexes."""
         self._offsets = OffsetIndex(self._files, self.file_path(OFFSET_INDEX), self.base_offset, fresh=True)
         self._times = TimeIndex(self._files, self.file_path(TIME_INDEX), self.base_offset, fresh=True)
 
@@ -128,12 +130,15 @@ class Segment:
         self._aborted = []
 
     def file_path(self, suffix: str) -> str:
+        """Return the path of the file with that suffix."""
         return segment_path(self._directory, self.base_offset, suffix + self._ending)
 
     def file_paths(self) -> list[str]:
+        """Return the paths of all files that a segment may have."""
         return [self.file_path(suffix) for suffix in SEGMENT_SUFFIXES]
 
     def file(self) -> File:
+        """Return the open log file. Raises OSError."""
         return self._files.get(self.path)
 
     # --- indexes ---
@@ -146,6 +151,7 @@ class Segment:
         return self._offsets
 
     def times(self) -> TimeIndex:
+        """The time index, opened, or rebuilt when it is missing or broken."""
         if self._times is None:
             self._open_indexes()
             assert self._times is not None
@@ -188,7 +194,7 @@ class Segment:
         self._max_timestamp_offset = self.base_offset
 
     def rebuild_indexes(self) -> None:
-        """Make both indexes anew from the batches' headers."""
+        """Rebuild both indexes from the batches' headers."""
         self.reset_indexes()
         for position, header in self.scan(0):
             self.note_batch(position, header[0] + header[6], header[8], header[1] + LOG_OVERHEAD)
@@ -223,6 +229,7 @@ class Segment:
         return self._max_timestamp, self._max_timestamp_offset
 
     def largest_timestamp(self) -> int:
+        """The largest timestamp of the records, in ms; -1 if none is known."""
         return self.load_max_timestamp()[0]
 
     def finish_indexes(self) -> None:
@@ -232,6 +239,7 @@ class Segment:
         self.flush_indexes()
 
     def flush_indexes(self) -> None:
+        """Write out the index entries that are in memory. Raises OSError."""
         if self._offsets is not None:
             self._offsets.flush()
         if self._times is not None:
@@ -269,6 +277,7 @@ class Segment:
             position += size
 
     def broken(self, position: int, expected: int, what: str) -> KafkaError:
+        """Return the error for a damaged batch; `expected` is the offset that is due there."""
         return KafkaError(
             ErrorCode.KAFKA_STORAGE_ERROR,
             f"{self.path}: damaged at byte {position}, where offset {expected} or a later one should begin: {what}",
@@ -309,6 +318,7 @@ class Segment:
         return data
 
     def records(self, found: Located) -> list[Record]:
+        """Decode the records of a batch. Raises KafkaError KAFKA_STORAGE_ERROR if it is damaged."""
         data = self.read_batch(found)
         try:
             return decode_records(data, found.header)
@@ -364,7 +374,7 @@ class Segment:
         return self._aborted
 
     def open_aborted(self) -> None:
-        """Open what `add_aborted` needs, the file made if there is none. Raises OSError, KafkaError."""
+        """Open the file that `add_aborted` needs, and create a missing one. Raises OSError, KafkaError."""
         self.aborted()
         self._files.get(self.file_path(TRANSACTION_INDEX), create=True)
 
@@ -394,7 +404,7 @@ class Segment:
         self._aborted = kept
         if file.size() == size:
             return False
-        # What stays is not written anew: a power loss might leave it neither where it was nor where it is now.
+        # The entries that stay are not rewritten: a power loss during that could lose them.
         file.truncate(size)
         return True
 
@@ -427,7 +437,7 @@ class Segment:
         self.resume()
 
     def resume_from_index(self) -> None:
-        """Go on from the last indexed batch: it and what follows is noted anew, batch by batch."""
+        """Continue from the last indexed batch: it and later ones are noted again, batch by batch."""
         self._max_timestamp, self._max_timestamp_offset = self.times().last_entry()
         self.bytes_since_index = 0
 
@@ -454,7 +464,7 @@ class Segment:
 
 
 def bound(segments: Sequence[Segment]) -> None:
-    """Tell each segment where the next one begins."""
+    """Set the limit of each segment to the base offset of the next one."""
     for segment, following in pairwise(segments):
         segment.limit = following.base_offset
     segments[-1].limit = None

@@ -24,6 +24,7 @@ class AbortedTransaction(NamedTuple):
 
 
 def encode(transaction: AbortedTransaction) -> bytes:
+    """Encode one entry of the index."""
     return _ENTRY.pack(VERSION, *transaction)
 
 

@@ -19,7 +19,7 @@ from odradek.ports.clock import Clock
 from odradek.ports.disk import Disk, File
 
 _CERTAIN_STALLS: Final = 10
-"""So many times `odradek.write.stall.ms` is no accident of scheduling."""
+"""A write that takes this many times `odradek.write.stall.ms` is no accident of scheduling."""
 DEFAULT_INLINE_BYTES: Final = 1024 * 1024
 _LOOK_SECONDS: Final = 0.05
 _TURN_BYTES: Final = 8 * 1024 * 1024
@@ -40,7 +40,7 @@ class WriteSettings:
         self.stall_s = stall_s
         """A write on the loop that takes longer shows that the disk does not keep up (`odradek.write.stall.ms`)."""
         self.probation_s = probation_s
-        """So long all writes are queued after the last sign of that (`odradek.write.probation.ms`)."""
+        """How long all writes are queued after the last such sign (`odradek.write.probation.ms`)."""
 
 
 class WriteTarget(Protocol):
@@ -166,9 +166,9 @@ class WriteQueue:
         self.longest_s = 0.0
         """The longest write that the event loop had to wait for."""
         self.report: Callable[[str], None] = _ignore_text
-        """Told in words when the disk begins to lag, and when it no longer does."""
+        """Called with a line for operators when the disk begins to lag, and when it has caught up."""
         self.charge: Callable[[int], None] = _ignore
-        """Told how many bytes of requests are kept here more, or less."""
+        """Called with the bytes of requests that enter the queue, and with their negative when they leave."""
 
     # --- is the disk keeping up? ---
 
@@ -218,7 +218,7 @@ class WriteQueue:
             try:
                 loop = asyncio.get_running_loop()
             except RuntimeError:
-                # Before and after the event loop's time there is nobody to hold up.
+                # Before the event loop runs and after it has ended, blocking delays no client.
                 self.finish()
                 return
             self._task = loop.create_task(self._work(), name=self._lane)
@@ -228,8 +228,8 @@ class WriteQueue:
             while self._pending:
                 turn = self._turn = _Turn(self._take(), self.now)
                 await self._disk.run(self._lane, turn.execute, self._disk)
-                if not turn.settled:
-                    self._settle(turn)
+                if not turn.is_complete:
+                    self._complete(turn)
         finally:
             self._task = None
 
@@ -242,8 +242,8 @@ class WriteQueue:
             size += len(taken[-1].data)
         return taken
 
-    def _settle(self, turn: _Turn) -> None:
-        turn.settled = True
+    def _complete(self, turn: _Turn) -> None:
+        turn.is_complete = True
         self._turn = None
         self.charge(-turn.size)
         if turn.failure is not None:
@@ -254,10 +254,10 @@ class WriteQueue:
             write.log.written(write)
 
     def _fail(self, turn: _Turn, failure: OSError) -> None:
-        """Nothing of the turn counts, nor what is behind it: the log directory is out of use.
+        """Give up the turn and all later writes: the log directory is out of use.
 
-        Unless a log of the turn is gone by now: its directory has another name, which may be all that failed. Then the
-        others are written once more.
+        If a log of the turn was deleted meanwhile, its renamed directory may be the only failure. Then the
+        others are written again.
         """
         failed = [*turn.writes, *self._pending]
         self.charge(-sum(len(write.data) for write in self._pending))
@@ -273,13 +273,13 @@ class WriteQueue:
     def finish(self) -> None:
         """See `Writer`."""
         turn = self._turn
-        if turn is not None and not turn.settled:
+        if turn is not None and not turn.is_complete:
             self._disk.wait(self._lane)
-            self._settle(turn)
+            self._complete(turn)
         while self._pending:
             turn = _Turn(self._take(), self.now)
             turn.execute(self._disk)
-            self._settle(turn)
+            self._complete(turn)
 
     async def drained(self) -> None:
         """Everything that was put before is written, or has failed."""
@@ -328,14 +328,14 @@ class WriteQueues:
 class _Turn:
     """What the thread writes at one time."""
 
-    __slots__ = ("_now", "failure", "settled", "size", "took_s", "writes")
+    __slots__ = ("_now", "failure", "is_complete", "size", "took_s", "writes")
 
     def __init__(self, writes: list[QueuedWrite], now: Callable[[], float]) -> None:
         self.writes = writes
         self.size = sum(len(write.data) for write in writes)
         self.took_s = 0.0
         self.failure: OSError | None = None
-        self.settled = False
+        self.is_complete = False
         self._now = now
 
     def execute(self, disk: Disk) -> None:
@@ -363,7 +363,7 @@ def execute(disk: Disk, writes: Iterable[QueuedWrite]) -> None:
         try:
             file.write_at(position, parts[0] if len(parts) == 1 else b"".join(parts))
         except OSError:
-            # A torn batch at the end would be taken for a crash at the next start.
+            # The next start would mistake a torn batch at the end for a crash.
             file.truncate(position)
             raise
     if plans:

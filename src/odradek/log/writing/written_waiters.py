@@ -1,4 +1,4 @@
-"""Who waits until what they appended is written, in the order of offsets."""
+"""Callbacks that wait until their appends are written, in the order of offsets."""
 
 from __future__ import annotations
 
@@ -16,19 +16,20 @@ class WrittenWaiters:
         self._count = 0
 
     def add(self, last_offset: int, callback: Callable[[], None]) -> None:
+        """Call back once the end is past the offset."""
         self._count += 1
         heapq.heappush(self._heap, (last_offset, self._count, callback))
 
     def release(self, end_offset: int) -> None:
-        """Call back who waits for offsets below the end."""
+        """Call back the waiters for offsets below the end."""
         heap = self._heap
         while heap and heap[0][0] < end_offset:
             heapq.heappop(heap)[2]()
 
     def release_all(self) -> None:
-        """The log has failed: nobody waits any more."""
+        """Call back everyone: the log has failed."""
         waiting = sorted(self._heap)
-        # The same list: `release` may be under way, and one of those whom it calls has made the log fail.
+        # The same list: `release` may be running, and one of its callbacks may have made the log fail.
         self._heap.clear()
         for _, _, callback in waiting:
             callback()
