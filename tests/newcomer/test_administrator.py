@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import shutil
 import socket
+import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -16,7 +18,11 @@ from tests.newcomer.pages import Page
 from tests.unit.log.test_log_ownership import contents
 
 MakeBroker = Callable[..., BrokerProcess]
-MIGRATION, SETTINGS = Page("docs/MIGRATION.md"), Page("docs/SETTINGS.md")
+MIGRATION, SECURITY, SETTINGS = Page("docs/MIGRATION.md"), Page("docs/SECURITY.md"), Page("docs/SETTINGS.md")
+CLUSTER_ID = """
+from confluent_kafka.admin import AdminClient
+print(AdminClient(%r).list_topics(timeout=5).cluster_id)
+"""
 STOCK = """
     process.roles=broker,controller
     node.id=1
@@ -41,6 +47,11 @@ STOCK = """
     log.retention.check.interval.ms=300000
 """
 """What the file of Apache Kafka 4.3 for one node sets, but for folders and free ports."""
+
+
+def tls(bootstrap: str) -> dict[str, str]:
+    """Properties of a librdkafka client that trusts the page's authority."""
+    return {"bootstrap.servers": bootstrap, "security.protocol": "ssl", "ssl.ca.location": "ca.pem"}
 
 
 def free_address() -> str:
@@ -134,3 +145,24 @@ def test_every_setting_that_the_page_refuses_stops_the_start(newcomer: Newcomer)
     for number, name in enumerate(names, 1):
         assert re.search(rf"server\.properties:{number}: .*{re.escape(name)}", refused.stderr), name
     assert not (newcomer.directory / "data").exists()
+
+
+def test_ten_minutes_of_tls_make_a_listener_that_wants_certificates(newcomer: Newcomer) -> None:
+    """The page's commands and file, with a client that has a certificate signed in the same way, and one without."""
+    if shutil.which("openssl") is None:
+        pytest.skip("no openssl here")
+    section = SECURITY.sections()["TLS in ten minutes"]
+    commands, properties = [
+        textwrap.dedent(each) for each in re.findall(r"^   ```\n(.*?)^   ```$", section, re.MULTILINE | re.DOTALL)
+    ]
+    newcomer.run(commands)
+    settings = properties.replace("/path/to/", f"{newcomer.directory}/").replace(":9093", ":0")
+    (newcomer.directory / "server.properties").write_text(settings)
+    sign = "openssl x509 -req -in alice.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 1 -out alice.crt"
+    request = "openssl req -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -keyout alice.key -out alice.csr"
+    newcomer.run(f'{request} -subj "/O=Acme/CN=alice" && {sign}')
+    with newcomer.serving("odradek serve server.properties --data-dir data") as bootstrap:
+        known = {"ssl.certificate.location": "alice.crt", "ssl.key.location": "alice.key"}
+        assert newcomer.program(CLUSTER_ID % {**tls(bootstrap), **known}).strip()
+        with pytest.raises(AssertionError, match="KafkaException"):
+            newcomer.program(CLUSTER_ID % tls(bootstrap))

@@ -31,7 +31,7 @@ RUN_BY: dict[str, dict[str, str]] = {
     "docs/MIGRATION.md": {ALL: "newcomer/test_administrator.py"},
     "docs/PERFORMANCE.md": {ALL: DEVELOPERS},
     "docs/RELEASING.md": {ALL: DEVELOPERS},
-    "docs/SECURITY.md": {ALL: DEVELOPERS},
+    "docs/SECURITY.md": {ALL: "newcomer/test_administrator.py"},
     "docs/UPGRADING.md": {ALL: "newcomer/test_operator.py"},
 }
 """Page -> section -> the module below tests/ that runs its commands, or why none does; `*` is every other section."""
