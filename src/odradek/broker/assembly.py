@@ -122,7 +122,7 @@ def _cluster_parts(config: BrokerConfig, ports: Ports, storage: Storage, tls: Tl
     secret = ClusterSecret(store, ports.random)
     prove = BrokerProof(secret, config.node_id)
     connect = control_connections(ports.network, control_plane, config.node_id, prove, tls.connector(control_plane))
-    controller = Controller(store, config, ports.clock, ports.random, view.take, connect)
+    controller = Controller(store, config, ports.clock, ports.random, view.take, connect, view.offline_replicas)
     membership = Membership(store, ports.clock, controller, patience_seconds=patience_seconds(config))
     watch = ControllerWatch(config.node_id, connect, membership.controller_died)
     peers = Peers(ports.network, _image_of(view), between, config.node_id, prove, tls.connector(between))
@@ -138,7 +138,6 @@ def _cluster_parts(config: BrokerConfig, ports: Ports, storage: Storage, tls: Tl
         asyncio.get_running_loop().call_soon(replication.directory_failed)
         membership.directory_failed()
 
-    controller.offline_here = view.offline_replicas
     membership.on_registered = registered
     membership.on_judged = directories.startup.accept_losses
     view.on_stopped = partitions.stop

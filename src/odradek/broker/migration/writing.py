@@ -10,6 +10,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
+from odradek.broker.cluster.controller_store import PRODUCER_IDS_PER_BLOCK
 from odradek.broker.migration.plan import ImportPlan, PartitionPlan
 from odradek.broker.migration.source import OFFSET_FILES, ImportFailure, SourceFolder
 from odradek.log.directories.checkpoint_formats import (
@@ -48,7 +49,6 @@ from odradek.ports.store import Create, Operation
 _HARMLESS: Final = frozenset({LOCK, "lost+found"})
 _SMALL_FILES: Final = (*OFFSET_FILES, META_PROPERTIES, BOOT_ID, CLEAN_SHUTDOWN)
 _NO_BROKER_EPOCH: Final = -1
-_PRODUCER_IDS_PER_BLOCK: Final = 1000
 
 Progress = Callable[[PartitionPlan], None]
 
@@ -203,7 +203,7 @@ def store_content(plan: ImportPlan) -> list[Operation]:
     if plan.image.features:
         operations.append(Create(FEATURES, FeatureNode.encode(plan.image.features)))
     if plan.next_producer_id > 0:
-        first = max(0, plan.next_producer_id - _PRODUCER_IDS_PER_BLOCK)
+        first = max(0, plan.next_producer_id - PRODUCER_IDS_PER_BLOCK)
         block = ProducerIdBlock(plan.node_id, first, plan.next_producer_id - 1)
         operations.append(Create(PRODUCER_ID_BLOCK, ProducerIdBlockNode.encode(block)))
     return operations

@@ -328,7 +328,7 @@ def _(right: Any) -> Any:
 
 
 @_bug("writes of a deposed controller", "a controller writes without checking that it still is one", "handover",
-      "odradek.broker.cluster.controller:Check")  # fmt: skip
+      "odradek.broker.cluster.controller_store:Check")  # fmt: skip
 def _(right: Any) -> Any:
     return lambda path, version: right(path, -1)
 

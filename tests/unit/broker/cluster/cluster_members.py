@@ -69,7 +69,13 @@ class Member:
         self.view = ClusterView(store, self.config)
         clock = SystemClock()
         self.controller = Controller(
-            store, self.config, clock, SeededRandom(broker_id), self.view.take, cluster.connect
+            store,
+            self.config,
+            clock,
+            SeededRandom(broker_id),
+            self.view.take,
+            cluster.connect,
+            self.view.offline_replicas,
         )
         self.membership = Membership(store, clock, self.controller)
         self.membership.on_registered = self._registered
@@ -83,7 +89,6 @@ class Member:
         self.deleted: list[tuple[str, int]] = []
         self.bad_replicas: set[tuple[str, int]] = set()
         self.view.is_offline = lambda topic, partition: (topic, partition) in self.bad_replicas
-        self.controller.offline_here = self.view.offline_replicas
         self.view.on_stopped = lambda places, delete: self.deleted.extend(places if delete else [])
 
     def _registered(self, broker: Broker) -> None:

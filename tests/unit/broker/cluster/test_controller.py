@@ -265,10 +265,10 @@ def test_what_an_earlier_reign_has_begun_ends_before_the_next_one_begins() -> No
         store.subtree = subtree  # type: ignore[assignment]
         known: list[ClusterImage] = []
         first.view.subscribe(lambda _old, new: known.append(new))
-        controller._look_at_brokers_soon()
+        controller._brokers.look_at_brokers_soon()
         await slow.wait()
         controller.resign()
-        reign = asyncio.create_task(controller.reign(controller.epoch, controller._epoch_version))
+        reign = asyncio.create_task(controller.reign(controller.epoch, controller._store.epoch_version))
         for _ in range(10):
             await asyncio.sleep(0)
         answer.set()
@@ -840,7 +840,7 @@ def test_a_failure_that_nobody_waits_for_any_more_is_no_complaint() -> None:
             await asked
         await controller.settled()
         assert store.failure is None
-        controller._last = None
+        controller._events._last = None
         gc.collect()
         assert not complaints
 

@@ -271,9 +271,9 @@ def test_a_controller_that_cannot_create_says_so_of_each_topic(failure: StoreErr
 
     async def test() -> None:
         link, _ = await lone_controller(BrokerConfig({}), ENDPOINTS)
-        store = DyingStore(link._controller._store)  # type: ignore[arg-type]
+        store = DyingStore(link._controller._store.store)  # type: ignore[arg-type]
         store.failure, store.after = failure, False
-        link._controller._store = store
+        link._controller._store.store = store
         assert await link.auto_create(["a", "b"]) == {"a": code, "b": code}
 
     run(test)
@@ -400,7 +400,7 @@ def test_unclean_elections_take_place_once_they_are_allowed(loading: bool) -> No
         change = ConfigChange("unclean.leader.election.enable", 0, "true")
         controller = cluster.reigning
         if loading:
-            reign = asyncio.create_task(controller.reign(controller.epoch, controller._epoch_version))
+            reign = asyncio.create_task(controller.reign(controller.epoch, controller._store.epoch_version))
             while controller.image.topics:
                 await asyncio.sleep(0)
         await cluster.reigning.alter_configs([ResourceChanges(ResourceType.TOPIC, "t", [change])])
