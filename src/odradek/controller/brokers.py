@@ -36,11 +36,14 @@ class BrokerChanges(NamedTuple):
 
 
 class ReplicaRef(NamedTuple):
+    """A partition by topic and index, where a broker's replica of it is meant."""
+
     topic: str
     partition: int
 
 
 def broker_changes(before: Mapping[int, Broker], after: Mapping[int, Broker]) -> BrokerChanges:
+    """The brokers that ended, started or restarted between two sets of registrations."""
     return BrokerChanges(
         frozenset(before.keys() - after.keys()),
         frozenset(after.keys() - before.keys()),

@@ -35,22 +35,30 @@ Entity = Sequence[tuple[str, str | None]]
 
 
 class QuotaOperation(NamedTuple):
+    """Set or remove one quota of an entity."""
+
     key: str
     value: float
     remove: bool
 
 
 class QuotaChange(NamedTuple):
+    """Changes of one entity's quotas."""
+
     entity: Entity
     operations: Sequence[QuotaOperation]
 
 
 class ChangedQuota(NamedTuple):
+    """The result for one entity; no failure means that all its changes took effect."""
+
     entity: Entity
     failure: Failure | None
 
 
 class Match(IntEnum):
+    """How a filter's component compares names, by Kafka's numbers (KIP-546)."""
+
     EXACT = 0
     DEFAULT = 1
     ANY = 2

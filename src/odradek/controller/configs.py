@@ -39,6 +39,8 @@ from odradek.wire.errors import ErrorCode, KafkaError
 
 
 class ResourceType(IntEnum):
+    """Kinds of resources with configurations, by Kafka's numbers."""
+
     UNKNOWN = 0
     TOPIC = 2
     BROKER = 4
@@ -48,6 +50,8 @@ class ResourceType(IntEnum):
 
 
 class OperationType(IntEnum):
+    """Changes of a configuration, by Kafka's numbers (KIP-339)."""
+
     SET = 0
     DELETE = 1
     APPEND = 2
@@ -55,6 +59,8 @@ class OperationType(IntEnum):
 
 
 class ConfigChange(NamedTuple):
+    """One change of one configuration; `operation` is an OperationType."""
+
     name: str
     operation: int
     value: str | None
@@ -70,6 +76,8 @@ class ResourceChanges(NamedTuple):
 
 
 class AlteredResource(NamedTuple):
+    """The result for one resource; no failure means that it was changed."""
+
     type: int
     name: str
     failure: Failure | None

@@ -24,6 +24,8 @@ from odradek.wire.errors import ErrorCode, KafkaError
 
 
 class ElectionType(IntEnum):
+    """Kinds of elections that clients ask for, by Kafka's numbers (KIP-460)."""
+
     PREFERRED = 0
     UNCLEAN = 1
 
@@ -63,6 +65,7 @@ def elect_leaders(
 
 
 def can_lead_as_preferred(image: ClusterImage, state: PartitionState) -> bool:
+    """Whether the first replica is alive and in sync."""
     preferred = state.replicas[0]
     return preferred in state.isr and is_alive(state, preferred, image.brokers)
 

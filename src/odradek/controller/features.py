@@ -21,18 +21,24 @@ _KNOWN = {feature.name: feature for feature in FEATURES}
 
 
 class UpgradeType(IntEnum):
+    """Directions in which UpdateFeatures may change a level, by Kafka's numbers (KIP-584)."""
+
     UPGRADE = 1
     SAFE_DOWNGRADE = 2
     UNSAFE_DOWNGRADE = 3
 
 
 class FeatureUpdate(NamedTuple):
+    """A wish to finalize a feature at a level; level 0 removes it."""
+
     name: str
     level: int
     upgrade_type: int
 
 
 class UpdatedFeature(NamedTuple):
+    """The result for one feature."""
+
     name: str
     failure: Failure | None
 

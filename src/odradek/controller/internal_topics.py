@@ -13,6 +13,8 @@ _PREFIXES = {GROUP_METADATA_TOPIC: "offsets.topic.", TRANSACTION_STATE_TOPIC: "t
 
 
 class GivenSettings(Settings, Protocol):
+    """Settings that tell given values from defaults."""
+
     def given(self, name: str) -> str | None:
         """What the properties file or the command line says; None for nothing."""
         ...

@@ -35,9 +35,13 @@ class Election(Enum):
 class Defaults(Protocol):
     """What holds for topics that have not set it."""
 
-    def number(self, name: str) -> int: ...
+    def number(self, name: str) -> int:
+        """The value of a numeric configuration."""
+        ...
 
-    def flag(self, name: str) -> bool: ...
+    def flag(self, name: str) -> bool:
+        """The value of a boolean configuration."""
+        ...
 
 
 class Rules(NamedTuple):
@@ -54,11 +58,13 @@ class Rules(NamedTuple):
 
 
 def min_in_sync(topic: Topic, defaults: Defaults) -> int:
+    """The topic's `min.insync.replicas`."""
     text = topic.configs.get("min.insync.replicas")
     return defaults.number("min.insync.replicas") if text is None else int(text)
 
 
 def may_elect_unclean(topic: Topic, defaults: Defaults) -> bool:
+    """The topic's `unclean.leader.election.enable`."""
     text = topic.configs.get("unclean.leader.election.enable")
     return defaults.flag("unclean.leader.election.enable") if text is None else text.lower() == "true"
 

@@ -25,6 +25,8 @@ class Reassignment(NamedTuple):
 
 
 class Reassigned(NamedTuple):
+    """The result for one partition; no failure means that its reassignment was accepted."""
+
     topic: str
     partition: int
     failure: Failure | None

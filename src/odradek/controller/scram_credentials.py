@@ -24,19 +24,25 @@ MAX_ITERATIONS = 16384
 
 
 class Mechanism(IntEnum):
+    """SCRAM mechanisms, by Kafka's numbers."""
+
     SCRAM_SHA_256 = 1
     SCRAM_SHA_512 = 2
 
     @property
     def config_name(self) -> str:
+        """The name of the mechanism in SASL and in the store."""
         return self.name.replace("_", "-")
 
     @property
     def hash_name(self) -> str:
+        """The name of the hash function in hashlib."""
         return self.name.removeprefix("SCRAM_").replace("_", "").lower()
 
 
 class ScramCredential(NamedTuple):
+    """What the broker keeps of a password (RFC 5802)."""
+
     salt: bytes
     stored_key: bytes
     server_key: bytes
@@ -62,6 +68,8 @@ class ScramCredential(NamedTuple):
 
 
 class Deletion(NamedTuple):
+    """Delete a user's credential of one mechanism."""
+
     user: str
     mechanism: int
 
@@ -77,6 +85,8 @@ class Upsertion(NamedTuple):
 
 
 class AlteredUser(NamedTuple):
+    """The result for one user; no failure means that all its changes took effect."""
+
     user: str
     failure: Failure | None
 
@@ -90,6 +100,7 @@ class DescribedUser(NamedTuple):
 
 
 def credential_of(mechanism: Mechanism, upsertion: Upsertion) -> ScramCredential:
+    """The credential that the broker keeps, derived from the salted password (RFC 5802, section 3)."""
     name = mechanism.hash_name
     client_key = hmac.digest(upsertion.salted_password, b"Client Key", name)
     server_key = hmac.digest(upsertion.salted_password, b"Server Key", name)
@@ -97,6 +108,7 @@ def credential_of(mechanism: Mechanism, upsertion: Upsertion) -> ScramCredential
 
 
 def scram_credential(image: ClusterImage, user: str, mechanism: Mechanism) -> ScramCredential | None:
+    """A user's credential; None without one."""
     text = image.client_configs.get(ClientEntity(user), {}).get(mechanism.config_name)
     return None if text is None else ScramCredential.parse(text)
 

@@ -54,6 +54,8 @@ class TopicReference(NamedTuple):
 
 
 class DeletedTopic(NamedTuple):
+    """The result for one topic; no failure means that it was deleted."""
+
     name: str | None
     id: bytes
     failure: Failure | None
@@ -68,6 +70,8 @@ class MorePartitions(NamedTuple):
 
 
 class GrownTopic(NamedTuple):
+    """The result for one topic; no failure means that its partitions were added."""
+
     name: str
     failure: Failure | None
 
@@ -280,6 +284,8 @@ def _repeated_references(image: ClusterImage, references: Collection[TopicRefere
 
 
 class Deletion(NamedTuple):
+    """Operations that delete a topic, and the places between them where a transaction may end."""
+
     operations: Sequence[Operation]
     cuts: Sequence[int]
 

@@ -25,6 +25,7 @@ class SystemClock:
     __slots__ = ()
 
     def now_ms(self) -> int:
+        """Milliseconds since the epoch, by the machine's clock."""
         return time.time_ns() // 1_000_000
 
     # Read twice for every batch that is written: not worth a frame of Python.

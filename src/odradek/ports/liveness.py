@@ -79,6 +79,7 @@ class Lease:
         return os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
 
     def renew(self, now: float) -> None:
+        """Write the time into the lease, so that other processes see that this one is not suspended."""
         os.pwrite(self._lock, _STAMP.pack(now), 0)
 
     def listen(self, loop: asyncio.AbstractEventLoop, woken: Callable[[], None]) -> None:
@@ -103,6 +104,7 @@ class Lease:
         self._lock = self._life = self._wake = -1
 
     def end(self) -> None:
+        """Remove the lease: the process ends its session by itself."""
         remove_lease(self._path)
         self.abandon()
 
@@ -148,11 +150,13 @@ class Peer:
         loop.add_reader(self._life, readable)
 
     def unwatch(self) -> None:
+        """Call back no longer."""
         if self._loop is not None:
             self._loop.remove_reader(self._life)
             self._loop = None
 
     def wake(self) -> None:
+        """Wake the other process: there is news in the store."""
         # A full pipe wakes, too, and one without a reader needs no waking.
         with contextlib.suppress(BlockingIOError, BrokenPipeError):
             os.write(self._wake, b"\0")
@@ -168,6 +172,7 @@ class Peer:
             self.stamp, self.since = stamp, now
 
     def close(self) -> None:
+        """Give up the descriptors."""
         self.unwatch()
         for fd in (self._life, self._wake):
             if fd >= 0:

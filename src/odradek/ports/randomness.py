@@ -42,12 +42,15 @@ class SystemRandom:
         self._source = random.SystemRandom()
 
     def random(self) -> float:
+        """A number from 0 up to 1, without 1."""
         return self._source.random()
 
     def randrange(self, stop: int) -> int:
+        """An integer from 0 up to `stop`, without it."""
         return self._source.randrange(stop)
 
     def uuid(self) -> bytes:
+        """Sixteen bytes of a version 4 UUID whose base64 form does not begin with '-'."""
         while True:
             made = _uuid_from(bytearray(os.urandom(16)))
             if made is not None:
@@ -63,12 +66,15 @@ class SeededRandom:
         self._source = random.Random(seed)
 
     def random(self) -> float:
+        """The next number from 0 up to 1, without 1."""
         return self._source.random()
 
     def randrange(self, stop: int) -> int:
+        """The next integer from 0 up to `stop`, without it."""
         return self._source.randrange(stop)
 
     def uuid(self) -> bytes:
+        """The next version 4 UUID whose base64 form does not begin with '-'."""
         while True:
             made = _uuid_from(bytearray(self._source.randbytes(16)))
             if made is not None:

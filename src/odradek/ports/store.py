@@ -58,6 +58,8 @@ class TransactionTooLarge(StoreError):
 
 
 class Node(NamedTuple):
+    """The content of a node."""
+
     data: bytes
     version: int
     session: int = 0
@@ -65,6 +67,8 @@ class Node(NamedTuple):
 
 
 class Create(NamedTuple):
+    """Create a node; its parents are created if they are missing."""
+
     path: str
     data: bytes
     ephemeral: bool = False
@@ -79,6 +83,8 @@ class Put(NamedTuple):
 
 
 class Delete(NamedTuple):
+    """Delete an existing node if it has the version."""
+
     path: str
     version: int = ANY_VERSION
 
@@ -120,7 +126,9 @@ class MetadataStore(Protocol):
         """Most `transaction_bytes` that `apply` takes at once; 0 for no limit."""
         ...
 
-    async def get(self, path: str) -> Node | None: ...
+    async def get(self, path: str) -> Node | None:
+        """The node, or None if it is missing."""
+        ...
 
     async def children(self, path: str) -> list[str]:
         """Names below a node, sorted; empty when the node is missing."""

@@ -103,6 +103,7 @@ class ClientQuotas:
         self.mutations = MutationQuota(mutation_samples * mutation_window_seconds)
 
     def update(self, configs: Configs) -> None:
+        """Apply the quotas of the cluster image."""
         self.produce.update(configs)
         self.fetch.update(configs)
         self.request.update(configs)

@@ -35,6 +35,7 @@ class TokenBucket:
         return 0 if self._tokens >= 0 else max(1, round(-self._tokens / self._rate * 1000))
 
     def is_full(self, now_ms: float) -> bool:
+        """Whether it has as many tokens as a new bucket."""
         self._fill(now_ms)
         return self._tokens >= self._most
 
@@ -46,6 +47,7 @@ class TokenBucket:
 
     @property
     def rate(self) -> float:
+        """Tokens per second."""
         return self._rate
 
     def _fill(self, now_ms: float) -> None:
@@ -65,6 +67,7 @@ class MutationQuota:
         self.update({})
 
     def update(self, configs: Configs) -> None:
+        """Apply the quotas of the cluster image."""
         self._table = QuotaTable(_KEY, configs)
         self.active = len(self._table) > 0
         if not self.active:

@@ -37,6 +37,7 @@ class QuotaTable:
         return len(self._limits)
 
     def find(self, user: str, client_id: str) -> Bound | None:
+        """The quota of a client, by Kafka's order of precedence; None without one."""
         for users, clients in (
             ((user, ANY), (client_id, ANY, None)),
             ((None,), (client_id, ANY)),

@@ -34,9 +34,11 @@ class ReplicationQuota:
 
     @property
     def is_active(self) -> bool:
+        """Whether there are both a rate and throttled replicas."""
         return bool(self._throttled) and self._bytes_per_second != UNLIMITED
 
     def set_rate(self, bytes_per_second: int) -> None:
+        """Set the rate of all throttled replicas together."""
         self._bytes_per_second = bytes_per_second
 
     def set_topic(self, topic: str, configs: Mapping[str, str]) -> None:
@@ -53,6 +55,7 @@ class ReplicationQuota:
             self._throttled.pop(topic, None)
 
     def covers(self, topic: str, partition: int) -> bool:
+        """Whether the partition's replica is throttled."""
         if topic not in self._throttled:
             return False
         partitions = self._throttled[topic]
@@ -63,4 +66,5 @@ class ReplicationQuota:
         self._rate.record(size, now_ms)
 
     def is_exceeded(self, now_ms: float) -> bool:
+        """Whether throttled replicas are copied faster than the rate."""
         return self._rate.simple_per_second(now_ms) > self._bytes_per_second

@@ -34,6 +34,7 @@ class WindowedRate:
         self._amounts[-1] -= amount
 
     def total(self, now_ms: float) -> float:
+        """The amount in the windows that are not over."""
         self._forget(now_ms)
         return sum(self._amounts)
 
@@ -47,6 +48,7 @@ class WindowedRate:
         return max(elapsed, self._window_ms)
 
     def per_second(self, now_ms: float) -> float:
+        """The rate over the span of all windows (Kafka's Rate)."""
         return self.total(now_ms) * 1000 / self.span_ms(now_ms)
 
     def simple_per_second(self, now_ms: float) -> float:
