@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ from typing import Any
 import pytest
 from kazoo.handlers.threading import SequentialThreadingHandler
 
+from bench.peers.broker import BrokerError
 from bench.peers.zookeeper import ZooKeeper
 from odradek.metadata.stores.zookeeper_client import Handler
 from odradek.metadata.stores.zookeeper_store import ZooKeeperStore, with_parents
@@ -28,6 +31,7 @@ from odradek.ports.store import (
     TransactionTooLarge,
 )
 from tests.integration.store_worlds import eventually
+from tests.integration.waiting import until
 
 pytestmark = pytest.mark.xdist_group("stores")
 
@@ -187,3 +191,28 @@ def test_the_leader_of_an_ensemble_dies(tmp_path: Path) -> None:
 
     with ZooKeeper(tmp_path, 3, tick_ms=500) as zookeeper:
         asyncio.run(test(zookeeper))
+
+
+def test_broker_waits_for_zookeeper_and_ends_on_a_signal(make_broker: Callable[..., Any], tmp_path: Path) -> None:
+    with ZooKeeper(tmp_path / "zookeeper", tick_ms=500) as zookeeper:
+        zookeeper.kill(0)
+        settings = {"zookeeper.connect": zookeeper.connect, "zookeeper.connection.timeout.ms": 1000}
+        broker = make_broker(settings)
+
+        def notices() -> int:
+            return int(broker.log_path.read_text().count("no session with ZooKeeper"))
+
+        with ThreadPoolExecutor(1) as pool:
+            starting = pool.submit(broker.start)
+            until(broker.log_path.exists, "the broker starts")
+            until(lambda: notices() == 1, "the wait is logged")
+            os.kill(broker.pid, signal.SIGTERM)
+            with pytest.raises(BrokerError):
+                starting.result()
+            starting = pool.submit(broker.start)
+            until(
+                lambda: broker.log_path.read_text().count("no session with ZooKeeper") > 1, "the wait is logged again"
+            )
+            zookeeper.start_server(0)
+            starting.result()
+        assert broker.stop() == 0

@@ -79,7 +79,7 @@ class Inspection(NamedTuple):
 class Broker:
     """One broker. `await start()`, serve until `await stop()`."""
 
-    __slots__ = ("_config", "_parts", "_ports", "bootstrap", "bound", "listeners")
+    __slots__ = ("_config", "_parts", "_ports", "bootstrap", "bound", "listeners", "waits_for_store")
 
     def __init__(self, config: BrokerConfig, ports: Ports | None = None) -> None:
         self._config = config
@@ -91,6 +91,8 @@ class Broker:
         """HOST:PORT for clients: of the first listener, as it is advertised if it is bound to all interfaces."""
         self.bound = ""
         """HOST:PORT of the first listener's socket."""
+        self.waits_for_store = False
+        """Whether the start waits for the metadata store. No log is open yet, so that it may be cancelled at once."""
 
     def inspect(self) -> Inspection | None:
         """The parts whose state can be checked; None before the storage is open."""
@@ -109,7 +111,9 @@ class Broker:
             tls = TlsListeners(self._config, secured)
             # A failed start gives back what it took: the next attempt may come from this very process.
             async with AsyncExitStack() as opened:
+                self.waits_for_store = True
                 storage = await open_storage(self._config, self._ports, opened)
+                self.waits_for_store = False
                 parts = self._parts = assemble(self._config, self._ports, storage, tls)
                 opened.callback(storage.view.close)
                 opened.callback(parts.cluster.watch.close)

@@ -68,7 +68,13 @@ def test_a_zookeeper_that_is_not_there_is_named(tmp_path: Path) -> None:
             address = f"127.0.0.1:{unused.getsockname()[1]}"
             with pytest.raises(StartError, match=address) as raised:
                 await _broker(
-                    tmp_path, 0, **{"zookeeper.connect": address, "zookeeper.connection.timeout.ms": "200"}
+                    tmp_path,
+                    0,
+                    **{
+                        "zookeeper.connect": address,
+                        "zookeeper.connection.timeout.ms": "200",
+                        "odradek.zookeeper.wait.ms": "0",
+                    },
                 ).start()
         assert not raised.value.misconfigured
         broker = _broker(tmp_path, 0)

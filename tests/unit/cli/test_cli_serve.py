@@ -16,6 +16,7 @@ class Waiting:
     """A broker that no controller ever reaches, as where it advertises an address that is not its own."""
 
     cancelled = False
+    waits_for_store = False
 
     def __init__(self, _config: BrokerConfig) -> None:
         return
@@ -31,6 +32,20 @@ class Waiting:
 def test_a_signal_ends_a_start_that_does_not_come_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(serve, "Broker", Waiting)
     monkeypatch.setattr(serve, "_START_SECONDS", 0.0)
+
+    async def body() -> int:
+        async with asyncio.timeout(10):
+            return await serve._serve(BrokerConfig({}), until_input_ends=False)
+
+    assert asyncio.run(body()) == 0
+    assert Waiting.cancelled
+
+
+def test_signal_ends_a_start_that_waits_for_the_store_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serve, "Broker", Waiting)
+    monkeypatch.setattr(serve, "_START_SECONDS", 1e6)
+    monkeypatch.setattr(Waiting, "waits_for_store", True)
+    monkeypatch.setattr(Waiting, "cancelled", False)
 
     async def body() -> int:
         async with asyncio.timeout(10):

@@ -8,6 +8,7 @@ import json
 import os
 import signal
 import sys
+from collections.abc import Callable
 from typing import Final
 
 from odradek.broker.configuration.broker_config import BrokerConfig
@@ -145,7 +146,7 @@ async def _serve(config: BrokerConfig, *, until_input_ends: bool) -> int:
     if until_input_ends:
         loop.add_reader(sys.stdin.fileno(), _look_for_end, stop)
     starting = loop.create_task(broker.start())
-    if not await _started(starting, stop):
+    if not await _started(starting, stop, lambda: broker.waits_for_store):
         return 0
     try:
         starting.result()
@@ -170,12 +171,12 @@ def ready_line(bootstrap: str, bound: str) -> str:
     return f"odradek ready bootstrap={bootstrap} pid={os.getpid()} seconds={process_age():.2f}{socket}"
 
 
-async def _started(starting: asyncio.Task[None], stop: asyncio.Event) -> bool:
+async def _started(starting: asyncio.Task[None], stop: asyncio.Event, is_waiting: Callable[[], bool]) -> bool:
     """Whether the start came to its end, a good one or not. Who is to stop meanwhile does not wait for ever."""
     stopping = asyncio.get_running_loop().create_task(stop.wait())
     await asyncio.wait((starting, stopping), return_when=asyncio.FIRST_COMPLETED)
     stopping.cancel()
-    if not starting.done():
+    if not starting.done() and not is_waiting():
         await asyncio.wait((starting,), timeout=_START_SECONDS)
     if not starting.done():
         starting.cancel()

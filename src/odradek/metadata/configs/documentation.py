@@ -443,6 +443,9 @@ DOCUMENTATION: dict[str, str] = {
     "odradek.batch.validation": "Whether a producer's batches are checked by their headers or record by record.",
     "odradek.metadata.store": "SQLite file that brokers of one machine share; by default each has its own.",
     "odradek.idle.check.interval.ms": "After how long without a write a log is synced and gives back memory and files.",
+    "odradek.zookeeper.wait.ms": (
+        "For how long a start tries to reach ZooKeeper; 0: once, for zookeeper.connection.timeout.ms, as Kafka does."
+    ),
     "odradek.group.access": "Whether the group of the broker's user may read the files that the broker creates.",
     "odradek.write.inline.max.bytes": "Appends up to this size are written on the event loop while the disk keeps up.",
     "odradek.write.stall.ms": (

@@ -162,6 +162,7 @@ IMPLEMENTED = TLS_SETTINGS | frozenset(
         "odradek.write.inline.max.bytes",
         "odradek.write.probation.ms",
         "odradek.write.stall.ms",
+        "odradek.zookeeper.wait.ms",
         "offset.metadata.max.bytes",
         "offsets.commit.timeout.ms",
         "offsets.retention.check.interval.ms",

@@ -46,6 +46,8 @@ ODRADEK_CONFIGS = (
     _c("odradek.write.probation.ms", INT, "1000", at_least(0)),
     # The SQLite file that brokers of one machine share; empty: a file of its own in the first log directory.
     _c("odradek.metadata.store", STRING, ""),
+    # Machines boot in any order; Kafka's zookeeper.connection.timeout.ms, 18 s in most files, also bounds requests.
+    _c("odradek.zookeeper.wait.ms", INT, "300000", at_least(0)),
 )
 
 _LEGACY = (

@@ -5,13 +5,22 @@ A file with `process.roles` is of KRaft, where `zookeeper.connect` means only wh
 
 from __future__ import annotations
 
-from typing import Protocol
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Final, Protocol
 
 from odradek.metadata.nodes import BROKER_IDS, CONTROLLER, BrokerNode, ControllerNode
 from odradek.metadata.paths import name_of
 from odradek.ports.disk import Disk
 from odradek.ports.installation import install_hint
-from odradek.ports.store import MetadataStore, StoreError, WrongStore
+from odradek.ports.store import MetadataStore, SessionExpired, StoreError, StoreUnavailable, WrongStore
+
+logger = logging.getLogger(__name__)
+
+_WAIT: Final = "odradek.zookeeper.wait.ms"
+_NOTICE_SECONDS: Final = 2.0
+_RETRY_SECONDS: Final = 1.0
 
 _APACHE_NODES = ("/isr_change_notification", "/config/changes")
 """Nodes that brokers of Apache Kafka create when they start (its `ZkData.PersistentZkPaths`), and Odradek never."""
@@ -51,17 +60,53 @@ async def _open_zookeeper(connect: str, config: StoreConfig, disk: Disk) -> Meta
         raise StoreError(
             f"zookeeper.connect is set, but {error.name} is not installed: {install_hint('zookeeper')}"
         ) from error
-    store = await ZooKeeperStore.open(
-        connect,
-        disk,
-        session_timeout_ms=config.number("zookeeper.session.timeout.ms"),
-        connection_timeout_ms=config.optional_number("zookeeper.connection.timeout.ms"),
-    )
+
+    async def begin() -> MetadataStore:
+        return await ZooKeeperStore.open(
+            connect,
+            disk,
+            session_timeout_ms=config.number("zookeeper.session.timeout.ms"),
+            connection_timeout_ms=config.optional_number("zookeeper.connection.timeout.ms"),
+        )
+
+    store = await when_available(begin, connect, config.number(_WAIT) / 1000)
     try:
         await refuse_foreign_cluster(store, connect)
     except BaseException:
         await store.close()
         raise
+    return store
+
+
+async def when_available(begin: Callable[[], Awaitable[MetadataStore]], place: str, seconds: float) -> MetadataStore:
+    """Begin a session with ZooKeeper, which may start later than the brokers do: try for that long, at least once.
+
+    Kafka's `zookeeper.connection.timeout.ms` bounds an attempt. Raises StoreError, StoreUnavailable at the end.
+    """
+    loop = asyncio.get_running_loop()
+    over, late = asyncio.Event(), asyncio.Event()
+
+    def report() -> None:
+        late.set()
+        text = "no session with ZooKeeper at %s yet: trying for %g s (%s); a signal ends the broker"
+        logger.warning(text, place, seconds, _WAIT)
+
+    timers = [loop.call_later(seconds, over.set), loop.call_later(_NOTICE_SECONDS, report)]
+    try:
+        while True:
+            try:
+                store = await begin()
+            except (StoreUnavailable, SessionExpired) as error:
+                if over.is_set() or not seconds:
+                    raise StoreUnavailable(f"{error} (tried for {seconds:g} s: {_WAIT})") from error
+                await asyncio.sleep(min(_RETRY_SECONDS, seconds))
+            else:
+                break
+    finally:
+        for timer in timers:
+            timer.cancel()
+    if late.is_set():
+        logger.info("session with ZooKeeper at %s begun", place)
     return store
 
 

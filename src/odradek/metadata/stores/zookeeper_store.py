@@ -173,8 +173,7 @@ class ZooKeeperStore:
 
     async def _watch_again(self, client: Client) -> None:
         try:
-            for answer in [self._ask(client, AddWatch(self._full(path))) for path in self._watches.paths()]:
-                await answer
+            await asyncio.gather(*[self._ask(client, AddWatch(self._full(path))) for path in self._watches.paths()])
         except StoreError as error:
             # Then there is another connection or session to come, which begins from here again.
             logger.info("watches are not set: %s", error)
@@ -231,8 +230,11 @@ class ZooKeeperStore:
     def _full(self, path: str) -> str:
         return f"{self._root}{path}" if path != "/" else self._root or "/"
 
-    def _ask(self, client: Client, request: Any) -> Awaitable[Any]:
-        """Send now, in the order of the calls."""
+    def _ask(self, client: Client, request: Any) -> asyncio.Future[Any]:
+        """Send now, in the order of the calls; the answer, or ConnectionLost after the connection timeout.
+
+        A future and not a coroutine, since nobody may be left to await it when kazoo's thread has ended.
+        """
         future: asyncio.Future[Any] = self._loop.create_future()
 
         def answered(result: Any) -> None:
@@ -247,15 +249,15 @@ class ZooKeeperStore:
                 future.set_exception(self._translated(client, result.exception))
 
         take_back = client.call(request, answered)
-        return self._answer(future, take_back)
 
-    async def _answer(self, future: asyncio.Future[Any], take_back: Callable[[], None]) -> Any:
-        try:
-            async with asyncio.timeout(self._connection_timeout):
-                return await future
-        except TimeoutError:
-            take_back()
-            raise ConnectionLost("ZooKeeper does not answer") from None
+        def expired() -> None:
+            if not future.done():
+                take_back()
+                future.set_exception(ConnectionLost("ZooKeeper does not answer"))
+
+        timer = self._loop.call_later(self._connection_timeout, expired)
+        future.add_done_callback(lambda done: _ended(done, timer))
+        return future
 
     def _translated(self, client: Client, error: BaseException) -> StoreError:
         known = _ERRORS.get(type(error))
@@ -448,6 +450,13 @@ def _is_below_new(path: str, here: Mapping[str, bool]) -> bool:
             return here[path]
         path = parent_of(path)
     return False
+
+
+def _ended(answer: asyncio.Future[Any], timer: asyncio.TimerHandle) -> None:
+    timer.cancel()
+    if not answer.cancelled():
+        # Read here, it is not reported as unread where its caller was cancelled.
+        answer.exception()
 
 
 def _is_consequence(error: Exception) -> bool:

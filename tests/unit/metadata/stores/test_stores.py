@@ -3,14 +3,32 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import logging
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
+from kazoo.exceptions import ConnectionLoss
 
 from odradek.metadata.image import Broker, Endpoint
 from odradek.metadata.nodes import CONTROLLER, BrokerNode, ControllerNode
+from odradek.metadata.stores import selection
 from odradek.metadata.stores.memory_store import MemoryStore
-from odradek.metadata.stores.selection import refuse_foreign_cluster
-from odradek.ports.store import Create, Operation, WrongStore
+from odradek.metadata.stores.selection import refuse_foreign_cluster, when_available
+from odradek.metadata.stores.zookeeper_client import Client
+from odradek.metadata.stores.zookeeper_store import ZooKeeperStore
+from odradek.ports.disk import SystemDisk
+from odradek.ports.store import (
+    Create,
+    MetadataStore,
+    Operation,
+    SessionExpired,
+    StoreError,
+    StoreUnavailable,
+    WrongStore,
+)
 
 APACHE_BROKER = (
     b'{"features":{},"listener_security_protocol_map":{"PLAINTEXT":"PLAINTEXT"},'
@@ -56,3 +74,79 @@ def test_brokers_of_odradek_and_an_empty_zookeeper_are_accepted() -> None:
         Create(BrokerNode.path(1), BrokerNode.encode(OURS, 0), ephemeral=True),
         Create(CONTROLLER, ControllerNode.encode(1, 0), ephemeral=True),
     )
+
+
+class Beginning:
+    """Fails with the errors, one an attempt, then begins a session."""
+
+    def __init__(self, *errors: StoreError) -> None:
+        self.errors = list(errors)
+        self.store = MemoryStore()
+
+    async def __call__(self) -> MetadataStore:
+        await asyncio.sleep(0.01)
+        if self.errors:
+            raise self.errors.pop(0)
+        return self.store
+
+
+def test_start_waits_for_zookeeper_and_says_so(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(selection, "_NOTICE_SECONDS", 0.0)
+    monkeypatch.setattr(selection, "_RETRY_SECONDS", 0.0)
+    begin = Beginning(StoreUnavailable("ZooKeeper at zk:2181 cannot be reached"), SessionExpired("over"))
+    with caplog.at_level(logging.INFO, "odradek.metadata"):
+        assert asyncio.run(when_available(begin, "zk:2181", 300)) is begin.store
+    first, last = [record.getMessage() for record in caplog.records]
+    assert first.startswith("no session with ZooKeeper at zk:2181 yet: trying for 300 s (odradek.zookeeper.wait.ms)")
+    assert last == "session with ZooKeeper at zk:2181 begun"
+
+
+def test_start_fails_when_zookeeper_stays_away() -> None:
+    begin = Beginning(StoreUnavailable("ZooKeeper at zk:2181 cannot be reached"))
+    with pytest.raises(StoreUnavailable, match=r"cannot be reached .*odradek.zookeeper.wait.ms\)$"):
+        asyncio.run(when_available(begin, "zk:2181", 0))
+
+
+def test_start_does_not_wait_for_a_wrong_store() -> None:
+    begin = Beginning(WrongStore("of Apache Kafka"))
+    with pytest.raises(WrongStore):
+        asyncio.run(when_available(begin, "zk:2181", 300))
+
+
+class BrokenClient:
+    """A client whose thread has ended: every request fails before it is sent."""
+
+    connected = True
+    over = False
+    session_id = 1
+
+    def call(self, _request: Any, answered: Callable[[Any], None]) -> Callable[[], None]:
+        answered(SimpleNamespace(successful=lambda: False, exception=ConnectionLoss()))
+        return lambda: None
+
+
+@pytest.mark.filterwarnings("error")
+def test_no_request_is_left_unawaited_when_the_connection_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    left: list[str] = []
+    monkeypatch.setattr("sys.unraisablehook", lambda found: left.append(str(found.exc_value)))
+
+    async def run() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _loop, context: left.append(context["message"]))
+        store = ZooKeeperStore("zk:2181", SystemDisk(), 1000, 1000)
+        client = cast(Client, BrokenClient())
+        store._client = client
+        for path in ("/brokers", "/controller", "/config"):
+            store.watch(path, lambda _path: None)
+        store._on_connected(client)
+        await asyncio.gather(*store._tasks)
+        # A watch whose task is cancelled before its first step, as at the end of the loop.
+        store.watch("/admin", lambda _path: None)
+        for task in store._tasks:
+            task.cancel()
+        await asyncio.gather(*store._tasks, return_exceptions=True)
+
+    asyncio.run(run())
+    gc.collect()
+    assert left == []
