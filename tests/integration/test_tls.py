@@ -331,3 +331,25 @@ def test_commands_connect_by_a_properties_file_of_kafka(
 
     assert with_broker(security.settings(tmp_path / "data", ssl_client_auth="required"), use) == 0
     assert capsys.readouterr().out.strip() == "[]"
+
+
+def test_certificate_is_replaced_while_a_client_is_connected(security: Security, tmp_path: Path) -> None:
+    """The old connection goes on, new ones get the new certificate."""
+    store = tmp_path / "store.pem"
+    store.write_text(Path(security.broker.both).read_text())
+    settings = security.settings(tmp_path / "data", ssl_keystore_location=str(store))
+
+    def served(bootstrap: str) -> str:
+        return ssl.get_server_certificate(("127.0.0.1", int(bootstrap.rpartition(":")[2])), timeout=SECONDS)
+
+    def use(bootstrap: str) -> bool:
+        host, _, port = bootstrap.rpartition(":")
+        with socket.create_connection((host, int(port)), SECONDS) as plain:
+            connection = trusting(security).wrap_socket(plain, server_hostname=host)
+            before = served(bootstrap)
+            store.write_text(Path(security.authority.issue("/CN=second").both).read_text())
+            until(lambda: served(bootstrap) != before, "the new certificate is served")
+            connection.sendall(API_VERSIONS)
+            return connection.recv(100)[4:8] == bytes.fromhex("00000007")
+
+    assert with_broker(settings, use)

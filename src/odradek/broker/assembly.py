@@ -89,6 +89,8 @@ class Parts(NamedTuple):
     """Requests under way."""
     server: Server
     """Listeners and connections of clients."""
+    tls: TlsListeners
+    """Certificates of listeners with TLS."""
 
 
 def assemble(config: BrokerConfig, ports: Ports, storage: Storage, tls: TlsListeners) -> Parts:
@@ -108,7 +110,7 @@ def assemble(config: BrokerConfig, ports: Ports, storage: Storage, tls: TlsListe
     server = Server(ports.network, dispatcher, config, ports.clock, coordinators.quotas.connections, limits, tls)
     storage.directories.writers.charge_to(server.charge)
     background = BackgroundJobs(config, storage.partitions, storage.directories, ports.disk, ports.clock)
-    return Parts(storage, cluster, coordinators, log_directories, background, dispatcher, server)
+    return Parts(storage, cluster, coordinators, log_directories, background, dispatcher, server, tls)
 
 
 def _image_of(view: ClusterView) -> Callable[[], ClusterImage]:

@@ -108,7 +108,7 @@ class Broker:
             logger.warning("settings without effect: %s (%s)", ", ".join(names), purpose)
         secured = [each.name for each in self._config.listeners() if each.security_protocol == "SSL"]
         try:
-            tls = TlsListeners(self._config, secured)
+            tls = TlsListeners(self._config, secured, self._ports.clock)
             # A failed start gives back what it took: the next attempt may come from this very process.
             async with AsyncExitStack() as opened:
                 self.waits_for_store = True
@@ -118,6 +118,7 @@ class Broker:
                 opened.callback(storage.view.close)
                 opened.callback(parts.cluster.watch.close)
                 opened.callback(parts.server.close)
+                opened.callback(tls.close)
                 for stage in self._stages(parts):
                     await _run(stage.start)
                 opened.pop_all()
@@ -141,6 +142,7 @@ class Broker:
         departure = Departure(self._config, parts.storage.view, cluster.link)
         return (
             Stage(_nothing, lambda: self._close_storage(parts)),
+            Stage(parts.tls.watch, parts.tls.close),
             Stage(lambda: self._bind(parts), server.close),
             Stage(_nothing, cluster.peers.close),
             # Before its connections end: a broker that the controller cannot reach any longer is mistaken for dead.

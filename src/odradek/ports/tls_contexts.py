@@ -120,6 +120,28 @@ def client_context(settings: TlsSettings) -> ssl.SSLContext:
     return context
 
 
+def file_stamps(settings: TlsSettings) -> tuple[tuple[int, int, int] | None, ...]:
+    """What changes with the files of the stores: inode, size and time of each; None for one that is missing."""
+    found: list[tuple[int, int, int] | None] = []
+    for path in (settings.keystore_location, settings.truststore_location):
+        try:
+            status = os.stat(path) if path else None
+        except OSError:
+            status = None
+        found.append(None if status is None else (status.st_ino, status.st_size, status.st_mtime_ns))
+    return tuple(found)
+
+
+def own_certificate(settings: TlsSettings) -> bytes:
+    """The first certificate of the key store in DER. Raises TlsSettingError."""
+    location = settings.keystore_location
+    text = _read(location, "ssl.keystore.location").decode("latin-1") if location else settings.keystore_chain
+    for kind, body in _BLOCK.findall(text):
+        if kind == "CERTIFICATE":
+            return ssl.PEM_cert_to_DER_cert(_block(kind, body))
+    raise TlsSettingError("ssl.keystore.location: the key store has no certificate")
+
+
 def _limit(context: ssl.SSLContext, settings: TlsSettings) -> None:
     """Protocol versions and cipher suites."""
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION | ssl.OP_CIPHER_SERVER_PREFERENCE

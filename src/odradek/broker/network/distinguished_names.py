@@ -5,10 +5,14 @@ Kafka's principals are made of this text: ACLs and quotas that name it must mean
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Final
 
 _SEQUENCE: Final = 0x30
 _VERSION: Final = 0xA0
+_UTC_TIME: Final = 0x17
+_VALIDITY: Final = 3
+_SUBJECT: Final = 4
 _STRINGS: Final = {
     0x0C: "utf-8",
     0x12: "ascii",  # NumericString
@@ -36,21 +40,33 @@ _ESCAPED: Final = frozenset(',=+<>#;"\\')
 
 def subject_of(certificate: bytes) -> str:
     """The subject of a certificate in DER. Raises ValueError if it is none."""
-    try:
-        _, fields, _ = _element(certificate, 0)
-        _, fields, _ = _element(fields, 0)
-        position = 0
-        tag, _, after = _element(fields, 0)
-        if tag == _VERSION:
-            position = after
-        for _ in range(4):  # serial number, signature algorithm, issuer, validity
-            _, _, position = _element(fields, position)
-        tag, subject, _ = _element(fields, position)
-    except IndexError as error:
-        raise ValueError("the certificate is cut off") from error
+    tag, subject = _field(certificate, _SUBJECT)
     if tag != _SEQUENCE:
         raise ValueError("the certificate has no subject")
     return ",".join(_relative_name(names) for _, names in reversed(_elements(subject)))
+
+
+def expiry_of(certificate: bytes) -> datetime:
+    """When a certificate in DER ceases to be valid. Raises ValueError if it is none."""
+    _, validity = _field(certificate, _VALIDITY)
+    tag, text = _elements(validity)[1]
+    form = "%y%m%d%H%M%SZ" if tag == _UTC_TIME else "%Y%m%d%H%M%SZ"
+    return datetime.strptime(text.decode("ascii"), form).replace(tzinfo=UTC)
+
+
+def _field(certificate: bytes, index: int) -> tuple[int, bytes]:
+    """Tag and content of a field: serial number, signature algorithm, issuer, validity, subject."""
+    try:
+        _, fields, _ = _element(certificate, 0)
+        _, fields, _ = _element(fields, 0)
+        tag, _, after = _element(fields, 0)
+        position = after if tag == _VERSION else 0
+        for _ in range(index):
+            _, _, position = _element(fields, position)
+        tag, content, _ = _element(fields, position)
+    except IndexError as error:
+        raise ValueError("the certificate is cut off") from error
+    return tag, content
 
 
 def _relative_name(names: bytes) -> str:

@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import ssl
 from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from odradek.api.requests.session import Principal
 from odradek.broker.configuration.config_errors import ConfigError
+from odradek.broker.network.distinguished_names import expiry_of
 from odradek.broker.network.principal_rules import PrincipalRule, certificate_principal, parse_rules
+from odradek.ports.clock import Clock
 from odradek.ports.network import Stream
 from odradek.ports.tls import Secure, TlsStream, connect_tls
 from odradek.ports.tls_contexts import (
     TlsSettingError,
     TlsSettings,
     client_context,
+    file_stamps,
+    own_certificate,
     server_context,
     tls_settings,
 )
 
 logger = logging.getLogger("odradek.security")
+
+CHECK_SECONDS: Final = 5.0
 
 
 class ListenerSettings(Protocol):
@@ -33,6 +40,7 @@ class ListenerSettings(Protocol):
 
 
 class _Listener(NamedTuple):
+    stamps: tuple[object, ...]
     settings: TlsSettings
     rules: Sequence[PrincipalRule]
     server: ssl.SSLContext
@@ -42,11 +50,15 @@ class _Listener(NamedTuple):
 class TlsListeners:
     """What each TLS listener accepts connections with, by its name."""
 
-    __slots__ = ("_config", "_listeners")
+    __slots__ = ("_clock", "_config", "_listeners", "_timer", "check_seconds")
 
-    def __init__(self, config: ListenerSettings, names: Iterable[str]) -> None:
+    def __init__(self, config: ListenerSettings, names: Iterable[str], clock: Clock) -> None:
         """Raises ConfigError, which names the listener and the setting."""
         self._config = config
+        self._clock = clock
+        self._timer: asyncio.TimerHandle | None = None
+        self.check_seconds = CHECK_SECONDS
+        """Pause between two looks at the files."""
         self._listeners = {name: self._load(name) for name in names}
 
     def _load(self, name: str) -> _Listener:
@@ -56,9 +68,40 @@ class TlsListeners:
                 rules = parse_rules(self._config.listener_text(name, "ssl.principal.mapping.rules"))
             except ValueError as error:
                 raise TlsSettingError(f"ssl.principal.mapping.rules: {error}") from error
-            return _Listener(settings, rules, server_context(settings), client_context(settings))
+            return _Listener(file_stamps(settings), settings, rules, server_context(settings), client_context(settings))
         except TlsSettingError as error:
             raise ConfigError(f"listener {name}: {error}") from error
+
+    def watch(self) -> None:
+        """Read the files of stores again whenever they change, until `close`."""
+        if self._listeners:
+            self._timer = asyncio.get_running_loop().call_later(self.check_seconds, self._check)
+
+    def close(self) -> None:
+        """Stop watching."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _check(self) -> None:
+        for name, listener in self._listeners.items():
+            stamps = file_stamps(listener.settings)
+            if stamps != listener.stamps:
+                self._listeners[name] = self._reloaded(name, listener, stamps)
+        self.watch()
+
+    def _reloaded(self, name: str, old: _Listener, stamps: tuple[object, ...]) -> _Listener:
+        """The listener with the new files; with the old contents where the new ones cannot be used."""
+        try:
+            fresh = self._load(name)._replace(stamps=stamps)
+            expiry = expiry_of(own_certificate(fresh.settings))
+            if expiry.timestamp() * 1000 <= self._clock.now_ms():
+                raise ConfigError(f"listener {name}: ssl.keystore.location: the certificate expired at {expiry}")
+        except ValueError as error:
+            logger.warning("cannot use the changed certificates: %s; connections get the previous ones", error)
+            return old._replace(stamps=stamps)
+        logger.info("listener %s has new certificates, valid until %s", name, expiry)
+        return fresh
 
     def server_context(self, listener_name: str) -> ssl.SSLContext | None:
         """What connections of a listener are accepted with; None for one without TLS."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ssl
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from odradek.broker.configuration.config_errors import ConfigError
+from odradek.broker.network.distinguished_names import subject_of
 from odradek.broker.network.handshakes import Handshakes
 from odradek.broker.network.tls_listeners import TlsListeners
 from odradek.client.connection import open_connection
@@ -70,7 +72,7 @@ def make(authority: Authority) -> Callable[..., TlsListeners]:
 
     def make(*, of_this_host: bool = True, **given: str) -> TlsListeners:
         found = {"keystore_location": store if of_this_host else elsewhere, "truststore_location": authority.file}
-        return TlsListeners(Settings(**(found | given)), ["SSL"])
+        return TlsListeners(Settings(**(found | given)), ["SSL"], SystemClock())
 
     return make
 
@@ -106,3 +108,84 @@ def test_unreadable_mapping_rule_names_listener_and_setting(make: Callable[..., 
     with pytest.raises(ConfigError, match=r"listener SSL: ssl.principal.mapping.rules: 'nonsense' is neither"):
         make(principal_mapping_rules="nonsense")
     assert make().connector("PLAINTEXT") is None
+
+
+def subject_served(listeners: TlsListeners, authority: Authority) -> str:
+    """The subject of the certificate that new connections get."""
+    context = listeners.server_context("SSL")
+    assert context is not None
+    client = ssl.create_default_context(cafile=authority.file)
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    accepting = context.wrap_bio(to_server, to_client, server_side=True)
+    connecting = client.wrap_bio(to_client, to_server, server_hostname="localhost")
+    for side in (connecting, accepting, connecting):
+        with contextlib.suppress(ssl.SSLWantReadError):
+            side.do_handshake()
+    certificate = connecting.getpeercert(binary_form=True)
+    assert certificate is not None
+    return subject_of(certificate)
+
+
+class Watched:
+    """A listener whose key store changes."""
+
+    def __init__(self, authority: Authority, folder: Path) -> None:
+        self.authority = authority
+        self.store = folder / "store.pem"
+        self.replace("/CN=first")
+        self.listeners = TlsListeners(
+            Settings(keystore_location=str(self.store), truststore_location=authority.file), ["SSL"], SystemClock()
+        )
+        self.listeners.check_seconds = 0.001
+
+    def replace(self, subject: str, days: int = 30) -> None:
+        text = Path(self.authority.issue(subject, days=days).both).read_text()
+        fresh = self.store.with_suffix(".new")
+        fresh.write_text(text)
+        fresh.replace(self.store)
+
+    def after(self, change: Callable[[], object], expected: Callable[[], bool]) -> str:
+        """The subject that is served once what is expected has come."""
+
+        async def scenario() -> str:
+            self.listeners.watch()
+            assert subject_served(self.listeners, self.authority) == "CN=first"
+            change()
+            async with asyncio.timeout(SECONDS):
+                while not expected():
+                    await asyncio.sleep(0.001)
+            self.listeners.close()
+            return subject_served(self.listeners, self.authority)
+
+        return asyncio.run(scenario())
+
+
+def test_changed_certificate_is_served_to_new_connections(authority: Authority, tmp_path: Path) -> None:
+    watched = Watched(authority, tmp_path)
+    found = watched.after(
+        lambda: watched.replace("/CN=second"),
+        lambda: subject_served(watched.listeners, authority) == "CN=second",
+    )
+    assert found == "CN=second"
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda watched: watched.replace("/CN=late", days=-1), "the certificate expired at"),
+        (lambda watched: watched.store.write_text("nonsense"), "no private key in PEM"),
+        (lambda watched: watched.store.unlink(), "No such file"),
+    ],
+)
+def test_unusable_certificate_leaves_the_previous_one(
+    change: Callable[[Watched], object],
+    reason: str,
+    authority: Authority,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    watched = Watched(authority, tmp_path)
+    assert watched.after(lambda: change(watched), lambda: bool(caplog.messages)) == "CN=first"
+    (line,) = caplog.messages
+    assert reason in line
+    assert line.endswith("connections get the previous ones")
