@@ -17,7 +17,7 @@ from asyncio import get_running_loop
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import TracebackType
-from typing import Any, Final, Generic, Self, TypeVar, Unpack
+from typing import Any, Final, Generic, Self, SupportsIndex, TypeVar, Unpack
 
 from odradek.client.accumulator import Accumulator, Batch, Delivery, OnDelivery, record_size
 from odradek.client.cluster import Cluster, error_of
@@ -310,6 +310,8 @@ class Producer(Generic[Key_contra, Value_contra]):
         pairs = _header_pairs(headers) if headers else ()
         if size > self._small_record or pairs:
             self._check_size(topic, record_size(key, value, pairs))
+        if partition is not None or timestamp_ms is not None:
+            _check_place(partition, timestamp_ms)
         chosen = partition
         if chosen is None:
             assert self._partition is not None
@@ -338,6 +340,9 @@ class Producer(Generic[Key_contra, Value_contra]):
         self, topic: str, value: Any, key: Any, headers: RecordHeaders, partition: int | None, timestamp_ms: int | None
     ) -> Delivery:
         self.cluster.check_loop()
+        # Before waiting for a broker; `_append` checks key and value first, and the rest only where it knows the topic.
+        _header_pairs(headers or ())
+        _check_place(partition, timestamp_ms)
         transaction = self.sender.transaction
         taking = 0 if transaction is None else transaction.taking
         info = await self._topic(topic)
@@ -443,6 +448,15 @@ def _check_data(key: object, value: object) -> None:
         if isinstance(given, memoryview) and given.nbytes == len(given):
             continue
         raise TypeError(f"{name}: expected bytes or None, got {describe(given)}; encode it, or set {name}_serializer")
+
+
+def _check_place(partition: object, timestamp_ms: object) -> None:
+    """Raise TypeError, naming the argument, for what is not a whole number."""
+    if partition.__class__ is int and timestamp_ms is None:
+        return
+    for name, given in (("partition", partition), ("timestamp_ms", timestamp_ms)):
+        if given is not None and not isinstance(given, SupportsIndex):
+            raise TypeError(f"{name}: expected int or None, got {describe(given)}")
 
 
 def _header_pairs(headers: object) -> Headers:

@@ -36,6 +36,8 @@ def produce(cluster: FakeCluster, body: Callable[[Any], Coroutine[Any, Any, None
         ({"value": b"x", "headers": [("h", "text")]}, r"headers: expected bytes or None for 'h', got str"),
         ({"value": b"x", "headers": {"h": 1}}, r"headers: expected bytes or None for 'h', got int"),
         ({"value": b"x", "headers": [(b"h", b"v")]}, r"headers: expected \(str, bytes\) pairs"),
+        ({"value": b"x", "partition": "0"}, r"partition: expected int or None, got str \('0'\)"),
+        ({"value": b"x", "timestamp_ms": 1.5}, r"timestamp_ms: expected int or None, got float"),
     ],
 )
 def test_send_names_the_argument_of_a_wrong_type(arguments: dict[str, Any], message: str) -> None:
@@ -54,13 +56,16 @@ def test_send_names_the_argument_of_a_wrong_type(arguments: dict[str, Any], mess
     assert cluster.values() == [b"before", b"after"]
 
 
-def test_send_names_a_wrong_argument_before_it_waits_for_a_broker() -> None:
+@pytest.mark.parametrize(
+    ("name", "given"), [("value", "text"), ("headers", [1]), ("partition", "0"), ("timestamp_ms", "now")]
+)
+def test_send_names_a_wrong_argument_before_it_waits_for_a_broker(name: str, given: Any) -> None:
     cluster = FakeCluster()
     cluster.stop(1)
 
     async def body(producer: Producer) -> None:
-        with pytest.raises(TypeError, match="value: expected bytes"):
-            await producer.send("t", "text")  # type: ignore[arg-type]
+        with pytest.raises(TypeError, match=f"{name}: expected"):
+            await producer.send("t", **{"value": b"x", name: given})
 
     produce(cluster, body)
 
