@@ -37,7 +37,7 @@ def test_the_lock_covers_every_dependency() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     extras = project["project"]["optional-dependencies"]
     wanted = [*project["project"]["dependencies"], *project["dependency-groups"]["dev"], *extras["java"]]
-    for extra in ("spark", "pipelines", "stores", "formats", "zookeeper", "console"):
+    for extra in ("spark", "pipelines", "stores", "formats", "zookeeper"):
         wanted += [each for each in extras[extra] if not each.startswith("odradek[")]
     locked = (ROOT / "requirements" / "dev.txt").read_text() + (ROOT / "requirements" / "java.txt").read_text()
     names = {line.split("==")[0] for line in locked.splitlines()}
