@@ -148,6 +148,7 @@ def topic_creation(topic: Topic) -> list[Operation]:
 
 
 def partition_creation(topic: str, first: int, partitions: Sequence[PartitionState]) -> list[Operation]:
+    """Operations that create the nodes of these partitions, the first of which has index `first`."""
     return [
         Create(PartitionNode.path(topic, first + i), PartitionNode.encode(state)) for i, state in enumerate(partitions)
     ]

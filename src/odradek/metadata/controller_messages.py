@@ -15,6 +15,7 @@ _PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
 
 def replica_message(index: int, state: PartitionState, *, is_new: bool) -> LeaderAndIsrRequestPartitionState:
+    """A partition in a LeaderAndIsr request; `is_new` if its topic has just been created."""
     return LeaderAndIsrRequestPartitionState(
         partition_index=index,
         controller_epoch=state.controller_epoch,
@@ -46,6 +47,7 @@ def replica_partition(told: LeaderAndIsrRequestPartitionState) -> PartitionState
 
 
 def metadata_message(index: int, state: PartitionState) -> UpdateMetadataRequestPartitionState:
+    """A partition in an UpdateMetadata request."""
     return UpdateMetadataRequestPartitionState(
         partition_index=index,
         controller_epoch=state.controller_epoch,
@@ -62,6 +64,7 @@ def metadata_message(index: int, state: PartitionState) -> UpdateMetadataRequest
 
 
 def metadata_partition(told: UpdateMetadataRequestPartitionState) -> PartitionState:
+    """The state in a partition of an UpdateMetadata request."""
     return PartitionState(
         told.leader,
         told.leader_epoch,
@@ -77,6 +80,7 @@ def metadata_partition(told: UpdateMetadataRequestPartitionState) -> PartitionSt
 
 
 def broker_message(broker: Broker) -> UpdateMetadataRequestBroker:
+    """A broker in an UpdateMetadata request."""
     return UpdateMetadataRequestBroker(
         id=broker.id,
         endpoints=[
@@ -94,6 +98,7 @@ def broker_message(broker: Broker) -> UpdateMetadataRequestBroker:
 
 
 def broker_of(told: UpdateMetadataRequestBroker) -> Broker:
+    """The broker in an UpdateMetadata request."""
     endpoints = {
         each.listener: Endpoint(each.host, each.port, _PROTOCOLS[each.security_protocol]) for each in told.endpoints
     }

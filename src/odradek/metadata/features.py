@@ -36,6 +36,7 @@ class Finalized(NamedTuple):
 
 
 def finalized(image: ClusterImage) -> Finalized:
+    """The finalized levels of an image."""
     chosen = image.features or {}
     levels = {feature.name: chosen.get(feature.name, feature.initial) for feature in FEATURES}
     return Finalized(image.features_epoch + 1, {name: level for name, level in levels.items() if level > 0})

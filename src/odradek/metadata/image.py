@@ -79,6 +79,7 @@ class Topic(NamedTuple):
 
     @property
     def is_internal(self) -> bool:
+        """Whether it is a topic of the coordinators."""
         return self.name in INTERNAL_TOPICS
 
 
@@ -148,10 +149,12 @@ class ClusterImage:
         self.features_epoch = 0
 
     def topic_by_id(self, topic_id: bytes) -> Topic | None:
+        """The topic with this id; None if there is none."""
         name = self.topic_names.get(topic_id)
         return None if name is None else self.topics[name]
 
     def partition(self, topic: str, index: int) -> PartitionState | None:
+        """The state of a partition; None if the topic or the partition is missing."""
         found = self.topics.get(topic)
         return found.partitions[index] if found is not None and 0 <= index < len(found.partitions) else None
 
@@ -160,6 +163,7 @@ class ClusterImage:
         return [self.brokers[i] for i in sorted(self.brokers) if not self.brokers[i].fenced]
 
     def topic_configs(self, name: str) -> Mapping[str, str]:
+        """What was set for the topic; empty if the topic is missing."""
         found = self.topics.get(name)
         return _EMPTY if found is None else found.configs
 
@@ -182,17 +186,20 @@ class ClusterImage:
         return image
 
     def with_cluster_id(self, cluster_id: str) -> ClusterImage:
+        """With this cluster id."""
         image = self._next()
         image.cluster_id = cluster_id
         return image
 
     def with_controller(self, controller_id: int, controller_epoch: int) -> ClusterImage:
+        """With this controller and its epoch."""
         image = self._next()
         image.controller_id = controller_id
         image.controller_epoch = controller_epoch
         return image
 
     def with_broker(self, broker: Broker) -> ClusterImage:
+        """Add a broker, or replace the one with its id."""
         image = self._next()
         image.brokers = {**self.brokers, broker.id: broker}
         return image
@@ -204,6 +211,7 @@ class ClusterImage:
         return image
 
     def without_broker(self, broker_id: int) -> ClusterImage:
+        """Without a broker; a missing one is no error."""
         image = self._next()
         image.brokers = {i: b for i, b in self.brokers.items() if i != broker_id}
         return image
@@ -229,9 +237,11 @@ class ClusterImage:
         return image
 
     def with_topic(self, topic: Topic) -> ClusterImage:
+        """Add a topic, or replace the one of its name."""
         return self.with_topics((topic,))
 
     def without_topics(self, names: Iterable[str]) -> ClusterImage:
+        """Without these topics, also among those in deletion; a missing one is no error."""
         image = self._next()
         by_name = dict(self.topics)
         by_id = dict(self.topic_names)
@@ -247,6 +257,7 @@ class ClusterImage:
         return image
 
     def with_topics_in_deletion(self, names: Iterable[str]) -> ClusterImage:
+        """With these topics, and no others, marked for deletion."""
         image = self._next()
         image.topics_in_deletion = frozenset(names)
         return image
@@ -270,11 +281,13 @@ class ClusterImage:
         return image
 
     def with_group_configs(self, group_id: str, configs: Mapping[str, str]) -> ClusterImage:
+        """Replace what was set for a group; empty configs remove the entry."""
         image = self._next()
         image.group_configs = _with_entry(self.group_configs, group_id, configs)
         return image
 
     def with_client_metrics(self, name: str, configs: Mapping[str, str]) -> ClusterImage:
+        """Replace a subscription to client metrics; empty configs remove it."""
         image = self._next()
         image.client_metrics = _with_entry(self.client_metrics, name, configs)
         return image
@@ -301,6 +314,7 @@ class ClusterImage:
         return image
 
     def with_features(self, levels: Mapping[str, int], epoch: int) -> ClusterImage:
+        """With these finalized levels and their epoch."""
         image = self._next()
         image.features = levels
         image.features_epoch = epoch

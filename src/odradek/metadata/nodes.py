@@ -81,10 +81,12 @@ class BrokerNode:
 
     @staticmethod
     def path(broker_id: int) -> str:
+        """The path of a broker's registration."""
         return f"{BROKER_IDS}/{broker_id}"
 
     @staticmethod
     def encode(broker: Broker, timestamp_ms: int) -> bytes:
+        """The content of a registration, with the time at which it was made."""
         plain = next((e for e in broker.endpoints.values() if e.security_protocol == "PLAINTEXT"), None)
         content: dict[str, object] = {
             "version": 5,
@@ -105,6 +107,7 @@ class BrokerNode:
 
     @staticmethod
     def decode(path: str, data: bytes) -> Broker:
+        """The broker in a registration. Raises CorruptNode."""
         with _reading(path):
             content = json.loads(data)
             protocols = content.get("listener_security_protocol_map", {})
@@ -123,6 +126,8 @@ def _bracketed(host: str) -> str:
 
 
 class TopicContent(NamedTuple):
+    """The content of a topic's node; partitions that are not reassigned are absent in `adding` and `removing`."""
+
     id: bytes | None
     replicas: tuple[tuple[int, ...], ...]
     adding: Mapping[int, tuple[int, ...]]
@@ -134,10 +139,12 @@ class TopicNode:
 
     @staticmethod
     def path(topic: str) -> str:
+        """The path of a topic."""
         return f"{TOPICS}/{topic}"
 
     @staticmethod
     def encode(topic_id: bytes, partitions: Sequence[PartitionState]) -> bytes:
+        """The content for a topic with these partitions."""
         return _json(
             {
                 "version": 3,
@@ -154,6 +161,7 @@ class TopicNode:
 
     @staticmethod
     def decode(path: str, data: bytes) -> TopicContent:
+        """The replicas of all partitions. Raises CorruptNode."""
         with _reading(path):
             content = json.loads(data)
             by_index = _by_partition(content["partitions"])
@@ -179,10 +187,12 @@ class PartitionNode:
 
     @staticmethod
     def path(topic: str, partition: int) -> str:
+        """The path of a partition's state."""
         return f"{TOPICS}/{topic}/partitions/{partition}/state"
 
     @staticmethod
     def encode(state: PartitionState) -> bytes:
+        """The content for a state; replicas are in the topic's node."""
         content: dict[str, object] = {
             "controller_epoch": state.controller_epoch,
             "leader": state.leader,
@@ -198,6 +208,7 @@ class PartitionNode:
 
     @staticmethod
     def decode(path: str, data: bytes, version: int, replicas: tuple[int, ...]) -> PartitionState:
+        """The state of a partition with these replicas. Raises CorruptNode."""
         with _reading(path):
             content = json.loads(data)
             return PartitionState(
@@ -217,6 +228,7 @@ class ConfigNode:
 
     @staticmethod
     def topic_path(topic: str) -> str:
+        """The path of a topic's configurations."""
         return f"{TOPIC_CONFIGS}/{topic}"
 
     @staticmethod
@@ -226,11 +238,13 @@ class ConfigNode:
 
     @staticmethod
     def group_path(group_id: str) -> str:
+        """The path of a group's configurations."""
         # A group's name may hold slashes and anything else: it is written as ZooKeeper's clients write user names.
         return f"{GROUP_CONFIGS}/{sanitized(group_id)}"
 
     @staticmethod
     def client_metrics_path(name: str) -> str:
+        """The path of a subscription to client metrics."""
         return f"{CLIENT_METRICS}/{sanitized(name)}"
 
     @staticmethod
@@ -257,10 +271,12 @@ class ConfigNode:
 
     @staticmethod
     def encode(configs: Mapping[str, str]) -> bytes:
+        """The content for these configurations."""
         return _json({"version": 1, "config": dict(configs)})
 
     @staticmethod
     def decode(path: str, data: bytes) -> dict[str, str]:
+        """The configurations in a node; values that are not text are left out. Raises CorruptNode."""
         if not data:
             return {}
         with _reading(path):
@@ -284,6 +300,7 @@ def sanitized(name: str) -> str:
 
 
 def desanitized(name: str) -> str:
+    """The name that `sanitized` encoded."""
     from urllib.parse import unquote
 
     return unquote(name)
@@ -294,6 +311,7 @@ class FeatureNode:
 
     @staticmethod
     def encode(levels: Mapping[str, int]) -> bytes:
+        """The content for these levels."""
         return _json({"version": 2, "status": 1, "features": dict(levels)})
 
     @staticmethod
@@ -312,6 +330,7 @@ class DeletionNode:
 
     @staticmethod
     def path(topic: str) -> str:
+        """The path of the mark for a topic."""
         return f"{TOPIC_DELETIONS}/{topic}"
 
 
@@ -326,32 +345,42 @@ class ControllerNode:
 
     @staticmethod
     def encode(broker_id: int, timestamp_ms: int) -> bytes:
+        """The content for a controller that was elected at this time."""
         return _json({"version": 1, "brokerid": broker_id, "timestamp": str(timestamp_ms)})
 
     @staticmethod
     def decode(data: bytes) -> int:
+        """The id of the controller's broker. Raises CorruptNode."""
         with _reading(CONTROLLER):
             return int(json.loads(data)["brokerid"])
 
 
 class ControllerEpochNode:
+    """The epoch of the newest election."""
+
     @staticmethod
     def encode(epoch: int) -> bytes:
+        """The content for an epoch."""
         return str(epoch).encode()
 
     @staticmethod
     def decode(data: bytes) -> int:
+        """The epoch. Raises CorruptNode."""
         with _reading(CONTROLLER_EPOCH):
             return int(data)
 
 
 class ClusterIdNode:
+    """The id of the cluster, written by its first broker."""
+
     @staticmethod
     def encode(cluster_id: str) -> bytes:
+        """The content for an id."""
         return _json({"version": "1", "id": cluster_id})
 
     @staticmethod
     def decode(data: bytes) -> str:
+        """The id. Raises CorruptNode."""
         with _reading(CLUSTER_ID):
             return str(json.loads(data)["id"])
 
@@ -380,8 +409,11 @@ class ProducerIdBlock(NamedTuple):
 
 
 class ProducerIdBlockNode:
+    """The newest block of producer ids that a broker was given."""
+
     @staticmethod
     def encode(block: ProducerIdBlock) -> bytes:
+        """The content for a block."""
         content = {
             "version": 1,
             "broker": block.broker_id,
@@ -392,6 +424,7 @@ class ProducerIdBlockNode:
 
     @staticmethod
     def decode(data: bytes) -> ProducerIdBlock:
+        """The block. Raises CorruptNode."""
         with _reading(PRODUCER_ID_BLOCK):
             content = json.loads(data)
             return ProducerIdBlock(content["broker"], int(content["block_start"]), int(content["block_end"]))

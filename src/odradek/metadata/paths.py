@@ -13,12 +13,15 @@ def checked(path: str) -> str:
 
 
 def parent_of(path: str) -> str:
+    """The path of the node above."""
     return path.rpartition("/")[0] or "/"
 
 
 def name_of(path: str) -> str:
+    """The last part of the path."""
     return path.rpartition("/")[2]
 
 
 def is_at_or_below(path: str, top: str) -> bool:
+    """Whether the path is `top` or lies below it."""
     return top == "/" or path == top or path.startswith(top + "/")

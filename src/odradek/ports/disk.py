@@ -207,12 +207,15 @@ class SystemFile:
         self._size = os.fstat(fd).st_size
 
     def fileno(self) -> int:
+        """Implements File."""
         return self._fd
 
     def size(self) -> int:
+        """Implements File."""
         return self._size
 
     def append(self, parts: Sequence[Bytes]) -> int:
+        """Implements File."""
         start = self._size
         count = len(parts)
         total = len(parts[0]) if count == 1 else sum(map(len, parts))
@@ -237,6 +240,7 @@ class SystemFile:
             written += os.pwrite(self._fd, view[written:], start + written)
 
     def write_at(self, position: int, data: Bytes) -> None:
+        """Implements File."""
         view = memoryview(data)
         done = 0
         try:
@@ -247,6 +251,7 @@ class SystemFile:
         self._size = max(self._size, position + done)
 
     def read(self, position: int, size: int) -> bytes:
+        """Implements File."""
         try:
             data = os.pread(self._fd, size, position)
             while len(data) < size:
@@ -259,6 +264,7 @@ class SystemFile:
         return data
 
     def is_cached(self, position: int, size: int) -> bool:
+        """Implements File."""
         if not _CAN_PROBE:
             return True
         # One byte of the first and of the last page: ranges are read in order, so the middle follows the ends.
@@ -272,6 +278,7 @@ class SystemFile:
         return True
 
     def truncate(self, size: int) -> None:
+        """Implements File."""
         try:
             # The other name of a file is that of the folder it was imported from: that one keeps what it has.
             if os.fstat(self._fd).st_nlink > 1:
@@ -298,12 +305,14 @@ class SystemFile:
             os.close(fd)
 
     def sync(self) -> None:
+        """Implements File."""
         try:
             os.fsync(self._fd)
         except OSError as error:
             raise _raise(error, self.path) from error
 
     def close(self) -> None:
+        """Implements File."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)
@@ -355,14 +364,17 @@ class SystemDisk:
         self._vmstat = -1
 
     def open(self, path: str, *, create: bool = False) -> SystemFile:
+        """Implements Disk."""
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT | os.O_NOFOLLOW if create else 0)
         return SystemFile(path, os.open(path, flags, self._file_mode), self._file_mode)
 
     def read_file(self, path: str) -> bytes:
+        """Implements Disk."""
         with open(path, "rb") as file:
             return file.read()
 
     def write_atomic(self, path: str, data: Bytes, *, sync: bool = True) -> None:
+        """Implements Disk."""
         temporary = path + ".tmp"
         try:
             with open(_open_new(temporary, self._file_mode), "wb") as file:
@@ -377,21 +389,25 @@ class SystemDisk:
             raise _raise(error, path) from error
 
     def rename(self, source: str, target: str) -> None:
+        """Implements Disk."""
         os.replace(source, target)
 
     def remove(self, path: str) -> None:
+        """Implements Disk."""
         try:
             os.unlink(path)
         except FileNotFoundError:
             return
 
     def remove_tree(self, path: str) -> None:
+        """Implements Disk."""
         try:
             shutil.rmtree(path)
         except FileNotFoundError:
             return
 
     def make_directories(self, path: str) -> None:
+        """Implements Disk."""
         # os.makedirs gives its mode to the last directory only.
         try:
             os.mkdir(path, self._directory_mode)
@@ -406,24 +422,31 @@ class SystemDisk:
             self.make_directories(path)
 
     def list(self, path: str) -> list[str]:
+        """Implements Disk."""
         return sorted(os.listdir(path))
 
     def exists(self, path: str) -> bool:
+        """Implements Disk."""
         return os.path.exists(path)
 
     def is_directory(self, path: str) -> bool:
+        """Implements Disk."""
         return os.path.isdir(path)
 
     def absolute(self, path: str) -> str:
+        """Implements Disk."""
         return os.path.abspath(path)
 
     def size(self, path: str) -> int:
+        """Implements Disk."""
         return os.stat(path).st_size
 
     def modified_ms(self, path: str) -> int:
+        """Implements Disk."""
         return os.stat(path).st_mtime_ns // 1_000_000
 
     def sync_directory(self, path: str) -> None:
+        """Implements Disk."""
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             os.fsync(fd)
@@ -431,10 +454,12 @@ class SystemDisk:
             os.close(fd)
 
     def free_bytes(self, path: str) -> tuple[int, int]:
+        """Implements Disk."""
         found = os.statvfs(path)
         return found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize
 
     def lock(self, path: str) -> _FileLock:
+        """Implements Disk."""
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, self._file_mode)
         try:
             lock_open_file(fd)
@@ -444,17 +469,20 @@ class SystemDisk:
         return _FileLock(fd)
 
     async def run(self, lane: str, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Implements Disk."""
         pool = self._lanes.get(lane)
         if pool is None:
             pool = self._lanes[lane] = ThreadPoolExecutor(1, thread_name_prefix="disk")
         return await asyncio.wrap_future(pool.submit(function, *args, **kwargs))
 
     def wait(self, lane: str) -> None:
+        """Implements Disk."""
         pool = self._lanes.get(lane)
         if pool is not None:
             pool.submit(_nothing).result()
 
     def boot_id(self) -> str:
+        """Implements Disk."""
         try:
             with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
                 return file.read().strip()
@@ -462,6 +490,7 @@ class SystemDisk:
             return ""
 
     def keeps_up(self) -> bool:
+        """Implements Disk."""
         # Linux makes writers wait from halfway between its two limits of dirty pages on (balance_dirty_pages).
         try:
             if self._vmstat < 0:

@@ -108,6 +108,7 @@ class ClusterView:
         self._config_changed()
 
     def close(self) -> None:
+        """Follow configurations in the store no longer."""
         for unwatch in self._unwatch:
             unwatch()
         self._unwatch.clear()

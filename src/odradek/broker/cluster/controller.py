@@ -169,11 +169,13 @@ class Controller:
     # --- requests of clients ---
 
     async def create_topics(self, topics: Sequence[NewTopic], *, validate_only: bool = False) -> Sequence[CreatedTopic]:
+        """Create topics; one reply for each. Raises KafkaError."""
         return await self._announced(
             lambda image: create_topics(image, topics, self._config, self._random, validate_only=validate_only)
         )
 
     async def delete_topics(self, references: Sequence[TopicReference]) -> Sequence[DeletedTopic]:
+        """Delete topics; one reply for each. Raises KafkaError."""
         at_once = MAX_PARTITIONS_DELETED_AT_ONCE
         limit = self._store.store.max_transaction_bytes
         if limit:
@@ -183,6 +185,7 @@ class Controller:
     async def create_partitions(
         self, topics: Sequence[MorePartitions], *, validate_only: bool = False
     ) -> Sequence[GrownTopic]:
+        """Add partitions to topics; one reply for each topic. Raises KafkaError."""
         return await self._announced(
             lambda image: create_partitions(image, topics, self._random, validate_only=validate_only)
         )
@@ -190,6 +193,8 @@ class Controller:
     async def alter_configs(
         self, resources: Sequence[ResourceChanges], *, validate_only: bool = False
     ) -> Sequence[AlteredResource]:
+        """Change configurations; one reply for each resource. Raises KafkaError."""
+
         async def event() -> Sequence[AlteredResource]:
             before = self.image
             altered = alter_configs(before, resources, self._config, validate_only=validate_only)
@@ -221,6 +226,7 @@ class Controller:
         return await self._in_turn(event)
 
     async def unregister_broker(self, broker_id: int) -> None:
+        """Reject: the registration of a live broker ends with its session. Raises KafkaError."""
         self._require_active()
         if broker_id not in self.image.brokers:
             raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"Broker ID {broker_id} is not currently registered")

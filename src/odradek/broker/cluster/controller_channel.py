@@ -95,6 +95,7 @@ class Differences:
         self._found = Difference((), (), False)
 
     def of(self, old: ClusterImage, new: ClusterImage) -> Difference:
+        """The difference between two images."""
         if old is not self._old or new is not self._new:
             self._old, self._new, self._found = old, new, difference(old, new)
         return self._found
@@ -167,6 +168,7 @@ class ControllerChannel:
         return future
 
     def close(self) -> None:
+        """Close the connection and end the task."""
         if self._closed:
             return
         self._closed = True
@@ -325,6 +327,7 @@ def _check(code: int) -> None:
 
 
 def stop_replica_request(told: Notice, image: ClusterImage, broker: Broker) -> StopReplicaRequest:
+    """The StopReplica request for a notice."""
     topics: dict[bytes, StopReplicaRequestTopicState] = {}
     for replica in told.stop:
         topic = replica.topic
@@ -345,6 +348,7 @@ def stop_replica_request(told: Notice, image: ClusterImage, broker: Broker) -> S
 
 
 def leader_and_isr_request(told: Notice, image: ClusterImage, broker: Broker) -> LeaderAndIsrRequest:
+    """The LeaderAndIsr request for a notice."""
     topics: dict[str, LeaderAndIsrRequestTopicState] = {}
     leaders: dict[int, LeaderAndIsrRequestLiveLeader] = {}
     for each in told.lead:
@@ -369,6 +373,7 @@ def leader_and_isr_request(told: Notice, image: ClusterImage, broker: Broker) ->
 
 
 def update_metadata_request(told: Notice, image: ClusterImage, broker: Broker) -> UpdateMetadataRequest:
+    """The UpdateMetadata request for a notice."""
     topics = [
         UpdateMetadataRequestTopicState(
             topic.name, topic.id, [metadata_message(0, topic.partitions[0]._replace(leader=DELETED))]

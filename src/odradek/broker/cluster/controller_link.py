@@ -88,25 +88,31 @@ class ControllerLink:
     # --- ControllerService: changes that clients ask for ---
 
     async def create_topics(self, topics: Sequence[NewTopic], *, validate_only: bool = False) -> Sequence[CreatedTopic]:
+        """Implements ControllerService."""
         return await self._here().create_topics(topics, validate_only=validate_only)
 
     async def delete_topics(self, references: Sequence[TopicReference]) -> Sequence[DeletedTopic]:
+        """Implements ControllerService."""
         return await self._here().delete_topics(references)
 
     async def create_partitions(
         self, topics: Sequence[MorePartitions], *, validate_only: bool = False
     ) -> Sequence[GrownTopic]:
+        """Implements ControllerService."""
         return await self._here().create_partitions(topics, validate_only=validate_only)
 
     async def alter_configs(
         self, resources: Sequence[ResourceChanges], *, validate_only: bool = False
     ) -> Sequence[AlteredResource]:
+        """Implements ControllerService."""
         return await self._here().alter_configs(resources, validate_only=validate_only)
 
     async def change(self, decide: Callable[[ClusterImage], Decision[T]]) -> Sequence[T]:
+        """Implements ControllerService."""
         return await self._here().change(decide)
 
     async def unregister_broker(self, broker_id: int) -> None:
+        """Implements ControllerService."""
         await self._here().unregister_broker(broker_id)
 
     # --- ControllerService: what is set ---
@@ -114,9 +120,11 @@ class ControllerLink:
     def describe_configs(
         self, resource_type: int, name: str, keys: Iterable[str] | None = None, *, documentation: bool = False
     ) -> list[Described]:
+        """Implements ControllerService."""
         return self._described.describe(resource_type, name, keys, documentation=documentation)
 
     def describe_new_topic(self, topic: CreatedTopic) -> list[Described]:
+        """Implements ControllerService."""
         return self._described.describe_new_topic(topic)
 
     # --- a client's request, forwarded ---

@@ -57,6 +57,7 @@ class ControllerWatch:
     # --- what the line reports ---
 
     def broker_died(self, broker: Broker) -> None:
+        """Implements ChannelEvents."""
         asyncio.get_running_loop().create_task(self._report(broker)).add_done_callback(_log_failure)
 
     async def _report(self, broker: Broker) -> None:
@@ -69,10 +70,13 @@ class ControllerWatch:
     # These follow from answers, and nothing is asked over this line.
 
     def registration_ended(self, _broker: Broker) -> None:
+        """Implements ChannelEvents."""
         return
 
     def deposed(self) -> None:
+        """Implements ChannelEvents."""
         return
 
     def replicas_answered(self, _broker: Broker, _offline: list[ToldPartition], _online: list[ToldPartition]) -> None:
+        """Implements ChannelEvents."""
         return

@@ -20,6 +20,8 @@ _AGAIN_SECONDS = 1.0
 
 
 class Followers(Protocol):
+    """The part that fetches from other leaders."""
+
     def follow(self, image: ClusterImage) -> None:
         """Fetch what the image has this broker follow, and nothing else."""
         ...

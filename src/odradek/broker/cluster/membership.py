@@ -59,9 +59,13 @@ class Reign(Protocol):
     epoch: int
     on_resigned: Callable[[], None]
 
-    async def reign(self, epoch: int, epoch_version: int) -> None: ...
+    async def reign(self, epoch: int, epoch_version: int) -> None:
+        """Take over as the controller of this epoch. Raises KafkaError."""
+        ...
 
-    def resign(self) -> None: ...
+    def resign(self) -> None:
+        """Decide nothing more."""
+        ...
 
 
 async def cluster_id(

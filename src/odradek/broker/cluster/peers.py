@@ -152,6 +152,7 @@ class Peers:
             del self._opening[key]
 
     def close(self) -> None:
+        """Close all connections."""
         for task in self._opening.values():
             task.cancel()
         for _, connection in self._connections.values():

@@ -113,9 +113,11 @@ class BrokerConfig:
         return value
 
     def optional_number(self, name: str) -> int | None:
+        """The value of a numeric configuration; None if it is not set."""
         return None if self.value(name) is None else self.number(name)
 
     def real(self, name: str) -> float:
+        """The value of a floating-point configuration."""
         value = self.value(name)
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise TypeError(f"{name} is {value!r}, not a number")
@@ -127,6 +129,7 @@ class BrokerConfig:
         return "" if value is None else value if isinstance(value, str) else plain_text(value) or ""
 
     def flag(self, name: str) -> bool:
+        """The value of a boolean configuration."""
         value = self.value(name)
         if not isinstance(value, bool):
             raise TypeError(f"{name} is {value!r}, not true or false")
@@ -156,6 +159,7 @@ class BrokerConfig:
         return self._given.get(name, "" if default is None else default).strip()
 
     def source(self, name: str) -> ConfigSource:
+        """Where the value of a configuration comes from."""
         for _, _, source in self.set_values(name):
             return source
         return ConfigSource.DEFAULT_CONFIG
@@ -225,6 +229,7 @@ class BrokerConfig:
 
     @property
     def rack(self) -> str | None:
+        """`broker.rack`; None if it is not set."""
         return self.text("broker.rack") or None
 
     @property
@@ -284,6 +289,7 @@ class BrokerConfig:
 
     @property
     def inter_broker_listener_name(self) -> str:
+        """The listener for connections between brokers."""
         named = self.text("inter.broker.listener.name")
         if named:
             return named.upper()
@@ -293,6 +299,7 @@ class BrokerConfig:
 
     @property
     def control_plane_listener_name(self) -> str | None:
+        """The listener for the controller's connections; None if it has none of its own."""
         return self.text("control.plane.listener.name").upper() or None
 
     def security_protocols(self) -> dict[str, str]:

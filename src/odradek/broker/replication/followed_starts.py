@@ -38,12 +38,14 @@ class FollowedStarts:
         self._task: asyncio.Task[None] | None = None
 
     def begins_later(self, partition: Partition, offset: int) -> None:
+        """Persist a new log start offset of a followed partition, then report it to the leader."""
         self._wanted[partition] = offset
         if self._task is None or self._task.done():
             self._task = asyncio.get_running_loop().create_task(self._run())
             self._task.add_done_callback(_log_failure)
 
     def close(self) -> None:
+        """Persist nothing more."""
         self._wanted.clear()
         if self._task is not None:
             self._task.cancel()

@@ -60,6 +60,8 @@ class FetchSettings(NamedTuple):
 
 
 class Connect(Protocol):
+    """Opens connections to a leader."""
+
     async def connect(self, broker_id: int, client_id: str, /) -> Connection:
         """A connection to the broker's listener for brokers, under this name. Raises TransportError."""
         ...
@@ -76,7 +78,9 @@ class FetcherHost(Protocol):
         """Of this broker's registration."""
         ...
 
-    def settings(self) -> FetchSettings: ...
+    def settings(self) -> FetchSettings:
+        """The settings for the next fetch."""
+        ...
 
     def is_throttled(self, followed: FollowedLog) -> bool:
         """Whether fetching the partition has to pause (`follower.replication.throttled.rate`)."""
@@ -158,10 +162,12 @@ class ReplicaFetcher:
 
     @property
     def partitions(self) -> Iterable[Partition]:
+        """The partitions that are followed."""
         return [followed.partition for followed in self._logs.values()]
 
     @property
     def is_idle(self) -> bool:
+        """Whether no partition is followed."""
         return not self._logs
 
     def follow(self, place: Place, followed: FollowedLog) -> None:
@@ -172,6 +178,7 @@ class ReplicaFetcher:
         self._poke()
 
     def unfollow(self, place: Place) -> None:
+        """Fetch a partition no longer."""
         if self._logs.pop(place, None) is None:
             return
         self._delayed.pop(place, None)
@@ -193,6 +200,7 @@ class ReplicaFetcher:
         return {place: self._logs[place].problem for place in self._delayed if place in self._logs}
 
     def close(self) -> None:
+        """Close the connection and end the task."""
         self.closed = True
         self._logs.clear()
         self._drop_connection()

@@ -175,20 +175,25 @@ class ReplicationRuntime:
     # --- for the fetchers ---
 
     def broker_epoch(self) -> int:
+        """Implements FetcherHost."""
         own = self._image().brokers.get(self.node_id)
         return -1 if own is None else own.epoch
 
     def settings(self) -> FetchSettings:
+        """Implements FetcherHost."""
         return self._settings
 
     def is_throttled(self, followed: FollowedLog) -> bool:
+        """Implements FetcherHost."""
         return self._throttles.follower.is_active and self._throttles.pauses(followed, self._now_ms())
 
     def appended(self, partition: Partition, size: int) -> None:
+        """Implements FetcherHost."""
         if self._throttles.follower.is_active:
             self._throttles.received(partition, size, self._now_ms())
 
     def suspect(self, leader_id: int, *, gone: bool) -> None:
+        """Implements FetcherHost."""
         # Clients whose connections broke, too, are told that there is no leader, and soon ask again.
         if gone:
             self._partitions.rules.unreachable.add(leader_id)

@@ -33,6 +33,7 @@ class ReplicationThrottles:
         config.on_change((_LEADER_RATE, _FOLLOWER_RATE), self._set_rates)
 
     def attach(self, sessions: ReplicaSessions) -> None:
+        """Throttle the fetches in these sessions, which this broker answers as a leader."""
         self._sessions = sessions
         self._switch()
 
@@ -65,6 +66,7 @@ class ReplicationThrottles:
     # --- the leader's side ---
 
     def holds_back(self, partition: Partition, broker_id: int) -> bool:
+        """Whether a throttled replica outside the ISR gets no records for now."""
         return (
             broker_id not in partition.isr
             and self.leader.covers(partition.topic, partition.index)
@@ -72,6 +74,7 @@ class ReplicationThrottles:
         )
 
     def sent(self, partition: Partition, size: int) -> None:
+        """Record bytes that were sent to a follower."""
         # To whomever: who is in sync is not held back, but the rate bounds what leaves this broker altogether.
         if self.leader.covers(partition.topic, partition.index):
             self.leader.record(size, self._now_ms())
@@ -79,6 +82,7 @@ class ReplicationThrottles:
     # --- the follower's side ---
 
     def pauses(self, followed: FollowedLog, now_ms: int) -> bool:
+        """Whether this follower pauses fetching throttled replicas."""
         partition = followed.partition
         return (
             (followed.lag > 0 or followed.leader_end_offset < 0)
@@ -87,5 +91,6 @@ class ReplicationThrottles:
         )
 
     def received(self, partition: Partition, size: int, now_ms: int) -> None:
+        """Record bytes that were fetched from the leader."""
         if self.follower.covers(partition.topic, partition.index):
             self.follower.record(size, now_ms)

@@ -64,6 +64,7 @@ class BackgroundJobs:
         self._work_wanted = asyncio.Event()
 
     def start(self) -> None:
+        """Begin with all jobs in tasks of their own."""
         self._directories.on_work = self._work_wanted.set
         jobs: tuple[tuple[str, Job], ...] = (
             ("log.flush.offset.checkpoint.interval.ms", self.checkpoint),
@@ -97,6 +98,7 @@ class BackgroundJobs:
         await self._directories.checkpoints.persist_all(self.high_watermarks())
 
     def high_watermarks(self) -> dict[tuple[str, int], int]:
+        """High watermarks of all open partitions."""
         return {(p.topic, p.index): p.high_watermark for p in self._partitions.opened()}
 
     async def _flush(self) -> None:
@@ -175,6 +177,7 @@ class BackgroundJobs:
                 continue
 
     async def stop(self) -> None:
+        """End all jobs."""
         await self._compaction.stop()
         for task in self._tasks:
             task.cancel()

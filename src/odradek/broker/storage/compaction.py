@@ -31,6 +31,7 @@ class CompactionJob:
         config.on_change(("log.cleaner.backoff.ms",), lambda _: self._changed.set())
 
     def start(self) -> None:
+        """Begin to compact in tasks of their own."""
         self._adjust()
 
     def _adjust(self) -> None:
@@ -98,6 +99,7 @@ class CompactionJob:
         await asyncio.sleep(min(transferred / rate, 60.0) if rate > 0 else 60.0)
 
     async def stop(self) -> None:
+        """End the tasks."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

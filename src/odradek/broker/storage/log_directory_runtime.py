@@ -78,9 +78,11 @@ class LogDirectoryRuntime:
     # --- requests ---
 
     async def advance_log_starts(self, starts: Mapping[tuple[str, int], int], advance: Callable[[], None]) -> None:
+        """Implements LogDirectoryService."""
         await self._directories.checkpoints.advance_starts(starts, advance)
 
     def move(self, path: str, topic: str, partition: int) -> None:
+        """Implements LogDirectoryService."""
         directory = self._directories.placement.named(path)
         if self._directories.placement.is_cordoned(directory):
             raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"log directory {path} is cordoned")
@@ -94,6 +96,7 @@ class LogDirectoryRuntime:
         self.wanted.set()
 
     async def describe(self, wanted: Wanted) -> list[DirectoryUsage]:
+        """Implements LogDirectoryService."""
         held: dict[str, list[_Replica]] = {directory.path: [] for directory in self._directories.directories}
         for topic, partition in self._directories.partitions():
             if _is_wanted(wanted, topic, partition):
@@ -141,6 +144,7 @@ class LogDirectoryRuntime:
     # --- jobs ---
 
     def start(self) -> None:
+        """Begin with moves and recovery in tasks of their own."""
         self._tasks.append(asyncio.create_task(self._move_all(), name="replica moves"))
         lanes = self._config.number("num.recovery.threads.per.data.dir")
         pending = self._directories.recovery.unrecovered()
@@ -214,6 +218,7 @@ class LogDirectoryRuntime:
         return True
 
     async def stop(self) -> None:
+        """End the tasks of moves and recovery."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -127,6 +127,7 @@ def topic_settings(overrides: Mapping[str, str], broker_value: Callable[[str], V
 
 
 def topic_default(definition: ConfigDefinition, broker_value: Callable[[str], Value]) -> Value:
+    """The value of a topic that does not set the configuration: the broker's, else the default."""
     for synonym in TOPIC_SYNONYMS.get(definition.name, ()):
         value = broker_value(synonym.name)
         if value is not None:
@@ -232,4 +233,5 @@ def check_broker_value(definition: ConfigDefinition, text: str) -> Value:
 
 
 def is_list(definition: ConfigDefinition | None) -> bool:
+    """Whether the values are lists, which may be appended to and subtracted from."""
     return definition is not None and definition.type is ConfigType.LIST

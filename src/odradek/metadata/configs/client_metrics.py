@@ -69,6 +69,7 @@ def _check_selector(selector: str) -> None:
 def describe_client_metrics(
     configs: Mapping[str, str], keys: Iterable[str] | None = None, *, documentation: bool = False
 ) -> list[Described]:
+    """All configurations of a subscription, or those of `keys`, by name."""
     chosen = None if keys is None else set(keys)
     described = []
     for name, definition in sorted(DEFINITIONS.items()):

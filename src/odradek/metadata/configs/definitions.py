@@ -50,6 +50,8 @@ class SetValue(NamedTuple):
 
 
 class Importance(IntEnum):
+    """Kafka's importance of a configuration."""
+
     HIGH = 0
     MEDIUM = 1
     LOW = 2
@@ -72,6 +74,8 @@ class RefusedConfig(InvalidConfig):
 
 
 class Validator(Protocol):
+    """The limits of a configuration."""
+
     def ensure_valid(self, name: str, value: Value) -> None:
         """Raise InvalidConfig unless the parsed value may be given to this name."""
         ...
@@ -82,10 +86,13 @@ def _refuse(name: str, value: Value, problem: str) -> InvalidConfig:
 
 
 class Range(NamedTuple):
+    """Numbers from minimum to maximum, both included; None is no limit."""
+
     minimum: int | float | None
     maximum: int | float | None = None
 
     def ensure_valid(self, name: str, value: Value) -> None:
+        """Implements Validator."""
         if not isinstance(value, int | float):
             raise _refuse(name, value, "Value must be non-null")
         if self.minimum is not None and value < self.minimum:
@@ -102,6 +109,7 @@ class RangeOr(NamedTuple):
     extra: int
 
     def ensure_valid(self, name: str, value: Value) -> None:
+        """Implements Validator."""
         if value != self.extra and not (isinstance(value, int) and self.minimum <= value <= self.maximum):
             allowed = f"between {self.minimum} and {self.maximum} or equal to {self.extra}"
             raise _refuse(name, value, f"Value must be {allowed}")
@@ -114,6 +122,7 @@ class OneOf(NamedTuple):
     ignore_case: bool = False
 
     def ensure_valid(self, name: str, value: Value) -> None:
+        """Implements Validator."""
         for one in value if isinstance(value, tuple) else (value,):
             if self.ignore_case and isinstance(one, str):
                 valid = one.lower() in (a.lower() for a in self.allowed)
@@ -125,13 +134,19 @@ class OneOf(NamedTuple):
 
 
 class NonEmpty(NamedTuple):
+    """Text of at least one character."""
+
     def ensure_valid(self, name: str, value: Value) -> None:
+        """Implements Validator."""
         if value == "":
             raise _refuse(name, value, "String must be non-empty")
 
 
 class ThrottledReplicas(NamedTuple):
+    """A list of PARTITION:BROKER, or `*` for all replicas (KIP-73)."""
+
     def ensure_valid(self, name: str, value: Value) -> None:
+        """Implements Validator."""
         parts = value if isinstance(value, tuple) else ()
         if parts != ("*",) and not all(re.fullmatch(r"[0-9]+:[0-9]+", part) for part in parts):
             form = "[partitionId]:[brokerId],[partitionId]:[brokerId],..."
@@ -143,21 +158,27 @@ _DURATION = re.compile(r"by_duration:p(?=.)(\d+d)?(t(?=.)(\d+h)?(\d+m)?(\d+(\.\d
 
 
 class ShareOffsetReset(NamedTuple):
+    """`earliest`, `latest` or `by_duration:` with a duration of ISO 8601 (KIP-932)."""
+
     def ensure_valid(self, name: str, value: Value) -> None:
+        """Implements Validator."""
         text = str(value)
         if text.lower() not in ("latest", "earliest") and not _DURATION.fullmatch(text):
             raise _refuse(name, value, "Value must be one of: latest, earliest, by_duration:PnDTnHnMn.nS")
 
 
 def at_least(minimum: float) -> Range:
+    """A range without a maximum."""
     return Range(minimum)
 
 
 def between(minimum: float, maximum: float) -> Range:
+    """A range with both limits."""
     return Range(minimum, maximum)
 
 
 def one_of(*allowed: str) -> OneOf:
+    """One of these words, case-sensitive."""
     return OneOf(allowed)
 
 
@@ -175,9 +196,11 @@ class ConfigDefinition(NamedTuple):
 
     @property
     def is_sensitive(self) -> bool:
+        """Whether its values are secrets."""
         return self.type is ConfigType.PASSWORD
 
     def parse_default(self) -> Value:
+        """The default in its own type."""
         return self.parse(self.default)
 
     def parse(self, text: str | None) -> Value:
@@ -254,6 +277,7 @@ def plain_text(value: Value) -> str | None:
 
 
 def by_name(definitions: Sequence[ConfigDefinition]) -> dict[str, ConfigDefinition]:
+    """The definitions by their names, each of which must be unique."""
     found = {definition.name: definition for definition in definitions}
     assert len(found) == len(definitions), "a configuration is defined twice"
     return found

@@ -26,11 +26,17 @@ UNKNOWN_TYPE = 0
 class BrokerValues(Protocol):
     """The configuration of the broker that answers."""
 
-    def value(self, name: str) -> Value: ...
+    def value(self, name: str) -> Value:
+        """The value of a configuration in its own type."""
+        ...
 
-    def set_values(self, name: str) -> list[SetValue]: ...
+    def set_values(self, name: str) -> list[SetValue]:
+        """Places where the configuration is set, by precedence."""
+        ...
 
-    def set_names(self) -> set[str]: ...
+    def set_names(self) -> set[str]:
+        """Names of the configurations that are set."""
+        ...
 
 
 class Described(NamedTuple):
@@ -75,6 +81,7 @@ def describe_topic(
     *,
     documentation: bool = False,
 ) -> list[Described]:
+    """All configurations of a topic, or those of `keys`; `overrides` are set for the topic itself."""
     described = []
     for name in _wanted((n for n, d in TOPIC.items() if d.listed), keys):
         definition = TOPIC[name]
@@ -96,6 +103,7 @@ def describe_topic(
 def describe_broker(
     broker: BrokerValues, keys: Iterable[str] | None = None, *, documentation: bool = False
 ) -> list[Described]:
+    """All configurations of a broker, or those of `keys`, by name."""
     names = {name for name, definition in BROKER.items() if definition.listed} | broker.set_names()
     described = []
     for name in _wanted(names, keys):
@@ -138,6 +146,7 @@ def describe_group(
     *,
     documentation: bool = False,
 ) -> list[Described]:
+    """All configurations of a group, or those of `keys`; `overrides` are set for the group itself."""
     described = []
     for name in _wanted((n for n, d in GROUP.items() if d.listed), keys):
         definition = GROUP[name]

@@ -49,9 +49,11 @@ class MemoryTree:
         self._next_session = 1
 
     def find(self, path: str) -> _Entry | None:
+        """The entry of a node; None if it is missing."""
         return self._entries.get(path)
 
     def below(self, path: str) -> list[tuple[str, _Entry]]:
+        """Paths and entries of the node and of all below it, without the root."""
         return [(p, e) for p, e in self._entries.items() if p != "/" and is_at_or_below(p, path)]
 
     def join(self, store: MemoryStore) -> int:
@@ -71,6 +73,7 @@ class MemoryTree:
         self.notify(gone)
 
     def notify(self, paths: Sequence[str]) -> None:
+        """Call the watches of all sessions for these paths."""
         for store in list(self._sessions.values()):
             store.watches.fire(paths)
 
@@ -160,11 +163,13 @@ class MemoryStore:
         self.session = self._tree.join(self)
 
     async def get(self, path: str) -> Node | None:
+        """Implements MetadataStore."""
         self._ensure_open()
         entry = self._tree.find(checked(path))
         return None if entry is None else Node(entry.data, entry.version, entry.owner)
 
     async def children(self, path: str) -> list[str]:
+        """Implements MetadataStore."""
         self._ensure_open()
         entry = self._tree.find(checked(path))
         return [] if entry is None else sorted(entry.children)
@@ -175,16 +180,20 @@ class MemoryStore:
         return {p: Node(e.data, e.version, e.owner) for p, e in self._tree.below(checked(path))}
 
     async def apply(self, operations: Sequence[Operation]) -> None:
+        """Implements MetadataStore."""
         self._ensure_open()
         self._tree.notify(self._tree.apply(operations, self.session))
 
     def watch(self, path: str, changed: Changed) -> Stop:
+        """Implements MetadataStore."""
         return self.watches.add(checked(path), changed)
 
     def watch_session(self, expired: Callable[[], None]) -> Stop:
+        """Implements MetadataStore."""
         return self.watches.add_session(expired)
 
     async def reopen(self) -> None:
+        """Implements MetadataStore."""
         if self._closed:
             raise StoreUnavailable("the store is closed")
         if self._expired:
@@ -193,6 +202,7 @@ class MemoryStore:
             self.watches.fire_all()
 
     async def close(self) -> None:
+        """Implements MetadataStore."""
         self._closed = True
         self.watches.clear()
         self._tree.leave(self.session)

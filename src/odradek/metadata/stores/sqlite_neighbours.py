@@ -64,6 +64,7 @@ class Neighbours:
         self._due = 0.0
 
     def begin(self, session: int, lease: Lease) -> None:
+        """Begin with this process's session and lease; other processes can wake it from here on."""
         self._session = session
         self._lease = lease
         lease.listen(self._loop, self._woken)
@@ -87,6 +88,7 @@ class Neighbours:
             self._timer = None
 
     def forget(self, session: int) -> None:
+        """Watch the process of a session no longer."""
         peer = self._peers.pop(session, None)
         if peer is not None:
             peer.close()
@@ -96,6 +98,7 @@ class Neighbours:
         return sum(session < self._session and session not in besides for session in self._peers)
 
     def wake(self, sessions: Iterable[int]) -> None:
+        """Wake the processes of these sessions: there is news for them in the file."""
         for session in sessions:
             peer = self._peers.get(session) or self._find(session)
             if peer is not None:

@@ -88,16 +88,19 @@ class SqliteStore:
     # --- reading ---
 
     async def get(self, path: str) -> Node | None:
+        """Implements MetadataStore."""
         rows = self._read("SELECT data, version, session FROM nodes WHERE path = ?", (checked(path),))
         if not rows:
             return Node(b"", 0) if path == "/" else None
         return Node(*rows[0])
 
     async def children(self, path: str) -> list[str]:
+        """Implements MetadataStore."""
         rows = self._read("SELECT path FROM nodes WHERE parent = ?", (checked(path),))
         return sorted(name_of(row[0]) for row in rows)
 
     async def subtree(self, path: str) -> Mapping[str, Node]:
+        """Implements MetadataStore."""
         if checked(path) == "/":
             rows = self._read("SELECT path, data, version, session FROM nodes", ())
         else:
@@ -122,6 +125,7 @@ class SqliteStore:
     # --- writing ---
 
     async def apply(self, operations: Sequence[Operation]) -> None:
+        """Implements MetadataStore."""
         tree = self._tree
         if tree is None:
             raise StoreUnavailable(f"{self._path} is closed")
@@ -150,9 +154,11 @@ class SqliteStore:
     # --- watching ---
 
     def watch(self, path: str, changed: Changed) -> Stop:
+        """Implements MetadataStore."""
         return self._watches.add(checked(path), changed)
 
     def watch_session(self, expired: Callable[[], None]) -> Stop:
+        """Implements MetadataStore."""
         return self._watches.add_session(expired)
 
     def _news(self) -> None:
@@ -197,6 +203,7 @@ class SqliteStore:
             self._watches.fire_expired()
 
     async def reopen(self) -> None:
+        """Implements MetadataStore."""
         if self._tree is None:
             raise StoreUnavailable(f"{self._path} is closed")
         if not self._expired:
@@ -263,6 +270,7 @@ class SqliteStore:
     # --- the end ---
 
     async def close(self) -> None:
+        """Implements MetadataStore."""
         tree, self._tree = self._tree, None
         self._watches.clear()
         try:

@@ -63,6 +63,8 @@ class Outcome(NamedTuple):
 
 
 class Opened(NamedTuple):
+    """A new session, and what its beginning changed for other sessions."""
+
     session: int
     lease: Lease
     last_seq: int
@@ -70,10 +72,12 @@ class Opened(NamedTuple):
 
 
 def lease_path(path: str, session: int) -> str:
+    """The path of a session's lease."""
     return f"{path}.session.{session}"
 
 
 def connect(path: str, seconds: float = _BUSY_SECONDS) -> sqlite3.Connection:
+    """A connection to the file; `seconds` is how long a call waits for another process's lock."""
     # Used by one thread at a time, though not always by the same.
     return sqlite3.connect(path, timeout=seconds, isolation_level=None, check_same_thread=False)
 
@@ -89,6 +93,7 @@ class SqliteTree:
 
     @classmethod
     def open(cls, path: str) -> SqliteTree:
+        """Open the file, and create or migrate its tables. Raises sqlite3.Error."""
         writer = connect(path)
         try:
             _use_wal(writer)
@@ -105,6 +110,7 @@ class SqliteTree:
         return cls(path, writer)
 
     def close(self) -> None:
+        """Close the connection."""
         self._writer.close()
 
     # --- sessions ---
@@ -133,6 +139,7 @@ class SqliteTree:
         return Opened(session, lease, last_seq, Outcome(changed, others))
 
     def end_session(self, session: int) -> Outcome | None:
+        """End the process's own session; None if it has ended already."""
         return self._end(session, session)
 
     def bury(self, by: int, session: int) -> Outcome | None:

@@ -9,6 +9,8 @@ from odradek.ports.store import Changed, Stop
 
 
 class Watches:
+    """The callbacks of one store."""
+
     __slots__ = ("_expired", "_next", "_watches")
 
     def __init__(self) -> None:
@@ -17,12 +19,14 @@ class Watches:
         self._next = 0
 
     def add(self, path: str, changed: Changed) -> Stop:
+        """Call `changed` for changes at or below the path until the returned function is called."""
         key = self._next
         self._next += 1
         self._watches[key] = (path, changed)
         return lambda: self._watches.pop(key, None) and None
 
     def add_session(self, expired: Callable[[], None]) -> Stop:
+        """Call `expired` for each expired session until the returned function is called."""
         key = self._next
         self._next += 1
         self._expired[key] = expired
@@ -47,9 +51,11 @@ class Watches:
             changed(top)
 
     def fire_expired(self) -> None:
+        """Report that the session has expired."""
         for expired in list(self._expired.values()):
             expired()
 
     def clear(self) -> None:
+        """Drop all callbacks."""
         self._watches.clear()
         self._expired.clear()

@@ -49,10 +49,12 @@ class AddWatch:
         self.path = path
 
     def serialize(self) -> bytes:
+        """The body of the request."""
         return bytes(write_string(self.path) + _INT.pack(_PERSISTENT_RECURSIVE))
 
     @staticmethod
     def deserialize(_buffer: bytes, _offset: int) -> bool:
+        """The response has no body."""
         return True
 
 
@@ -67,10 +69,12 @@ class Sync:
         self.path = path
 
     def serialize(self) -> bytes:
+        """The body of the request."""
         return bytes(write_string(self.path))
 
     @staticmethod
     def deserialize(_buffer: bytes, _offset: int) -> bool:
+        """The path in the response is not needed."""
         return True
 
 
@@ -85,10 +89,12 @@ class GetData:
         self.paths = paths
 
     def serialize(self) -> bytes:
+        """The body of the request (multiRead of getData)."""
         return _multi_read(_GET_DATA, self.paths)
 
     @staticmethod
     def deserialize(buffer: bytes, offset: int) -> list[Found | None]:
+        """Data and version of each node, in the order of the paths."""
         return _multi_read_answer(buffer, offset, _read_found)
 
 
@@ -103,10 +109,12 @@ class GetChildren:
         self.paths = paths
 
     def serialize(self) -> bytes:
+        """The body of the request (multiRead of getChildren)."""
         return _multi_read(_GET_CHILDREN, self.paths)
 
     @staticmethod
     def deserialize(buffer: bytes, offset: int) -> list[list[str] | None]:
+        """Names below each node, in the order of the paths."""
         return _multi_read_answer(buffer, offset, _read_names)
 
 
@@ -167,6 +175,7 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
         self._patience = _patience(session_seconds)
 
     def create_connection(self, *args: Any, timeout: float, **kwargs: Any) -> Any:
+        """Connect within the shorter of kazoo's timeout and the patience of this session."""
         return super().create_connection(*args, timeout=min(timeout, self._patience), **kwargs)
 
 
@@ -243,4 +252,5 @@ class Client(KazooClient):  # type: ignore[misc]
 
     @property
     def session_id(self) -> int:
+        """The id of the session; 0 without one."""
         return int(self._session_id or 0)

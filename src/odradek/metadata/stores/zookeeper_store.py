@@ -191,9 +191,11 @@ class ZooKeeperStore:
         self._watches.fire_expired()
 
     def watch_session(self, expired: Callable[[], None]) -> Stop:
+        """Implements MetadataStore."""
         return self._watches.add_session(expired)
 
     async def reopen(self) -> None:
+        """Implements MetadataStore."""
         if self._closed:
             raise StoreUnavailable("the store is closed")
         if not self._expired:
@@ -213,6 +215,7 @@ class ZooKeeperStore:
             await self._disk.run(_LANE, client.end)
 
     async def close(self) -> None:
+        """Implements MetadataStore."""
         self._closed = True
         self._watches.clear()
         self._connected.set()
@@ -291,16 +294,19 @@ class ZooKeeperStore:
     # --- reading ---
 
     async def get(self, path: str) -> Node | None:
+        """Implements MetadataStore."""
         full = self._full(checked(path))
         found: Found | None = (await self._read(GetData([full])))[0]
         return None if found is None else Node(found.data, found.version, found.owner)
 
     async def children(self, path: str) -> list[str]:
+        """Implements MetadataStore."""
         full = self._full(checked(path))
         names: list[str] = (await self._read(GetChildren([full])))[0] or []
         return sorted(name for name in names if full != "/" or name != _OWN_TREE[1:])
 
     async def subtree(self, path: str) -> Mapping[str, Node]:
+        """Implements MetadataStore."""
         top = self._full(checked(path))
         nodes: dict[str, Node] = {}
         level = [top]
@@ -337,6 +343,7 @@ class ZooKeeperStore:
     # --- writing ---
 
     async def apply(self, operations: Sequence[Operation]) -> None:
+        """Implements MetadataStore."""
         if transaction_bytes(operations) > self.max_transaction_bytes:
             raise TransactionTooLarge(f"{len(operations)} operations are too many at once for ZooKeeper")
         for operation in operations:
@@ -389,6 +396,7 @@ class ZooKeeperStore:
     # --- watching ---
 
     def watch(self, path: str, changed: Changed) -> Stop:
+        """Implements MetadataStore."""
         known = checked(path) in self._watches.paths()
         stop = self._watches.add(path, changed)
         client = self._client
