@@ -18,7 +18,7 @@ class LeaderEpochs:
     def __init__(self, entries: Iterable[tuple[int, int]] = ()) -> None:
         self._entries: list[tuple[int, int]] = []
         self.latest = UNDEFINED_EPOCH
-        """The last epoch; -1 if there is none."""
+        """The last epoch; -1 without epochs."""
         for epoch, start_offset in entries:
             self.assign(epoch, start_offset)
 

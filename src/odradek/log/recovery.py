@@ -191,7 +191,7 @@ def _load_epochs(directory: str, names: list[str], environment: LogEnvironment) 
     try:
         return LeaderEpochs(parse_leader_epochs(environment.disk.read_file(path))), True
     except CorruptCheckpoint as error:
-        environment.owner.repaired(f"{path}: {error}; read anew from the batches")
+        environment.owner.repaired(f"{path} is damaged: {error}; it is rebuilt from the batches")
         return LeaderEpochs(), False
 
 
@@ -342,7 +342,7 @@ class _Loader:
     def _drop(self, index: int) -> None:
         """Remove segments after one that was cut off: their offsets no longer follow its end."""
         for segment in reversed(self.segments[index:]):
-            self.environment.owner.repaired(f"{segment.path}: removed, the segment before it has lost its end")
+            self.environment.owner.repaired(f"{segment.path}: removed: the segment before it has lost its end")
             for path in segment.file_paths():
                 self.environment.files.forget(path)
                 self.environment.disk.remove(path)
@@ -360,7 +360,8 @@ class _Loader:
                 end_offset = self._end_of(last)
             if end_offset < log_start_offset:
                 self.environment.owner.repaired(
-                    f"{self.directory}: ends at offset {end_offset}, below its start {log_start_offset}; begun anew"
+                    f"{self.directory}: ends at offset {end_offset}, below its start {log_start_offset}; "
+                    "all segments are removed"
                 )
                 self._drop(0)
                 self.epochs.clear()
@@ -438,7 +439,7 @@ def restore_producers(
             _forget_compacted(segments, producers)
             break
         except CorruptSnapshot as error:
-            environment.owner.repaired(f"{path}: {error}; an older one and the log take its place")
+            environment.owner.repaired(f"{path} is damaged: {error}; an older snapshot and the batches replace it")
             removed.append(kept.pop())
     stray = [offset for offset in kept[:-1] if offset not in bases]
     for offset in (*removed, *stray):

@@ -223,8 +223,8 @@ async def test_stall_sends_writes_to_the_thread_until_the_disk_recovers(tmp_path
     assert log.end_offset == 5
     assert disk.queued_writes == 3
     assert [text.partition(": ")[2] for text in reports] == [
-        "the disk does not keep up (a write took 200 ms): a thread does the writing until it does",
-        "the disk keeps up again",
+        "the disk does not keep up (a write took 200 ms); appends are queued until it does",
+        "the disk keeps up again; small appends are no longer queued",
     ]
 
 

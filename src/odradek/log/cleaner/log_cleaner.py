@@ -128,7 +128,9 @@ class Cleaner:
         # Of a log that was deleted since, it says nothing of the next one of its name.
         self._uncleanable = {each: text for each, text in self._uncleanable.items() if not each.is_offline}
         self._uncleanable[log] = damage
-        self._directories.report(f"not compacted any more: {damage}")
+        self._directories.report(
+            f"compaction of {log.topic}-{log.partition} stopped: {damage}; it is retried after a restart"
+        )
 
     async def _clean(self, log: PartitionLog, planned: Plan, throttle: Throttle, lane: str) -> Outcome | None:
         truncations = log.truncations

@@ -34,7 +34,7 @@ class LogFlusher:
         try:
             plan = log.plan_flush(offset)
         except KafkaError as error:
-            self._places.report(f"{log.directory} is not flushed: {error.message}")
+            self._places.report(f"could not flush {log.directory}: {error.message}")
             return not is_transient(error.__cause__)
         return plan is None or await self._sync(log, plan, self._places.lane(log.directory))
 
@@ -60,7 +60,7 @@ class LogFlusher:
             try:
                 plan = log.prepare_close()
             except KafkaError as error:
-                self._places.report(f"{log.directory}: {error.message}")
+                self._places.report(f"could not close {log.directory}: {error.message}; the next start checks it")
                 continue
             if plan is not None:
                 await self._sync(log.durability, plan, lane)

@@ -202,7 +202,9 @@ class LogDirectories:
         if key in self._where:
             return
         if not is_new and self.startup.has_unread:
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "its log may be in a log directory that cannot be read")
+            raise KafkaError(
+                ErrorCode.KAFKA_STORAGE_ERROR, f"{topic}-{partition} may be in a log directory that could not be read"
+            )
         if self.recovery.is_under_way(key):
             # A thread checks the directory of an earlier topic of this name, and may create files in it.
             raise KafkaError(
@@ -286,14 +288,14 @@ class LogDirectories:
             if found == topic_id:
                 return True
             self.report(
-                f"{path} is of another topic of that name: {'taken over' if self.startup.adopts else 'deleted'}"
+                f"{path} belongs to another topic of that name: {'adopted' if self.startup.adopts else 'deleted'}"
             )
             if not self.startup.adopts:
                 return False
         except FileNotFoundError:
             pass
         except CorruptCheckpoint as error:
-            self.report(f"{metadata}: {error}; written anew")
+            self.report(f"{metadata} is damaged: {error}; it is rewritten")
         self._disk.make_directories(path)
         self._disk.write_atomic(metadata, format_partition_metadata(topic_id), sync=False)
         return True

@@ -121,7 +121,7 @@ class PendingWork:
                 if is_transient(error):
                     left.append(path)
                 else:
-                    self.report(f"{path} cannot be removed: {error}")
+                    self.report(f"could not remove {path}: {error}; it stays on the disk until a restart")
         return left
 
     def remove_again(self, paths: Sequence[str]) -> None:

@@ -113,7 +113,9 @@ class ReplicaMoves:
         move = self.under_way[source.topic, source.partition]
         if source.is_offline:
             # It can say that nothing is left, and never give way: other moves would wait for this one for ever.
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{source.directory} cannot be copied any more")
+            raise KafkaError(
+                ErrorCode.KAFKA_STORAGE_ERROR, f"{source.directory} can no longer be copied: it is offline"
+            )
         if move.directory.offline is not None:
             self.cancel(source.topic, source.partition)
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{move.path} is given up: {move.directory.offline}")
@@ -191,7 +193,7 @@ class ReplicaMoves:
         self._places.pending.forget(source.durability)
         self._places.pending.forget(log.durability)
         source.fail(f"{source.directory} was moved to {path}")
-        log.fail(f"{move.path} is {path} now")
+        log.fail(f"{move.path} was renamed to {path}")
         directory.forget(key)
         move.directory.known += 1
         self._places.where[key] = move.directory
@@ -213,7 +215,9 @@ class ReplicaMoves:
             except KafkaError as error:
                 if not is_transient(error.__cause__):
                     raise
-                places.report(f"{path} is not opened yet: {error.message}")
+                places.report(
+                    f"could not open the moved replica {path}: {error.message}; retrying in {RETRY_SECONDS:g} s"
+                )
                 await asyncio.sleep(RETRY_SECONDS)
                 continue
             moved.after_crash = source.after_crash
@@ -255,7 +259,10 @@ class ReplicaMoves:
                 source.fail(f"{move.path} takes over from {source.directory} at the next start")
                 if is_transient(error):
                     # A transient error takes no directory offline, so that the failed log would go unnoticed.
-                    failing, error = source.directory, OSError(errno.EIO, f"a move could not be taken back: {error}")
+                    failing, error = (
+                        source.directory,
+                        OSError(errno.EIO, f"could not undo the move of a replica: {error}"),
+                    )
             raise places.storage_error(failing, error) from error
         try:
             disk.rename(move.path, path)

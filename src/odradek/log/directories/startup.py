@@ -199,7 +199,8 @@ class DirectoriesStartup:
         if missing:
             self.records_may_be_lost = True
             places.report(
-                f"{len(missing)} partitions that should be here are not, {missing[0][0]}-{missing[0][1]} first"
+                f"{len(missing)} partitions have no directory in log.dirs, {missing[0][0]}-{missing[0][1]} first: "
+                "their records may be lost; replicas on other brokers take precedence"
             )
             try:
                 note_losses(places.disk, places.directories, places.failed)
@@ -234,4 +235,4 @@ class DirectoriesStartup:
 
     def _set_aside(self, key: TopicPartition, directory: LogDirectory) -> None:
         stray = self._places.rename_away(f"{directory.path}/{key[0]}-{key[1]}", key, STRAY_DIRECTORY)
-        self._places.report(f"{key[0]}-{key[1]} is no partition of this broker; its directory is {stray} now")
+        self._places.report(f"{key[0]}-{key[1]} is not assigned to this broker: its directory was renamed to {stray}")

@@ -38,11 +38,11 @@ from odradek.records.record import decode_records
 
 _INDEXES: Final = (OFFSET_INDEX, TIME_INDEX, TRANSACTION_INDEX)
 _PARTITION: Final = re.compile(r"^.+-\d+(\.[^.]+-future)?$")
-_REBUILT: Final = "made anew when the log is opened"
+_REBUILT: Final = "rebuilt when the log is opened"
 
 
 class Finding(NamedTuple):
-    """Something wrong: the file, the byte and the offset where it begins (-1 where there is none)."""
+    """A defect: the file, the byte and the offset where it begins (-1 if unknown)."""
 
     path: str
     position: int
@@ -111,7 +111,9 @@ def verify_partition(disk: Disk, directory: str) -> Iterator[Finding]:
     for name in names:
         path = f"{directory}/{name}"
         if name.endswith((CLEANED, SWAP, DELETED)):
-            yield Finding(path, 0, -1, "left over from a compaction or deletion", "settled when the log is opened")
+            yield Finding(
+                path, 0, -1, "left over from a compaction or deletion", "removed or completed when the log is opened"
+            )
         elif name.endswith(SNAPSHOT):
             yield from _snapshot(disk, path)
         elif name == LEADER_EPOCHS:
@@ -229,7 +231,7 @@ def _indexes(
         try:
             decode(data, base)
         except ValueError as error:
-            yield Finding(path, 0, -1, str(error), "made anew from the markers after an unclean stop")
+            yield Finding(path, 0, -1, str(error), "rebuilt from the markers after an unclean stop")
         if len(data) % ENTRY_SIZE:
             yield Finding(path, len(data) // ENTRY_SIZE * ENTRY_SIZE, -1, "the last entry is cut off", "ignored")
 

@@ -192,7 +192,7 @@ class WriteQueue:
     def _lag(self, now: float, why: str = "") -> None:
         if not self.slow:
             self.slow = True
-            self.report(f"{self._path}: the disk does not keep up ({why}): a thread does the writing until it does")
+            self.report(f"{self._path}: the disk does not keep up ({why}); appends are queued until it does")
         self._calm_at = now + self._settings.probation_s
 
     def _look_after(self, turn: _Turn) -> None:
@@ -204,7 +204,7 @@ class WriteQueue:
         elif self.slow and now >= self._calm_at:
             if self._disk.keeps_up():
                 self.slow = False
-                self.report(f"{self._path}: the disk keeps up again")
+                self.report(f"{self._path}: the disk keeps up again; small appends are no longer queued")
             else:
                 self._lag(now)
 
