@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
-from functools import partial
 
 from odradek.api.data.new_leaders import MOVED, current_leader, endpoints
 from odradek.api.data.produced_records import FIRST_WITH_ZSTD, check_carried, is_transactional
@@ -20,7 +19,7 @@ from odradek.api.requests.throttling import pause
 from odradek.log.append import AppendResult, RejectedRecords
 from odradek.metadata.image import INTERNAL_TOPICS
 from odradek.ports.network import Part
-from odradek.replication.partition import Partition
+from odradek.replication.delayed_produce import Append, DelayedProduce
 from odradek.replication.refused_batches import SENT_AGAIN
 from odradek.wire.apis import ApiKey
 from odradek.wire.errors import ErrorCode, KafkaError
@@ -32,8 +31,8 @@ _ADMIN_CLIENT = "__admin_client"
 _VALID_ACKS = (ALL, 0, 1)
 
 Produced = list[tuple[TopicKey, list[ProducedPartition]]]
-Uncommitted = tuple[TopicKey, Partition, int, list[ProducedPartition], int]
-"""A topic as the request has it, a partition, the last offset appended to it, and where its answer stands."""
+_AnswerPlace = tuple[TopicKey, int, list[ProducedPartition], int]
+"""A topic as the request has it, a partition, and where its answer stands."""
 
 
 def _all_failed(request: ProduceRequest, context: RequestContext, code: ErrorCode) -> list[Part] | None:
@@ -91,7 +90,8 @@ def _produce(
     """`refused` is None for a producer without transactions; `late` is where an answer goes that has to wait."""
     acks = request.acks
     produced: Produced = []
-    waiting: list[Uncommitted] = []
+    waiting: list[Append] = []
+    places: list[_AnswerPlace] = []
     failed = False
     now_ms = context.services.clock.now_ms()
     require = context.services.partitions.require
@@ -121,7 +121,8 @@ def _produce(
                 answers.append(_failed(topic, index, error, context))
                 continue
             if result.last_offset >= (partition.high_watermark if acks == ALL else partition.log.end_offset):
-                waiting.append((topic, partition, result.last_offset, answers, len(answers)))
+                waiting.append((partition, result.last_offset))
+                places.append((topic, index, answers, len(answers)))
             answers.append(_appended(index, result))
         produced.append((topic, answers))
     if acks == 0:
@@ -134,11 +135,12 @@ def _produce(
     if not waiting:
         return _encode(produced, context, failed=failed)
     late = late or context.connection.later()
-    commit = _Commit(produced, waiting, context, late, failed)
+    answer = _LateAnswer(produced, places, context, late, failed)
+    delayed = DelayedProduce(waiting, answer.fail, answer.send)
     if acks == ALL:
-        commit.start(request.timeout_ms)
+        delayed.wait_for_replicas(request.timeout_ms)
     else:
-        commit.start_writing()
+        delayed.wait_until_written()
     return late
 
 
@@ -173,117 +175,26 @@ def _throttle(context: RequestContext) -> int:
     return pause(context, throttle_ms) if throttle_ms or quotas.request.active else 0
 
 
-def _why_unconfirmed(partition: Partition, offset: int) -> str:
-    """For the message of the answer."""
-    if offset >= partition.log.end_offset and partition.log.is_offline:
-        return "the log directory failed"
-    return "in-sync replicas are missing" if partition.is_leader else "this broker no longer leads the partition"
+class _LateAnswer:
+    """The answer of a request whose appends wait to be confirmed."""
 
-
-class _Commit:
-    """The answer once the high watermark has passed every append; REQUEST_TIMED_OUT where it has not in time.
-
-    For acks=1 once every append is written, which may have to wait for the disk.
-    """
-
-    __slots__ = (
-        "_answered",
-        "_context",
-        "_failed",
-        "_late",
-        "_produced",
-        "_settled",
-        "_timeout_ms",
-        "_timer",
-        "_unwritten",
-        "_waiting",
-        "_writing",
-    )
+    __slots__ = ("_context", "_failed", "_late", "_places", "_produced")
 
     def __init__(
-        self,
-        produced: Produced,
-        waiting: list[Uncommitted],
-        context: RequestContext,
-        late: LateAnswer,
-        failed: bool,
+        self, produced: Produced, places: list[_AnswerPlace], context: RequestContext, late: LateAnswer, failed: bool
     ) -> None:
         self._produced = produced
-        self._waiting = waiting
+        self._places = places
         self._context = context
         self._late = late
         self._failed = failed
-        self._settled: set[int] = set()
-        self._answered = False
-        self._writing = False
-        self._timer: asyncio.TimerHandle | None = None
-        self._timeout_ms = 0
-        self._unwritten = 0
-        """Appends that are on their way to the disk here; the time of the request begins when they are written."""
 
-    def start_writing(self) -> None:
-        self._writing = True
-        for index, (_, partition, offset, _, _) in enumerate(self._waiting):
-            partition.log.durability.when_written(offset, partial(self._released, index))
+    def fail(self, index: int, error: KafkaError) -> None:
+        """Put the error in the place of the append's success."""
+        self._failed = True
+        topic, partition, answers, position = self._places[index]
+        answers[position] = _failed(topic, partition, error, self._context)
 
-    def start(self, timeout_ms: int) -> None:
-        self._timeout_ms = timeout_ms
-        self._unwritten = sum(offset >= partition.log.end_offset for _, partition, offset, _, _ in self._waiting)
-        if not self._unwritten:
-            self._arm()
-        for index, (_, partition, offset, _, _) in enumerate(self._waiting):
-            unwritten = offset >= partition.log.end_offset
-            # At once, also for what is not written yet: whoever loses the partition meanwhile has to be told so here.
-            partition.when_committed(offset, partial(self._released, index))
-            if unwritten:
-                partition.log.durability.when_written(offset, partial(self._written, index))
-
-    def _arm(self) -> None:
-        # As in Kafka the time runs for the followers: a leader's own disk takes as long as it takes.
-        seconds = max(0, self._timeout_ms) / 1000
-        self._timer = asyncio.get_running_loop().call_later(seconds, self._timed_out)
-
-    def _written(self, index: int) -> None:
-        self._unwritten -= 1
-        if self._answered:
-            return
-        if not self._unwritten:
-            self._arm()
-        if self._waiting[index][1].log.is_offline:
-            self._released(index)
-
-    def _released(self, index: int) -> None:
-        # Called when an append is committed, and when its partition left this broker before it could be. Which of both
-        # it was must be seen now: a follower's high watermark passes the offset, too, with other records below it.
-        if self._answered or index in self._settled:
-            return
-        # To librdkafka NOT_LEADER_OR_FOLLOWER says that the batch was not written: it gives its sequences to another.
-        self._settle(index, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
-        self._settled.add(index)
-        if len(self._settled) == len(self._waiting):
-            self._finish()
-
-    def _timed_out(self) -> None:
-        for index in range(len(self._waiting)):
-            if index not in self._settled:
-                self._settle(index, ErrorCode.REQUEST_TIMED_OUT)
-        self._finish()
-
-    def _settle(self, index: int, otherwise: ErrorCode) -> None:
-        """Put the partition's error, if it is one, into the answer."""
-        topic, partition, offset, answers, position = self._waiting[index]
-        log = partition.log
-        if self._writing:
-            code = ErrorCode.NONE if offset < log.end_offset else otherwise
-        else:
-            code = partition.commit_error(offset, otherwise)
-        if code:
-            self._failed = True
-            error = KafkaError(code, "appended, but not confirmed: " + _why_unconfirmed(partition, offset))
-            answers[position] = _failed(topic, partition.index, error, self._context)
-
-    def _finish(self) -> None:
-        self._answered = True
-        if self._timer is not None:
-            self._timer.cancel()
+    def send(self) -> None:
+        """All appends are confirmed or have failed."""
         self._late.answer(_encode(self._produced, self._context, failed=self._failed))

@@ -6,10 +6,7 @@ Source: Kafka's `Replica` and the parts of `Partition` that shrink and expand th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from odradek.replication.partition import Partition
+from typing import Final
 
 UNKNOWN_OFFSET: Final = -1
 UNKNOWN_EPOCH: Final = -1
@@ -127,40 +124,3 @@ class IsrProposal:
         """That of the state it changes."""
         self.refused = False
         """The controller knows better: its next LeaderAndIsr ends the matter."""
-
-
-class ReplicaRules:
-    """What all partitions of a broker are told about replication. The defaults are those of a lone broker."""
-
-    __slots__ = ("begins_later", "is_eligible", "max_lag_ms", "now_ms", "propose", "tell_followers", "unreachable")
-
-    def __init__(self) -> None:
-        self.max_lag_ms = DEFAULT_MAX_LAG_MS
-        self.now_ms: Callable[[], int] = _no_time
-        """Milliseconds of the monotonic clock."""
-        self.is_eligible: Callable[[int, int], bool] = _eligible
-        """Whether a broker, by the epoch that its fetches carry, may join an ISR: alive and not restarted since."""
-        self.propose: Callable[[Partition], None] = _nothing
-        """A partition wants its ISR changed: see its `proposal`."""
-        self.begins_later: Callable[[Partition, int], None] = _at_once
-        """The log of a follower begins at this offset: see to it that it is written, then `Partition.start_written`."""
-        self.tell_followers = False
-        """Whether followers are answered as soon as the high watermark moves: where consumers read from them."""
-        self.unreachable: set[int] = set()
-        """Leaders whose processes seem to be gone, though the controller has not told of it yet."""
-
-
-def _no_time() -> int:
-    return 0
-
-
-def _eligible(_broker_id: int, _broker_epoch: int) -> bool:
-    return True
-
-
-def _nothing(_partition: Partition) -> None:
-    return None
-
-
-def _at_once(partition: Partition, offset: int) -> None:
-    partition.start_written(offset)

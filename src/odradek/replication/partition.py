@@ -17,10 +17,10 @@ from odradek.log.segments.reading import LogRead
 from odradek.metadata.image import NO_LEADER, PartitionState
 from odradek.ports.disk import FileRange
 from odradek.replication.in_sync import (
+    DEFAULT_MAX_LAG_MS,
     NEVER_MS,
     FollowerProgress,
     IsrProposal,
-    ReplicaRules,
     committed_offset,
     lagging,
 )
@@ -32,7 +32,6 @@ READ_COMMITTED = 1
 NO_EPOCH = -1
 NO_OFFSET = -1
 
-_ALONE = ReplicaRules()
 _TRY_AGAIN = (ErrorCode.OPERATION_NOT_ATTEMPTED, ErrorCode.INELIGIBLE_REPLICA)
 
 MANY_BYTES = 1 << 62
@@ -77,6 +76,46 @@ class FollowerWatch(Protocol):
     def refresh(self) -> None:
         """Note the follower's last fetch in its progress, if that did not name the partition since it has all of it."""
         ...
+
+
+class ReplicaRules:
+    """What all partitions of a broker are told about replication. The defaults are those of a lone broker."""
+
+    __slots__ = ("begins_later", "is_eligible", "max_lag_ms", "now_ms", "propose", "tell_followers", "unreachable")
+
+    def __init__(self) -> None:
+        self.max_lag_ms = DEFAULT_MAX_LAG_MS
+        self.now_ms: Callable[[], int] = _no_time
+        """Milliseconds of the monotonic clock."""
+        self.is_eligible: Callable[[int, int], bool] = _eligible
+        """Whether a broker, by the epoch that its fetches carry, may join an ISR: alive and not restarted since."""
+        self.propose: Callable[[Partition], None] = _nothing
+        """A partition wants its ISR changed: see its `proposal`."""
+        self.begins_later: Callable[[Partition, int], None] = _at_once
+        """The log of a follower begins at this offset: see to it that it is written, then `Partition.start_written`."""
+        self.tell_followers = False
+        """Whether followers are answered as soon as the high watermark moves: where consumers read from them."""
+        self.unreachable: set[int] = set()
+        """Leaders whose processes seem to be gone, though the controller has not told of it yet."""
+
+
+def _no_time() -> int:
+    return 0
+
+
+def _eligible(_broker_id: int, _broker_epoch: int) -> bool:
+    return True
+
+
+def _nothing(_partition: Partition) -> None:
+    return None
+
+
+def _at_once(partition: Partition, offset: int) -> None:
+    partition.start_written(offset)
+
+
+_ALONE = ReplicaRules()
 
 
 class Partition:

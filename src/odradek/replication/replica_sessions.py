@@ -13,8 +13,7 @@ from typing import NamedTuple, Protocol
 from odradek.log.segments.reading import LogRead
 from odradek.ports.randomness import Random
 from odradek.replication.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, MAX_EPOCH, NO_SESSION, Place
-from odradek.replication.in_sync import ReplicaRules
-from odradek.replication.partition import MANY_BYTES, NO_EPOCH, Partition
+from odradek.replication.partition import MANY_BYTES, NO_EPOCH, Partition, ReplicaRules
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.fetch import FetchPartition
 from odradek.wire.produce import TopicKey

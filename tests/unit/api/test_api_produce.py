@@ -18,8 +18,7 @@ from odradek.metadata.image import ClusterImage, PartitionState
 from odradek.ports.clock import SystemClock
 from odradek.ports.disk import SystemDisk
 from odradek.records.builder import BatchFields, encode_batch
-from odradek.replication.in_sync import ReplicaRules
-from odradek.replication.partition import Partition
+from odradek.replication.partition import Partition, ReplicaRules
 from odradek.wire.errors import ErrorCode
 from odradek.wire.messages.produce import ProduceResponse
 from odradek.wire.produce import ProduceRequest

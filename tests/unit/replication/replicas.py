@@ -16,8 +16,8 @@ from odradek.records.batch import split_batches
 from odradek.records.builder import BatchFields, encode_batch
 from odradek.records.record import decode_records
 from odradek.replication.follower import FollowedLog, Next
-from odradek.replication.in_sync import IsrProposal, ReplicaRules
-from odradek.replication.partition import Partition
+from odradek.replication.in_sync import IsrProposal
+from odradek.replication.partition import Partition, ReplicaRules
 from odradek.replication.replica_sessions import Follower, ReplicaSessions
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.fetch import FetchedPartition, decode_request, encode_response

@@ -15,8 +15,7 @@ from odradek.metadata.image import PartitionState
 from odradek.ports.clock import SystemClock
 from odradek.ports.disk import SystemDisk
 from odradek.records.builder import BatchFields, encode_batch
-from odradek.replication.in_sync import ReplicaRules
-from odradek.replication.partition import READ_COMMITTED, Partition
+from odradek.replication.partition import READ_COMMITTED, Partition, ReplicaRules
 from odradek.wire.errors import ErrorCode, KafkaError
 
 NOW_MS = time.time_ns() // 1_000_000

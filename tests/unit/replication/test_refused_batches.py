@@ -14,8 +14,7 @@ from odradek.metadata.image import PartitionState
 from odradek.ports.clock import SystemClock
 from odradek.ports.disk import SystemDisk
 from odradek.records.builder import BatchFields, encode_batch
-from odradek.replication.in_sync import ReplicaRules
-from odradek.replication.partition import Partition
+from odradek.replication.partition import Partition, ReplicaRules
 from odradek.wire.errors import ErrorCode, KafkaError
 
 NOW_MS = 1_700_000_000_000

@@ -12,8 +12,7 @@ from odradek.log.config import LogConfig
 from odradek.log.directories.log_directories import LogDirectories
 from odradek.log.producers.state import ProducerStates
 from odradek.metadata.image import ClusterImage, Topic
-from odradek.replication.in_sync import ReplicaRules
-from odradek.replication.partition import Partition
+from odradek.replication.partition import Partition, ReplicaRules
 from odradek.replication.refused_batches import RefusedBatches
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.produce import TopicKey

@@ -23,8 +23,7 @@ from odradek.ports.disk import FileRange, SystemDisk
 from odradek.ports.randomness import SeededRandom
 from odradek.records.builder import BatchFields, encode_batch
 from odradek.replication.follower import FollowedLog
-from odradek.replication.in_sync import ReplicaRules
-from odradek.replication.partition import Partition
+from odradek.replication.partition import Partition, ReplicaRules
 from odradek.replication.replica_sessions import ReplicaSessions
 from odradek.transactions.connections import NewestConnections
 from odradek.wire.errors import ErrorCode, KafkaError

@@ -26,8 +26,7 @@ from odradek.ports.disk import SystemDisk
 from odradek.ports.randomness import SeededRandom
 from odradek.records.builder import encode_batch
 from odradek.replication.follower import FollowedLog
-from odradek.replication.in_sync import ReplicaRules
-from odradek.replication.partition import Partition
+from odradek.replication.partition import Partition, ReplicaRules
 from odradek.replication.replica_sessions import ReplicaSessions
 from odradek.wire.errors import ErrorCode, KafkaError
 
