@@ -7,9 +7,6 @@ import graphlib
 
 from tests.unit.house.sources import package_sources
 
-KNOWN = {("odradek.replication.in_sync", "odradek.replication.partition")}
-"""Imports that still close a circle. The set may only shrink."""
-
 
 def module_name(name: str) -> str:
     parts = ["odradek", *name.removesuffix(".py").split("/")]
@@ -36,15 +33,7 @@ def import_graph() -> dict[str, set[str]]:
 
 def test_modules_do_not_import_each_other_in_circles() -> None:
     graph = import_graph()
-    for importer, module in KNOWN:
-        graph.get(importer, set()).discard(module)
     try:
         graphlib.TopologicalSorter(graph).prepare()
     except graphlib.CycleError as error:
         raise AssertionError("imports in a circle: " + " <- ".join(error.args[1])) from None
-
-
-def test_known_circles_are_listed_only_while_they_exist() -> None:
-    graph = import_graph()
-    gone = {(importer, module) for importer, module in KNOWN if module not in graph.get(importer, set())}
-    assert not gone, "remove these from KNOWN"
