@@ -74,6 +74,7 @@ def go_on(tasks: Collection[asyncio.Task[Any]], seconds: float) -> None:
 
 
 def finish(task: asyncio.Task[T]) -> T:
+    """The result of a completed task. Raises its exception."""
     return _process().loop.run_until_complete(task)
 
 

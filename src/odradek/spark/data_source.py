@@ -23,33 +23,39 @@ class OdradekDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
+        """The format's name in `spark.read.format`."""
         return "odradek"
 
     def schema(self) -> str:
+        """The columns of Spark's Kafka source, as DDL."""
         from odradek.spark.options import read_flag
 
         with_headers = read_flag(self.options, "includeHeaders", default=False)
         return f"{BASE_SCHEMA}, {HEADERS_SCHEMA}" if with_headers else BASE_SCHEMA
 
     def reader(self, schema: Any) -> DataSourceReader:
+        """A reader of a batch query. Raises OptionError."""
         from odradek.spark.options import SourceOptions
         from odradek.spark.source import BatchReader
 
         return BatchReader(SourceOptions.parse(self.options, streaming=False))
 
     def streamReader(self, schema: Any) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
+        """A reader of a streaming query. Raises OptionError."""
         from odradek.spark.options import SourceOptions
         from odradek.spark.source import StreamReader
 
         return StreamReader(SourceOptions.parse(self.options, streaming=True))
 
     def writer(self, schema: Any, overwrite: bool) -> DataSourceWriter:
+        """A writer of a batch query. Raises OptionError."""
         from odradek.spark.options import SinkOptions
         from odradek.spark.sink import batch_writer
 
         return batch_writer(SinkOptions.parse(self.options, streaming=False), schema, overwrite)
 
     def streamWriter(self, schema: Any, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802 - Spark's
+        """A writer of a streaming query. Raises OptionError."""
         from odradek.spark.options import SinkOptions
         from odradek.spark.sink import stream_writer
 

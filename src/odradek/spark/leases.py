@@ -88,6 +88,7 @@ class Batch:
         return None
 
     def release(self, holder: object, name: str, records: int) -> None:
+        """End a lease after this number of records; the batch fails if the task does not have it."""
         slot = self._slots.get(name)
         if slot is None or slot.holder is not holder or records < 0:
             self.fail(f"the lease of {name} was handed back by a task that does not have it")
@@ -111,9 +112,11 @@ class Batch:
         return {name: slot.records for name, slot in self._slots.items()}
 
     def fail(self, reason: str) -> None:
+        """End the batch: later calls of its tasks raise LeaseError with the reason."""
         self.failure = self.failure or reason
 
     def check(self) -> None:
+        """Raise LeaseError if the batch has failed."""
         if self.failure is not None:
             raise LeaseError(f"the write has to be run again: {self.failure}")
         if self._settled:
@@ -262,6 +265,8 @@ def _answer(writer: asyncio.StreamWriter, content: dict[str, Any]) -> None:
 
 
 class Address(NamedTuple):
+    """Where the lease server of a driver listens, and the secret that its tasks send."""
+
     host: str
     port: int
     token: str
@@ -288,6 +293,7 @@ class LeaseServer:
 
     @property
     def alive(self) -> bool:
+        """Whether the server thread runs."""
         return self._process.poll() is None
 
     def open_batch(self, owner: str) -> Address:
@@ -307,6 +313,7 @@ class LeaseServer:
         return Address(self._host, self._port, token)
 
     def close(self) -> None:
+        """Stop listening and close the connections of tasks."""
         self._process.terminate()
         self._process.wait(10)
         for pipe in (self._process.stdin, self._process.stdout):
@@ -362,6 +369,7 @@ class LeaseClient:
         return answer["lease"], answer["next"]
 
     def release(self, name: str, records: int) -> None:
+        """End a lease after this number of records."""
         self._send({"release": name, "records": records})
 
     async def leave(self) -> None:
@@ -369,12 +377,14 @@ class LeaseClient:
         await self.ask({"leave": True})
 
     def close(self) -> None:
+        """Close the connection. A lease that was not ended fails the batch."""
         self._writer.close()
 
     def _send(self, message: dict[str, Any]) -> None:
         self._writer.write(json.dumps(message).encode() + b"\n")
 
     async def ask(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Send a message and wait for the answer. Raises LeaseError."""
         self._send(message)
         line = await self._reader.readline()
         if not line:

@@ -38,6 +38,7 @@ class Recorded(NamedTuple):
 
 
 def marker_group(transactional_id: str) -> str:
+    """The consumer group in which a transactional id records its last batch."""
     return f"__eos-{transactional_id}"
 
 

@@ -25,6 +25,7 @@ class OffsetRange(NamedTuple):
 
     @property
     def size(self) -> int:
+        """The number of offsets."""
         return self.end - self.start
 
 
@@ -37,6 +38,7 @@ def to_json(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
 
 
 def from_json(content: Mapping[str, Mapping[str, int]]) -> Offsets:
+    """Offsets by topic and partition, from Spark's form with partitions as text."""
     return {
         TopicPartition(topic, int(partition)): offset
         for topic, partitions in content.items()
@@ -70,6 +72,7 @@ def limit_rows(limit: int, start: Offsets, latest: Offsets, earliest_of_new: Off
 
 
 def new_rows(start: Offsets, latest: Offsets) -> int:
+    """The number of offsets between two sets; new partitions count from zero."""
     return sum(max(0, end - start.get(key, 0)) for key, end in latest.items())
 
 

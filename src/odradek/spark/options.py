@@ -62,6 +62,7 @@ class OptionError(ValueError):
 
 
 def read_flag(options: Mapping[str, str], name: str, *, default: bool) -> bool:
+    """A boolean option. Raises OptionError for other values."""
     text = options.get(name.lower())
     if text is None:
         return default
@@ -93,6 +94,8 @@ class Subscription(NamedTuple):
 
 
 class SourceOptions(NamedTuple):
+    """Options of a source, with the names and defaults of Spark's Kafka source."""
+
     client: tuple[tuple[str, str], ...]
     subscription: Subscription
     starting: Position
@@ -149,6 +152,8 @@ class SourceOptions(NamedTuple):
 
 
 class SinkOptions(NamedTuple):
+    """Options of a sink, with the names and defaults of Spark's Kafka sink."""
+
     client: tuple[tuple[str, str], ...]
     topic: str | None
     include_headers: bool

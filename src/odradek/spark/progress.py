@@ -38,6 +38,7 @@ class Progress(NamedTuple):
     took_ms: int
 
     def line(self) -> str:
+        """The line that `odradek pipeline` prints."""
         lag = "?" if self.lag is None else f"{self.lag:,}"
         delay = "?" if self.delay_ms is None else f"{self.delay_ms / 1000:.1f} s"
         return (
@@ -126,6 +127,7 @@ class Follower:
         self._thread = threading.Thread(target=self._run, name="progress", daemon=True)
 
     def start(self) -> None:
+        """Start the thread that polls Spark for progress."""
         self._thread.start()
 
     def close(self) -> None:

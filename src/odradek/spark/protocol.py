@@ -52,6 +52,7 @@ class Begun(NamedTuple):
 
     @property
     def identity(self) -> ProducerIdentity:
+        """Producer id and epoch of the transaction."""
         return ProducerIdentity(self.producer_id, self.epoch)
 
 
@@ -67,13 +68,21 @@ class TaskReport(NamedTuple):
 class Leases(Protocol):
     """A task's turns to write to partitions: see `leases.LeaseClient`."""
 
-    async def acquire(self, wanted: list[str]) -> tuple[str, int]: ...
+    async def acquire(self, wanted: list[str]) -> tuple[str, int]:
+        """One of the wanted leases that is or becomes free, and its next sequence. Raises LeaseError."""
+        ...
 
-    def release(self, name: str, records: int) -> None: ...
+    def release(self, name: str, records: int) -> None:
+        """End a lease after this number of records."""
+        ...
 
-    async def leave(self) -> None: ...
+    async def leave(self) -> None:
+        """Return when every ended lease is known to the server. Raises LeaseError."""
+        ...
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Close the connection to the driver."""
+        ...
 
 
 # --- driver ---
@@ -156,6 +165,7 @@ async def finish(
 
 
 def lease_name(topic: str, partition: int) -> str:
+    """The name of the lease of one partition."""
     return f"{topic}-{partition}"
 
 
@@ -225,6 +235,7 @@ class Sending:
             await self._leases.leave()
 
     def close(self) -> None:
+        """Release the producer."""
         if self._leases is not None:
             self._leases.close()
 

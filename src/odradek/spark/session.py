@@ -33,6 +33,7 @@ def settings_for(master: str, given: Mapping[str, str], checkpoints: str | None 
 
 
 def is_local(master: str) -> bool:
+    """Whether the master runs in this process's machine (`local`, `local[N]`)."""
     return master == "local" or master.startswith("local[")
 
 

@@ -86,6 +86,7 @@ class AtLeastOnceBatchWriter(DataSourceArrowWriter):
         self._options = options
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+        """Send the rows of a task and wait for their acknowledgements."""
         return _write(self._options, iterator)
 
 
@@ -96,6 +97,7 @@ class AtLeastOnceStreamWriter(DataSourceStreamArrowWriter):
         self._options = options
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+        """Send the rows of a task and wait for their acknowledgements."""
         return _write(self._options, iterator)
 
 
@@ -127,6 +129,7 @@ class ExactlyOnceBatchWriter(DataSourceArrowWriter):
         return {"_options": self._options, "_begun": self._begun}
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+        """Send the rows of a task within the transaction of the write."""
         from pyspark import TaskContext
 
         from odradek.spark.transactions import NO_BATCH, TaskReport, write_rows
@@ -137,11 +140,13 @@ class ExactlyOnceBatchWriter(DataSourceArrowWriter):
         return Reported(TaskReport(self._begun, NO_BATCH, "", counts))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Commit the transaction of the write."""
         from odradek.spark.transactions import commit
 
         commit(self._options, _reports(messages))
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Abort the transaction of the write."""
         from odradek.spark.transactions import give_up
 
         give_up(self._options, self._begun)
@@ -171,6 +176,7 @@ class ExactlyOnceStreamWriter(DataSourceStreamArrowWriter):
         return {"_options": self._options, "_begun": self._begun}
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+        """Send the rows of a task within the transaction of the micro-batch."""
         from pyspark import TaskContext
 
         from odradek.spark.transactions import TaskReport, is_done, write_rows
@@ -185,11 +191,13 @@ class ExactlyOnceStreamWriter(DataSourceStreamArrowWriter):
         return Reported(TaskReport(self._begun, batch_id, query_id, counts))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
+        """Commit the micro-batch, unless an earlier attempt has committed it."""
         from odradek.spark.transactions import commit
 
         commit(self._options, _reports(messages), batchId)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
+        """Abort the micro-batch."""
         from odradek.spark.transactions import abort
 
         abort(self._options)

@@ -49,6 +49,7 @@ class RangePartition(InputPartition):
 
     @property
     def ranges(self) -> list[OffsetRange]:
+        """The offset ranges that the task reads."""
         return [OffsetRange(*each) for each in self.value]
 
 
@@ -77,6 +78,7 @@ class BatchReader(DataSourceReader):
         self._options = options
 
     def partitions(self) -> list[InputPartition]:
+        """Divide the offsets of the query into tasks."""
         options = self._options
         topics = Topics(options)
         starts = topics.resolve(options.starting, "starting")
@@ -93,6 +95,7 @@ class BatchReader(DataSourceReader):
         return _tasks(options, topics, ranges)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
+        """Read a task's offset ranges on a worker."""
         return _read(self._options, partition)
 
 
@@ -116,9 +119,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._topics
 
     def initialOffset(self) -> dict[str, dict[str, int]]:  # noqa: N802
+        """The offsets at which a new query starts, as `startingOffsets` says."""
         return to_json(self._known.resolve(self._options.starting, "starting"))
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """The limit of a micro-batch, from `maxOffsetsPerTrigger` and its kin."""
         # Spark has no limit that is both; the minimum is then seen to in latestOffset.
         if self._options.max_offsets_per_trigger is not None:
             return ReadMaxRows(self._options.max_offsets_per_trigger)
@@ -127,9 +132,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """Fix the end offsets of a query with the trigger `availableNow`."""
         self._target = self._known.latest()
 
     def latestOffset(self, start: dict[str, dict[str, int]], limit: ReadLimit) -> dict[str, dict[str, int]]:  # noqa: N802
+        """The end of the next micro-batch within the limit."""
         begin = from_json(start)
         self._latest = self._known.latest()
         latest = self._latest if self._target is None else self._target
@@ -156,9 +163,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return False
 
     def reportLatestOffset(self) -> dict[str, dict[str, int]] | None:  # noqa: N802
+        """The current end offsets, for Spark's progress report."""
         return None if self._latest is None else to_json(self._latest)
 
     def partitions(self, start: dict[str, dict[str, int]], end: dict[str, dict[str, int]]) -> list[InputPartition]:
+        """Divide the offsets of a micro-batch into tasks."""
         begins, ends = from_json(start), from_json(end)
         fresh = [key for key in ends if key not in begins]
         earliest = self._known.earliest(fresh) if fresh else {}
@@ -190,6 +199,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         logger.warning("%s: some data may have been missed", what)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
+        """Read a task's offset ranges on a worker."""
         return _read(self._options, partition)
 
     def commit(self, end: dict[str, dict[str, int]]) -> None:

@@ -54,6 +54,7 @@ def with_identity(options: SinkOptions) -> SinkOptions:
 
 
 def client_options(options: SinkOptions) -> clients.Options:
+    """Options of the clients that transactions use."""
     given = {**PRODUCER_DEFAULTS, "transaction_timeout_ms": TRANSACTION_TIMEOUT_MS, **dict(options.client)}
     return tuple(sorted({**given, "transactional_id": transactional_id(options)}.items()))
 

@@ -27,9 +27,11 @@ class Versions(NamedTuple):
     high: int
 
     def clip(self, other: Versions) -> Versions:
+        """The versions that both ranges have."""
         return Versions(max(self.low, other.low), min(self.high, other.high))
 
     def covers(self, other: Versions) -> bool:
+        """Whether every version of the other range is in this one."""
         return self.low <= other.low and self.high >= other.high
 
     def __bool__(self) -> bool:
@@ -54,6 +56,8 @@ def parse_versions(text: str) -> Versions:
 
 @dataclass(frozen=True, slots=True)
 class Field:
+    """A field of a message or struct: its type, its versions, and its values by default."""
+
     name: str
     element: str  # the type, of an array that of its elements; a struct's local name starts with a capital
     array: bool
@@ -66,6 +70,7 @@ class Field:
 
     @property
     def attribute(self) -> str:
+        """The name of the Python attribute."""
         return snake(self.name) + "_" * keyword.iskeyword(snake(self.name))
 
     @property
@@ -75,6 +80,7 @@ class Field:
 
     @property
     def is_struct(self) -> bool:
+        """Whether the field is a struct or an array of structs."""
         return self.element[0].isupper()
 
 
@@ -89,6 +95,8 @@ class Struct:
 
 @dataclass(slots=True)
 class Message:
+    """A request, response or record with its structs, as the schema defines it."""
+
     name: str
     key: int | None
     record_type: int | None
@@ -98,17 +106,21 @@ class Message:
     structs: dict[str, Struct] = field(default_factory=dict)
 
     def class_name(self, struct: str) -> str:
+        """The name of the generated class of a struct."""
         return struct if struct == self.name else self.name + struct
 
     def struct(self, name: str) -> Struct:
+        """The struct of that name. Raises KeyError."""
         return self.root if name == self.name else self.structs[name]
 
 
 def words(name: str) -> list[str]:
+    """The words of a name in camel case."""
     return re.findall(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z0-9]+|[A-Z]+", name)
 
 
 def snake(name: str) -> str:
+    """A name in camel case as a Python attribute."""
     return "_".join(words(name)).lower()
 
 

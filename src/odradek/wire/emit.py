@@ -39,6 +39,7 @@ class Source:
         self.formats: dict[str, str] = {}
 
     def add(self, text: str = "") -> None:
+        """Append a line at the current indentation."""
         line = "    " * self.depth + text if text else ""
         head = line[: line.rfind("(") + 1] if line.endswith(")") else line
         indent = line[: len(line) - len(line.lstrip())]
@@ -73,6 +74,7 @@ class Source:
         self.add(after)
 
     def indented(self, head: str, body: Callable[[], None]) -> None:
+        """Append a head line and the lines that `body` adds, indented."""
         self.add(head)
         self.depth += 1
         body()
@@ -93,6 +95,7 @@ def condition(wanted: Versions, known: Versions) -> str | None:
 
 
 def negated(test: str) -> str:
+    """The Python expression of the opposite test."""
     for sign, opposite in ((" >= ", " < "), (" == ", " != ")):
         if test.startswith("version" + sign):
             return test.replace(sign, opposite)
@@ -115,13 +118,16 @@ class StructEmitter:
 
     @property
     def fields(self) -> list[Field]:
+        """The fields of the struct in the order of the schema."""
         return self.struct.fields
 
     @property
     def class_name(self) -> str:
+        """The name of the generated class."""
         return self.message.class_name(self.struct.name)
 
     def element_type(self, field: Field) -> str:
+        """The Python type of one element of a field."""
         if field.is_struct:
             return self.message.class_name(field.element)
         if field.element in FIXED:
@@ -129,6 +135,7 @@ class StructEmitter:
         return VARIABLE[field.element][0]
 
     def annotation(self, field: Field) -> str:
+        """The Python type of a field."""
         if field.element == "records":
             self.out.use("Buffer")
         name = f"list[{self.element_type(field)}]" if field.array else self.element_type(field)
@@ -160,6 +167,7 @@ class StructEmitter:
         return f"self.{field.attribute} != {default}"
 
     def emit(self) -> None:
+        """Emit the class."""
         out = self.out
         out.add(f"class {self.class_name}:")
         out.depth += 1
@@ -179,6 +187,7 @@ class StructEmitter:
         out.depth -= 1
 
     def constants(self) -> None:
+        """Emit the class attributes: key and versions."""
         message, out = self.message, self.out
         if message.key is not None:
             out.add(f"API_KEY: ClassVar[int] = {message.key}")
@@ -191,6 +200,7 @@ class StructEmitter:
         out.add()
 
     def constructor(self) -> None:
+        """Emit `__init__` with the defaults of the schema."""
         out = self.out
         if not self.fields:
             out.indented("def __init__(self) -> None:", lambda: out.add("pass"))
@@ -231,6 +241,7 @@ class StructEmitter:
         return [(f"if version >= {flexible.low}:", flexible, True), ("else:", classic, False)]
 
     def body(self, emit: Callable[[Versions, bool], None]) -> None:
+        """Emit code once per half: for the versions with classic and with flexible encoding."""
         for head, versions, flexible in self.halves():
             if head is None:
                 emit(versions, flexible)
@@ -244,9 +255,11 @@ class StructEmitter:
             yield versions, list(run)
 
     def tagged(self, known: Versions) -> list[Field]:
+        """The fields that are tagged in some of these versions, in the order of their tags."""
         return sorted((field for field in self.fields if field.tagged.clip(known)), key=lambda field: field.tag or 0)
 
     def absent(self, known: Versions) -> list[Field]:
+        """Fields that none of these versions has."""
         return [field for field in self.fields if not field.versions.clip(known)]
 
     @staticmethod
@@ -283,6 +296,7 @@ class StructEmitter:
     # --- decode ---
 
     def decoder(self) -> None:
+        """Emit `decode`."""
         out = self.out
         out.add("@classmethod")
         out.add("def decode(cls, view: memoryview, position: int, version: int) -> tuple[Self, int]:")
@@ -305,6 +319,7 @@ class StructEmitter:
         out.depth -= 1
 
     def decode_half(self, known: Versions, flexible: bool) -> None:
+        """Emit the decoding of the classic or of the flexible versions."""
         out, start = self.out, len(self.out.lines)
         for field in self.absent(known):
             out.add(f"self.{field.attribute} = {self.default(field)}")
@@ -323,6 +338,7 @@ class StructEmitter:
             out.add("pass")
 
     def decode_run(self, run: list[Field], known: Versions, flexible: bool) -> None:
+        """Emit the decoding of consecutive fields that the same versions have."""
         for group in self.fused(run):
             field = group[0]
             if field.element in FIXED and not field.array:
@@ -331,6 +347,7 @@ class StructEmitter:
                 self.decode_variable(field, known, flexible)
 
     def decode_fixed(self, group: list[Field]) -> None:
+        """Emit one `struct.unpack_from` for consecutive fields of fixed size."""
         out = self.out
         call = f" = {out.packed('unpack', group)}(view, position)"
         targets = [f"self.{field.attribute}" for field in group]
@@ -344,6 +361,7 @@ class StructEmitter:
         out.add(f"position += {sum(FIXED[field.element][1] for field in group)}")
 
     def decode_variable(self, field: Field, known: Versions, flexible: bool) -> None:
+        """Emit the decoding of a field of variable size."""
         flexible = flexible and not field.never_flexible
         if field.array:
             self.nullable_cases(field, known, lambda nullable: self.decode_array(field, known, flexible, nullable))
@@ -353,10 +371,12 @@ class StructEmitter:
             self.nullable_cases(field, known, lambda nullable: self.decode_bytes(field, flexible, nullable))
 
     def decode_bytes(self, field: Field, flexible: bool, nullable: bool) -> None:
+        """Emit the decoding of strings, bytes or records."""
         reader = self.out.use(f"read{'_compact' * flexible}{'_nullable' * nullable}_{field.element}")
         self.out.add(f"self.{field.attribute}, position = {reader}(view, position)")
 
     def decode_struct(self, field: Field, nullable: bool) -> None:
+        """Emit the decoding of a struct, which may be null."""
         out = self.out
         call = f"self.{field.attribute}, position = {self.element_type(field)}.decode(view, position"
         if not nullable:
@@ -370,6 +390,7 @@ class StructEmitter:
         out.add(f"    {call} + 1, version)")
 
     def decode_array(self, field: Field, known: Versions, flexible: bool, nullable: bool) -> None:
+        """Emit the decoding of an array, its length checked first."""
         out = self.out
         reader = out.use(f"read{'_compact' * flexible}{'_nullable' * nullable}_count")
         out.add(f"count, position = {reader}(view, position, {self.minimum(field, known, flexible)})")
@@ -381,6 +402,7 @@ class StructEmitter:
         out.indented("else:", lambda: self.decode_items(field, flexible))
 
     def decode_items(self, field: Field, flexible: bool) -> None:
+        """Emit the loop over the elements of an array."""
         out, name = self.out, f"self.{field.attribute}"
         if field.element == "uuid":
             out.add(f"{name}, position = {out.use('read_uuids')}(view, position, count)")
@@ -403,6 +425,7 @@ class StructEmitter:
             out.add(f"{name} = {local}")
 
     def decode_tags(self, known: Versions) -> None:
+        """Emit the decoding of the tag section; unknown tags are skipped."""
         out, tagged = self.out, self.tagged(known)
         if not tagged:
             out.add(f"position = {out.use('skip_tags')}(view, position)")
@@ -428,6 +451,7 @@ class StructEmitter:
     # --- encode ---
 
     def encoder(self) -> None:
+        """Emit `encode`."""
         out = self.out
         out.add("def encode(self, out: bytearray, version: int) -> None:")
         out.depth += 1
@@ -450,6 +474,7 @@ class StructEmitter:
                 self.out.add(f"    raise {call}")
 
     def encode_half(self, known: Versions, flexible: bool) -> None:
+        """Emit the encoding of the classic or of the flexible versions."""
         out, start = self.out, len(self.out.lines)
         self.refuse(self.absent(known))
         for versions, run in self.runs(known):
@@ -465,6 +490,7 @@ class StructEmitter:
             out.add("pass")
 
     def encode_run(self, run: list[Field], known: Versions, flexible: bool, into: str) -> None:
+        """Emit the encoding of consecutive fields that the same versions have."""
         for group in self.fused(run):
             field = group[0]
             if field.element in FIXED and not field.array:
@@ -474,6 +500,7 @@ class StructEmitter:
                 self.encode_variable(field, known, flexible, into)
 
     def encode_variable(self, field: Field, known: Versions, flexible: bool, into: str) -> None:
+        """Emit the encoding of a field of variable size."""
         out, flexible = self.out, flexible and not field.never_flexible
         if field.array:
             self.nullable_cases(field, known, lambda nullable: self.encode_array(field, flexible, nullable, into))
@@ -491,6 +518,7 @@ class StructEmitter:
             )
 
     def encode_struct(self, field: Field, nullable: bool, into: str) -> None:
+        """Emit the encoding of a struct, which may be null."""
         out, name = self.out, f"self.{field.attribute}"
         if not nullable:
             if field.nullable:
@@ -505,6 +533,7 @@ class StructEmitter:
         out.add(f"    {name}.encode({into}, version)")
 
     def encode_array(self, field: Field, flexible: bool, nullable: bool, into: str) -> None:
+        """Emit the encoding of an array: length and elements."""
         out, name = self.out, f"self.{field.attribute}"
         # A tagged field that is null by default is written only when it is not null.
         if not field.nullable or (field.tag is not None and self.default(field) == "None"):
@@ -519,6 +548,7 @@ class StructEmitter:
         out.indented("else:", lambda: self.encode_items(field, flexible, into))
 
     def encode_items(self, field: Field, flexible: bool, into: str) -> None:
+        """Emit the loop over the elements of an array."""
         out, name = self.out, f"self.{field.attribute}"
         out.add(out.use(f"write{'_compact' * flexible}_count") + f"({into}, {name})")
         if field.element == "uuid":
@@ -535,6 +565,7 @@ class StructEmitter:
                 out.add("    " + out.use(f"write{'_compact' * flexible}_{kind}") + f"({into}, {item})")
 
     def encode_tags(self, known: Versions) -> None:
+        """Emit the tag section: fields that differ from their defaults, in the order of their tags."""
         out, tagged = self.out, self.tagged(known)
         if not tagged:
             out.add("out.append(0)")

@@ -10,6 +10,8 @@ from typing import Final
 
 
 class ErrorCode(IntEnum):
+    """Kafka's error codes with their numbers, whether a client may retry, and a message (Kafka's `Errors`)."""
+
     UNKNOWN_SERVER_ERROR = -1
     NONE = 0
     OFFSET_OUT_OF_RANGE = 1
@@ -153,6 +155,7 @@ class ErrorCode(IntEnum):
 
     @property
     def message(self) -> str:
+        """The text that a client may show."""
         return _MESSAGES[self]
 
 
@@ -166,6 +169,7 @@ class KafkaError(Exception):
 
     @property
     def retriable(self) -> bool:
+        """Whether the request may succeed when it is sent again."""
         return self.code.retriable
 
     def __str__(self) -> str:

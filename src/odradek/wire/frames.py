@@ -76,6 +76,7 @@ class ReceiveBuffers:
         return found
 
     def give_back(self, buffer: memoryview) -> None:
+        """Return a buffer of `take`, for its next user."""
         if sum(map(len, self._spares)) + len(buffer) <= SPARE_BYTES:
             self._spares.append(buffer)
         self.release(len(buffer))
@@ -85,11 +86,13 @@ class ReceiveBuffers:
         self.in_use += size
 
     def release(self, size: int) -> None:
+        """Subtract bytes of requests that are served from the total."""
         self.in_use -= size
         while self._waiting and self.has_room():
             self._waiting.popleft()()
 
     def has_room(self) -> bool:
+        """Whether the total is below `queued.max.request.bytes`."""
         return self.limit is None or self.in_use < self.limit
 
     def when_free(self, callback: Callable[[], None]) -> None:

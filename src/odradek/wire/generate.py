@@ -72,6 +72,7 @@ def stale(files: dict[str, str]) -> list[str]:
 
 
 def main(arguments: list[str] | None = None) -> int:
+    """Write the codecs of all messages, or check that they are current; the exit status."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing, fail if a committed file differs")
     check: bool = parser.parse_args(arguments).check

@@ -103,6 +103,7 @@ def _slice_end(view: memoryview, start: int, length: int) -> int:
 
 
 def read_string(view: memoryview, position: int) -> tuple[str, int]:
+    """An INT16 length and UTF-8. Raises DecodeError for null."""
     (length,) = _unpack_int16(view, position)
     start = position + 2
     end = start + length
@@ -112,6 +113,7 @@ def read_string(view: memoryview, position: int) -> tuple[str, int]:
 
 
 def read_nullable_string(view: memoryview, position: int) -> tuple[str | None, int]:
+    """An INT16 length, -1 for null, and UTF-8."""
     (length,) = _unpack_int16(view, position)
     start = position + 2
     if length == -1:
@@ -121,6 +123,7 @@ def read_nullable_string(view: memoryview, position: int) -> tuple[str | None, i
 
 
 def read_compact_string(view: memoryview, position: int) -> tuple[str, int]:
+    """An unsigned varint (length + 1) and UTF-8. Raises DecodeError for null."""
     length = view[position]
     start = position + 1
     if length > 127:
@@ -132,6 +135,7 @@ def read_compact_string(view: memoryview, position: int) -> tuple[str, int]:
 
 
 def read_compact_nullable_string(view: memoryview, position: int) -> tuple[str | None, int]:
+    """An unsigned varint (length + 1, 0 for null) and UTF-8."""
     length, start = read_unsigned_varint(view, position)
     if length == 0:
         return None, start
@@ -148,6 +152,7 @@ def read_records(view: memoryview, position: int) -> tuple[memoryview, int]:
 
 
 def read_nullable_records(view: memoryview, position: int) -> tuple[memoryview | None, int]:
+    """Record batches with an INT32 length, -1 for null, as a view of the frame."""
     (length,) = _unpack_int32(view, position)
     start = position + 4
     if length == -1:
@@ -157,12 +162,14 @@ def read_nullable_records(view: memoryview, position: int) -> tuple[memoryview |
 
 
 def read_compact_records(view: memoryview, position: int) -> tuple[memoryview, int]:
+    """Record batches with an unsigned varint (length + 1), as a view. Raises DecodeError for null."""
     length, start = read_unsigned_varint(view, position)
     end = _slice_end(view, start, length - 1)
     return view[start:end], end
 
 
 def read_compact_nullable_records(view: memoryview, position: int) -> tuple[memoryview | None, int]:
+    """Record batches with an unsigned varint (length + 1, 0 for null), as a view."""
     length, start = read_unsigned_varint(view, position)
     if length == 0:
         return None, start
@@ -171,21 +178,25 @@ def read_compact_nullable_records(view: memoryview, position: int) -> tuple[memo
 
 
 def read_bytes(view: memoryview, position: int) -> tuple[bytes, int]:
+    """Bytes with an INT32 length, copied. Raises DecodeError for null."""
     value, end = read_records(view, position)
     return bytes(value), end
 
 
 def read_nullable_bytes(view: memoryview, position: int) -> tuple[bytes | None, int]:
+    """Bytes with an INT32 length, -1 for null, copied."""
     value, end = read_nullable_records(view, position)
     return None if value is None else bytes(value), end
 
 
 def read_compact_bytes(view: memoryview, position: int) -> tuple[bytes, int]:
+    """Bytes with an unsigned varint (length + 1), copied. Raises DecodeError for null."""
     value, end = read_compact_records(view, position)
     return bytes(value), end
 
 
 def read_compact_nullable_bytes(view: memoryview, position: int) -> tuple[bytes | None, int]:
+    """Bytes with an unsigned varint (length + 1, 0 for null), copied."""
     value, end = read_compact_nullable_records(view, position)
     return None if value is None else bytes(value), end
 
@@ -263,10 +274,12 @@ def skip_tags(view: memoryview, position: int) -> int:
 
 
 def tag_mismatch(tag: int, position: int, end: int) -> DecodeError:
+    """The error for a tagged field whose content does not have the announced size."""
     return DecodeError(f"tagged field {tag} ends at {position}, its size says {end}")
 
 
 def unsupported(message: str, version: int) -> DecodeError:
+    """The error for a version outside the range of the message."""
     return DecodeError(f"{message} has no version {version}")
 
 
@@ -274,6 +287,7 @@ def unsupported(message: str, version: int) -> DecodeError:
 
 
 def write_unsigned_varint(out: bytearray, value: int) -> None:
+    """Seven bits per byte, the lowest first; the value is not negative."""
     while value > 127:
         out.append(value & 127 | 128)
         value >>= 7
@@ -285,6 +299,7 @@ def _null() -> EncodeError:
 
 
 def write_string(out: bytearray, value: str | None) -> None:
+    """An INT16 length and UTF-8. Raises EncodeError for null or more than 32,767 bytes."""
     if value is None:
         raise _null()
     encoded = value.encode()
@@ -295,6 +310,7 @@ def write_string(out: bytearray, value: str | None) -> None:
 
 
 def write_nullable_string(out: bytearray, value: str | None) -> None:
+    """An INT16 length, -1 for null, and UTF-8. Raises EncodeError above 32,767 bytes."""
     if value is None:
         out += b"\xff\xff"
     else:
@@ -302,6 +318,7 @@ def write_nullable_string(out: bytearray, value: str | None) -> None:
 
 
 def write_compact_string(out: bytearray, value: str | None) -> None:
+    """An unsigned varint (length + 1) and UTF-8. Raises EncodeError for null."""
     if value is None:
         raise _null()
     encoded = value.encode()
@@ -316,6 +333,7 @@ def write_compact_string(out: bytearray, value: str | None) -> None:
 
 
 def write_compact_nullable_string(out: bytearray, value: str | None) -> None:
+    """An unsigned varint (length + 1, 0 for null) and UTF-8."""
     if value is None:
         out.append(0)
     else:
@@ -323,6 +341,7 @@ def write_compact_nullable_string(out: bytearray, value: str | None) -> None:
 
 
 def write_bytes(out: bytearray, value: Buffer | None) -> None:
+    """An INT32 length and bytes. Raises EncodeError for null."""
     if value is None:
         raise _null()
     out += _pack_int32(len(value))
@@ -330,6 +349,7 @@ def write_bytes(out: bytearray, value: Buffer | None) -> None:
 
 
 def write_nullable_bytes(out: bytearray, value: Buffer | None) -> None:
+    """An INT32 length, -1 for null, and bytes."""
     if value is None:
         out += b"\xff\xff\xff\xff"
     else:
@@ -338,6 +358,7 @@ def write_nullable_bytes(out: bytearray, value: Buffer | None) -> None:
 
 
 def write_compact_bytes(out: bytearray, value: Buffer | None) -> None:
+    """An unsigned varint (length + 1) and bytes. Raises EncodeError for null."""
     if value is None:
         raise _null()
     write_unsigned_varint(out, len(value) + 1)
@@ -345,6 +366,7 @@ def write_compact_bytes(out: bytearray, value: Buffer | None) -> None:
 
 
 def write_compact_nullable_bytes(out: bytearray, value: Buffer | None) -> None:
+    """An unsigned varint (length + 1, 0 for null) and bytes."""
     if value is None:
         out.append(0)
     else:
@@ -353,12 +375,14 @@ def write_compact_nullable_bytes(out: bytearray, value: Buffer | None) -> None:
 
 
 def write_count(out: bytearray, items: list[Any] | None) -> None:
+    """The INT32 length of an array. Raises EncodeError for null."""
     if items is None:
         raise _null()
     out += _pack_int32(len(items))
 
 
 def write_compact_count(out: bytearray, items: list[Any] | None) -> None:
+    """The length + 1 of an array as an unsigned varint. Raises EncodeError for null."""
     if items is None:
         raise _null()
     count = len(items) + 1

@@ -53,6 +53,7 @@ def to_avro(column: Any, schema: str, *, schema_id: int | None = None) -> Any:
 
 
 def is_permissive(mode: str) -> bool:
+    """Whether malformed values become null (PERMISSIVE) instead of errors (FAILFAST). Raises ValueError."""
     if mode not in (FAILFAST, PERMISSIVE):
         raise ValueError(f"{mode!r} is neither {FAILFAST} nor {PERMISSIVE}")
     return mode == PERMISSIVE

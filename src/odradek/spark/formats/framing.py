@@ -34,6 +34,7 @@ class FixedSchemas:
         self._texts = texts
 
     def schema(self, schema_id: int) -> str:
+        """The schema with that id. Raises KeyError."""
         return self._texts[schema_id]
 
 

@@ -20,9 +20,13 @@ class Database(Protocol):
     """Connections are DB-API ones that begin and end no transaction by themselves."""
 
     @property
-    def placeholder(self) -> str: ...
+    def placeholder(self) -> str:
+        """The mark of a parameter in a statement."""
+        ...
 
-    def connect(self) -> Any: ...
+    def connect(self) -> Any:
+        """Open a connection. Raises the driver's error."""
+        ...
 
     def begin(self, connection: Any, lock: str | None = None) -> None:
         """Begin a transaction which nobody else with the same `lock` is in."""
@@ -68,9 +72,11 @@ class Sqlite(NamedTuple):
 
     @property
     def placeholder(self) -> str:
+        """The mark of a parameter in a statement."""
         return "?"
 
     def connect(self) -> sqlite3.Connection:
+        """Open the file. Raises sqlite3.Error."""
         connection = sqlite3.connect(self.path, timeout=self.busy_timeout_s, isolation_level=None)
         connection.execute("PRAGMA journal_mode=WAL")
         # In WAL mode the default, NORMAL, may lose the last commits of a power loss, after which offsets go back, too:
@@ -79,17 +85,21 @@ class Sqlite(NamedTuple):
         return connection
 
     def begin(self, connection: sqlite3.Connection, lock: str | None = None) -> None:
+        """Begin a transaction that takes the write lock at once."""
         connection.execute("BEGIN IMMEDIATE")
 
     def is_away(self, error: Exception) -> bool:
+        """Whether a retry may succeed: the file is locked, cannot be opened, or has an I/O error."""
         # "database is locked", "unable to open database file" (its disk is not mounted), "disk I/O error"
         words = ("locked", "unable to open", "disk I/O")
         return isinstance(error, sqlite3.OperationalError) and any(each in str(error) for each in words)
 
     def column_type(self, kind: str) -> str:
+        """The column type of a Spark type."""
         return _type_of(kind, _SQLITE_TYPES)
 
     def value(self, value: Any) -> Any:
+        """A Spark value as the driver accepts it."""
         if isinstance(value, dt.datetime | dt.date):
             return value.isoformat()
         return str(value) if isinstance(value, decimal.Decimal) else value
@@ -103,28 +113,34 @@ class Postgres(NamedTuple):
 
     @property
     def placeholder(self) -> str:
+        """The mark of a parameter in a statement."""
         return "%s"
 
     def connect(self) -> Any:
+        """Open a connection. Raises the driver's error."""
         import psycopg
 
         return psycopg.connect(self.conninfo, autocommit=True, connect_timeout=self.connect_timeout_s)
 
     def begin(self, connection: Any, lock: str | None = None) -> None:
+        """Begin a transaction, serialized with others of the same lock name."""
         connection.execute("BEGIN")
         if lock is not None:
             connection.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", (f"odradek {lock}",))
 
     def is_away(self, error: Exception) -> bool:
+        """Whether a retry may succeed: the connection, the server or its resources failed."""
         import psycopg
 
         # connection failures, a server that shuts down or starts (57P0x), deadlocks, lack of disk or connections
         return isinstance(error, psycopg.OperationalError)
 
     def column_type(self, kind: str) -> str:
+        """The column type of a Spark type."""
         return _type_of(kind, _POSTGRES_TYPES)
 
     def value(self, value: Any) -> Any:
+        """A Spark value as the driver accepts it."""
         return bytes(value) if isinstance(value, bytearray) else value
 
 

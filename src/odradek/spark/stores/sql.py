@@ -50,12 +50,14 @@ class Ledger:
         self._resumed = resumed
 
     def create(self, connection: Any) -> None:
+        """Create the table of committed batches if it does not exist."""
         connection.execute(
             f"CREATE TABLE IF NOT EXISTS {BATCHES_TABLE} (name TEXT PRIMARY KEY, query_id TEXT NOT NULL, "
             "batch_id BIGINT NOT NULL, offsets TEXT NOT NULL)"
         )
 
     def recorded(self, connection: Any) -> Recorded | None:
+        """The last batch recorded under the name; None before the first."""
         statement = f"SELECT query_id, batch_id, offsets FROM {BATCHES_TABLE} WHERE name = {self.database.placeholder}"  # noqa: S608 - constants
         row = connection.execute(statement, (self.name,)).fetchone()
         return None if row is None else Recorded(row[0], row[1], json.loads(row[2]))
