@@ -36,6 +36,7 @@ class Totals:
         self.counts: Counter[str] = Counter()
 
     def add(self, outcome: Outcome) -> None:
+        """Count an outcome."""
         self.seeds += 1
         self.simulated += outcome.simulated_seconds
         self.cpu += outcome.real_seconds
@@ -46,6 +47,7 @@ class Totals:
             self.failed.append(outcome)
 
     def report(self, arguments: argparse.Namespace) -> None:
+        """Print the summary of all outcomes."""
         real = max(1e-9, time.monotonic() - self.started)
         print(
             f"\n{self.seeds} seeds, {len(self.failed)} failed, in {real:.0f} s: {self.seeds / real:.2f} seeds/s,",
@@ -160,6 +162,7 @@ def _note(totals: Totals, outcome: Outcome, arguments: argparse.Namespace) -> No
 
 
 def main(argv: list[str] | None = None) -> int:
+    """Run the simulator's command line; 1 if a seed failed."""
     parser = argparse.ArgumentParser(prog="./dev sim", description="Search for violations in simulated worlds.")
     parser.add_argument("--seeds", type=int, default=20, help="number of seeds per profile (20)")
     parser.add_argument("--first", type=int, help="the first seed (1; with --ci one that has not run before)")

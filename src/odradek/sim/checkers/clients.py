@@ -46,6 +46,7 @@ class Promises(NamedTuple):
     offsets mean something else then. What is left is the same in all replicas, written once, in order."""
 
     def is_durable(self, topic: str) -> bool:
+        """Whether acknowledged records of the topic survive every fault of the run."""
         return not self.loses_power or topic in self.survives_power_loss
 
 

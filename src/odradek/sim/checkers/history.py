@@ -57,6 +57,7 @@ class Send:
     key: bytes | None = None
 
     def settled(self) -> float:
+        """The time of the outcome, or infinity while there is none."""
         return float("inf") if self.settled_at is None else self.settled_at
 
     def __str__(self) -> str:
@@ -152,6 +153,8 @@ class Held:
 
 
 class PowerLoss(NamedTuple):
+    """A loss of power: its time and the number of files that lost data."""
+
     at: float
     files: int
 
@@ -201,10 +204,12 @@ class History:
         self.group_offsets: dict[tuple[str, TopicPartition], int] = {}
 
     def send(self, send: Send) -> Send:
+        """Record a send and return it."""
         self.sends[send.value] = send
         if send.transaction is not None:
             send.transaction.sends.append(send)
         return send
 
     def acked(self, sends: Iterable[Send] | None = None) -> list[Send]:
+        """The acknowledged sends, of all or of the given ones."""
         return [send for send in (self.sends.values() if sends is None else sends) if send.state == OK]

@@ -97,6 +97,7 @@ class ClusterWatch:
         stored.on_changed = self._stored_anew
 
     async def run(self) -> None:
+        """Look at the replicas until the run ends. Raises Violation."""
         while True:
             await asyncio.sleep(LOOK_SECONDS)
             try:

@@ -46,10 +46,12 @@ class StoredStates:
         self.on_changed: Callable[[Key], None] = _nothing
 
     def topic_id(self, topic: str) -> bytes:
+        """The id of the topic in the store; empty while it has none."""
         found = self.topics.get(topic)
         return b"" if found is None or found.id is None else found.id
 
     def applied(self, operations: Sequence[Operation]) -> None:
+        """Check a transaction of the controller, and record its result."""
         written: dict[Key, bytes] = {}
         moved: set[str] = set()
         for operation in operations:

@@ -48,6 +48,7 @@ class Nouns:
         self._clients = tuple(f"{name}:" for name in _CLIENT.findall(story))
 
     def record(self, send: Send) -> bool:
+        """Whether the violation names the record of this send."""
         if _name(send) in self._records:
             return True
         if self._records or self.transactions:

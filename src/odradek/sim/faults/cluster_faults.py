@@ -116,6 +116,7 @@ def _goes_dark(world: World, host: BrokerHost, rng: random.Random) -> None:
 
 
 async def machine_loses_power(world: World, host: BrokerHost, rng: random.Random) -> None:
+    """One machine loses power and returns later."""
     _goes_dark(world, host, rng)
     if rng.random() < 0.3:
         # And again while it starts.

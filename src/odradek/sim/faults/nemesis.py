@@ -84,6 +84,7 @@ async def crash_in_a_write(world: World, host: BrokerHost, rng: random.Random) -
 
 
 async def power_loss(world: World, host: BrokerHost, rng: random.Random) -> None:
+    """The broker's machine loses power and returns."""
     host.lose_power(rng)
     await _restart(world, host, rng, (0.1, 4.0))
 
@@ -103,6 +104,7 @@ async def restart(world: World, host: BrokerHost, rng: random.Random) -> None:
 
 
 async def pause_broker(world: World, host: BrokerHost, rng: random.Random) -> None:
+    """Stop the broker's process for a while, as SIGSTOP does."""
     seconds = rng.choice((0.2, 1.0, 3.0, 8.0)) * rng.uniform(0.5, 1.5)
     assert host.process is not None
     world.loop.pause(host.process, seconds)
@@ -110,16 +112,19 @@ async def pause_broker(world: World, host: BrokerHost, rng: random.Random) -> No
 
 
 async def pause_client(world: World, host: BrokerHost, rng: random.Random) -> None:
+    """Stop a client's process for a while, as SIGSTOP does."""
     client = rng.choice(world.clients)
     world.note(f"{client.name} is paused")
     world.loop.pause(client.process, rng.choice((0.5, 3.0, 9.0)) * rng.uniform(0.5, 1.5))
 
 
 async def crash_client(world: World, host: BrokerHost, rng: random.Random) -> None:
+    """Kill a client; its host restarts it."""
     rng.choice(world.clients).crash()
 
 
 async def jump_clock(world: World, host: BrokerHost, rng: random.Random) -> None:
+    """Move the wall clock of the broker's machine."""
     by_ms = rng.randrange(-3_000, 3_000)
     if rng.random() < 0.3:
         # Not further back than message.timestamp.after.max.ms allows: the broker would refuse what clients stamp.
@@ -148,6 +153,7 @@ async def cut(world: World, host: BrokerHost, rng: random.Random) -> None:
 
 
 async def slow_link(world: World, host: BrokerHost, rng: random.Random) -> None:
+    """Delay the packets between the broker and a client for a while."""
     client = rng.choice(world.clients).name
     for way in ((client, host.host), (host.host, client)):
         world.network.link(*way).slow_until = world.now() + rng.uniform(1, 8)
@@ -191,6 +197,7 @@ async def slow_disk(world: World, host: BrokerHost, rng: random.Random) -> None:
 
 
 async def disk_full(world: World, host: BrokerHost, rng: random.Random) -> None:
+    """Limit the space of the broker's disk for a while."""
     volume = host.volume
     volume.capacity = volume.used() + rng.randrange(2_000)
     await asyncio.sleep(rng.uniform(0.2, 4))
@@ -231,6 +238,7 @@ async def few_files(world: World, host: BrokerHost, rng: random.Random) -> None:
 
 
 async def lose_store(world: World, host: BrokerHost, rng: random.Random) -> None:
+    """Make the metadata store slow and lose requests or answers for a while."""
     world.store_faults.lost = rng.choice((0.1, 0.5, 1.0))
     world.store_faults.slow = rng.choice((0.0, 0.5))
     await asyncio.sleep(rng.uniform(0.2, 4))
@@ -272,6 +280,8 @@ async def expire_session(world: World, host: BrokerHost, rng: random.Random) -> 
 
 
 class Kind(NamedTuple):
+    """A fault and its weight in the choice of the next one."""
+
     fault: Fault
     weight: float
 

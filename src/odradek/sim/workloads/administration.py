@@ -146,6 +146,7 @@ async def _read(host: ClientHost, topic: str) -> list[bytes]:
 
 
 async def must(host: ClientHost, call: Any, allowed: set[ErrorCode]) -> None:
+    """Await the results of the call by name. Raises Violation for an error outside `allowed`."""
     for name, error in (await call).items():
         if error is not None:
             host.world.mark(f"error {error.code.name}")

@@ -55,10 +55,12 @@ CODECS = ("none", "none", "gzip", "snappy", "lz4", "zstd")
 
 
 def app_random(host: ClientHost) -> random.Random:
+    """The random numbers of the program on this host, apart from its client's."""
     return random.Random(f"{host.world.seed}:app:{host.name}.{host.restarts}")
 
 
 def note_failure(host: ClientHost, what: str, error: BaseException) -> None:
+    """Record a failure of a client in the trace."""
     text = f"{type(error).__name__} {error}"
     host.world.note(f"{host.name}: {what}: {text[:160]}")
     if isinstance(error, KafkaError):
@@ -87,6 +89,7 @@ class Numbered:
         self.name = f"{self.host.name}.{self.host.restarts}/{number}"
 
     def next(self, topic: str, partition: int, transaction: Transaction | None = None) -> Send:
+        """A new send with the next number of its producer."""
         self._count += 1
         padding = "x" * self.rng.choice((0, 0, 10, 100, 700, 1500))
         value = f"{self.name}:{self._count}:{padding}".encode()
@@ -185,16 +188,19 @@ async def consume(host: ClientHost, topic: str, partitions: int, isolation: str)
 
 
 def note_seen(host: ClientHost, reader: Reader, records: Sequence[ConsumerRecord]) -> None:
+    """Record consumed records in the history."""
     now = host.world.now()
     reader.seen.extend((now, seen_of(record)) for record in records)
 
 
 def seen_of(record: ConsumerRecord) -> Seen:
+    """A consumed record as the checkers compare it."""
     assert isinstance(record.value, bytes)
     return Seen((record.topic, record.partition), record.offset, record.value)
 
 
 async def is_caught_up(consumer: Consumer, keys: Sequence[TopicPartition]) -> bool:
+    """Whether the consumer has reached the end of all these partitions."""
     ends = await consumer.end_offsets(keys)
     for key in keys:
         if await consumer.position(key) < ends[key]:
@@ -217,6 +223,7 @@ class Assignments:
         self._reader.jumped.append(len(self._reader.seen))
 
     def on_partitions_assigned(self, partitions: set[TopicPartition]) -> None:
+        """Note the change of the assignment."""
         self._changed()
         member = self._consumer.group_metadata()
         held = frozenset((key.topic, key.partition) for key in self._consumer.assignment() | partitions)
@@ -225,9 +232,11 @@ class Assignments:
         )
 
     def on_partitions_revoked(self, partitions: set[TopicPartition]) -> None:
+        """Note the change of the assignment."""
         self._changed()
 
     def on_partitions_lost(self, partitions: set[TopicPartition]) -> None:
+        """Note the change of the assignment, and mark the loss."""
         self._host.world.mark("partitions lost")
         self._changed()
 
@@ -335,6 +344,7 @@ async def is_consumed(host: ClientHost, consumer: Consumer, group: str, keys: Se
 async def look_committed(
     host: ClientHost, consumer: Consumer, group: str, keys: Sequence[TopicPartition]
 ) -> dict[TopicPartition, int]:
+    """The group's committed offsets, recorded in the history."""
     asked = host.world.now()
     found = await consumer.committed(keys)
     done = host.world.now()
@@ -403,6 +413,7 @@ async def leave_open(
 
 
 async def close_quietly(host: ClientHost, producer: TransactionalProducer, *, abandon: bool) -> None:
+    """Close the producer, or abandon its transaction as a crash would; failures are only noted."""
     try:
         if abandon:
             # As a crash would: the transaction stays open until it times out or is fenced.
@@ -421,6 +432,7 @@ async def one_transaction(
     rng: random.Random,
     read: ReadMore | None,
 ) -> None:
+    """Run one transaction and record its outcome."""
     world = host.world
     transaction = begin(host, producer, numbered.name)
     pending = []
@@ -444,6 +456,7 @@ async def one_transaction(
 
 
 def begin(host: ClientHost, producer: TransactionalProducer, name: str) -> Transaction:
+    """Begin a transaction and record it."""
     producer.begin()
     history = host.world.history
     transaction = Transaction(name, len(history.transactions), host.world.now())
@@ -473,6 +486,7 @@ async def end(host: ClientHost, producer: TransactionalProducer, transaction: Tr
 
 
 async def ask_again(host: ClientHost, call: Any) -> None:
+    """Await the call; retry it after a timeout, five times at most."""
     for attempt in range(6):
         try:
             await call()
@@ -533,6 +547,7 @@ async def read_process_write(host: ClientHost, group: str, source: str, target: 
 
 
 async def at_end(consumer: Consumer, key: TopicPartition, end_offset: int) -> bool:
+    """Whether the consumer's position has reached the offset."""
     return key not in consumer.assignment() or await consumer.position(key, timeout_ms=5000) >= end_offset
 
 

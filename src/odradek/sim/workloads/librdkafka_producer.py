@@ -194,6 +194,7 @@ class Foreign:
         self._host.world.mark("foreign producer gave up an epoch")
 
     async def run(self) -> None:
+        """Produce until the run stops."""
         host = self._host
         while not self._is_finished():
             broker = self._rng.choice(host.world.brokers)

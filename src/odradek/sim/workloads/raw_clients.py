@@ -165,6 +165,7 @@ class Member:
         self.owned = frozenset()
 
     async def leave(self, admin: Admin) -> None:
+        """Leave the group."""
         self.lose()
         self.epoch = LEAVE
         await self.beat(admin, full=False)

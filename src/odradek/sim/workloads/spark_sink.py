@@ -72,6 +72,7 @@ class Query:
         self.topics_made = False
 
     def rows(self, batch: int) -> list[str]:
+        """The rows of a micro-batch."""
         return [f"{batch}:{row}" for row in range(self.batches[batch])]
 
 
@@ -101,6 +102,7 @@ class Conversation:
         executor.process.doomed.append(self.close)
 
     async def acquire(self, wanted: list[str]) -> tuple[str, int]:
+        """As `Leases.acquire`."""
         await asyncio.sleep(self._rng.expovariate(500))
         while (got := self._batch.acquire(self, self._task, wanted)) is None:
             turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -109,14 +111,17 @@ class Conversation:
         return got
 
     def release(self, name: str, records: int) -> None:
+        """As `Leases.release`."""
         self._batch.release(self, name, records)
         self._wake()
 
     async def leave(self) -> None:
+        """As `Leases.leave`."""
         await asyncio.sleep(self._rng.expovariate(500))
         self._batch.check()
 
     def close(self) -> None:
+        """As `Leases.close`."""
         self._batch.leave(self)
         self._wake()
 
@@ -128,6 +133,7 @@ class Conversation:
 
 
 def query_of(world: World) -> Query:
+    """The query of the run."""
     found = _queries.get(id(world))
     if found is None or found[0] is not world:
         _queries.clear()

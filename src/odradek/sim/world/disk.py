@@ -43,10 +43,12 @@ class Inode:
         self.modified_ms = 0
 
     def write(self, position: int, data: bytes) -> None:
+        """Write to the page cache."""
         _apply(self.data, (position, data))
         self.unsynced.append((position, data))
 
     def truncate(self, size: int) -> None:
+        """Set the size in the page cache."""
         _apply(self.data, (size, None))
         self.unsynced.append((size, None))
 
@@ -59,6 +61,7 @@ class Inode:
             self.durable = bytes(durable)
 
     def sync(self) -> None:
+        """Make the page cache durable."""
         if self.unsynced:
             self.durable = bytes(self.data)
             self.unsynced.clear()
@@ -138,6 +141,7 @@ class Volume:
         self.corrupted: set[str] = set()
 
     def used(self) -> int:
+        """Bytes in use."""
         return sum(len(inode.data) for inode in self.files.values())
 
     # --- names ---
@@ -147,6 +151,7 @@ class Volume:
         self._namespace_log.append((directory, appeared, gone))
 
     def sync_directory(self, path: str) -> None:
+        """Make the names in the directory durable."""
         rest = []
         for entry in self._namespace_log:
             # That an earlier directory of this name went is not later than what is in the present one.
@@ -228,36 +233,45 @@ class SimulatedFile:
         self.inode = inode
 
     def fileno(self) -> int:
+        """Raise OSError: a simulated file has no descriptor."""
         raise OSError(errno.EBADF, "a simulated file has no descriptor")
 
     def size(self) -> int:
+        """The size in bytes."""
         return len(self.inode.data)
 
     def append(self, parts: Sequence[Bytes]) -> int:
+        """Write the parts at the end; the position of the first byte. Raises OSError."""
         start = len(self.inode.data)
         self._disk.write(self.path, self.inode, start, b"".join(parts))
         return start
 
     def write_at(self, position: int, data: Bytes) -> None:
+        """Write at a position. Raises OSError."""
         self._disk.write(self.path, self.inode, position, bytes(data))
 
     def read(self, position: int, size: int) -> bytes:
+        """The bytes at a position, fewer at the end. Raises OSError."""
         self._disk.check(self.path, "read")
         return bytes(self.inode.data[position : position + size])
 
     def is_cached(self, position: int, size: int) -> bool:
+        """Whether a read would not wait for the disk."""
         return self._disk.rng.random() < 0.7
 
     def truncate(self, size: int) -> None:
+        """Set the size. Raises OSError."""
         self._disk.check(self.path, "write")
         self._disk.touch(self.inode)
         self.inode.truncate(size)
 
     def sync(self) -> None:
+        """Make the content durable. Raises OSError."""
         self._disk.check(self.path, "sync")
         self.inode.sync()
 
     def close(self) -> None:
+        """Close the file."""
         return
 
 
@@ -339,6 +353,7 @@ class SimulatedDisk:
             raise OSError(errno.EMFILE, "too many open files", path)
 
     def write(self, path: str, inode: Inode, position: int, data: bytes) -> None:
+        """Write to a file. Raises DiskError for a fault of the volume."""
         self.check(path, "write")
         volume = self.volume
         if volume.capacity < UNLIMITED and position + len(data) > len(inode.data):
@@ -353,11 +368,13 @@ class SimulatedDisk:
             raise DiskError(errno.ENOSPC, "no space left on device", path)
 
     def touch(self, inode: Inode) -> None:
+        """Set the modification time to now."""
         inode.modified_ms = self._clock.now_ms()
 
     # --- the Disk port ---
 
     def open(self, path: str, *, create: bool = False) -> SimulatedFile:
+        """As `Disk.open`."""
         path = self.absolute(path)
         self.check(path, "read")
         self.take_descriptor(path)
@@ -381,10 +398,12 @@ class SimulatedDisk:
         return inode
 
     def read_file(self, path: str) -> bytes:
+        """As `Disk.read_file`."""
         file = self.open(path)
         return file.read(0, file.size())
 
     def write_atomic(self, path: str, data: Bytes, *, sync: bool = True) -> None:
+        """As `Disk.write_atomic`."""
         temporary = path + ".tmp"
         try:
             file = self.open(temporary, create=True)
@@ -401,6 +420,7 @@ class SimulatedDisk:
             raise DiskError(error.errno, error.strerror, path) from error
 
     def rename(self, source: str, target: str) -> None:
+        """As `Disk.rename`."""
         source, target = self.absolute(source), self.absolute(target)
         self.check(source, "write")
         files, directories = self.volume.files, self.volume.directories
@@ -439,12 +459,14 @@ class SimulatedDisk:
         self.volume.changed(parent, appeared, (source,))
 
     def remove(self, path: str) -> None:
+        """As `Disk.remove`."""
         path = self.absolute(path)
         self.check(path, "write")
         if self.volume.files.pop(path, None) is not None:
             self.volume.changed(posixpath.dirname(path), {}, (path,))
 
     def remove_tree(self, path: str) -> None:
+        """As `Disk.remove_tree`."""
         path = self.absolute(path)
         self.check(path, "write")
         volume = self.volume
@@ -458,6 +480,7 @@ class SimulatedDisk:
         volume.changed(posixpath.dirname(path), {}, (path,))
 
     def make_directories(self, path: str) -> None:
+        """As `Disk.make_directories`."""
         path = self.absolute(path)
         self.check(path, "write")
         missing = []
@@ -471,6 +494,7 @@ class SimulatedDisk:
             self.volume.changed(posixpath.dirname(each), {each: None})
 
     def list(self, path: str) -> list[str]:
+        """As `Disk.list`."""
         path = self.absolute(path)
         self.check(path, "read")
         self.take_descriptor(path)
@@ -481,19 +505,24 @@ class SimulatedDisk:
         return sorted(name for name in names if name and "/" not in name)
 
     def exists(self, path: str) -> bool:
+        """As `Disk.exists`."""
         path = self.absolute(path)
         return path in self.volume.files or path in self.volume.directories
 
     def is_directory(self, path: str) -> bool:
+        """As `Disk.is_directory`."""
         return self.absolute(path) in self.volume.directories
 
     def absolute(self, path: str) -> str:
+        """As `Disk.absolute`."""
         return posixpath.normpath(posixpath.join("/", path))
 
     def size(self, path: str) -> int:
+        """As `Disk.size`."""
         return len(self._inode(path).data)
 
     def modified_ms(self, path: str) -> int:
+        """As `Disk.modified_ms`."""
         return self._inode(path).modified_ms
 
     def _inode(self, path: str) -> Inode:
@@ -503,6 +532,7 @@ class SimulatedDisk:
         return inode
 
     def sync_directory(self, path: str) -> None:
+        """As `Disk.sync_directory`."""
         path = self.absolute(path)
         self.check(path, "sync")
         self.take_descriptor(path)
@@ -511,9 +541,11 @@ class SimulatedDisk:
         self.volume.sync_directory(path)
 
     def free_bytes(self, path: str) -> tuple[int, int]:
+        """As `Disk.free_bytes`."""
         return max(0, self.volume.capacity - self.volume.used()), self.volume.capacity
 
     def lock(self, path: str) -> _Lock:
+        """As `Disk.lock`."""
         path = self.absolute(path)
         self.take_descriptor(path)
         holder = self.volume.locks.get(path)
@@ -552,6 +584,7 @@ class SimulatedDisk:
             job.execute()
 
     def boot_id(self) -> str:
+        """As `Disk.boot_id`; a power loss changes it."""
         try:
             self.take_descriptor("boot_id")
         except OSError:
@@ -559,4 +592,5 @@ class SimulatedDisk:
         return str(self.volume.boots)
 
     def keeps_up(self) -> bool:
+        """As `Disk.keeps_up`."""
         return not self.volume.faults.slow and self.rng.random() < 0.97

@@ -40,9 +40,11 @@ class SimulatedClock:
         self.skew_ms = skew_ms
 
     def now_ms(self) -> int:
+        """Wall time in milliseconds since 1970, skew included."""
         return EPOCH_MS + int(self._loop.time() * 1000) + self.skew_ms
 
     def monotonic(self) -> float:
+        """Seconds since the start of the run."""
         return self._loop.time()
 
 
@@ -310,12 +312,15 @@ class World:
         """The liveness phase has begun: no new work, what is under way comes to its end."""
 
     def now(self) -> float:
+        """Seconds since the start of the run."""
         return self.loop.time()
 
     def is_stopping(self) -> bool:
+        """Whether the liveness phase has begun."""
         return self.stopping
 
     def note(self, text: str) -> None:
+        """Add a line to the trace; its text is part of the trace's digest."""
         self.loop.trace.note(self.loop.time(), text)
 
     def mark(self, name: str) -> None:
@@ -323,6 +328,7 @@ class World:
         self.marks[name] += 1
 
     def client(self, name: str) -> ClientHost:
+        """A new host for a client program."""
         host = ClientHost(self, name)
         self.clients.append(host)
         return host

@@ -62,13 +62,16 @@ class Trace:
         self.verbose = False
 
     def mix(self, data: bytes) -> None:
+        """Add bytes to the digest."""
         self._hash.update(data)
 
     def note(self, now: float, text: str) -> None:
+        """Keep a line, and add its text to the digest."""
         self.lines.append(f"{now:10.6f} {text}")
         self._hash.update(text.encode())
 
     def digest(self) -> str:
+        """The digest of everything so far."""
         return self._hash.hexdigest()
 
 
@@ -97,11 +100,13 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
     # --- what callers see ---
 
     def time(self) -> float:
+        """Virtual seconds since the start of the run."""
         return self._now
 
     def call_soon(  # type: ignore[override]
         self, callback: Any, *args: Any, context: contextvars.Context | None = None
     ) -> asyncio.Handle:
+        """Run the callback in a next step, in the order of the calls."""
         handle = asyncio.Handle(callback, args, self, context)
         self._enqueue(handle)
         return handle
@@ -109,27 +114,32 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
     def call_soon_threadsafe(  # type: ignore[override]
         self, callback: Any, *args: Any, context: contextvars.Context | None = None
     ) -> asyncio.Handle:
+        """As `call_soon`: there is one thread."""
         return self.call_soon(callback, *args, context=context)
 
     def call_later(  # type: ignore[override]
         self, delay: float, callback: Any, *args: Any, context: contextvars.Context | None = None
     ) -> asyncio.TimerHandle:
+        """Run the callback after a delay in virtual seconds."""
         return self.call_at(self._now + max(0.0, delay), callback, *args, context=context)
 
     def call_at(  # type: ignore[override]
         self, when: float, callback: Any, *args: Any, context: contextvars.Context | None = None
     ) -> asyncio.TimerHandle:
+        """Run the callback at a virtual time."""
         timer = asyncio.TimerHandle(when, callback, args, self, context)
         self._sequence += 1
         heapq.heappush(self._timers, (when, self._sequence, timer))
         return timer
 
     def create_future(self) -> asyncio.Future[Any]:
+        """A future of this loop."""
         return asyncio.Future(loop=self)
 
     def create_task(  # type: ignore[override]
         self, coro: Coroutine[Any, Any, T], *, name: object = None, context: contextvars.Context | None = None
     ) -> asyncio.Task[T]:
+        """A task of this loop, in the process of its context."""
         owner = PROCESS.get() if context is None else context.get(PROCESS)
         self._sequence += 1
         label = f"{owner.name if owner is not None else 'world'}|{name or self._sequence}"
@@ -141,6 +151,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         return func(*args)
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
+        """Keep the failure of a callback or task for the outcome of the run."""
         error = context.get("exception")
         if isinstance(error, ProcessKilled):
             return
@@ -149,19 +160,24 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         self.failures.append(f"{context.get('message')}: {error!r}{coroutine}")
 
     def default_exception_handler(self, context: dict[str, Any]) -> None:
+        """As `call_exception_handler`."""
         self.call_exception_handler(context)
 
     def get_debug(self) -> bool:
+        """False: the loop has no debug mode."""
         return False
 
     def set_debug(self, enabled: bool) -> None:
+        """Raise NotImplementedError if enabled."""
         if enabled:
             raise NotImplementedError("the simulated loop has no debug mode")
 
     def is_running(self) -> bool:
+        """Whether the loop runs."""
         return self._running
 
     def is_closed(self) -> bool:
+        """Whether the loop is closed."""
         return self._closed
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
@@ -198,6 +214,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         return tasks.pop()
 
     def step(self) -> None:
+        """Run the next callback, or keep it if its process is paused. Raises SimulationDeadlock."""
         sequence, handle = self._next()
         if handle._cancelled:
             return
@@ -237,6 +254,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         process.doomed.clear()
 
     def run_until_complete(self, future: Any) -> Any:
+        """Run steps until the future is done; its result."""
         task = asyncio.ensure_future(future, loop=self)
         self._running = True
         events._set_running_loop(self)

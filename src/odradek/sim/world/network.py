@@ -162,6 +162,7 @@ class SimulatedStream:
     # --- the Stream port ---
 
     def receive_into(self, buffer: memoryview) -> int:
+        """As `Stream.receive_into`."""
         self._ensure_open()
         pipe = self.incoming
         if pipe.broken is not None:
@@ -178,9 +179,11 @@ class SimulatedStream:
         return size
 
     def send(self, part: Bytes, more: bool) -> int:
+        """As `Stream.send`."""
         return self._send(bytes(part[: self._room()]))
 
     def send_file(self, part: FileRange) -> int:
+        """As `Stream.send_file`."""
         room = self._room()
         if not room:
             return self._send(b"")
@@ -190,16 +193,19 @@ class SimulatedStream:
         return self._send(data)
 
     def watch_reads(self, callback: Callable[[], None] | None) -> None:
+        """As `Stream.watch_reads`."""
         self._on_read = callback
         if callback is not None:
             self.readable()
 
     def watch_writes(self, callback: Callable[[], None] | None) -> None:
+        """As `Stream.watch_writes`."""
         self._on_write = callback
         if callback is not None:
             self.writable()
 
     def close(self) -> None:
+        """As `Stream.close`; the peer reads its end after the delay of the link."""
         if self.closed:
             return
         self._end()
@@ -275,6 +281,7 @@ class SimulatedStream:
             self.readable()
 
     def writable(self) -> None:
+        """Notify the watcher of writes once there is room."""
         if self._on_write is None or self._notify_write:
             return
         pipe = self.outgoing
@@ -338,15 +345,18 @@ class SimulatedNetwork:
         return ProcessNetwork(self, process)
 
     def link(self, source: str, target: str) -> Link:
+        """The link from one host to another, created with the first use."""
         found = self._links.get((source, target))
         if found is None:
             found = self._links[source, target] = Link(self.latency)
         return found
 
     def between(self, host: str, other: str) -> list[SimulatedStream]:
+        """The streams of one host that lead to the other."""
         return [s for s in self.streams if s.process.host == host and s.peer_host == other]
 
     def heal(self) -> None:
+        """End cuts, delays, stalls and shortages of descriptors."""
         self.no_descriptor.clear()
         for link in self._links.values():
             link.cut_until = link.slow_until = 0.0
@@ -395,6 +405,7 @@ class ProcessNetwork:
         self._process = process
 
     def listen(self, host: str, port: int, accept: Callable[[Stream], None]) -> _Listener:
+        """As `Network.listen`. Raises OSError if the address is in use."""
         key = (self._process.host, port)
         known = self._network.listeners.get(key)
         if known is not None and known.process.alive:
@@ -404,6 +415,7 @@ class ProcessNetwork:
         return listener
 
     async def connect(self, host: str, port: int, timeout: float) -> SimulatedStream:
+        """As `Network.connect`."""
         network, process = self._network, self._process
         loop = network.loop
         if network.lacks_descriptor(process.host):
@@ -426,4 +438,5 @@ class ProcessNetwork:
             return network.connect(process, listener, port)
 
     def own_host(self) -> str:
+        """The name of the host."""
         return self._process.host

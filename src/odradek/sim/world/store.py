@@ -82,6 +82,7 @@ class SimulatedStore:
 
     @property
     def session(self) -> int:
+        """The id of the session."""
         return self._memory.session
 
     async def _delay(self) -> None:
@@ -94,18 +95,22 @@ class SimulatedStore:
         return False
 
     async def get(self, path: str) -> Node | None:
+        """As `MetadataStore.get`."""
         await self._delay()
         return await self._memory.get(path)
 
     async def children(self, path: str) -> list[str]:
+        """As `MetadataStore.children`."""
         await self._delay()
         return await self._memory.children(path)
 
     async def subtree(self, path: str) -> dict[str, Node]:
+        """As `MetadataStore.subtree`."""
         await self._delay()
         return await self._memory.subtree(path)
 
     async def apply(self, operations: Sequence[Operation]) -> None:
+        """As `MetadataStore.apply`; a fault may lose the request, or the answer after the write."""
         await self._delay()
         if self._lost():
             raise ConnectionLost("the connection was lost before the request arrived")
@@ -120,20 +125,26 @@ class SimulatedStore:
             raise ConnectionLost("the connection was lost before the answer arrived")
 
     def watch(self, path: str, changed: Changed) -> Stop:
+        """As `MetadataStore.watch`."""
+
         def later(where: str) -> None:
             self._loop.call_later(self._rng.uniform(0, 0.02), changed, where, context=self._process.context)
 
         return self._memory.watch(path, later)
 
     def watch_session(self, expired: Callable[[], None]) -> Stop:
+        """As `MetadataStore.watch_session`."""
+
         def later() -> None:
             self._loop.call_later(self._rng.uniform(0, 0.02), expired, context=self._process.context)
 
         return self._memory.watch_session(later)
 
     async def reopen(self) -> None:
+        """As `MetadataStore.reopen`."""
         await self._delay()
         await self._memory.reopen()
 
     async def close(self) -> None:
+        """As `MetadataStore.close`."""
         await self._memory.close()
