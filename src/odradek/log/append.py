@@ -104,6 +104,12 @@ def check_size(size: int, config: LogConfig) -> None:
         )
 
 
+def check_fits_segment(size: int, config: LogConfig) -> None:
+    """Raise KafkaError RECORD_LIST_TOO_LARGE if batches of `size` bytes exceed `segment.bytes`."""
+    if size > config.segment_bytes:
+        raise KafkaError(ErrorCode.RECORD_LIST_TOO_LARGE, f"{size} bytes exceed segment.bytes={config.segment_bytes}")
+
+
 def check_timestamp(timestamp: int, config: LogConfig, now_ms: int) -> None:
     """INVALID_TIMESTAMP outside of message.timestamp.before.max.ms and message.timestamp.after.max.ms."""
     if timestamp == NO_TIMESTAMP:

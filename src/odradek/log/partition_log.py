@@ -12,6 +12,7 @@ from odradek.log.append import (
     AppendResult,
     Origin,
     Prepared,
+    check_fits_segment,
     check_replicated,
     check_size,
     check_timestamp,
@@ -238,7 +239,7 @@ class PartitionLog:
             return self._append_prepared(prepare(batches, config, now_ms, origin), leader_epoch, origin)
         if size > self._largest_batch:
             check_size(size, config)
-            self._check_fits_segment(size)
+            check_fits_segment(size, config)
         timestamp = header[8]
         if timestamp > now_ms + config.message_timestamp_after_max_ms and origin is Origin.CLIENT:
             check_timestamp(timestamp, config, now_ms)
@@ -271,12 +272,6 @@ class PartitionLog:
         else:
             self.durability.enqueue(write)
         return tuple.__new__(AppendResult, (base_offset, last_offset, NO_TIMESTAMP, state.log_start_offset, False))
-
-    def _check_fits_segment(self, size: int) -> None:
-        if size > self.config.segment_bytes:
-            raise KafkaError(
-                ErrorCode.RECORD_LIST_TOO_LARGE, f"{size} bytes exceed segment.bytes={self.config.segment_bytes}"
-            )
 
     def _segment_for(self, size: int, base_offset: int, last_offset: int, timestamp: int, now_ms: int) -> Segment:
         """The active segment, rolled first if it has no room or is too old (LogSegment.shouldRoll)."""
@@ -314,7 +309,7 @@ class PartitionLog:
                     )
             placed = check_replicated(batches, state.end_offset, self.directory)
         else:
-            self._check_fits_segment(len(data))
+            check_fits_segment(len(data), self.config)
             original = check_producers(history.producers, data, batches, from_client=origin is Origin.CLIENT)
             if original is not None:
                 return AppendResult(
