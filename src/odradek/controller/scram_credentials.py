@@ -83,6 +83,10 @@ class Upsertion(NamedTuple):
     salt: bytes
     salted_password: bytes
 
+    def __repr__(self) -> str:
+        """Without what proves the password: it may be printed in a traceback."""
+        return f"Upsertion(user={self.user!r}, mechanism={self.mechanism}, iterations={self.iterations})"
+
 
 class AlteredUser(NamedTuple):
     """The result for one user; no failure means that all its changes took effect."""

@@ -10,6 +10,7 @@ import pytest
 
 from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.cli.commands import serve
+from odradek.cli.main import main
 
 
 class Waiting:
@@ -58,3 +59,20 @@ def test_signal_ends_a_start_that_waits_for_the_store_at_once(monkeypatch: pytes
 def test_ready_line_tells_the_bound_address_when_it_is_another() -> None:
     assert serve.ready_line("kafka1:9092", "0.0.0.0:9092").endswith(" bound=0.0.0.0:9092")
     assert "bound" not in serve.ready_line("127.0.0.1:9092", "127.0.0.1:9092")
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "ssl.keystore.password=PLANTED",
+        "listener.name.internal.ssl.key.password=PLANTED",
+        "ssl.key.password PLANTED",
+        "sasl.jaas.config = PLANTED",
+        "delegation.token.secret.key=PLANTED",
+    ],
+)
+def test_secret_in_an_argument_is_rejected_and_not_repeated(setting: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["serve", "--set", setting]) == 2
+    written = capsys.readouterr()
+    assert written.err.startswith(f"odradek serve: --set {setting.partition('=')[0].partition(' ')[0]}: ")
+    assert "PLANTED" not in written.err + written.out

@@ -8,6 +8,8 @@ import hashlib
 
 import pytest
 
+from odradek.client.admin.enums import ScramMechanism
+from odradek.client.admin.users import ScramUpsertion
 from odradek.controller.client_quotas import QuotaChange, QuotaOperation, alter_client_quotas, describe_client_quotas
 from odradek.controller.scram_credentials import (
     Deletion,
@@ -109,3 +111,9 @@ def test_credentials_and_quotas_of_a_user_lie_in_one_node() -> None:
         assert describe_client_quotas(image, [], strict=False) == [([("user", "é/x")], {"producer_byte_rate": 5})]
 
     asyncio.run(play())
+
+
+def test_debug_output_of_credentials_shows_no_password() -> None:
+    stored = Upsertion("u", Mechanism.SCRAM_SHA_256, 4096, b"salt", b"PLANTED")
+    given = ScramUpsertion("u", ScramMechanism.SCRAM_SHA_256, "PLANTED")
+    assert "PLANTED" not in f"{stored!r} {given!r} {[stored, given]}"

@@ -13,11 +13,16 @@ from hypothesis import strategies as st
 
 from odradek.wire.definitions import Versions, load_all
 from odradek.wire.messages import (
+    alter_configs,
+    alter_user_scram_credentials,
     consumer_group_records,
+    expire_delegation_token,
     fetch,
     find_coordinator,
     heartbeat,
+    incremental_alter_configs,
     metadata,
+    sasl_authenticate,
     transaction_state,
 )
 from odradek.wire.primitives import DecodeError, EncodeError, write_tag, write_unsigned_varint
@@ -233,3 +238,25 @@ def test_versions_of_fields_lie_within_those_of_the_message() -> None:
                     assert field.versions, (message.name, field.name)
                     assert Versions(*message.versions).covers(field.versions)
                     assert field.tag is None or field.tagged.clip(message.flexible) == field.tagged
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        sasl_authenticate.SaslAuthenticateRequest(b"\0user\0PLANTED"),
+        alter_user_scram_credentials.AlterUserScramCredentialsRequest(
+            [],
+            [
+                alter_user_scram_credentials.AlterUserScramCredentialsRequestUpsertion(
+                    name="u", mechanism=1, iterations=4096, salt=b"salt", salted_password=b"PLANTED"
+                )
+            ],
+        ),
+        alter_configs.AlterConfigsRequestConfig(name="ssl.key.password", value="PLANTED"),
+        incremental_alter_configs.IncrementalAlterConfigsRequestConfig(name="ssl.key.password", value="PLANTED"),
+        expire_delegation_token.ExpireDelegationTokenRequest(hmac=b"PLANTED"),
+    ],
+)
+def test_debug_output_of_messages_shows_no_secret(message: object) -> None:
+    assert "PLANTED" not in repr(message)
+    assert "[hidden]" in repr(message)

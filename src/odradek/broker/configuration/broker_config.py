@@ -403,6 +403,12 @@ class BrokerConfig:
         return found
 
 
+def is_secret(name: str) -> bool:
+    """Whether the value of a setting may be a password or a key."""
+    definition = broker_definition(name)
+    return definition is not None and definition.is_sensitive
+
+
 def _problems(name: str, text: str) -> list[Problem]:
     """Problems of one setting by itself."""
     if name.startswith(LISTENER_PREFIX) and not name.removeprefix(LISTENER_PREFIX).partition(".")[2]:

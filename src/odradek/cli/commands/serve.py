@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable
 from typing import Final
 
-from odradek.broker.configuration.broker_config import BrokerConfig
+from odradek.broker.configuration.broker_config import BrokerConfig, is_secret
 from odradek.broker.configuration.config_errors import ConfigError
 from odradek.broker.lifecycle import Broker, StartError
 from odradek.broker.log_output import configure_logging
@@ -88,9 +88,13 @@ def settings_of(arguments: argparse.Namespace) -> dict[str, str]:
             settings["advertised.listeners"] = ""
     for setting in arguments.settings:
         name, equals, value = setting.partition("=")
+        name = name.strip()
         if not equals or not name:
-            raise UsageError(f"--set {setting}: NAME=VALUE expected")
-        settings[name.strip()] = value.strip()
+            # Of a forgotten sign the value may be a password.
+            raise UsageError(f"--set {name.partition(' ')[0]}: NAME=VALUE expected")
+        if is_secret(name):
+            raise UsageError(f"--set {name}: other users can read arguments; set it in the properties file")
+        settings[name] = value.strip()
     return settings
 
 

@@ -43,6 +43,10 @@ class ScramUpsertion(NamedTuple):
     iterations: int = DEFAULT_ITERATIONS
     salt: bytes | None = None
 
+    def __repr__(self) -> str:
+        """Without the password: it may be printed in a traceback."""
+        return f"ScramUpsertion(user={self.user!r}, mechanism={self.mechanism!r}, iterations={self.iterations})"
+
 
 class ScramDeletion(NamedTuple):
     """A credential to remove."""

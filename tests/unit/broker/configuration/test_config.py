@@ -4,6 +4,7 @@ import pytest
 
 from odradek.broker.configuration.broker_config import BrokerConfig, Listener
 from odradek.broker.configuration.config_errors import ConfigError
+from odradek.metadata.configs.catalog import BROKER
 from odradek.metadata.configs.definitions import ConfigSource, SetValue
 
 STOCK = {path.stem: path for path in sorted((Path(__file__).parent / "stock").glob("*.properties"))}
@@ -367,3 +368,23 @@ def test_tls_setting_of_one_listener_is_stronger_than_that_of_all() -> None:
     assert config.listener_text("INSIDE", "ssl.keystore.location") == "/all"
     assert config.listener_text("OUTSIDE", "ssl.keystore.location") == "/own"
     assert config.listener_text("OUTSIDE", "ssl.client.auth") == "none"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *sorted(name for name, definition in BROKER.items() if definition.is_sensitive),
+        "listener.name.internal.ssl.key.password",
+        "listener.name.internal.plain.sasl.jaas.config",
+        "ssl.keystore.pasword",
+        "my.plugin.password",
+    ],
+)
+def test_secret_value_of_a_setting_is_in_no_message(name: str) -> None:
+    said = ""
+    try:
+        config = BrokerConfig.load(None, {name: "PLANTED"}, is_single=True)
+        said = str(config.without_effect())
+    except ConfigError as error:
+        said = str(error)
+    assert "PLANTED" not in said
