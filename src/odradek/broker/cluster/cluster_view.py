@@ -338,7 +338,7 @@ class ClusterView:
         error = None if task.cancelled() else task.exception()
         if error is None:
             return
-        logger.warning("configurations cannot be read: %s", error)
+        logger.warning("cannot read the configurations from the metadata store: %s; reading them again later", error)
         if isinstance(error, StoreError) and self._unwatch and self._again is None:
             # The store tells of a change once.
             self._again = asyncio.get_running_loop().call_later(_AGAIN_SECONDS, self._config_changed)

@@ -307,7 +307,7 @@ class Controller:
             except NotTheController:
                 pass
             except KafkaError as error:
-                logger.warning("controller: %s", error)
+                logger.warning("an event of the controller failed: %s; reading the metadata store again", error)
                 self.later("look", RETRY_SECONDS, self._brokers.look_at_all_soon)
                 failed()
 
@@ -345,7 +345,7 @@ class Controller:
             raise
         except StoreError as error:
             # Whether it took effect is open, and what we believed of the store may be wrong: look before going on.
-            logger.warning("metadata store: %s", error)
+            logger.warning("cannot write to the metadata store: %s; reading the cluster again", error)
             await self.ensure_elected()
             if not self._stale:
                 self._stale = True

@@ -211,9 +211,11 @@ class ControllerChannel:
             except _Refused as refused:
                 if self._is_over(refused.code):
                     return
-                logger.warning("broker %d refuses the controller's request: %s", self.broker.id, refused)
+                logger.warning(
+                    "broker %d rejected the controller's request: %s; sending it again", self.broker.id, refused
+                )
             except ClientError as error:
-                logger.info("broker %d cannot be told: %s", self.broker.id, error)
+                logger.info("cannot send the cluster image to broker %d: %s; trying again", self.broker.id, error)
                 if self._is_dead(error):
                     # Said again until somebody closes the channel: the store may be away, or the broker be there again.
                     self._events.broker_died(self.broker)
@@ -247,7 +249,7 @@ class ControllerChannel:
         self._signs_of_death += 1
         if self._signs_of_death < _SIGNS_OF_DEATH:
             return False
-        logger.info("broker %d is gone: nobody listens at its address", self.broker.id)
+        logger.info("broker %d is dead: its connection closed and nothing listens at its address", self.broker.id)
         return True
 
     async def _open(self) -> Connection:
@@ -306,7 +308,7 @@ class ControllerChannel:
                 offline.append(each)
             elif code:
                 logger.warning(
-                    "broker %d answers %s for %s-%d",
+                    "broker %d answered %s for partition %s-%d",
                     self.broker.id,
                     ErrorCode(code).name,
                     each.topic.name,

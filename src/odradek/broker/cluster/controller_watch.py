@@ -65,7 +65,11 @@ class ControllerWatch:
             await self._died(broker)
         except StoreError as error:
             # Its session ends in any case.
-            logger.warning("the death of the controller, broker %d, cannot be reported: %s", broker.id, error)
+            logger.warning(
+                "cannot end the election of the dead controller, broker %d: %s; its session expires later",
+                broker.id,
+                error,
+            )
 
     # These follow from answers, and nothing is asked over this line.
 

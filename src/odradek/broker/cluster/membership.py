@@ -200,7 +200,7 @@ class Membership:
             if operations:
                 await self._store.apply(operations)
         except (BadVersion, NoNode, SessionExpired):
-            logger.info("broker %d was not registered any more", broker.id)
+            logger.info("the registration of broker %d had already ended", broker.id)
 
     async def _stop(self) -> None:
         self._leaving = True
@@ -218,7 +218,7 @@ class Membership:
             try:
                 await self._store.apply([Check(CONTROLLER_EPOCH, node.version), Delete(CONTROLLER)])
             except (BadVersion, NoNode):
-                logger.info("broker %d was not the controller any more", self.controller_id)
+                logger.info("broker %d was no longer the controller", self.controller_id)
 
     async def controller_died(self, controller: Broker) -> None:
         """The process of this registration, the controller, is known to be dead: do not wait for its session.
@@ -236,7 +236,7 @@ class Membership:
             except (BadVersion, NoNode):
                 # Others have noticed, too, or some broker has just registered.
                 continue
-            logger.info("the controller, broker %d, is dead", controller.id)
+            logger.info("ended the election of the controller, broker %d: its process is dead", controller.id)
             return
 
     def directory_failed(self) -> None:
@@ -248,7 +248,7 @@ class Membership:
     # --- looking at the store ---
 
     def _session_lost(self) -> None:
-        logger.warning("the session with the metadata store is lost")
+        logger.warning("the session with the metadata store expired; opening another one")
         self._controller.resign()
         self._wake()
 
@@ -284,7 +284,7 @@ class Membership:
                 self._look_again = True
                 try:
                     await self._store.reopen()
-                    logger.info("a new session with the metadata store begins")
+                    logger.info("opened another session with the metadata store")
                     continue
                 except StoreError as error:
                     logger.warning("metadata store: %s", error)
@@ -351,7 +351,9 @@ class Membership:
             self._burials = 0
         seconds = min(RETRY_SECONDS * (1 << min(self._burials, 8)), MAX_RETRY_SECONDS) if self._burials else 0.0
         self._burials += 1
-        logger.warning("broker %d was taken for dead; it registers again after %g s", broker_id, seconds)
+        logger.warning(
+            "the registration of broker %d was ended although it runs; registering again after %g s", broker_id, seconds
+        )
         if seconds:
             self._pause = asyncio.get_running_loop().create_future()
             await asyncio.wait({self._pause}, timeout=seconds)

@@ -130,7 +130,9 @@ class Neighbours:
             return None
         except OSError as error:
             # Out of descriptors: the next tick tries again. The news of others, and other sessions, do not wait for it.
-            logger.warning("metadata store: session %d cannot be watched: %s", session, error.strerror)
+            logger.warning(
+                "metadata store: cannot watch the process of session %d: %s; trying again", session, error.strerror
+            )
             return None
         self._peers[session] = peer
         peer.watch(self._loop, lambda: self._died(session))

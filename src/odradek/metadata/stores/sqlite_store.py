@@ -169,7 +169,7 @@ class SqliteStore:
             rows = self._read("SELECT seq, session, path FROM changes WHERE seq > ? ORDER BY seq", (self._last_seq,))
             sessions = [row[0] for row in self._read("SELECT id FROM sessions", ())]
         except StoreUnavailable as error:
-            logger.warning("metadata store: %s", error)
+            logger.warning("metadata store: cannot read changes: %s", error)
             return
         missed = bool(rows) and rows[0][0] > self._last_seq + 1
         if rows:
@@ -247,9 +247,11 @@ class SqliteStore:
                     return
                 # The kernel closes a dead process's files one after the other.
                 await asyncio.sleep(_BURIAL_PAUSE_SECONDS)
-            logger.warning("metadata store: session %d gave up its pipe but not its lease", session)
+            logger.warning(
+                "metadata store: cannot end session %d: its process closed its pipe but holds its lease", session
+            )
         except (sqlite3.Error, OSError) as error:
-            logger.warning("metadata store: session %d cannot be ended: %s", session, error)
+            logger.warning("metadata store: cannot end session %d: %s", session, error)
         finally:
             self._tasks.pop(session, None)
             self._news()
@@ -258,11 +260,11 @@ class SqliteStore:
         try:
             outcome = await self._disk.run(_LANE, self._telling, tree.expire, self.session, session, stamp)
             if outcome is not None and outcome.ended:
-                logger.warning("metadata store: session %d is silent and was ended", session)
+                logger.warning("metadata store: ended session %d: its process has not renewed its lease", session)
                 # If its process ever runs again, it learns of it first thing.
                 self._neighbours.wake([session])
         except (sqlite3.Error, OSError) as error:
-            logger.warning("metadata store: session %d cannot be ended: %s", session, error)
+            logger.warning("metadata store: cannot end session %d: %s", session, error)
         finally:
             self._tasks.pop(session, None)
             self._news()

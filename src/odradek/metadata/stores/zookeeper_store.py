@@ -176,7 +176,7 @@ class ZooKeeperStore:
             await asyncio.gather(*[self._ask(client, AddWatch(self._full(path))) for path in self._watches.paths()])
         except StoreError as error:
             # Then there is another connection or session to come, which begins from here again.
-            logger.info("watches are not set: %s", error)
+            logger.info("cannot set watches in ZooKeeper: %s; setting them with the next connection", error)
             return
         self._watches.fire_all()
 
@@ -409,9 +409,9 @@ class ZooKeeperStore:
         try:
             await answer
         except (StoreUnavailable, SessionExpired) as error:
-            logger.info("the watch of %s waits for another connection: %s", path, error)
+            logger.info("cannot watch %s in ZooKeeper: %s; watching it with the next connection", path, error)
         except StoreError as error:
-            logger.warning("%s cannot be watched: %s", path, error)
+            logger.warning("cannot watch %s in ZooKeeper: %s", path, error)
 
     def _changed(self, full: str) -> None:
         if is_at_or_below(full, self._root or "/") and not self._closed:

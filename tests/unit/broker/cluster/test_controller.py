@@ -346,7 +346,7 @@ def test_a_broker_that_is_not_reached_registers_less_and_less_often(
 
     def pauses() -> list[str]:
         return [
-            r.getMessage().partition("again after ")[2] for r in caplog.records if "taken for dead" in r.getMessage()
+            r.getMessage().partition("again after ")[2] for r in caplog.records if "although it runs" in r.getMessage()
         ]
 
     async def test(cluster: Cluster) -> None:
