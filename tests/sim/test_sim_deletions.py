@@ -85,6 +85,7 @@ def test_replicas_start_with_their_leader_unless_a_deletion_was_missed(
         log = SimpleNamespace(log_start_offset=start)
         replica = SimpleNamespace(topic="plain", index=1, local_id=node, is_leader=node == 1, log=log)
         partitions = SimpleNamespace(opened=lambda replica=replica: [replica])
-        brokers.append(SimpleNamespace(is_up=True, broker=SimpleNamespace(_partitions=partitions)))
+        inspected = SimpleNamespace(partitions=partitions)
+        brokers.append(SimpleNamespace(is_up=True, inspect=lambda inspected=inspected: inspected))
     world: Any = SimpleNamespace(history=history, brokers=brokers)
     assert (_starts(world) == "") is agree
