@@ -160,7 +160,7 @@ class ErrorCode(IntEnum):
 
 
 class KafkaError(Exception):
-    """A failure that the other side is told of, or was told by it: a code, and what happened in words."""
+    """A failure that one side reports to the other: a code, and a message."""
 
     def __init__(self, code: ErrorCode, message: str | None = None) -> None:
         self.code = code
