@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple, ParamSpec, Protocol, TypeVar
 
-from odradek.ports.foreign_files import lock_open_file
+from odradek.ports.foreign_files import HeldFolder, lock_open_file
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -340,18 +340,6 @@ def _nothing() -> None:
     return
 
 
-class _FileLock:
-    __slots__ = ("_fd",)
-
-    def __init__(self, fd: int) -> None:
-        self._fd = fd
-
-    def release(self) -> None:
-        fd, self._fd = self._fd, -1
-        if fd >= 0:
-            os.close(fd)
-
-
 class SystemDisk:
     """The operating system's files. What it creates only the process's user can read, or its group as well."""
 
@@ -458,7 +446,7 @@ class SystemDisk:
         found = os.statvfs(path)
         return found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize
 
-    def lock(self, path: str) -> _FileLock:
+    def lock(self, path: str) -> HeldFolder:
         """Implements Disk."""
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, self._file_mode)
         try:
@@ -466,7 +454,7 @@ class SystemDisk:
         except OSError:
             os.close(fd)
             raise
-        return _FileLock(fd)
+        return HeldFolder(fd)
 
     async def run(self, lane: str, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Implements Disk."""

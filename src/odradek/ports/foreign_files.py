@@ -39,7 +39,7 @@ def lock_open_file(fd: int, *, shared: bool = False) -> None:
 
 
 class HeldFolder:
-    """Keeps other programs from starting on a folder until `release`; made by `hold`."""
+    """Keeps other programs from starting on a folder until `release`; made by `hold` and `Disk.lock`."""
 
     __slots__ = ("_fd",)
 
