@@ -10,6 +10,8 @@ from typing import NamedTuple
 import pytest
 
 NAMES = "subjectAltName=DNS:localhost,IP:127.0.0.1"
+# Python 3.13 rejects certificates without them (VERIFY_X509_STRICT).
+IDENTIFIERS = "subjectKeyIdentifier=hash\nauthorityKeyIdentifier=keyid"
 
 
 class Certificate(NamedTuple):
@@ -32,13 +34,14 @@ class Authority:
         _run(
             *("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "30"),
             *("-keyout", str(folder / "ca.key"), "-out", self.file, "-subj", f"/CN={name}"),
+            *("-addext", "keyUsage=critical,keyCertSign,cRLSign"),
         )
 
     def issue(self, subject: str, names: str = NAMES, *, days: int = 30, password: str = "") -> Certificate:
         """A certificate for a subject such as `/O=Acme/CN=alice`; negative days: one that has expired."""
         stem = self._folder / f"{len(list(self._folder.iterdir()))}"
         key, request, certificate, both, extra = (str(stem) + end for end in (".key", ".csr", ".crt", ".pem", ".ext"))
-        Path(extra).write_text(names)
+        Path(extra).write_text(f"{names}\n{IDENTIFIERS}\n")
         encryption = ("-passout", f"pass:{password}") if password else ("-nodes",)
         _run(
             *("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", *encryption),
