@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from pathlib import Path
 
 import pytest
 
@@ -76,3 +77,16 @@ def test_secret_in_an_argument_is_rejected_and_not_repeated(setting: str, capsys
     written = capsys.readouterr()
     assert written.err.startswith(f"odradek serve: --set {setting.partition('=')[0].partition(' ')[0]}: ")
     assert "PLANTED" not in written.err + written.out
+
+
+def test_listen_is_rejected_when_the_file_protects_its_listener(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text(
+        "listeners=SSL://127.0.0.1:9093\nsecurity.inter.broker.protocol=SSL\nssl.keystore.location=/none.pem\n"
+    )
+    assert main(["serve", str(file), "--listen", "127.0.0.1:0"]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("odradek serve: --listen 127.0.0.1:0 would replace the SSL listener"), error
+    assert "use --set listeners=SSL://127.0.0.1:0" in error

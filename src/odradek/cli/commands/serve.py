@@ -104,6 +104,8 @@ def run(arguments: argparse.Namespace) -> int:
         settings = settings_of(arguments)
         if arguments.until_input_ends:
             settings |= _settings_of_input()
+        if arguments.listen and arguments.properties:
+            _reject_lost_protection(arguments)
         config = BrokerConfig.load(arguments.properties, settings, is_single=arguments.brokers == 1)
     except ConfigError as error:
         raise UsageError(str(error)) from error
@@ -125,6 +127,20 @@ def run(arguments: argparse.Namespace) -> int:
         runner = asyncio.Runner(loop_factory=uvloop.new_event_loop)
     with runner:
         return runner.run(_serve(config, until_input_ends=arguments.until_input_ends))
+
+
+def _reject_lost_protection(arguments: argparse.Namespace) -> None:
+    """Raise UsageError if `--listen` would replace a protected listener of the file by one in plain text.
+
+    Raises ConfigError for listeners of the file that cannot be read.
+    """
+    for listener in BrokerConfig.load(arguments.properties, {}).listeners():
+        if listener.security_protocol != "PLAINTEXT":
+            raise UsageError(
+                f"--listen {arguments.listen} would replace the {listener.security_protocol} listener of "
+                f"{arguments.properties} by an unprotected one; to keep it, use "
+                f"--set listeners={listener.name}://{arguments.listen}"
+            )
 
 
 def _settings_of_input() -> dict[str, str]:
