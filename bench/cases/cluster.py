@@ -207,7 +207,7 @@ def write_gap(cluster: RunningCluster, how: signal.Signals) -> float:
     acknowledged: list[float] = []
     failed: list[str] = []
 
-    def told(error: Any, _: Message) -> None:
+    def delivered(error: Any, _: Message) -> None:
         if error is None:
             acknowledged.append(time.perf_counter())
         else:
@@ -218,7 +218,7 @@ def write_gap(cluster: RunningCluster, how: signal.Signals) -> float:
         "retry.backoff.ms": 20, "retry.backoff.max.ms": 100, "reconnect.backoff.ms": 20,
         "reconnect.backoff.max.ms": 100, "topic.metadata.refresh.fast.interval.ms": 50,
         # A client waits for a silent broker as long as it likes; it is not to be measured here.
-        "socket.timeout.ms": 1000 if how == signal.SIGSTOP else 60_000, "log_level": 2, "on_delivery": told,
+        "socket.timeout.ms": 1000 if how == signal.SIGSTOP else 60_000, "log_level": 2, "on_delivery": delivered,
     })  # fmt: skip
     ended = threading.Event()
 

@@ -194,8 +194,8 @@ def a_leader_dies(cluster: RunningCluster, scale: float) -> dict[str, float]:
     with line(addresses[others[0]]) as survivor:
         began = time.perf_counter()
         os.kill(cluster.pids()[victim], signal.SIGKILL)
-        told, led = all_led(survivor, victim, set(topics), partitions, began)
-    return {"2,000 partitions, new leaders": told, "2,000 partitions, all led": led}
+        elected, led = all_led(survivor, victim, set(topics), partitions, began)
+    return {"2,000 partitions, new leaders": elected, "2,000 partitions, all led": led}
 
 
 def the_controller_dies(cluster: RunningCluster) -> dict[str, float]:
@@ -229,7 +229,7 @@ def all_led(survivor: Line, dead: int, topics: set[str], partitions: int, began:
             break
         give_up(began, "not all partitions have new leaders")
         time.sleep(0.01)
-    told = time.perf_counter() - began
+    elected = time.perf_counter() - began
     addresses = {broker.node_id: Address(broker.host, broker.port) for broker in known.brokers}
     for leader in sorted(set(leaders.values())):
         with line(addresses[leader]) as new:
@@ -237,7 +237,7 @@ def all_led(survivor: Line, dead: int, topics: set[str], partitions: int, began:
             while wanted := not_led(new, wanted):
                 give_up(began, f"{len(wanted)} partitions are not led")
                 time.sleep(0.01)
-    return told, time.perf_counter() - began
+    return elected, time.perf_counter() - began
 
 
 def not_led(leader: Line, wanted: list[tuple[str, int]]) -> list[tuple[str, int]]:

@@ -153,7 +153,7 @@ async def steady(host: Any, topic: str, partitions: int) -> None:
                 value = f"{host.name}:{number}:{'x' * (number % 90)}".encode()
                 send = place.history.send(Send(value, host.name, (topic, partition), number, place.now()))
                 delivery = await producer.send(topic, value, partition=partition)
-                task = asyncio.create_task(workloads.settle(host, [(send, delivery)]))
+                task = asyncio.create_task(workloads.note_outcomes(host, [(send, delivery)]))
                 waiting.add(task)
                 task.add_done_callback(waiting.discard)
             await asyncio.sleep(PACE_SECONDS)
@@ -186,7 +186,7 @@ def _noted(place: Place, send: Send) -> Callable[[KafkaError | None, Message], N
             # None for a batch that was written before and of which only that is known.
             offset = message.offset()
             send.state, send.offset, send.acked_at = OK, -1 if offset is None else offset, now
-        send.settled_at = now
+        send.outcome_at = now
 
     return note
 
@@ -367,16 +367,16 @@ class LibrdkafkaMember(Worker):
 
     def where(self) -> str:
         """What it has been doing for how long, and what librdkafka said last of its partitions and brokers."""
-        told = json.loads(self._statistics)
+        statistics = json.loads(self._statistics)
         partitions = [
             f"{topic}-{index} {state['fetch_state']}, at {state['app_offset']}, leader {state['leader']}, "
             f"asks {state['broker']}"
-            for topic, found in told.get("topics", {}).items()
+            for topic, found in statistics.get("topics", {}).items()
             for index, state in found["partitions"].items()
             if state["fetch_state"] != "none"
         ]
-        brokers = [f"{name} {state['state']}" for name, state in told.get("brokers", {}).items()]
-        group = told.get("cgrp", {})
+        brokers = [f"{name} {state['state']}" for name, state in statistics.get("brokers", {}).items()]
+        group = statistics.get("cgrp", {})
         return (
             f"{self.name} has been in {self._doing} for {self.place.now() - self._since:.1f} s; "
             f"group {group.get('state')}, {group.get('join_state')}; {'; '.join(partitions)}; {'; '.join(brokers)}"

@@ -33,7 +33,7 @@ def history_of(*numbers: int, acked: int = 4) -> History:
     history = History()
     for number in range(acked):
         send = Send(b"p:%d:" % number, "p", KEY, number, number * 1.0, state=OK, offset=number, acked_at=number + 0.5)
-        send.settled_at = send.acked_at
+        send.outcome_at = send.acked_at
         history.send(send)
     seen = [Seen(KEY, offset, b"p:%d:" % number) for offset, number in enumerate(numbers)]
     history.final[KEY] = FinalLog(0, len(seen), seen, list(seen), len(seen))

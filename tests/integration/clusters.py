@@ -59,7 +59,7 @@ def states(admin: AdminClient, topic: str) -> dict[int, tuple[int, list[int]]]:
     return {index: (partition.leader, sorted(partition.isrs)) for index, partition in found.items()}
 
 
-def settled(admin: AdminClient, topic: str) -> None:
+def wait_until_balanced(admin: AdminClient, topic: str) -> None:
     """All brokers live and in sync again."""
     until(lambda: all(isr == [1, 2, 3] for _, isr in states(admin, topic).values()), f"{topic} is in sync")
 

@@ -162,10 +162,10 @@ def test_what_the_controller_tells_is_as_large_as_the_cluster(
 ) -> None:
     broker = make_broker({"odradek.max.control.request.bytes": 2000}).start()
     brokers = [update_metadata.UpdateMetadataRequestBroker(id=i, endpoints=[], rack="r" * 100) for i in range(100)]
-    told = update_metadata.UpdateMetadataRequest(controller_id=7, controller_epoch=0, live_brokers=brokers)
+    request = update_metadata.UpdateMetadataRequest(controller_id=7, controller_epoch=0, live_brokers=brokers)
     client = connect(broker.bootstrap)
     prove(client, broker.data_dir)
-    assert client.call(told, 8).error_code == ErrorCode.STALE_CONTROLLER_EPOCH
+    assert client.call(request, 8).error_code == ErrorCode.STALE_CONTROLLER_EPOCH
 
 
 def test_client_cannot_take_a_partition_away(odradek_broker: Any, connect: Connect) -> None:

@@ -524,7 +524,7 @@ def test_completion_names_topics_and_groups(run: Run, topic: str, odradek_broker
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "expected"),
     [
         ("groups --reset-offsets --group g --topic {topic}:0,9 --to-earliest", "there is no {topic}-9"),
         ("delete-records --topic {topic}:9 --before 0", "there is no {topic}-9"),
@@ -532,11 +532,11 @@ def test_completion_names_topics_and_groups(run: Run, topic: str, odradek_broker
         ("cluster balance --decommission 99", "there is no such broker"),
     ],
 )
-def test_what_does_not_exist_is_told_at_once(run: Run, topic: str, line: str, told: str):
+def test_what_does_not_exist_is_reported_at_once(run: Run, topic: str, line: str, expected: str):
     """Brokers are asked again for what may be about to be made; the longest wait would be `--timeout`."""
     done = run(f"{line.format(topic=topic)} --timeout 600000")
     assert (done.status, done.out, len(done.err.splitlines())) == (1, "", 1)
-    assert told.format(topic=topic) in done.err
+    assert expected.format(topic=topic) in done.err
 
 
 # --- as a process ---

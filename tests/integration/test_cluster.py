@@ -28,7 +28,7 @@ from odradek.cli.main import main
 from odradek.wire.errors import ErrorCode
 from odradek.wire.messages.create_topics import CreateTopicsRequest, CreateTopicsRequestTopic
 from odradek.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
-from tests.integration.clusters import QUICK, Writer, new_topic, read_all, settled, sound_cluster, states
+from tests.integration.clusters import QUICK, Writer, new_topic, read_all, sound_cluster, states, wait_until_balanced
 from tests.integration.waiting import PATIENCE, until
 
 Connect = Callable[[str], Any]
@@ -86,7 +86,7 @@ def test_no_acknowledged_record_is_lost_with_a_broker(cluster: ClusterProcess, a
     writer.write(300)
     writer.flush()
     assert not writer.failed
-    settled(admin, topic)
+    wait_until_balanced(admin, topic)
     writer.write(300)
     writer.flush()
     read = read_all(cluster, topic, writer.next)
@@ -113,7 +113,7 @@ def test_a_transaction_across_brokers_and_its_coordinators_death(cluster: Cluste
             expected += [b"%d-%d" % (number, index) for index in range(3)]
     read = read_all(cluster, topic, len(expected), **{"isolation.level": "read_committed"})
     assert sorted(read) == sorted(expected)
-    settled(admin, topic)
+    wait_until_balanced(admin, topic)
 
 
 def test_a_group_goes_on_when_its_coordinator_dies(cluster: ClusterProcess, admin: AdminClient) -> None:
@@ -153,7 +153,7 @@ def test_a_group_goes_on_when_its_coordinator_dies(cluster: ClusterProcess, admi
 
     until(committed, "offsets are committed")
     consumer.close()
-    settled(admin, topic)
+    wait_until_balanced(admin, topic)
 
 
 def odradek(cluster: ClusterProcess, capsys: pytest.CaptureFixture[str], *words: str) -> Any:

@@ -379,10 +379,10 @@ def test_describe_and_list(client: Any) -> None:
     producer.add(client, name, 0, 1)
     producer.produce(client, name, b"x", partition=1)
     request = describe_transactions.DescribeTransactionsRequest([transactional_id, "nobody", ""])
-    found, nobody, empty = client.call(request, 0).transaction_states
+    found, unknown, empty = client.call(request, 0).transaction_states
     assert (found.transaction_state, found.producer_id, found.producer_epoch) == ("Ongoing", producer.producer_id, 0)
     assert [(entry.topic, entry.partitions) for entry in found.topics] == [(name, [0, 1])]
-    assert nobody.error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+    assert unknown.error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
     assert empty.error_code == ErrorCode.INVALID_REQUEST
 
     wanted = [describe_producers.DescribeProducersRequestTopic(name, [1, 9])]

@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient
 
 from bench.peers.cluster import ClusterProcess
 from bench.peers.zookeeper import ZooKeeper
-from tests.integration.clusters import QUICK, Writer, new_topic, read_all, settled, sound_cluster, states
+from tests.integration.clusters import QUICK, Writer, new_topic, read_all, sound_cluster, states, wait_until_balanced
 from tests.integration.waiting import until
 
 TICK_MS = 2000
@@ -52,7 +52,7 @@ def test_whoever_dies_nothing_is_lost_and_nobody_waits_for_its_session(
     cluster: ClusterProcess, admin: AdminClient, victim: str
 ) -> None:
     topic = new_topic(admin)
-    settled(admin, topic)
+    wait_until_balanced(admin, topic)
     writer = Writer(cluster, topic)
     writer.write(300)
     writer.flush()
@@ -66,7 +66,7 @@ def test_whoever_dies_nothing_is_lost_and_nobody_waits_for_its_session(
     writer.flush()
     # It is started again at once, at the same address, and joins although its old session is still there.
     until(lambda: cluster.pids()[dead] != before, "it is started again")
-    settled(admin, topic)
+    wait_until_balanced(admin, topic)
     assert time.monotonic() - begun < SESSION_SECONDS, "somebody has waited for the session's end"
     assert not writer.failed
     read = read_all(cluster, topic, writer.next)
@@ -89,6 +89,6 @@ def test_a_silent_zookeeper_stops_no_records(zookeeper: ZooKeeper, cluster: Clus
     assert not writer.failed
     # Topics are made again as soon as it is back.
     new_topic(admin)
-    settled(admin, topic)
+    wait_until_balanced(admin, topic)
     read = read_all(cluster, topic, writer.next)
     assert sorted(read) == sorted(writer.acknowledged)

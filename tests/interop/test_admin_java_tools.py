@@ -106,8 +106,8 @@ def test_credentials_through_the_configs_tool(run: Run, unique_name: UniqueName)
 
 
 def test_the_cluster_and_its_quorum(bootstrap: str, java_tools: Any, run: Run) -> None:
-    told = java_tools.run("cluster", "cluster-id", "--bootstrap-server", bootstrap)
-    identifier = re.search(r"Cluster ID: ([\w-]{22})", told)
+    output = java_tools.run("cluster", "cluster-id", "--bootstrap-server", bootstrap)
+    identifier = re.search(r"Cluster ID: ([\w-]{22})", output)
     assert identifier is not None
     endpoints = java_tools.run("cluster", "list-endpoints", "--bootstrap-server", bootstrap).splitlines()
     assert endpoints[0].split() == ["ID", "HOST", "PORT", "RACK", "STATE", "ENDPOINT_TYPE"]
@@ -150,10 +150,10 @@ def test_leaders_are_elected_where_that_is_needed(run: Run, create_topic: Callab
     topic = create_topic(2)
     path = tmp_path / "partitions.json"
     path.write_text(json.dumps({"partitions": [{"topic": topic, "partition": number} for number in (0, 1)]}))
-    told = run("leader-election", "--election-type", "preferred", "--path-to-json-file", str(path))
-    assert f"{topic}-0" in told
-    assert f"{topic}-1" in told
-    assert "Valid replica already elected" in told
+    output = run("leader-election", "--election-type", "preferred", "--path-to-json-file", str(path))
+    assert f"{topic}-0" in output
+    assert f"{topic}-1" in output
+    assert "Valid replica already elected" in output
 
 
 def test_partitions_are_moved_where_they_are(run: Run, create_topic: Callable[..., str], tmp_path: Path) -> None:

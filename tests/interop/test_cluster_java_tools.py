@@ -156,8 +156,8 @@ def test_an_unclean_election_and_directories(cluster: ClusterProcess, admin: Adm
     finally:
         cluster.signal_broker(3, signal.SIGCONT)
     until(lambda: states(admin, topic)[0][1] == [2, 3], "both are in sync")
-    told = run("log-dirs", "--describe", "--topic-list", topic, "--broker-list", "2,3")
-    found = json.loads(next(line for line in told.splitlines() if line.startswith("{")))
+    output = run("log-dirs", "--describe", "--topic-list", topic, "--broker-list", "2,3")
+    found = json.loads(next(line for line in output.splitlines() if line.startswith("{")))
     held = {
         broker["broker"]: [p["partition"] for d in broker["logDirs"] for p in d["partitions"]]
         for broker in found["brokers"]

@@ -74,8 +74,8 @@ def test_segments_and_indexes(filled: BrokerProcess, java_tools: Any) -> None:
     assert re.search(r"^offset: \d+ position: \d+", text, re.MULTILINE), "no entry of an offset index was shown"
     assert re.search(r"^timestamp: \d+ offset: \d+", text, re.MULTILINE), "no entry of a time index was shown"
     # a broker may keep the indexes of the active segment longer than their entries until it stops
-    settled = segments[:-1] if filled.running() else segments
-    indexes = [index for segment in settled for index in segment.parent.glob(f"{segment.stem}.*index")]
+    closed = segments[:-1] if filled.running() else segments
+    indexes = [index for segment in closed for index in segment.parent.glob(f"{segment.stem}.*index")]
     sane = java_tools.run("dump-log", "--index-sanity-check", "--files", ",".join(map(str, indexes)))
     assert not [line for line in sane.splitlines() if any(c in line for c in COMPLAINTS)]
 

@@ -12,7 +12,7 @@ import pytest
 
 from odradek.ports.disk import DiskError, FileRange
 from odradek.ports.network import WOULD_BLOCK, Stream
-from odradek.sim.checkers.clients import Promises, check, check_settled_in_order
+from odradek.sim.checkers.clients import Promises, check, check_outcome_order
 from odradek.sim.checkers.history import Deletion, FinalLog, History, Looked, Reader, Seen, Send, Transaction, Violation
 from odradek.sim.faults.nemesis import PROFILES
 from odradek.sim.world.disk import SECTOR, SimulatedDisk, Volume
@@ -426,20 +426,20 @@ def test_lost_and_torn_and_duplicated() -> None:
 
 
 def test_deposed_leader_may_acknowledge_after_its_successor() -> None:
-    def settled(*at: float, offsets: tuple[int, ...] = (0, 1, 2)) -> History:
+    def sent(*at: float, offsets: tuple[int, ...] = (0, 1, 2)) -> History:
         made = history()
         for send, when, offset in zip(made.sends.values(), at, offsets, strict=True):
-            send.transaction, send.settled_at, send.offset = None, when, offset
+            send.transaction, send.outcome_at, send.offset = None, when, offset
         return made
 
     cluster = ALL_KEPT._replace(is_cluster=True)
-    check_settled_in_order(settled(5.0, 2.0, 6.0), cluster)
+    check_outcome_order(sent(5.0, 2.0, 6.0), cluster)
     for made, promises in (
-        (settled(5.0, 2.0, 6.0), ALL_KEPT),
-        (settled(5.0, 2.0, 6.0, offsets=(1, 0, 2)), cluster),
+        (sent(5.0, 2.0, 6.0), ALL_KEPT),
+        (sent(5.0, 2.0, 6.0, offsets=(1, 0, 2)), cluster),
     ):
         with pytest.raises(Violation, match="acknowledged out of order"):
-            check_settled_in_order(made, promises)
+            check_outcome_order(made, promises)
 
 
 def test_aborted_early_and_skipping_reads() -> None:
@@ -463,10 +463,10 @@ def test_aborted_early_and_skipping_reads() -> None:
 def test_a_next_leader_may_begin_before_what_only_the_last_one_had_deleted() -> None:
     cluster = ALL_KEPT._replace(is_cluster=True)
 
-    def looks(*told: tuple[int, int], deleted_in: int | None = None, final_start: int = 2) -> History:
+    def looks(*found: tuple[int, int], deleted_in: int | None = None, final_start: int = 2) -> History:
         """(offset, leader's epoch) of each look. Records below 2 are deleted, which somebody hears after the first."""
         made = history()
-        made.looks += [Looked(at, at + 0.5, "earliest", KEY, *look) for at, look in enumerate(told, 10)]
+        made.looks += [Looked(at, at + 0.5, "earliest", KEY, *look) for at, look in enumerate(found, 10)]
         heard = None if deleted_in is None else 10.7
         made.deletions.append(Deletion(KEY, 2, 9.0, heard, -1 if deleted_in is None else deleted_in))
         made.final[KEY].start = final_start

@@ -46,12 +46,12 @@ def history() -> History:
     return made
 
 
-def told(violation: str, made: History | None = None) -> list[str]:
+def story(violation: str, made: History | None = None) -> list[str]:
     return [" ".join(line.split()) for line in story_of(violation, made or history(), NOTES)]
 
 
 def test_a_record_and_what_happened_to_the_brokers_until_the_end() -> None:
-    assert told("bank-1.1/3:0 (plain-0@0 ok, sent 2.000, acked 2.100) is not there") == [
+    assert story("bank-1.1/3:0 (plain-0@0 ok, sent 2.000, acked 2.100) is not there") == [
         "0.100 b1.1 serves",
         "1.500 fault: stall",
         "2.000 bank-1.1/3:0 is sent to plain-0",
@@ -66,7 +66,7 @@ def test_a_record_and_what_happened_to_the_brokers_until_the_end() -> None:
 
 
 def test_story_of_a_transaction_shows_its_writes_up_to_the_given_time() -> None:
-    lines = told("reader-1.1 at 2.200 read bank-1.1/3:1 (plain-0@1 ok in transaction bank-1.1/3#4 (aborted)) @1")
+    lines = story("reader-1.1 at 2.200 read bank-1.1/3:1 (plain-0@1 ok in transaction bank-1.1/3#4 (aborted)) @1")
     assert lines == [
         "0.100 b1.1 serves",
         "1.500 fault: stall",
@@ -90,7 +90,7 @@ def test_offsets_that_were_told_and_committed() -> None:
         made.looks.append(Looked(at, at, "earliest", PLAIN, offset))
     made.commits.append(Committed(0.5, 0.6, "workers", PLAIN, 9, "m", 1, OK))
     made.commits.append(Committed(0.5, 0.6, "workers", OTHER, 9, "m", 1, OK))
-    lines = told("workers was told 8 for plain-0 at 3.000; 9 had been committed before 2.900", made)
+    lines = story("workers was told 8 for plain-0 at 3.000; 9 had been committed before 2.900", made)
     assert [line for line in lines if "b1." not in line and "fault" not in line] == [
         "0.600 workers: m commits 9 of plain-0: ok",
         "1.000 committed:workers of plain-0 is told as 9 (asked at 1.000)",
@@ -103,7 +103,7 @@ def test_a_generation_of_a_group() -> None:
     made = history()
     for member, generation in (("m", 3), ("n", 3), ("m", 4)):
         made.owned.append(Owned(1.0, "workers", generation, member, frozenset({PLAIN})))
-    lines = told("plain-0 in generation 3 of workers: ('m', 1.0) and ('n', 1.0)", made)
+    lines = story("plain-0 in generation 3 of workers: ('m', 1.0) and ('n', 1.0)", made)
     assert [line for line in lines if "has" in line] == [
         "1.000 workers: m has [('plain', 0)] in 3",
         "1.000 workers: n has [('plain', 0)] in 3",
@@ -111,13 +111,13 @@ def test_a_generation_of_a_group() -> None:
 
 
 def test_a_client_that_does_not_come_to_its_end() -> None:
-    lines = told("bank-1 is not done 90.0 s after all faults ended")
+    lines = story("bank-1 is not done 90.0 s after all faults ended")
     assert "3.600 bank-1: commit: KafkaError NOT_COORDINATOR" in lines
     assert not any("member-1" in line for line in lines)
 
 
 def test_nobody_is_named() -> None:
-    assert told("something is wrong") == []
+    assert story("something is wrong") == []
 
 
 def test_a_real_story_is_short_and_of_one_record() -> None:

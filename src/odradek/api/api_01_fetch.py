@@ -248,8 +248,8 @@ class _Reader:
             if session is not None:
                 size, high_watermark, start = (0, -1, -1) if read is None else (read.size, read.high_watermark, read[4])
                 failed = read is None or read.diverging_epoch is not None or read.preferred_read_replica >= 0
-                told = session.must_tell(place, size, failed, high_watermark, start)
-                if self._incremental and not told:
+                is_included = session.must_include(place, size, failed, high_watermark, start)
+                if self._incremental and not is_included:
                     continue
                 if size:
                     session.serve_last(place)

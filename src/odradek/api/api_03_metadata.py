@@ -36,18 +36,18 @@ _ENCODED = EncodedTopics()
 
 @api(ApiKey.METADATA)
 def handle(request: MetadataRequest, context: RequestContext) -> MetadataResponse | Awaitable[MetadataResponse]:
-    if not context.services.cluster.is_told:
-        return _once_told(request, context)
+    if not context.services.cluster.has_metadata:
+        return _after_first_metadata(request, context)
     missing = _to_create(request, context)
     return _create_and_answer(request, context, missing) if missing else _answer(request, context, {})
 
 
-async def _once_told(request: MetadataRequest, context: RequestContext) -> MetadataResponse:
+async def _after_first_metadata(request: MetadataRequest, context: RequestContext) -> MetadataResponse:
     """A cluster without brokers is no answer: librdkafka gives up every connection then, and has none to ask again.
 
     Apache Kafka's broker serves nobody before the controller has admitted it.
     """
-    await context.services.cluster.when_told()
+    await context.services.cluster.wait_for_metadata()
     missing = _to_create(request, context)
     return await _create_and_answer(request, context, missing) if missing else _answer(request, context, {})
 

@@ -33,12 +33,14 @@ def handle(
         what = "CONTROLLER endpoints" if known else f"endpoint type {request.endpoint_type}"
         message = f"The request was sent to an endpoint of type BROKER, but we wanted {what}"
         return DescribeClusterResponse(error_code=code, error_message=message, endpoint_type=request.endpoint_type)
-    return _answer(request, context) if context.services.cluster.is_told else _once_told(request, context)
+    return (
+        _answer(request, context) if context.services.cluster.has_metadata else _after_first_metadata(request, context)
+    )
 
 
-async def _once_told(request: DescribeClusterRequest, context: RequestContext) -> DescribeClusterResponse:
+async def _after_first_metadata(request: DescribeClusterRequest, context: RequestContext) -> DescribeClusterResponse:
     """As with Metadata."""
-    await context.services.cluster.when_told()
+    await context.services.cluster.wait_for_metadata()
     return _answer(request, context)
 
 

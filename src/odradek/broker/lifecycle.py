@@ -200,7 +200,7 @@ class Broker:
         # The controller, if it is another broker, may connect from here on; clients once it has sent the whole image.
         between_brokers = config.inter_broker_listener_name
         server.open(between_brokers, config.control_plane_listener_name or between_brokers)
-        await view.when_told()
+        await view.wait_for_metadata()
         server.open()
 
     def _log_start(self, cluster_id: str, tls: TlsListeners) -> None:
@@ -246,7 +246,7 @@ async def _leave_cluster(parts: Parts) -> None:
     except StoreError as error:
         # The others learn it when its session ends.
         logger.warning("cannot end this broker's registration before it stops: %s; its session expires later", error)
-    await parts.cluster.controller.settled()
+    await parts.cluster.controller.wait_until_idle()
 
 
 async def _run(step: Step) -> None:

@@ -443,7 +443,7 @@ class Sender:
         def answered(result: ProduceResponse | ClientError) -> None:
             self._in_flight[node_id] -= 1
             self._answered(batches, result, names)
-            self._tell_waiters()
+            self._notify_waiters()
 
         try:
             version = connection.version_of(ProduceRequest, at_most)
@@ -557,7 +557,7 @@ class Sender:
             queue.put_back(part)
         self._unfinished += len(parts) - 1
         batch.waiter().set_result(None)
-        self._tell_waiters()
+        self._notify_waiters()
         return True
 
     def _finish(self, batch: Batch, error: Exception | None) -> None:
@@ -573,9 +573,9 @@ class Sender:
         self._accumulator.release(batch)
         self._unfinished -= 1
         self._acknowledged(batch)
-        self._tell_waiters()
+        self._notify_waiters()
 
-    def _tell_waiters(self) -> None:
+    def _notify_waiters(self) -> None:
         waiters, self._waiters = self._waiters, []
         for waiter in waiters:
             if not waiter.done():

@@ -15,8 +15,8 @@ from odradek.controller.partition_changes import (
     NEVER_LED,
     Defaults,
     PartitionChanges,
+    has_sole_leader,
     is_alive,
-    is_settled,
     next_state,
     rules_of,
 )
@@ -63,22 +63,22 @@ def brokers_changed(image: ClusterImage, brokers: Mapping[int, Broker], defaults
     }
     unclean = frozenset(i for i in changes.started | changes.bounced if brokers[i].unclean)
     concerned = changes.gone | changes.started | changes.bounced
-    return _settled(image.with_brokers(kept), defaults, concerned, unclean, out_of_sync=changes.bounced)
+    return _elected(image.with_brokers(kept), defaults, concerned, unclean, out_of_sync=changes.bounced)
 
 
 def _leaves(known: Broker, now: Broker) -> bool:
     return known.fenced and known.epoch == now.epoch
 
 
-def everything_settled(image: ClusterImage, defaults: Defaults) -> Decision[ReplicaRef]:
+def recovered_partitions(image: ClusterImage, defaults: Defaults) -> Decision[ReplicaRef]:
     """What a new controller does first: partitions without a leader or a state, half-done moves, restarted leaders."""
     unclean = frozenset(i for i, broker in image.brokers.items() if broker.unclean)
-    return _settled(image, defaults, None, unclean)
+    return _elected(image, defaults, None, unclean)
 
 
 def leaders_sought(image: ClusterImage, defaults: Defaults) -> Decision[ReplicaRef]:
     """Look again at every partition, for instance since unclean elections are allowed now."""
-    return _settled(image, defaults, None, frozenset())
+    return _elected(image, defaults, None, frozenset())
 
 
 def registered(image: ClusterImage, broker_id: int, broker_epoch: int) -> Broker:
@@ -101,7 +101,7 @@ def shutting_down(image: ClusterImage, broker_id: int, broker_epoch: int, defaul
     KafkaError BROKER_ID_NOT_REGISTERED or STALE_BROKER_EPOCH.
     """
     broker = registered(image, broker_id, broker_epoch)
-    decision = _settled(image.with_broker(broker._replace(fenced=True)), defaults, frozenset((broker_id,)), frozenset())
+    decision = _elected(image.with_broker(broker._replace(fenced=True)), defaults, frozenset((broker_id,)), frozenset())
     remaining = [
         ReplicaRef(topic.name, index)
         for topic in decision.image.topics.values()
@@ -146,7 +146,7 @@ def replicas_online(
     return changes.decision(changed)
 
 
-def _settled(
+def _elected(
     image: ClusterImage,
     defaults: Defaults,
     concerned: frozenset[int] | None,
@@ -161,7 +161,7 @@ def _settled(
         for index, before in enumerate(topic.partitions):
             if concerned is not None and concerned.isdisjoint(before.replicas):
                 continue
-            if is_settled(before) and not before.offline_replicas:
+            if has_sole_leader(before) and not before.offline_replicas:
                 continue
             if rules is None:
                 rules = rules_of(image, topic, defaults)._replace(unclean=unclean)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from odradek.metadata.image import ClusterImage, PartitionState, Topic
 
 
-class ToldPartition(NamedTuple):
+class PartitionNews(NamedTuple):
     """`is_new`: there was no such partition, or no replica of it here, as far as the broker knows."""
 
     topic: Topic
@@ -35,8 +35,8 @@ class Notice(NamedTuple):
 
     full: bool
     stop: Sequence[StoppedReplica]
-    lead: Sequence[ToldPartition]
-    know: Sequence[ToldPartition]
+    lead: Sequence[PartitionNews]
+    know: Sequence[PartitionNews]
     deleted: Sequence[Topic]
     brokers_changed: bool
 
@@ -83,11 +83,11 @@ def _changed(old: ClusterImage, new: ClusterImage) -> Iterator[tuple[Topic, int,
 def everything(image: ClusterImage, broker_id: int) -> Notice:
     """For a broker that has just registered, and for all when a controller has just been elected."""
     know = [
-        ToldPartition(topic, index, state)
+        PartitionNews(topic, index, state)
         for topic in image.topics.values()
         for index, state in enumerate(topic.partitions)
     ]
-    lead = [told for told in know if broker_id in told.state.replicas]
+    lead = [news for news in know if broker_id in news.state.replicas]
     return Notice(True, (), lead, know, (), True)
 
 
@@ -103,13 +103,13 @@ def notice(changes: Difference, broker_id: int) -> Notice:
     know = []
     for topic, index, before in changes.changed:
         state = topic.partitions[index]
-        know.append(ToldPartition(topic, index, state))
+        know.append(PartitionNews(topic, index, state))
         held = before is not None and broker_id in before.replicas
         if broker_id not in state.replicas:
             if held:
                 stop.append(StoppedReplica(topic, index, state.leader_epoch))
         elif before is None or not held or _is_role_changed(before, state):
-            lead.append(ToldPartition(topic, index, state, not held))
+            lead.append(PartitionNews(topic, index, state, not held))
     return Notice(False, stop, lead, know, changes.deleted, changes.brokers_changed)
 
 

@@ -81,7 +81,7 @@ def is_alive(state: PartitionState, broker_id: int, brokers: Mapping[int, Broker
     return broker is not None and not broker.fenced and broker_id not in state.offline_replicas
 
 
-def is_settled(state: PartitionState) -> bool:
+def has_sole_leader(state: PartitionState) -> bool:
     """A sole replica leads whenever its broker is there, in one and the same epoch: nobody can diverge from it."""
     return len(state.replicas) == 1 and state.leader == state.replicas[0]
 
@@ -103,9 +103,9 @@ def next_state(before: PartitionState, wanted: PartitionState, rules: Rules) -> 
     isr = tuple(b for b in isr if is_alive(wanted, b, brokers)) or isr
     state = _without_finished_move(wanted._replace(isr=isr))
     state = _with_eligible({*before.isr, *wanted.isr}, state, rules)
-    alone = is_settled(before)
+    alone = has_sole_leader(before)
     bounced = not alone and has_bounced(before, brokers)
-    leader = before.leader if alone and is_settled(state) else _leader(before, state, rules, bounced=bounced)
+    leader = before.leader if alone and has_sole_leader(state) else _leader(before, state, rules, bounced=bounced)
     if before.leader_epoch == NEVER_LED and leader == NO_LEADER:
         return before
     led = _led_by(state, leader)

@@ -65,20 +65,20 @@ def alter_reassignments(
 def _wanted(
     image: ClusterImage, state: PartitionState, move: Reassignment, allow_replication_factor_change: bool
 ) -> PartitionState:
-    settled = tuple(replica for replica in state.replicas if replica not in state.adding_replicas)
+    final = tuple(replica for replica in state.replicas if replica not in state.adding_replicas)
     if move.replicas is None:
         if not state.adding_replicas and not state.removing_replicas:
             raise KafkaError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
-        return _in_sync_of(state._replace(replicas=settled, adding_replicas=(), removing_replicas=()))
+        return _in_sync_of(state._replace(replicas=final, adding_replicas=(), removing_replicas=()))
     target = move.replicas
     _check_target(image, target)
-    if not allow_replication_factor_change and len(target) != len(settled):
+    if not allow_replication_factor_change and len(target) != len(final):
         raise KafkaError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
-            f"The replication factor is changed from {len(settled)} to {len(target)}",
+            f"The replication factor is changed from {len(final)} to {len(target)}",
         )
-    adding = tuple(replica for replica in target if replica not in settled)
-    removing = tuple(replica for replica in settled if replica not in target)
+    adding = tuple(replica for replica in target if replica not in final)
+    removing = tuple(replica for replica in final if replica not in target)
     return _in_sync_of(state._replace(replicas=target + removing, adding_replicas=adding, removing_replicas=removing))
 
 

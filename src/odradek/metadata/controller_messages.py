@@ -31,18 +31,18 @@ def replica_message(index: int, state: PartitionState, *, is_new: bool) -> Leade
     )
 
 
-def replica_partition(told: LeaderAndIsrRequestPartitionState) -> PartitionState:
+def replica_partition(message: LeaderAndIsrRequestPartitionState) -> PartitionState:
     """`offline_replicas` are not part of the message."""
     return PartitionState(
-        told.leader,
-        told.leader_epoch,
-        tuple(told.replicas),
-        tuple(told.isr),
-        told.partition_epoch,
-        tuple(told.adding_replicas),
-        tuple(told.removing_replicas),
-        told.controller_epoch,
-        tuple(told.eligible_leader_replicas),
+        message.leader,
+        message.leader_epoch,
+        tuple(message.replicas),
+        tuple(message.isr),
+        message.partition_epoch,
+        tuple(message.adding_replicas),
+        tuple(message.removing_replicas),
+        message.controller_epoch,
+        tuple(message.eligible_leader_replicas),
     )
 
 
@@ -63,19 +63,19 @@ def metadata_message(index: int, state: PartitionState) -> UpdateMetadataRequest
     )
 
 
-def metadata_partition(told: UpdateMetadataRequestPartitionState) -> PartitionState:
+def metadata_partition(message: UpdateMetadataRequestPartitionState) -> PartitionState:
     """The state in a partition of an UpdateMetadata request."""
     return PartitionState(
-        told.leader,
-        told.leader_epoch,
-        tuple(told.replicas),
-        tuple(told.isr),
-        told.partition_epoch,
-        tuple(told.adding_replicas),
-        tuple(told.removing_replicas),
-        told.controller_epoch,
-        tuple(told.eligible_leader_replicas),
-        offline_replicas=tuple(told.offline_replicas),
+        message.leader,
+        message.leader_epoch,
+        tuple(message.replicas),
+        tuple(message.isr),
+        message.partition_epoch,
+        tuple(message.adding_replicas),
+        tuple(message.removing_replicas),
+        message.controller_epoch,
+        tuple(message.eligible_leader_replicas),
+        offline_replicas=tuple(message.offline_replicas),
     )
 
 
@@ -97,9 +97,9 @@ def broker_message(broker: Broker) -> UpdateMetadataRequestBroker:
     )
 
 
-def broker_of(told: UpdateMetadataRequestBroker) -> Broker:
+def broker_of(message: UpdateMetadataRequestBroker) -> Broker:
     """The broker in an UpdateMetadata request."""
     endpoints = {
-        each.listener: Endpoint(each.host, each.port, _PROTOCOLS[each.security_protocol]) for each in told.endpoints
+        each.listener: Endpoint(each.host, each.port, _PROTOCOLS[each.security_protocol]) for each in message.endpoints
     }
-    return Broker(told.id, told.epoch, told.rack, endpoints)
+    return Broker(message.id, message.epoch, message.rack, endpoints)

@@ -44,7 +44,7 @@ class FetchSession:
         for place, asked in wanted:
             self.wanted[place] = asked
 
-    def must_tell(self, place: Place, size: int, failed: bool, high_watermark: int, log_start_offset: int) -> bool:
+    def must_include(self, place: Place, size: int, failed: bool, high_watermark: int, log_start_offset: int) -> bool:
         """Whether an incremental answer has to name the partition; remembers what it then tells."""
         news = (high_watermark, log_start_offset)
         if failed:

@@ -419,7 +419,7 @@ async def _probe(world: World) -> None:
                     send = numbered.next(topic, index)
                     send.key = b"probe"
                     waiting.append((send, await producer.send(topic, send.value, send.key, partition=index)))
-            await client_programs.settle(client, waiting)
+            await client_programs.note_outcomes(client, waiting)
         for send, _ in waiting:
             if send.state != OK:
                 raise Violation("liveness", f"a healthy broker refuses {send}: {send.error}")

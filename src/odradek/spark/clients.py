@@ -68,7 +68,7 @@ def turn() -> None:
     _process().loop.run_until_complete(asyncio.sleep(0))
 
 
-def go_on(tasks: Collection[asyncio.Task[Any]], seconds: float) -> None:
+def run_for(tasks: Collection[asyncio.Task[Any]], seconds: float) -> None:
     """Let the loop run until these tasks are done, but no longer than that."""
     _process().loop.run_until_complete(asyncio.wait(tasks, timeout=seconds))
 

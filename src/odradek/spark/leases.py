@@ -10,7 +10,7 @@ the leases and is told what was written under them.
 
 Lines of JSON: {"join": token, "task": 3} -> {}; {"acquire": ["t-0", "t-1"]} -> {"lease": "t-1", "next": 17};
 {"release": "t-1", "records": 23} has no answer; {"leave": true} -> {}, when all of that was heard;
-{"settle": token} -> {"written": {"t-1": 40}}; {"drop": token} -> {}.
+{"complete": token} -> {"written": {"t-1": 40}}; {"drop": token} -> {}.
 An answer {"error": "..."} ends the conversation. From the one who started it, on standard input:
 {"open": token, "owner": "..."}, which makes the owner's earlier transactions void.
 """
@@ -53,13 +53,13 @@ class _Slot:
 class Batch:
     """The leases of one transaction. Pure: `waiting` are the turns of those who could not be served yet."""
 
-    __slots__ = ("_settled", "_slots", "_tasks", "_wrote", "failure", "waiting")
+    __slots__ = ("_is_complete", "_slots", "_tasks", "_wrote", "failure", "waiting")
 
     def __init__(self) -> None:
         self._slots: dict[str, _Slot] = {}
         self._tasks: dict[int, object] = {}
         self._wrote: set[int] = set()
-        self._settled = False
+        self._is_complete = False
         self.failure: str | None = None
         self.waiting: deque[asyncio.Future[None]] = deque()
 
@@ -102,13 +102,13 @@ class Batch:
         if lost:
             self.fail(f"a task was lost while it wrote to {', '.join(lost)}")
 
-    def settle(self) -> dict[str, int]:
+    def complete(self) -> dict[str, int]:
         """The records written under each lease; nobody gets one from now on. Raises LeaseError."""
         held = [name for name, slot in self._slots.items() if slot.holder is not None]
         if held:
             self.fail(f"a task still writes to {', '.join(held)}")
         self.check()
-        self._settled = True
+        self._is_complete = True
         return {name: slot.records for name, slot in self._slots.items()}
 
     def fail(self, reason: str) -> None:
@@ -119,7 +119,7 @@ class Batch:
         """Raise LeaseError if the batch has failed."""
         if self.failure is not None:
             raise LeaseError(f"the write has to be run again: {self.failure}")
-        if self._settled:
+        if self._is_complete:
             raise LeaseError("the transaction is being committed, nothing more can be written in it")
 
     def _held(self, holder: object) -> list[str]:
@@ -178,8 +178,8 @@ class _Server:
             batch.fail(why)
             self._serve_waiting(batch)
 
-    def _settle(self, token: str) -> dict[str, int]:
-        written = self._find(token).settle()
+    def _complete(self, token: str) -> dict[str, int]:
+        written = self._find(token).complete()
         self._forget(token)
         return written
 
@@ -206,8 +206,8 @@ class _Server:
                     batch, task = self._find(message["join"]), message["task"]
                     batch.join(holder, task)
                     _answer(writer, {})
-                elif "settle" in message:
-                    _answer(writer, {"written": self._settle(message["settle"])})
+                elif "complete" in message:
+                    _answer(writer, {"written": self._complete(message["complete"])})
                 elif "drop" in message:
                     self._drop(message["drop"], "the write was given up")
                     _answer(writer, {})
@@ -321,11 +321,11 @@ class LeaseServer:
                 pipe.close()
 
 
-async def settle(address: Address) -> dict[str, int]:
+async def complete(address: Address) -> dict[str, int]:
     """Close a transaction's leases: the records written by partition. Raises LeaseError, OSError."""
     client = await _connect(address)
     try:
-        written: dict[str, int] = (await client.ask({"settle": address.token}))["written"]
+        written: dict[str, int] = (await client.ask({"complete": address.token}))["written"]
         return written
     finally:
         client.close()

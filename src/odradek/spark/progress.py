@@ -111,15 +111,15 @@ class Follower:
     of declarative pipelines have others.
     """
 
-    def __init__(self, session: Any, tell: Callable[[Progress], None], failed: Callable[[str, str], None]) -> None:
+    def __init__(self, session: Any, report: Callable[[Progress], None], failed: Callable[[str, str], None]) -> None:
         """`tell` and `failed(query, reason)` are called on a thread of its own."""
         self._session = session
-        self._tell = tell
+        self._report = report
         self._failed = failed
         self.failures: dict[str, tuple[str, str]] = {}
         """(name, reason) of each query, by its id, that failed and was not started again."""
         self._queries: dict[str, Any] = {}
-        self._told: dict[str, int] = {}
+        self._reported: dict[str, int] = {}
         self._options: dict[str, list[SourceOptions | None]] = {}
         self._blocking = Blocking()
         self._consumers: dict[tuple[tuple[str, str], ...], Consumer] = {}
@@ -165,14 +165,14 @@ class Follower:
             new = []
             for number in range(len(reports) - 1, -1, -1):
                 report = json.loads(reports[number].json())
-                if report["batchId"] <= self._told.get(run_id, -1):
+                if report["batchId"] <= self._reported.get(run_id, -1):
                     break
                 new.append(report)
             for report in reversed(new):
                 # an idle query reports its next batch's number again and again
                 if report.get("numInputRows"):
-                    self._told[run_id] = report["batchId"]
-                    self._tell(progress_of(report, self._delay_ms(run_id, report)))
+                    self._reported[run_id] = report["batchId"]
+                    self._report(progress_of(report, self._delay_ms(run_id, report)))
             if ended:
                 del self._queries[run_id]
                 failure = query.exception()

@@ -18,7 +18,7 @@ from pyspark.sql.types import ArrayType, BinaryType, IntegerType, StringType, St
 
 from odradek.spark.options import OptionError, SinkOptions
 from odradek.spark.speculation import refuse_here
-from odradek.spark.workers import settle
+from odradek.spark.workers import freeze_modules
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ def _write(options: SinkOptions, rows: Iterator[Any]) -> Written:
         # Whatever it still holds belongs to a task that will be tried again.
         clients.drop_producer(key)
         raise
-    settle(at_leisure=True)
+    freeze_modules(at_leisure=True)
     return Written(sum(writer.counts.values()))
 
 

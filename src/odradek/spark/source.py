@@ -31,7 +31,7 @@ from odradek.spark.offsets import (
 )
 from odradek.spark.options import SourceOptions
 from odradek.spark.topics import SourceError, Topics
-from odradek.spark.workers import settle
+from odradek.spark.workers import freeze_modules
 
 logger = logging.getLogger(__name__)
 
@@ -68,7 +68,7 @@ def _read(options: SourceOptions, partition: InputPartition) -> Iterator[Any]:
 
     for each in partition.ranges:
         yield from read_range(options, each)
-    settle(at_leisure=True)
+    freeze_modules(at_leisure=True)
 
 
 class BatchReader(DataSourceReader):

@@ -20,7 +20,7 @@ from odradek.spark.leases import LeaseClient, LeaseServer
 from odradek.spark.markers import Markers, Recorded, marker_group
 from odradek.spark.options import SinkOptions, admin_options
 from odradek.spark.protocol import Begun, Encoded, TaskReport, TransactionError, is_done
-from odradek.spark.workers import settle
+from odradek.spark.workers import freeze_modules
 from odradek.spark.writing import PRODUCER_DEFAULTS, RowWriter
 
 __all__ = [
@@ -109,7 +109,7 @@ def begin(options: SinkOptions, watched_pid: int, *, batches: bool = True) -> Be
     producer = clients.transactional(client_options(options))
     identity, recorded = clients.run(protocol.begin(producer, _markers_of(options) if batches else None))
     address = server.open_batch(producer.transactional_id)
-    settle(at_leisure=False)
+    freeze_modules(at_leisure=False)
     return Begun(identity.producer_id, identity.epoch, recorded, address)
 
 
@@ -122,7 +122,7 @@ def commit(options: SinkOptions, reports: Iterable[TaskReport | None], batch_id:
     if not written:
         return
     begun, counts = written[0].begun, protocol.total(written)
-    protocol.compare(counts, clients.run(leases.settle(begun.leases)))
+    protocol.compare(counts, clients.run(leases.complete(begun.leases)))
     topic = options.topic or min((topic for topic, _ in counts), default=None)
     if topic is None or (batch_id == NO_BATCH and not counts):
         return  # nothing that could be committed
@@ -134,7 +134,7 @@ def commit(options: SinkOptions, reports: Iterable[TaskReport | None], batch_id:
     recorded = Recorded(batch_id, written[0].query_id)
     producer = clients.transactional(client_options(options))
     clients.run(protocol.finish(producer, begun, markers, recorded, source, topic, sum(counts.values())))
-    settle(at_leisure=False)
+    freeze_modules(at_leisure=False)
 
 
 def abort(options: SinkOptions) -> None:
@@ -169,7 +169,7 @@ def write_rows(options: SinkOptions, begun: Begun, task: int, rows: Iterator[Any
     def emit(encoded: Encoded) -> None:
         sending.take([encoded])
         under_way.append(clients.start(sending.send()))
-        clients.go_on(under_way, SENDING_S)
+        clients.run_for(under_way, SENDING_S)
 
     def end_round() -> None:
         while under_way:
@@ -191,5 +191,5 @@ def write_rows(options: SinkOptions, begun: Begun, task: int, rows: Iterator[Any
         sending.close()
         # The closing goes out now: the loop may not run again before another task needs the lease.
         clients.turn()
-    settle(at_leisure=True)
+    freeze_modules(at_leisure=True)
     return writer.counts

@@ -10,18 +10,18 @@ import gc
 import sys
 
 
-class _Settled:
+class _Frozen:
     modules = 0
 
 
-def settle(*, at_leisure: bool) -> None:
+def freeze_modules(*, at_leisure: bool) -> None:
     """At the end of a task: leave what is loaded out of later collections.
 
     Done again only when more modules have been loaded. Garbage of this moment is collected before: all of it where
     there is time (`at_leisure`), else only what is young; the rest would stay.
     """
-    if len(sys.modules) == _Settled.modules:
+    if len(sys.modules) == _Frozen.modules:
         return
     gc.collect(2 if at_leisure else 1)
     gc.freeze()
-    _Settled.modules = len(sys.modules)
+    _Frozen.modules = len(sys.modules)

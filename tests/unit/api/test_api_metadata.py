@@ -44,7 +44,7 @@ def context_of(image: ClusterImage, cluster: Any, version: int) -> Any:
     )
 
 
-TOLD: Any = SimpleNamespace(is_told=True)
+TOLD: Any = SimpleNamespace(has_metadata=True)
 
 
 def ask(*topics: MetadataRequestTopic, version: int = 13) -> MetadataResponse:

@@ -197,9 +197,9 @@ def test_features(version: int) -> None:
         assert code(await update("nonsense", 1, downgrade=False)) == ErrorCode.INVALID_UPDATE_VERSION
         answer = await update("transaction.version", 1, downgrade=True)
         assert (answer.error_code, [r.error_code for r in answer.results]) == (0, [0] if version < 2 else [])
-        told = await ask(api_versions.ApiVersionsRequest("a", "1"), 4)
-        assert {f.name: f.max_version_level for f in told.finalized_features}["transaction.version"] == 1
-        assert told.finalized_features_epoch == 2
+        versions = await ask(api_versions.ApiVersionsRequest("a", "1"), 4)
+        assert {f.name: f.max_version_level for f in versions.finalized_features}["transaction.version"] == 1
+        assert versions.finalized_features_epoch == 2
 
     served(test)
 

@@ -145,13 +145,13 @@ def test_mistakes_are_one_line_and_status_2(line: str, capsys: pytest.CaptureFix
     assert main(words) == 2
     captured = capsys.readouterr()
     assert captured.out == ""
-    told = [line for line in captured.err.splitlines() if "is deprecated" not in line]
-    assert len(told) == 1
-    assert told[0].startswith(f"odradek {words[0]}: ")
+    expected = [line for line in captured.err.splitlines() if "is deprecated" not in line]
+    assert len(expected) == 1
+    assert expected[0].startswith(f"odradek {words[0]}: ")
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "expected"),
     [
         ("consume --topic t -n x", "'x' is not a whole number"),
         ("cluster status --timeout x", "'x' is not a whole number"),
@@ -160,9 +160,9 @@ def test_mistakes_are_one_line_and_status_2(line: str, capsys: pytest.CaptureFix
         ("cluster restart --patience x", "'x' is not a number"),
     ],
 )
-def test_what_is_no_number_is_told_in_words(line: str, told: str, capsys: pytest.CaptureFixture[str]):
+def test_what_is_no_number_is_reported_in_words(line: str, expected: str, capsys: pytest.CaptureFixture[str]):
     assert main(line.split()) == 2
-    assert told in capsys.readouterr().err
+    assert expected in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -84,11 +84,11 @@ def test_isr_changes_name_the_broker() -> None:
 
 
 def test_reassignment_is_reported_from_start_to_end() -> None:
-    settled = PartitionState(1, 4, (1, 2), (1, 2))
+    after = PartitionState(1, 4, (1, 2), (1, 2))
     moving = PartitionState(1, 4, (1, 3, 2), (1, 2), 1, adding_replicas=(3,), removing_replicas=(2,))
     done = PartitionState(1, 4, (1, 3), (1, 3), 2)
-    cancelled = settled._replace(partition_epoch=2)
-    assert one_line(settled, moving) == "reassignment from [1, 2] to [1, 3] started for 1 partition: orders-0"
+    cancelled = after._replace(partition_epoch=2)
+    assert one_line(after, moving) == "reassignment from [1, 2] to [1, 3] started for 1 partition: orders-0"
     assert one_line(moving, cancelled) == "reassignment cancelled, replicas [1, 2], of 1 partition: orders-0"
     found = lines(image(topic("orders", moving)), image(topic("orders", done)))
     assert "reassignment completed, replicas [1, 3], of 1 partition: orders-0" in found

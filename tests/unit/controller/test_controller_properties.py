@@ -18,8 +18,8 @@ from odradek.controller.batching import batches
 from odradek.controller.brokers import (
     ReplicaRef,
     brokers_changed,
-    everything_settled,
     leaders_sought,
+    recovered_partitions,
     replicas_offline,
     shutting_down,
 )
@@ -30,7 +30,7 @@ from odradek.controller.in_sync import IsrChange, alter_partitions
 from odradek.controller.leader_balance import imbalanced_partitions
 from odradek.controller.notices import difference, everything, notice
 from odradek.controller.outcome import Decision
-from odradek.controller.partition_changes import is_settled, may_elect_unclean, min_in_sync
+from odradek.controller.partition_changes import has_sole_leader, may_elect_unclean, min_in_sync
 from odradek.controller.reassignments import Reassignment, alter_reassignments
 from odradek.controller.topics import (
     MorePartitions,
@@ -72,7 +72,7 @@ class World:
         self.suspect: set[int] = set()
         self.epoch = 0
         self.complete: dict[tuple[bytes, int], set[int]] = {}
-        self.told: dict[int, ClusterImage | None] = {}
+        self.known_images: dict[int, ClusterImage | None] = {}
         self.known: dict[int, Known] = {}
         self.image = ClusterImage("c").with_controller(9, 1)
         for broker in BROKERS:
@@ -145,7 +145,7 @@ class World:
         check_step(before, self.image)
         self.check_safety(before)
         self.commit()
-        self.tell()
+        self.notify_brokers()
         return decision.replies
 
     def nodes(self, tree: MemoryTree | None = None) -> dict[str, Node]:
@@ -187,7 +187,7 @@ class World:
     def check_recovery(self, tree: MemoryTree, decision: Decision[Any]) -> None:
         image = self.loaded(tree)
         assert not image.topics_in_deletion
-        recovered = everything_settled(image, CONFIG)
+        recovered = recovered_partitions(image, CONFIG)
         tree.apply(list(recovered.operations), 0)
         check_step(image, recovered.image)
         again = self.loaded(tree)
@@ -204,24 +204,26 @@ class World:
 
     def check_rest(self) -> None:
         """Nothing is left to do that would be done if a new controller looked at everything now."""
-        assert everything_settled(self.image, CONFIG).operations == ()
+        assert recovered_partitions(self.image, CONFIG).operations == ()
 
     # --- brokers are told ---
 
-    def tell(self) -> None:
+    def notify_brokers(self) -> None:
         """Each broker hears now and then; one that is away starts from nothing."""
         for broker_id in BROKERS:
             broker = self.registrations.get(broker_id)
             known = self.known.get(broker_id)
             if broker is None or known is None or known.epoch != broker.epoch:
-                self.told[broker_id] = None
+                self.known_images[broker_id] = None
                 self.known[broker_id] = Known(broker.epoch if broker is not None else -1)
             if broker is None or self.random.randrange(3) == 0:
                 continue
-            old = self.told[broker_id]
-            told = everything(self.image, broker_id) if old is None else notice(difference(old, self.image), broker_id)
-            self.known[broker_id].hear(told)
-            self.told[broker_id] = self.image
+            old = self.known_images[broker_id]
+            known_images = (
+                everything(self.image, broker_id) if old is None else notice(difference(old, self.image), broker_id)
+            )
+            self.known[broker_id].apply(known_images)
+            self.known_images[broker_id] = self.image
             self.known[broker_id].check(self.image, broker_id)
 
 
@@ -234,23 +236,23 @@ class Known:
         self.names: dict[bytes, str] = {}
         self.held: dict[Place, tuple[bytes, PartitionState]] = {}
 
-    def hear(self, told: Any) -> None:
-        for stopped in told.stop:
+    def apply(self, known_images: Any) -> None:
+        for stopped in known_images.stop:
             place = (stopped.topic.name, stopped.partition)
             assert place in self.held, "only what is here is stopped"
             assert self.held[place][0] == stopped.topic.id, "and of the topic that it is of"
             del self.held[place]
-        for each in told.lead:
+        for each in known_images.lead:
             place = (each.topic.name, each.partition)
-            assert each.is_new is (place not in self.held and not told.full)
+            assert each.is_new is (place not in self.held and not known_images.full)
             self.held[place] = (each.topic.id, each.state)
-        for topic in told.deleted:
+        for topic in known_images.deleted:
             del self.names[topic.id]
             self.partitions = {key: s for key, s in self.partitions.items() if key[0] != topic.id}
-        if told.full:
+        if known_images.full:
             self.partitions.clear()
             self.names.clear()
-        for each in told.know:
+        for each in known_images.know:
             self.names[each.topic.id] = each.topic.name
             self.partitions[each.topic.id, each.partition] = each.state
 
@@ -314,7 +316,7 @@ def check_state(image: ClusterImage, topic: Topic, state: PartitionState) -> Non
     assert not set(state.adding_replicas) & set(state.removing_replicas)
     if len(state.isr) >= min(min_in_sync(topic, CONFIG), len(state.replicas)):
         assert state.elr == ()
-    if state.leader != NO_LEADER and not is_settled(state):
+    if state.leader != NO_LEADER and not has_sole_leader(state):
         assert state.leader in image.brokers
         assert image.brokers[state.leader].epoch == state.leader_broker_epoch
         if not image.brokers[state.leader].fenced and state.leader not in state.offline_replicas:
@@ -328,7 +330,7 @@ def check_change(old: PartitionState, new: PartitionState) -> None:
         return
     assert new.partition_epoch == old.partition_epoch + written
     if new.leader != old.leader or new.leader_broker_epoch != old.leader_broker_epoch:
-        assert new.leader_epoch == old.leader_epoch + 1 or is_settled(old)
+        assert new.leader_epoch == old.leader_epoch + 1 or has_sole_leader(old)
     if not written:
         assert new.leader_epoch == old.leader_epoch
     if old.adding_replicas and not new.adding_replicas and set(new.replicas) - set(old.replicas) == set():
@@ -376,7 +378,7 @@ def interregnum(world: World, chance: random.Random) -> None:
             world.register(broker, unclean=chance.random() < 0.5)
     before = world.image
     world.image = world.loaded().with_controller(9, before.controller_epoch + 1)
-    world.do(everything_settled(world.image, CONFIG))
+    world.do(recovered_partitions(world.image, CONFIG))
     world.clear_unclean()
 
 

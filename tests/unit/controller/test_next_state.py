@@ -6,7 +6,7 @@ import pytest
 
 from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.controller.batching import MAX_OPERATIONS, batches, size_of
-from odradek.controller.brokers import ReplicaRef, brokers_changed, everything_settled, replicas_offline
+from odradek.controller.brokers import ReplicaRef, brokers_changed, recovered_partitions, replicas_offline
 from odradek.controller.leader_balance import imbalanced_partitions, is_balanced
 from odradek.controller.notices import difference, notice
 from odradek.controller.partition_changes import Election, Rules, next_state
@@ -100,7 +100,7 @@ def test_an_unclean_member_gives_way_to_whoever_is_complete() -> None:
 def test_leader_of_an_unclean_election_stays_when_the_controller_changes() -> None:
     unclean = Broker(1, 30, None, {}, unclean=True)
     before = image(state(1, 1, 2)._replace(leader_broker_epoch=30), now={**brokers(2, 3), 1: unclean})
-    assert everything_settled(before, DEFAULTS).operations == ()
+    assert recovered_partitions(before, DEFAULTS).operations == ()
 
 
 def test_directories_fail_one_after_the_other() -> None:
@@ -142,19 +142,19 @@ def test_leaders_are_given_back_where_many_are_elsewhere() -> None:
 def test_a_topic_made_again_is_another_one() -> None:
     old = image(state(1, 1, 2, 3), now=brokers(1, 2, 3))
     again = Topic("t", b"u" * 16, (state(1, 1, 2, 3), state(2, 2, 1, 3)))
-    told = notice(difference(old, old.without_topics(["t"]).with_topic(again)), 3)
-    assert [(s.topic.id, s.partition, s.leader_epoch) for s in told.stop] == [(b"t" * 16, 0, -2)]
-    assert [(p.topic.id, p.partition, p.is_new) for p in told.lead] == [(b"u" * 16, 0, True), (b"u" * 16, 1, True)]
-    assert [topic.id for topic in told.deleted] == [b"t" * 16]
+    news = notice(difference(old, old.without_topics(["t"]).with_topic(again)), 3)
+    assert [(s.topic.id, s.partition, s.leader_epoch) for s in news.stop] == [(b"t" * 16, 0, -2)]
+    assert [(p.topic.id, p.partition, p.is_new) for p in news.lead] == [(b"u" * 16, 0, True), (b"u" * 16, 1, True)]
+    assert [topic.id for topic in news.deleted] == [b"t" * 16]
 
 
 def test_a_replica_that_is_moved_away_is_stopped_with_or_without_a_leader() -> None:
     for leader in (2, NO_LEADER):
         before = image(state(leader, 2, 3), now=brokers(1, 2, 3))
         after = before.with_partition("t", 0, state(leader, 2, 3)._replace(replicas=(2, 3), leader_epoch=6))
-        told = notice(difference(before, after), 1)
-        assert [(s.partition, s.leader_epoch) for s in told.stop] == [(0, 6)]
-        assert not told.lead
+        news = notice(difference(before, after), 1)
+        assert [(s.partition, s.leader_epoch) for s in news.stop] == [(0, 6)]
+        assert not news.lead
         assert notice(difference(before, after), 2).stop == []
 
 

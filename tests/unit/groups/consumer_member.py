@@ -29,7 +29,7 @@ class ConsumerMember:
         self.fields = fields
         self.epoch = 0
         self.owned: Owned = {}
-        self.told: Owned = {}
+        self.assigned: Owned = {}
         self.interval_ms = 0
         self.error: ErrorCode | None = None
         self.lost_answer = False
@@ -77,13 +77,13 @@ class ConsumerMember:
         self.epoch = answer.member_epoch
         self.interval_ms = answer.heartbeat_interval_ms
         if answer.assignment is not None:
-            self.owned = self.told = dict(answer.assignment)
+            self.owned = self.assigned = dict(answer.assignment)
 
     def has(self, topic: str) -> list[int]:
         return sorted(self.owned.get(topic.encode().ljust(16, b"#"), ()))
 
 
-def settle(*members: ConsumerMember, rounds: int = 6) -> None:
+def rebalance(*members: ConsumerMember, rounds: int = 6) -> None:
     """Enough heartbeats, and time between them, for everybody to reach the target."""
     for _ in range(rounds):
         members[0].shard.sleep(1_000)

@@ -10,7 +10,7 @@ from odradek.groups.consumer.heartbeats import check_request
 from odradek.groups.consumer.records import MemberState, OldMetadataRecord
 from odradek.groups.events import CommitRequest, ConsumerHeartbeat, OffsetToCommit, Outcome
 from odradek.wire.errors import ErrorCode, KafkaError
-from tests.unit.groups.consumer_member import ConsumerMember, settle
+from tests.unit.groups.consumer_member import ConsumerMember, rebalance
 from tests.unit.groups.virtual_shard import VirtualShard
 
 
@@ -76,7 +76,7 @@ def test_targets_are_not_made_more_often_than_the_interval(shard: VirtualShard) 
     assert second.beat().epoch == 2
     shard.sleep(1)
     assert second.beat().epoch == 3
-    settle(first, second, rounds=2)
+    rebalance(first, second, rounds=2)
     assert state(shard) == "Stable"
 
 
@@ -114,7 +114,7 @@ def test_members_report_often_while_the_group_is_on_the_move(shard: VirtualShard
 
 def test_silent_member_is_fenced_after_its_session(shard: VirtualShard) -> None:
     first, second = ConsumerMember(shard, "m1", "a").join(), ConsumerMember(shard, "m2", "a").join()
-    settle(first, second)
+    rebalance(first, second)
     shard.sleep(20_000)
     first.beat()
     shard.sleep(24_999)
@@ -127,7 +127,7 @@ def test_silent_member_is_fenced_after_its_session(shard: VirtualShard) -> None:
 
 def test_fencing_is_retried_when_the_log_rejects_it(shard: VirtualShard) -> None:
     first, second = ConsumerMember(shard, "m1", "a").join(), ConsumerMember(shard, "m2", "a").join()
-    settle(first, second)
+    rebalance(first, second)
     shard.sleep(20_000)
     first.beat()
     shard.refuse = ErrorCode.NOT_ENOUGH_REPLICAS
@@ -140,7 +140,7 @@ def test_fencing_is_retried_when_the_log_rejects_it(shard: VirtualShard) -> None
 
 def test_member_expires_when_its_leaving_is_rejected_by_the_log(shard: VirtualShard) -> None:
     first, second = ConsumerMember(shard, "m1", "a").join(), ConsumerMember(shard, "m2", "a").join()
-    settle(first, second)
+    rebalance(first, second)
     shard.refuse = ErrorCode.NOT_ENOUGH_REPLICAS
     second.leave()
     shard.refuse = None
@@ -192,7 +192,7 @@ def test_a_fenced_member_joins_again_under_its_id(shard: VirtualShard) -> None:
 
 def test_partitions_of_a_leaving_member_go_to_the_others(shard: VirtualShard) -> None:
     first, second = ConsumerMember(shard, "m1", "a").join(), ConsumerMember(shard, "m2", "a").join()
-    settle(first, second)
+    rebalance(first, second)
     second.leave()
     assert second.error is None
     shard.sleep(1_000)
@@ -218,7 +218,7 @@ def test_member_that_has_left_is_unknown(shard: VirtualShard) -> None:
 def test_a_static_member_comes_back_to_its_place(shard: VirtualShard) -> None:
     first = ConsumerMember(shard, "m1", "a", instance="i").join()
     other = ConsumerMember(shard, "m2", "a").join()
-    settle(first, other)
+    rebalance(first, other)
     mine, epoch = first.has("a"), shard.coordinator.consumer.by_id["g"].epoch
     first.leave(-2)
     shard.sleep(10_000)
@@ -232,7 +232,7 @@ def test_a_static_member_comes_back_to_its_place(shard: VirtualShard) -> None:
 def test_a_static_member_that_stays_away_loses_its_place(shard: VirtualShard) -> None:
     first = ConsumerMember(shard, "m1", "a", instance="i").join()
     other = ConsumerMember(shard, "m2", "a").join()
-    settle(first, other)
+    rebalance(first, other)
     first.leave(-2)
     for _ in range(50):
         shard.sleep(1_000)
@@ -255,12 +255,12 @@ def test_changed_subscription_changes_the_assignment(shard: VirtualShard) -> Non
     member = ConsumerMember(shard, "m", "a").join()
     shard.sleep(1_000)
     member.subscribe("b")
-    settle(member, rounds=2)
+    rebalance(member, rounds=2)
     assert (member.has("a"), member.has("b")) == ([], [0, 1])
     member.subscribe("b", "not-there-yet")
-    settle(member, rounds=2)
+    rebalance(member, rounds=2)
     shard.topic("not-there-yet", 1)
-    settle(member, rounds=2)
+    rebalance(member, rounds=2)
     assert member.has("not-there-yet") == [0]
 
 
@@ -273,19 +273,19 @@ def test_unsubscribed_partitions_are_revoked_before_the_next_target(shard: Virtu
 
 def test_assignment_follows_a_topic_that_grows_or_is_deleted(shard: VirtualShard) -> None:
     member = ConsumerMember(shard, "m", "a").join()
-    settle(member, rounds=1)
+    rebalance(member, rounds=1)
     shard.topic("a", 7)
-    settle(member, rounds=1)
+    rebalance(member, rounds=1)
     assert member.has("a") == [0, 1, 2, 3, 4, 5, 6]
     shard.delete_topic("a")
-    settle(member, rounds=2)
+    rebalance(member, rounds=2)
     assert (member.owned, state(shard)) == ({}, "Stable")
 
 
 def test_unsubscribed_topic_does_not_bump_the_epoch(shard: VirtualShard) -> None:
     member = ConsumerMember(shard, "m", "a").join()
     shard.topic("other", 3)
-    settle(member, rounds=2)
+    rebalance(member, rounds=2)
     assert shard.coordinator.consumer.by_id["g"].epoch == 2
 
 
@@ -302,19 +302,19 @@ def test_pattern_matches_complete_topic_names(matching: ConsumerMember) -> None:
 
 def test_pattern_matches_a_topic_that_is_created_later(shard: VirtualShard, matching: ConsumerMember) -> None:
     shard.topic("abc", 2)
-    settle(matching, rounds=2)
+    rebalance(matching, rounds=2)
     assert matching.has("abc") == [0, 1]
 
 
 def test_pattern_does_not_match_a_deleted_topic(shard: VirtualShard, matching: ConsumerMember) -> None:
     shard.delete_topic("alpha")
-    settle(matching, rounds=2)
+    rebalance(matching, rounds=2)
     assert matching.has("alpha") == []
 
 
 def test_pattern_is_replaced_by_topic_names(shard: VirtualShard, matching: ConsumerMember) -> None:
     matching.beat(regex="", topics=("a",))
-    settle(matching, rounds=2)
+    rebalance(matching, rounds=2)
     assert (matching.has("alpha"), matching.has("a")) == ([], [0, 1, 2, 3, 4, 5])
     assert shard.coordinator.consumer.by_id["g"].regexes == {}
 
@@ -349,7 +349,7 @@ def test_assignor_is_the_one_that_most_members_ask_for(shard: VirtualShard) -> N
     shard.topic("b", 6)
     first = ConsumerMember(shard, "m1", "a", "b", assignor="range").join()
     second = ConsumerMember(shard, "m2", "a", "b", assignor="range").join()
-    settle(first, second)
+    rebalance(first, second)
     assert [first.has("a"), first.has("b")] == [[0, 1, 2], [0, 1, 2]]
     assert [second.has("a"), second.has("b")] == [[3, 4, 5], [3, 4, 5]]
     assert shard.coordinator.describe_consumer_group("g").assignor == "range"
@@ -366,21 +366,21 @@ def test_a_failed_append_changes_nothing(shard: VirtualShard) -> None:
     shard.refuse = ErrorCode.NOT_ENOUGH_REPLICAS
     assert member.beat().error is ErrorCode.COORDINATOR_NOT_AVAILABLE
     shard.refuse = None
-    settle(member, rounds=2)
+    rebalance(member, rounds=2)
     assert member.has("a") == [0, 1, 2, 3, 4, 5, 6]
 
 
 def test_a_restarted_coordinator_knows_everything(shard: VirtualShard) -> None:
     first = ConsumerMember(shard, "m1", "a", instance="i").join()
     second = ConsumerMember(shard, "m2", "a", regex="b.*").join()
-    settle(first, second)
+    rebalance(first, second)
     before = first.owned, second.owned
     shard.restart()
-    settle(first, second)
+    rebalance(first, second)
     assert (first.owned, second.owned) == before
     shard.restart()
     shard.topic("bb", 2)
-    settle(first, second)
+    rebalance(first, second)
     assert (len(first.has("a")), len(second.has("a")), second.has("bb")) == (4, 2, [0, 1])
     shard.restart()
     shard.sleep(45_000)
@@ -395,7 +395,7 @@ def test_a_clock_that_was_set_back_does_not_hold_up_the_next_target(shard: Virtu
     shard.restart()
     assert first.beat().interval_ms == 5_000, "it is settled"
     second = ConsumerMember(shard, "m2", "a").join()
-    settle(first, second)
+    rebalance(first, second)
     assert (first.epoch, second.epoch) == (3, 3)
     assert sorted(first.has("a") + second.has("a")) == [0, 1, 2, 3, 4, 5]
 
@@ -433,7 +433,7 @@ def test_commit_of_an_earlier_epoch_is_accepted_for_kept_partitions(shard: Virtu
     first = ConsumerMember(shard, "m1", "a").join()
     shard.sleep(1_000)
     second = ConsumerMember(shard, "m2", "a").join()
-    settle(first, second)
+    rebalance(first, second)
     assert (first.epoch, second.epoch) == (3, 3)
     kept, given = first.has("a")[0], second.has("a")[0]
     offset: Any = lambda partition: _offset("a", partition, 9, topic_id)  # noqa: E731
@@ -583,6 +583,6 @@ def test_metadata_records_of_kafka_4_0_are_removed(shard: VirtualShard) -> None:
     shard.restart()
     assert shard.coordinator.consumer.by_id["g"].has_old_metadata
     shard.topic("a", 7)
-    settle(member, rounds=1)
+    rebalance(member, rounds=1)
     assert not shard.coordinator.consumer.by_id["g"].has_old_metadata
     assert OldMetadataRecord("g", exists=False) in shard.records()

@@ -13,7 +13,7 @@ from odradek.wire.messages.consumer_protocol import (
     ConsumerProtocolSubscription,
     ConsumerProtocolSubscriptionTopicPartition,
 )
-from tests.unit.groups.consumer_member import ConsumerMember, settle
+from tests.unit.groups.consumer_member import ConsumerMember, rebalance
 from tests.unit.groups.virtual_shard import VirtualShard
 
 
@@ -223,7 +223,7 @@ def test_classic_members_leave_and_are_removed(shard: VirtualShard) -> None:
         ErrorCode.UNKNOWN_MEMBER_ID,
         ErrorCode.FENCED_INSTANCE_ID,
     ]
-    settle(new)
+    rebalance(new)
     assert [m.member_id for m in describe(shard).members] == ["k"]
     assert shard.leave("g", "k") == [ErrorCode.NONE]
     assert describe(shard).state == "Empty"

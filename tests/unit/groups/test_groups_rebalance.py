@@ -86,7 +86,7 @@ def test_second_member_causes_exactly_one_rebalance() -> None:
     again = shard.join("g", first)
     assert shard.answers[again].generation_id == shard.answers[join].generation_id == 2
     assert shard.heartbeat("g", second, 2) is E.NONE
-    shard.settle("g", [first, second])
+    shard.rebalance("g", [first, second])
     assert shard.coordinator.classic.by_id["g"].generation_id == 2
 
 
@@ -106,7 +106,7 @@ def test_new_metadata_of_a_follower_and_any_join_of_the_leader_rebalance() -> No
     shard.join("g", follower, protocols=OTHER)
     assert shard.state() == "PreparingRebalance"
     shard.join("g", leader)
-    shard.settle("g", [leader, follower])
+    shard.rebalance("g", [leader, follower])
     shard.join("g", leader)
     assert shard.state() == "PreparingRebalance"
 
@@ -404,7 +404,7 @@ def test_a_static_member_comes_back_without_a_rebalance() -> None:
     shard.join(instance="one")
     shard.join(instance="two")
     shard.run_until("CompletingRebalance")
-    leader, follower = shard.settle("g", list(shard.coordinator.classic.by_id["g"].members))
+    leader, follower = shard.rebalance("g", list(shard.coordinator.classic.by_id["g"].members))
     assert leader.startswith("one-")
     back = shard.answers[shard.join(instance="two")]
     assert (back.error, back.generation_id, back.skip_assignment, back.members) == (E.NONE, 1, False, ())
@@ -427,7 +427,7 @@ def test_a_static_leader_comes_back_and_skips_the_assignment(skips: bool) -> Non
     shard.join(instance="one")
     shard.join(instance="two")
     shard.run_until("CompletingRebalance")
-    old, _ = shard.settle("g", list(shard.coordinator.classic.by_id["g"].members))
+    old, _ = shard.rebalance("g", list(shard.coordinator.classic.by_id["g"].members))
     back = shard.answers[shard.join(instance="one", can_skip_assignment=skips)]
     assert (back.generation_id, back.skip_assignment) == (1, skips)
     # Before KIP-814 the old id as leader keeps the new one from thinking that it has to assign.
@@ -441,7 +441,7 @@ def test_static_rejoin_rebalances_only_when_the_chosen_protocol_changes() -> Non
     both = (("range", b"1"), ("sticky", b"2"))
     shard.join(instance="one", protocols=both)
     shard.run_until("CompletingRebalance")
-    shard.settle("g", list(shard.coordinator.classic.by_id["g"].members))
+    shard.rebalance("g", list(shard.coordinator.classic.by_id["g"].members))
     shard.join(instance="one", protocols=(("range", b"new"), ("sticky", b"2")))
     assert shard.state() == "Stable"
     join = shard.join(instance="one", protocols=(("sticky", b"2"), ("range", b"1")))
@@ -475,7 +475,7 @@ def test_static_member_survives_a_missed_rebalance_within_its_session() -> None:
     shard.join(instance="one", session_timeout_ms=100_000)
     shard.join(instance="two", session_timeout_ms=100_000)
     shard.run_until("CompletingRebalance")
-    one, two = shard.settle("g", list(shard.coordinator.classic.by_id["g"].members))
+    one, two = shard.rebalance("g", list(shard.coordinator.classic.by_id["g"].members))
     join = shard.join("g", one, instance="one", session_timeout_ms=100_000)
     shard.sleep(30_000)
     assert shard.answers[join].generation_id == 2
@@ -486,7 +486,7 @@ def test_an_administrator_removes_a_static_member_by_its_instance_id() -> None:
     shard = VirtualShard()
     shard.join(instance="one")
     shard.run_until("CompletingRebalance")
-    shard.settle("g", list(shard.coordinator.classic.by_id["g"].members))
+    shard.rebalance("g", list(shard.coordinator.classic.by_id["g"].members))
     leaving = [LeavingMember("", "one"), LeavingMember("", "two"), LeavingMember("")]
     assert shard.leave("g", *leaving) == [E.NONE, E.UNKNOWN_MEMBER_ID, E.UNKNOWN_MEMBER_ID]
     assert shard.state() == "Empty"
@@ -502,7 +502,7 @@ def test_pending_ids_are_not_for_static_members() -> None:
 
 
 @pytest.mark.parametrize(
-    ("refused", "told"),
+    ("refused", "answered"),
     [
         (E.NOT_ENOUGH_REPLICAS, E.COORDINATOR_NOT_AVAILABLE),
         (E.REQUEST_TIMED_OUT, E.COORDINATOR_NOT_AVAILABLE),
@@ -511,7 +511,7 @@ def test_pending_ids_are_not_for_static_members() -> None:
         (E.MESSAGE_TOO_LARGE, E.UNKNOWN_SERVER_ERROR),
     ],
 )
-def test_an_assignment_that_cannot_be_stored_starts_another_rebalance(refused: E, told: E) -> None:
+def test_an_assignment_that_cannot_be_stored_starts_another_rebalance(refused: E, answered: E) -> None:
     shard = VirtualShard()
     leader, _ = shard.joined_with_id()
     follower, _ = shard.joined_with_id()
@@ -519,12 +519,12 @@ def test_an_assignment_that_cannot_be_stored_starts_another_rebalance(refused: E
     waiting = shard.sync("g", follower, 1)
     shard.refuse = refused
     done = shard.sync("g", leader, 1, {leader: b"L", follower: b"F"})
-    assert shard.answers[done].error is shard.answers[waiting].error is told
+    assert shard.answers[done].error is shard.answers[waiting].error is answered
     assert shard.state() == "PreparingRebalance"
     shard.refuse = None
     shard.join("g", leader)
     shard.join("g", follower)
-    shard.settle("g", [leader, follower])
+    shard.rebalance("g", [leader, follower])
     assert shard.stored().generation_id == 2
 
 
@@ -543,7 +543,7 @@ def test_a_static_member_that_cannot_be_stored_goes_back_to_its_old_id() -> None
     shard = VirtualShard()
     shard.join(instance="one")
     shard.run_until("CompletingRebalance")
-    (old,) = shard.settle("g", list(shard.coordinator.classic.by_id["g"].members))
+    (old,) = shard.rebalance("g", list(shard.coordinator.classic.by_id["g"].members))
     shard.refuse = E.NOT_LEADER_OR_FOLLOWER
     answer = shard.answers[shard.join(instance="one", protocols=(("range", b"new"),))]
     assert (answer.error, answer.member_id) == (E.NOT_COORDINATOR, "")
@@ -572,7 +572,7 @@ def test_static_rejoin_waits_for_its_record_or_the_next_rebalance() -> None:
     shard = VirtualShard()
     shard.join(instance="one")
     shard.run_until("CompletingRebalance")
-    shard.settle("g", list(shard.coordinator.classic.by_id["g"].members))
+    shard.rebalance("g", list(shard.coordinator.classic.by_id["g"].members))
     shard.held = []
     back = shard.join(instance="one")
     assert back not in shard.answers
@@ -603,7 +603,7 @@ def test_static_member_keeps_its_new_id_through_a_rebalance(joins_again: bool) -
     shard = VirtualShard()
     shard.join(instance="one")
     shard.run_until("CompletingRebalance")
-    shard.settle("g", list(shard.coordinator.classic.by_id["g"].members))
+    shard.rebalance("g", list(shard.coordinator.classic.by_id["g"].members))
     shard.held = []
     back = shard.join(instance="one")
     pending = shard.answers[shard.join()].member_id

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.groups.consumer_member import ConsumerMember, settle
+from tests.unit.groups.consumer_member import ConsumerMember, rebalance
 from tests.unit.groups.virtual_shard import RANGE, VirtualShard
 
 TOPIC = "topic"
@@ -38,7 +38,7 @@ def test_new_partition_starts_at_0_for_a_subscribed_consumer_group(shard: Virtua
     shard.topic(TOPIC, 3)
     assert offsets(shard) == [-1, 7, 0, -1]
     assert offsets(shard, "h") == [-1, 8, 0, -1]
-    settle(by_name)
+    rebalance(by_name)
     assert by_name.has(TOPIC) == [0, 1, 2]
 
 
@@ -88,5 +88,5 @@ def test_new_partition_gets_no_offset_when_the_setting_is_off() -> None:
     shard.commit("g", "m", member.epoch, (TOPIC, 0, 7))
     shard.topic(TOPIC, 4)
     assert offsets(shard) == [7, -1, -1, -1]
-    settle(member)
+    rebalance(member)
     assert member.has(TOPIC) == [0, 1, 2, 3]

@@ -308,7 +308,7 @@ class VirtualShard:
         """A stable group of dynamic members, the leader first."""
         members = [self.joined_with_id(group_id, **fields)[0] for _ in range(size)]
         self.run_until("CompletingRebalance", group_id)
-        return self.settle(group_id, members)
+        return self.rebalance(group_id, members)
 
     def run_until(self, state: str, group_id: str = "g") -> None:
         """Let time pass up to the deadline that brings the group into the state."""
@@ -320,7 +320,7 @@ class VirtualShard:
             self.sleep(max(deadline_ms - self.now_ms, 0))
         raise AssertionError(f"still {self.state(group_id)}")
 
-    def settle(self, group_id: str, members: list[str]) -> list[str]:
+    def rebalance(self, group_id: str, members: list[str]) -> list[str]:
         """Everybody syncs, the leader last; members in the group's order."""
         group = self.coordinator.classic.by_id[group_id]
         assert group.state is GroupState.COMPLETING_REBALANCE, group.state

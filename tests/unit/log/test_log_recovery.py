@@ -576,11 +576,11 @@ def test_damage_inside_is_refused_with_file_and_offset(tmp_path: Path) -> None:
     content = bytearray(path.read_bytes())
     content[2 * size + 16] = 9  # the magic of the third batch
     path.write_bytes(content)
-    told: list[str] = []
-    env = log_environment(report=told.append)
+    reports: list[str] = []
+    env = log_environment(report=reports.append)
     again = open_log(tmp_path, env=env, clean=True, recovery_point=5)
     assert again.end_offset == 2  # its last segment is checked when its end cannot be found
-    assert any("cut off at byte" in text for text in told)
+    assert any("cut off at byte" in text for text in reports)
 
 
 def test_recovery_after_recovery_changes_nothing(tmp_path: Path) -> None:
@@ -703,9 +703,9 @@ def test_what_recovery_takes_out_of_a_transaction_index_does_not_come_back(
     assert synced == [str(index)]
 
 
-@pytest.mark.parametrize("anew", [False, True])
+@pytest.mark.parametrize("is_recreated", [False, True])
 def test_what_a_truncation_took_away_does_not_come_back_after_a_clean_stop(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, anew: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_recreated: bool
 ) -> None:
     """The log ends at its recovery point then: with nothing to sync, a power loss would bring back what was cut off in
     a log that is marked as clean.
@@ -714,7 +714,7 @@ def test_what_a_truncation_took_away_does_not_come_back_after_a_clean_stop(
     for sequence in range(3):
         put(log, produced(7, sequence))
     log.durability.flush()
-    if anew:
+    if is_recreated:
         log.truncate_fully_and_start_at(0)
     else:
         log.truncate_to(2)
@@ -735,7 +735,7 @@ def test_what_a_truncation_took_away_does_not_come_back_after_a_clean_stop(
     log.close()
     assert not log.durability.is_dirty
     wanted = {"topic-0", "leader-epoch-checkpoint", f"{log.end_offset:020}.snapshot"}
-    if not anew:
+    if not is_recreated:
         wanted.add(f"{0:020}.log")
     assert wanted <= synced
     synced.clear()

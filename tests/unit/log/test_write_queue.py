@@ -144,8 +144,8 @@ def large(**kwargs: Any) -> memoryview:
 async def test_a_large_append_counts_once_it_is_written(tmp_path: Path) -> None:
     world = World(tmp_path)
     log = world.log
-    told: list[int] = []
-    log.durability.on_written = told.append
+    calls: list[int] = []
+    log.durability.on_written = calls.append
     put(log, batch())
     assert log.end_offset == 1, "a small one is written at once"
     world.disk.gate.clear()
@@ -158,7 +158,7 @@ async def test_a_large_append_counts_once_it_is_written(tmp_path: Path) -> None:
     data[:] = bytes(size)  # the receive buffer is used again
     world.disk.gate.set()
     await world.written()
-    assert (log.end_offset, told) == (2, [size])
+    assert (log.end_offset, calls) == (2, [size])
     assert fetched(log, 0) == [0, 1]
     assert (await world.restart()).end_offset == 2
 
@@ -275,13 +275,13 @@ async def test_a_write_that_fails_takes_the_directory_out_of_use(tmp_path: Path)
     put(log, large())
     put(log, batch())
     put(other, large())
-    told: list[bool] = []
-    log.durability.when_written(2, lambda: told.append(log.is_offline))
-    other.durability.when_written(0, lambda: told.append(other.is_offline))
+    calls: list[bool] = []
+    log.durability.when_written(2, lambda: calls.append(log.is_offline))
+    other.durability.when_written(0, lambda: calls.append(other.is_offline))
     world.disk.gate.set()
-    while len(told) < 2:
+    while len(calls) < 2:
         await asyncio.sleep(0)
-    assert told == [True, True]
+    assert calls == [True, True]
     assert world.offline == [str(tmp_path)]
     assert log.end_offset == 1
     with pytest.raises(KafkaError) as refused:
@@ -375,10 +375,10 @@ async def test_a_deleted_log_lets_go(tmp_path: Path) -> None:
     world.disk.gate.clear()
     put(world.log, large())
     put(world.log, large())
-    told: list[bool] = []
-    world.log.durability.when_written(1, lambda: told.append(world.log.is_offline))
+    calls: list[bool] = []
+    world.log.durability.when_written(1, lambda: calls.append(world.log.is_offline))
     world.directories.delete("topic", 0)
-    assert told == [True]
+    assert calls == [True]
     again = world.directories.open("topic", 0, TOPIC, CONFIG)
     world.disk.gate.set()
     put(again, large())

@@ -63,14 +63,14 @@ def test_only_news_are_told() -> None:
     session = sessions().begin([asked(0)], False, 0)
     assert session is not None
     place = ("t", 0)
-    assert session.must_tell(place, 0, False, 5, 0)
-    assert not session.must_tell(place, 0, False, 5, 0)
-    assert session.must_tell(place, 100, False, 5, 0), "data is always told"
-    assert session.must_tell(place, 0, False, 6, 0), "so is a moved high watermark"
-    assert session.must_tell(place, 0, False, 6, 3), "and a moved log start"
-    assert session.must_tell(place, 0, True, -1, -1), "and a failure, as long as it lasts"
-    assert session.must_tell(place, 0, True, -1, -1)
-    assert session.must_tell(place, 0, False, 6, 3), "and its end"
+    assert session.must_include(place, 0, False, 5, 0)
+    assert not session.must_include(place, 0, False, 5, 0)
+    assert session.must_include(place, 100, False, 5, 0), "data is always told"
+    assert session.must_include(place, 0, False, 6, 0), "so is a moved high watermark"
+    assert session.must_include(place, 0, False, 6, 3), "and a moved log start"
+    assert session.must_include(place, 0, True, -1, -1), "and a failure, as long as it lasts"
+    assert session.must_include(place, 0, True, -1, -1)
+    assert session.must_include(place, 0, False, 6, 3), "and its end"
 
 
 def test_a_full_cache_gives_no_session_until_one_was_long_unused() -> None:

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from odradek.spark.leases import Address, Batch, LeaseClient, LeaseError, LeaseServer, drop, settle
+from odradek.spark.leases import Address, Batch, LeaseClient, LeaseError, LeaseServer, complete, drop
 
 
 def joined(batch: Batch, *tasks: int) -> list[object]:
@@ -62,7 +62,7 @@ def test_what_was_written_is_told_once_nobody_can_write() -> None:
     batch.release(one, "t-0", 5)
     batch.acquire(two, 2, ["t-0"])
     batch.release(two, "t-0", 3)
-    assert batch.settle() == {"t-0": 8}
+    assert batch.complete() == {"t-0": 8}
     with pytest.raises(LeaseError, match="is being committed"):
         batch.acquire(one, 1, ["t-0"])
     with pytest.raises(LeaseError, match="is being committed"):
@@ -74,7 +74,7 @@ def test_nothing_is_settled_while_somebody_writes() -> None:
     (one,) = joined(batch, 1)
     batch.acquire(one, 1, ["t-0"])
     with pytest.raises(LeaseError, match="still writes to t-0"):
-        batch.settle()
+        batch.complete()
 
 
 def test_a_holder_that_leaves_fails_the_batch() -> None:
@@ -144,7 +144,7 @@ def test_a_task_hands_back_while_it_waits(server: LeaseServer) -> None:
         two.release("t-0", 9)
         await one.leave()
         await two.leave()
-        assert await settle(address) == {"t-0": 14, "t-1": 16}
+        assert await complete(address) == {"t-0": 14, "t-1": 16}
         one.close()
         two.close()
 
@@ -197,7 +197,7 @@ def test_queries_do_not_disturb_each_other(server: LeaseServer) -> None:
             await LeaseClient.join(other, 1)
         client.release("t-0", 4)
         await client.leave()
-        assert await settle(address) == {"t-0": 4}
+        assert await complete(address) == {"t-0": 4}
         with pytest.raises(LeaseError, match="is being committed"):
             await client.acquire(["t-0"])
         client.close()
@@ -219,6 +219,6 @@ def test_a_batch_may_have_thousands_of_partitions(server: LeaseServer) -> None:
                 task.release(lease, 1)
             await task.leave()
             task.close()
-            return await settle(address)
+            return await complete(address)
 
     assert asyncio.run(body()) == dict.fromkeys(names, 1)

@@ -27,7 +27,7 @@ print("pandas" in sys.modules)
 
 @pytest.fixture(autouse=True)
 def _thawed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(workers._Settled, "modules", 0)
+    monkeypatch.setattr(workers._Frozen, "modules", 0)
     # Tests of Spark's tasks settle this very process: what they left out would not be counted again.
     gc.unfreeze()
     yield
@@ -37,18 +37,18 @@ def _thawed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.mark.parametrize("at_leisure", [True, False])
 def test_what_is_loaded_is_left_out_of_collections(at_leisure: bool) -> None:
     before = gc.get_freeze_count()
-    workers.settle(at_leisure=at_leisure)
+    workers.freeze_modules(at_leisure=at_leisure)
     assert gc.get_freeze_count() > before + 1000
 
 
 def test_once_until_more_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
-    workers.settle(at_leisure=False)
+    workers.freeze_modules(at_leisure=False)
     frozen = gc.get_freeze_count()
     held = [[each] for each in range(10_000)]
-    workers.settle(at_leisure=False)
+    workers.freeze_modules(at_leisure=False)
     assert gc.get_freeze_count() <= frozen
     monkeypatch.setitem(sys.modules, "odradek_loaded_later", sys)
-    workers.settle(at_leisure=False)
+    workers.freeze_modules(at_leisure=False)
     assert gc.get_freeze_count() > frozen + 9000, len(held)
 
 

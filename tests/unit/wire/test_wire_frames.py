@@ -119,10 +119,10 @@ def test_when_the_limit_is_reached_large_frames_wait_for_a_buffer() -> None:
     feed(second, large[:200_000], [1 << 30])
     feed(third, large[: SHARED_BYTES - 1], [1 << 30])
     assert len(third.space()) == 0
-    told: list[str] = []
-    buffers.when_free(lambda: told.append("third"))
+    calls: list[str] = []
+    buffers.when_free(lambda: calls.append("third"))
     assert feed(first, large[200_000:], [1 << 30]) == [large[4:]]
-    assert told == ["third"]
+    assert calls == ["third"]
     assert feed(third, large[SHARED_BYTES - 1 :], [1 << 30]) == [large[4:]]
     second.close()
     assert (buffers.in_use, second.pending) == (0, 0)

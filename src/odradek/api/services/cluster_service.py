@@ -20,11 +20,11 @@ class ClusterMember(Protocol):
     """
 
     @property
-    def is_told(self) -> bool:
+    def has_metadata(self) -> bool:
         """Whether a controller has told this broker of the cluster since it started: before, it knows no broker."""
         ...
 
-    async def when_told(self) -> None:
+    async def wait_for_metadata(self) -> None:
         """Wait for that."""
         ...
 

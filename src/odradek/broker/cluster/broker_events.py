@@ -12,7 +12,7 @@ from odradek.broker.cluster.controller_store import ControllerStore
 from odradek.broker.cluster.registrations import DIRECTORY_EVENTS, Registrations, burial, read_registrations
 from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.controller.brokers import ReplicaRef, broker_changes, brokers_changed, replicas_offline, replicas_online
-from odradek.controller.notices import ToldPartition
+from odradek.controller.notices import PartitionNews
 from odradek.controller.outcome import Decision
 from odradek.metadata.image import Broker, ClusterImage
 from odradek.metadata.nodes import BROKER_IDS, BROKER_SEQUENCE, BrokerNode
@@ -96,27 +96,27 @@ class BrokerEvents:
         """Ask the store whether this is still the controller."""
         self._events.soon(self._events.ensure_elected)
 
-    def replicas_answered(self, broker: Broker, offline: list[ToldPartition], online: list[ToldPartition]) -> None:
+    def replicas_answered(self, broker: Broker, offline: list[PartitionNews], online: list[PartitionNews]) -> None:
         """Take replicas offline whose directory has failed, and online those held for offline that are not."""
 
         async def event() -> None:
             known = self._events.image.brokers.get(broker.id)
             if known is None or known.epoch != broker.epoch:
                 return
-            for told, decide in ((offline, replicas_offline), (online, replicas_online)):
-                if replicas := self._still_there(told):
+            for reported, decide in ((offline, replicas_offline), (online, replicas_online)):
+                if replicas := self._still_there(reported):
                     await self._events.carry_out(decide(self._events.image, broker.id, replicas, self._config))
 
         # A broker reports it once, in the answer to the image that it was sent.
-        again = partial(self._channels.tell_again, broker.id)
+        again = partial(self._channels.send_all_again, broker.id)
         self._events.soon(event, lambda: self._events.later(f"tell {broker.id}", RETRY_SECONDS, again))
 
-    def _still_there(self, told: Iterable[ToldPartition]) -> list[ReplicaRef]:
+    def _still_there(self, reported: Iterable[PartitionNews]) -> list[ReplicaRef]:
         """Without those of a topic that was recreated since: its logs are others, in other directories perhaps."""
         topics = self._events.image.topics
         return [
             ReplicaRef(topic.name, index)
-            for topic, index, *_ in told
+            for topic, index, *_ in reported
             if topic.name in topics and topics[topic.name].id == topic.id
         ]
 
@@ -176,7 +176,7 @@ class BrokerEvents:
 
     def _ask_about_directories(self, name: str) -> None:
         if name.isdecimal():
-            self._channels.tell_again(int(name))
+            self._channels.send_all_again(int(name))
 
     async def look_at_own_directories(self) -> None:
         """Take the replicas of this broker offline whose directory has failed. Raises KafkaError."""

@@ -53,11 +53,11 @@ class ClusterView:
         "_config",
         "_last",
         "_line",
+        "_metadata_arrived",
         "_node_id",
         "_stopped",
         "_store",
         "_subscribers",
-        "_told",
         "_unwatch",
         "_whole",
         "broker_epoch",
@@ -76,7 +76,7 @@ class ClusterView:
         self._line = (-1, -1)
         self._unwatch: list[Callable[[], None]] = []
         self._again: asyncio.TimerHandle | None = None
-        self._told: asyncio.Event = asyncio.Event()
+        self._metadata_arrived: asyncio.Event = asyncio.Event()
         self._whole = True
         self.image = ClusterImage()
         self.broker_epoch = -1
@@ -121,18 +121,18 @@ class ClusterView:
         return lambda: self._subscribers.remove(on_image)
 
     @property
-    def is_told(self) -> bool:
+    def has_metadata(self) -> bool:
         """Whether a controller has told this broker everything: until then no broker is known, this one neither."""
-        return self._told.is_set()
+        return self._metadata_arrived.is_set()
 
     @property
     def is_whole(self) -> bool:
         """Whether what is not in the image does not exist: LeaderAndIsr names what is here, UpdateMetadata the rest."""
         return self._whole
 
-    async def when_told(self) -> None:
+    async def wait_for_metadata(self) -> None:
         """Wait until a controller has told this broker everything."""
-        await self._told.wait()
+        await self._metadata_arrived.wait()
 
     # --- from the controller in this process ---
 
@@ -145,7 +145,7 @@ class ClusterView:
                 return
             self._whole = True
             await self._publish(image)
-            self._told.set()
+            self._metadata_arrived.set()
 
         await self._in_turn(event)
 
@@ -170,21 +170,21 @@ class ClusterView:
             await self._check(request, connection)
             image = self._controlled(request.controller_id, request.controller_epoch)
             taken: list[Topic] = []
-            for told in request.topic_states:
-                topic = await self._topic(told.topic_name, told.topic_id)
+            for named in request.topic_states:
+                topic = await self._topic(named.topic_name, named.topic_id)
                 if not topic.partitions:
-                    topic = topic._replace(partitions=await self._untold(topic))
-                taken.append(_led(topic, told.partition_states))
+                    topic = topic._replace(partitions=await self._unnamed_partitions(topic))
+                taken.append(_led(topic, named.partition_states))
             self._whole = False
             await self._publish(image.with_topics(taken))
             return {
-                (told.topic_id, p.partition_index): (
+                (named.topic_id, p.partition_index): (
                     ErrorCode.KAFKA_STORAGE_ERROR
-                    if self.is_offline(told.topic_name, p.partition_index)
+                    if self.is_offline(named.topic_name, p.partition_index)
                     else ErrorCode.NONE
                 )
-                for told in request.topic_states
-                for p in told.partition_states
+                for named in request.topic_states
+                for p in named.partition_states
             }
 
         return await self._in_turn(event)
@@ -198,14 +198,14 @@ class ClusterView:
             image = image.with_brokers({broker.id: broker_of(broker) for broker in request.live_brokers})
             gone = set()
             taken = []
-            for told in request.topic_states:
-                if any(p.leader == DELETED for p in told.partition_states):
-                    known = image.topics.get(told.topic_name)
-                    if known is not None and known.id == told.topic_id:
-                        gone.add(told.topic_name)
+            for named in request.topic_states:
+                if any(p.leader == DELETED for p in named.partition_states):
+                    known = image.topics.get(named.topic_name)
+                    if known is not None and known.id == named.topic_id:
+                        gone.add(named.topic_name)
                     continue
-                topic = await self._topic(told.topic_name, told.topic_id)
-                states = {p.partition_index: metadata_partition(p) for p in told.partition_states}
+                topic = await self._topic(named.topic_name, named.topic_id)
+                states = {p.partition_index: metadata_partition(p) for p in named.partition_states}
                 taken.append(_with_states(topic, states))
             if request.type == FULL:
                 gone = set(image.topics) - {topic.name for topic in taken}
@@ -214,7 +214,7 @@ class ClusterView:
             self._whole = True
             await self._publish(image.with_topics(taken))
             if request.type == FULL:
-                self._told.set()
+                self._metadata_arrived.set()
 
         await self._in_turn(event)
 
@@ -228,11 +228,11 @@ class ClusterView:
             await self._check(request, connection)
             answers: dict[Place, ErrorCode] = {}
             stopped: dict[bool, list[Place]] = {False: [], True: []}
-            for told in request.topic_states:
-                topic = self.image.topics.get(told.topic_name)
-                is_over = topic is not None and told.topic_id not in (ZERO_UUID, topic.id)
-                for p in told.partition_states:
-                    place = (told.topic_name, p.partition_index)
+            for named in request.topic_states:
+                topic = self.image.topics.get(named.topic_name)
+                is_over = topic is not None and named.topic_id not in (ZERO_UUID, topic.id)
+                for p in named.partition_states:
+                    place = (named.topic_name, p.partition_index)
                     if is_over:
                         # It ended before the present topic of that name began, and is told once more.
                         answers[place] = ErrorCode.NONE
@@ -310,7 +310,7 @@ class ClusterView:
             raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{path}: {error}") from error
         return Topic(name, topic_id, (), {} if node is None else ConfigNode.decode(path, node.data))
 
-    async def _untold(self, topic: Topic) -> tuple[PartitionState, ...]:
+    async def _unnamed_partitions(self, topic: Topic) -> tuple[PartitionState, ...]:
         """All partitions of a new topic, of which LeaderAndIsr names only those that are here.
 
         Which coordinator a group has, and where a producer writes a key, goes by their number.
@@ -323,7 +323,7 @@ class ClusterView:
         if node is None:
             return ()
         content = TopicNode.decode(path, node.data)
-        return (_UNTOLD,) * len(content.replicas) if content.id == topic.id else ()
+        return (_UNKNOWN,) * len(content.replicas) if content.id == topic.id else ()
 
     # --- configurations ---
 
@@ -386,7 +386,7 @@ def without_leaders(image: ClusterImage) -> ClusterImage:
     return image.with_topics(topics).with_brokers({})
 
 
-_UNTOLD = PartitionState(NO_LEADER, -1, (), ())
+_UNKNOWN = PartitionState(NO_LEADER, -1, (), ())
 """A partition of which only the number is known: UpdateMetadata brings the rest."""
 
 
@@ -394,7 +394,7 @@ def _with_states(topic: Topic, states: dict[int, PartitionState]) -> Topic:
     """The topic with these partitions, unless what is known of one is newer."""
     partitions = list(topic.partitions)
     if states:
-        partitions += [_UNTOLD] * (max(states) + 1 - len(partitions))
+        partitions += [_UNKNOWN] * (max(states) + 1 - len(partitions))
     changed = len(partitions) != len(topic.partitions) or not topic.partitions
     for index, state in states.items():
         known = partitions[index]
@@ -407,9 +407,9 @@ def _with_states(topic: Topic, states: dict[int, PartitionState]) -> Topic:
     return topic._replace(partitions=tuple(partitions)) if changed else topic
 
 
-def _led(topic: Topic, told: Iterable[LeaderAndIsrRequestPartitionState]) -> Topic:
+def _led(topic: Topic, named: Iterable[LeaderAndIsrRequestPartitionState]) -> Topic:
     states = {}
-    for each in told:
+    for each in named:
         index, state = each.partition_index, replica_partition(each)
         if index < len(topic.partitions):
             state = state._replace(offline_replicas=topic.partitions[index].offline_replicas)

@@ -23,8 +23,8 @@ from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.broker.task_failures import logs_failure
 from odradek.controller.brokers import (
     ReplicaRef,
-    everything_settled,
     leaders_sought,
+    recovered_partitions,
     registered,
     shutting_down,
 )
@@ -135,7 +135,7 @@ class Controller:
         """
         self.resign()
         # An event of an earlier reign would decide on the image that this one has not loaded yet: all topics gone.
-        await self.settled()
+        await self.wait_until_idle()
         self.epoch = epoch
         self._store.epoch_version = epoch_version
         self.is_active = True
@@ -162,7 +162,7 @@ class Controller:
             self.is_active = False
             logger.info("broker %d is no longer the controller of epoch %d", self._node_id, self.epoch)
 
-    async def settled(self) -> None:
+    async def wait_until_idle(self) -> None:
         """Wait for the events under way."""
         await self._events.wait_until_idle()
 
@@ -389,7 +389,7 @@ class Controller:
         image = image.with_brokers(_still_leaving(self.image.brokers, found.brokers))
         image = _with_offline(image, self.image)
         image = await self._finish_deletions(image)
-        decision = self._brokers.cleared(everything_settled(image, self._config), found)
+        decision = self._brokers.cleared(recovered_partitions(image, self._config), found)
         _report(image, decision.image)
         await self.carry_out(decision)
         await self._brokers.look_at_own_directories()

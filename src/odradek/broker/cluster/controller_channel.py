@@ -18,7 +18,7 @@ from odradek.broker.cluster.peers import proven
 from odradek.broker.task_failures import logs_failure
 from odradek.client.connection import Connection, open_connection
 from odradek.client.errors import ClientError, Disconnected
-from odradek.controller.notices import Difference, Notice, ToldPartition, difference, everything, notice
+from odradek.controller.notices import Difference, Notice, PartitionNews, difference, everything, notice
 from odradek.metadata.controller_messages import broker_message, metadata_message, replica_message
 from odradek.metadata.image import Broker, ClusterImage
 from odradek.ports.network import Network
@@ -79,7 +79,7 @@ class ChannelEvents(Protocol):
         """The broker knows of a newer controller."""
         ...
 
-    def replicas_answered(self, broker: Broker, offline: list[ToldPartition], online: list[ToldPartition], /) -> None:
+    def replicas_answered(self, broker: Broker, offline: list[PartitionNews], online: list[PartitionNews], /) -> None:
         """Directories that have failed, and replicas held for offline that are not."""
         ...
 
@@ -147,7 +147,7 @@ class ControllerChannel:
         self._target = image
         self._wake()
 
-    def tell_again(self) -> None:
+    def send_all_again(self) -> None:
         """Everything, as if the broker knew nothing: its answer tells which of its replicas are offline."""
         self.acknowledged = None
         self._generation += 1
@@ -207,7 +207,7 @@ class ControllerChannel:
             try:
                 connection = self._connection or await self._open()
                 if target is not None:
-                    await self._tell(connection, target)
+                    await self._send_news(connection, target)
             except _Refused as refused:
                 if self._is_over(refused.code):
                     return
@@ -269,40 +269,40 @@ class ControllerChannel:
 
     # --- what is told ---
 
-    async def _tell(self, connection: Connection, target: ClusterImage) -> None:
+    async def _send_news(self, connection: Connection, target: ClusterImage) -> None:
         known = self.acknowledged
         # Should this fail, the broker may have taken a part of it. A topic or a replica that was in that and is over by
         # the next time would be in no difference from what it knew before: it is told everything then.
         self.acknowledged = None
-        told = (
+        news = (
             everything(target, self.broker.id)
             if known is None
             else notice(self._differences.of(known, target), self.broker.id)
         )
-        if told.stop:
-            stop = stop_replica_request(told, target, self.broker)
+        if news.stop:
+            stop = stop_replica_request(news, target, self.broker)
             stopped = await connection.request(stop, StopReplicaResponse, STOP_REPLICA_VERSION, REQUEST_TIMEOUT_MS)
             _check(stopped.error_code)
-        if told.lead or told.full:
-            lead = leader_and_isr_request(told, target, self.broker)
+        if news.lead or news.full:
+            lead = leader_and_isr_request(news, target, self.broker)
             led = await connection.request(lead, LeaderAndIsrResponse, LEADER_AND_ISR_VERSION, REQUEST_TIMEOUT_MS)
             _check(led.error_code)
-            self._answered(told, led)
-        if told.know or told.deleted or told.brokers_changed or told.full:
-            know = update_metadata_request(told, target, self.broker)
+            self._answered(news, led)
+        if news.know or news.deleted or news.brokers_changed or news.full:
+            know = update_metadata_request(news, target, self.broker)
             updated = await connection.request(
                 know, UpdateMetadataResponse, UPDATE_METADATA_VERSION, REQUEST_TIMEOUT_MS
             )
             _check(updated.error_code)
 
-    def _answered(self, told: Notice, response: LeaderAndIsrResponse) -> None:
+    def _answered(self, news: Notice, response: LeaderAndIsrResponse) -> None:
         codes = {
             (topic.topic_id, partition.partition_index): partition.error_code
             for topic in response.topics
             for partition in topic.partition_errors
         }
         offline, online = [], []
-        for each in told.lead:
+        for each in news.lead:
             code = codes.get((each.topic.id, each.partition), 0)
             if code == ErrorCode.KAFKA_STORAGE_ERROR:
                 offline.append(each)
@@ -328,10 +328,10 @@ def _check(code: int) -> None:
 # --- requests ---
 
 
-def stop_replica_request(told: Notice, image: ClusterImage, broker: Broker) -> StopReplicaRequest:
+def stop_replica_request(news: Notice, image: ClusterImage, broker: Broker) -> StopReplicaRequest:
     """The StopReplica request for a notice."""
     topics: dict[bytes, StopReplicaRequestTopicState] = {}
-    for replica in told.stop:
+    for replica in news.stop:
         topic = replica.topic
         found = topics.get(topic.id)
         if found is None:
@@ -349,11 +349,11 @@ def stop_replica_request(told: Notice, image: ClusterImage, broker: Broker) -> S
     )
 
 
-def leader_and_isr_request(told: Notice, image: ClusterImage, broker: Broker) -> LeaderAndIsrRequest:
+def leader_and_isr_request(news: Notice, image: ClusterImage, broker: Broker) -> LeaderAndIsrRequest:
     """The LeaderAndIsr request for a notice."""
     topics: dict[str, LeaderAndIsrRequestTopicState] = {}
     leaders: dict[int, LeaderAndIsrRequestLiveLeader] = {}
-    for each in told.lead:
+    for each in news.lead:
         topic, state = each.topic, each.state
         found = topics.get(topic.name)
         if found is None:
@@ -368,24 +368,24 @@ def leader_and_isr_request(told: Notice, image: ClusterImage, broker: Broker) ->
         controller_id=image.controller_id,
         controller_epoch=image.controller_epoch,
         broker_epoch=broker.epoch,
-        type=FULL if told.full else INCREMENTAL,
+        type=FULL if news.full else INCREMENTAL,
         topic_states=list(topics.values()),
         live_leaders=list(leaders.values()),
     )
 
 
-def update_metadata_request(told: Notice, image: ClusterImage, broker: Broker) -> UpdateMetadataRequest:
+def update_metadata_request(news: Notice, image: ClusterImage, broker: Broker) -> UpdateMetadataRequest:
     """The UpdateMetadata request for a notice."""
     topics = [
         UpdateMetadataRequestTopicState(
             topic.name, topic.id, [metadata_message(0, topic.partitions[0]._replace(leader=DELETED))]
         )
-        for topic in told.deleted
+        for topic in news.deleted
     ]
-    topics += _known(told.know)
+    topics += _known(news.know)
     return UpdateMetadataRequest(
         controller_id=image.controller_id,
-        type=FULL if told.full else INCREMENTAL,
+        type=FULL if news.full else INCREMENTAL,
         controller_epoch=image.controller_epoch,
         broker_epoch=broker.epoch,
         topic_states=topics,
@@ -393,7 +393,7 @@ def update_metadata_request(told: Notice, image: ClusterImage, broker: Broker) -
     )
 
 
-def _known(know: Sequence[ToldPartition]) -> list[UpdateMetadataRequestTopicState]:
+def _known(know: Sequence[PartitionNews]) -> list[UpdateMetadataRequestTopicState]:
     topics: dict[str, UpdateMetadataRequestTopicState] = {}
     for each in know:
         found = topics.get(each.topic.name)

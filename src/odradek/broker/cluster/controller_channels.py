@@ -36,10 +36,10 @@ class ControllerChannels:
                 self._channels[broker_id] = ControllerChannel(broker, self._connect, events, self._differences)
             self._channels[broker_id].offer(image)
 
-    def tell_again(self, broker_id: int) -> None:
+    def send_all_again(self, broker_id: int) -> None:
         """Send the whole image to a broker once more, if it is registered: it reports all its replicas then."""
         if broker_id in self._channels:
-            self._channels[broker_id].tell_again()
+            self._channels[broker_id].send_all_again()
 
     async def wait_until_acknowledged(self, version: int, at_most_seconds: float) -> None:
         """Wait until all brokers have acknowledged the image of this version, or until the time is over."""

@@ -261,9 +261,9 @@ class ControllerLink:
             for p in topic.partitions
         ]
 
-    def _state(self, topic_id: bytes, told: object) -> PartitionState | None:
+    def _state(self, topic_id: bytes, reply: object) -> PartitionState | None:
         code, leader, epoch, isr, partition_epoch, index = (
-            getattr(told, name)
+            getattr(reply, name)
             for name in ("error_code", "leader_id", "leader_epoch", "isr", "partition_epoch", "partition_index")
         )
         name = self._view.image.topic_names.get(topic_id)

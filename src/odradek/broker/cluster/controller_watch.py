@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 
 from odradek.broker.cluster.controller_channel import Connect, ControllerChannel, Differences
 from odradek.broker.task_failures import logs_failure
-from odradek.controller.notices import ToldPartition
+from odradek.controller.notices import PartitionNews
 from odradek.metadata.image import Broker, ClusterImage
 from odradek.ports.store import StoreError
 
@@ -81,6 +81,6 @@ class ControllerWatch:
         """Implements ChannelEvents."""
         return
 
-    def replicas_answered(self, _broker: Broker, _offline: list[ToldPartition], _online: list[ToldPartition]) -> None:
+    def replicas_answered(self, _broker: Broker, _offline: list[PartitionNews], _online: list[PartitionNews]) -> None:
         """Implements ChannelEvents."""
         return

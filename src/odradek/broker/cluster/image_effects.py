@@ -64,13 +64,13 @@ class ImageEffects:
         """The image that was loaded at the start."""
         self._quotas.update(image.client_configs)
         self._partitions.apply(image)
-        await self._partitions.settle()
+        await self._partitions.change_directories()
 
     async def __call__(self, old: ClusterImage, new: ClusterImage) -> None:
         # What is tried again meanwhile must not elect whom this image deposes.
         self._image = new
         self._partitions.apply(new)
-        await self._partitions.settle()
+        await self._partitions.change_directories()
         self.lead(new)
         if new.client_configs is not old.client_configs:
             self._quotas.update(new.client_configs)
@@ -78,9 +78,9 @@ class ImageEffects:
         if gone:
             self._groups.topics_deleted(gone)
         if new.topics is not old.topics:
-            self._tell_groups(old, new)
+            self._notify_groups(old, new)
 
-    def _tell_groups(self, old: ClusterImage, new: ClusterImage) -> None:
+    def _notify_groups(self, old: ClusterImage, new: ClusterImage) -> None:
         """Which topics came, went or grew."""
         changed = [name for name in old.topics if name not in new.topics]
         grown: list[tuple[Topic, int]] = []

@@ -398,7 +398,7 @@ class ReplicaFetcher:
                     self._host.appended(followed.partition, size)
             else:
                 self._otherwise(place, followed, following)
-        self._problems.tell(self.leader_id)
+        self._problems.report(self.leader_id)
         if not self._in_flight or (changed and self._in_flight < _MOST_IN_FLIGHT):
             self._fetch()
 
@@ -505,7 +505,7 @@ class _Problems:
         place = f"{followed.partition.topic}-{followed.partition.index}"
         self._noted.setdefault((outcome, followed.problem), []).append(place)
 
-    def tell(self, leader_id: int) -> None:
+    def report(self, leader_id: int) -> None:
         if not self._noted:
             return
         for (outcome, problem), places in self._noted.items():

@@ -236,7 +236,7 @@ class Partitions:
         if delay_ms is not None:
             self._directories.delete(*place, delay_ms)
 
-    async def settle(self) -> None:
+    async def change_directories(self) -> None:
         """Create and delete directories as the last images say, some in each turn of the loop.
 
         What fails is left out: the image means more, and whoever asks for the partition tries again and hears of it.

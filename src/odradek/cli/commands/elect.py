@@ -117,13 +117,13 @@ def _show(arguments: argparse.Namespace, kind: str, found: dict[TopicPartition, 
     if arguments.output is not None:
         show(rows, COLUMNS, arguments.output)
         return 1 if any(each["result"] == "failed" for each in rows) else 0
-    for result, told in (
+    for result, heading in (
         ("elected", f"Successfully completed leader election ({kind.upper()}) for partitions"),
         ("not needed", "Valid replica already elected for partitions"),
     ):
         places = [f"{each['topic']}-{each['partition']}" for each in rows if each["result"] == result]
         if places:
-            print(f"{told} {', '.join(places)}")
+            print(f"{heading} {', '.join(places)}")
     failed = [each for each in rows if each["result"] == "failed"]
     for each in failed:
         print(f"odradek elect: {each['topic']}-{each['partition']}: {each['reason']}", file=sys.stderr)

@@ -83,6 +83,6 @@ class FeaturesAdmin:
         )
         if response.error_code and response.error_code != ErrorCode.FEATURE_UPDATE_FAILED:
             raise_failure(response.error_code, response.error_message)
-        told = {each.feature: failure_of(each.error_code, each.error_message) for each in response.results}
+        answers = {each.feature: failure_of(each.error_code, each.error_message) for each in response.results}
         common = failure_of(response.error_code, response.error_message)
-        return {name: told.get(name) or common for name in updates}
+        return {name: answers.get(name) or common for name in updates}

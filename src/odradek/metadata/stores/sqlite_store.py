@@ -132,21 +132,21 @@ class SqliteStore:
         if self._expired:
             raise SessionExpired("the session is over")
         try:
-            await self._disk.run(_LANE, self._telling, tree.write, self.session, list(operations))
+            await self._disk.run(_LANE, self._then_notify, tree.write, self.session, list(operations))
         except sqlite3.Error as error:
             raise StoreUnavailable(f"{self._path}: {error}") from error
         except SessionExpired:
             self._expire()
             raise
 
-    def _telling(self, change: Callable[P, Outcome | None], *args: P.args, **kwargs: P.kwargs) -> Outcome | None:
+    def _then_notify(self, change: Callable[P, Outcome | None], *args: P.args, **kwargs: P.kwargs) -> Outcome | None:
         """In the lane: change, then tell, even if nobody waits for the answer any more."""
         outcome = change(*args, **kwargs)
         if outcome is not None:
-            self._loop.call_soon_threadsafe(self._tell, outcome)
+            self._loop.call_soon_threadsafe(self._notify, outcome)
         return outcome
 
-    def _tell(self, outcome: Outcome) -> None:
+    def _notify(self, outcome: Outcome) -> None:
         if self._tree is not None:
             self._neighbours.wake(outcome.others)
             self._watches.fire(outcome.changed)
@@ -243,7 +243,7 @@ class SqliteStore:
             for _ in range(_BURIAL_ATTEMPTS):
                 if self._has_ended(session):
                     return
-                if await self._disk.run(_LANE, self._telling, tree.bury, self.session, session) is not None:
+                if await self._disk.run(_LANE, self._then_notify, tree.bury, self.session, session) is not None:
                     return
                 # The kernel closes a dead process's files one after the other.
                 await asyncio.sleep(_BURIAL_PAUSE_SECONDS)
@@ -258,7 +258,7 @@ class SqliteStore:
 
     async def _end_silent(self, session: int, stamp: float | None, tree: SqliteTree) -> None:
         try:
-            outcome = await self._disk.run(_LANE, self._telling, tree.expire, self.session, session, stamp)
+            outcome = await self._disk.run(_LANE, self._then_notify, tree.expire, self.session, session, stamp)
             if outcome is not None and outcome.ended:
                 logger.warning("metadata store: ended session %d: its process has not renewed its lease", session)
                 # If its process ever runs again, it learns of it first thing.

@@ -126,7 +126,7 @@ class SqliteTree:
                     self._forget(session, changed)
                 session = int(self._writer.execute("INSERT INTO sessions DEFAULT VALUES").lastrowid or 0)
                 lease = Lease(lease_path(self._path, session), now)
-                others = self._tell(session, changed)
+                others = self._record_changes(session, changed)
                 last_seq = self._last_seq()
         except BaseException:
             # Of a transaction that was not committed the next one gets the same number.
@@ -161,7 +161,7 @@ class SqliteTree:
                 return None
             if ended:
                 self._forget(session, changed)
-            others = self._tell(by, changed)
+            others = self._record_changes(by, changed)
         remove_lease(lease_path(self._path, session))
         return Outcome(changed, others, ended)
 
@@ -188,7 +188,7 @@ class SqliteTree:
                 raise SessionExpired("the session is over")
             for operation in operations:
                 self._apply(operation, session, changed)
-            return Outcome(changed, self._tell(session, changed))
+            return Outcome(changed, self._record_changes(session, changed))
 
     def _apply(self, operation: Operation, session: int, changed: list[str]) -> None:
         path = checked(operation.path)
@@ -227,7 +227,7 @@ class SqliteTree:
 
     # --- news ---
 
-    def _tell(self, session: int, changed: Sequence[str]) -> list[int]:
+    def _record_changes(self, session: int, changed: Sequence[str]) -> list[int]:
         """Write down what changed, if somebody else is there to read it; the others."""
         others = [other for other in self._sessions() if other != session]
         if others and changed:

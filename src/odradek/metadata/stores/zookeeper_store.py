@@ -241,9 +241,9 @@ class ZooKeeperStore:
         future: asyncio.Future[Any] = self._loop.create_future()
 
         def answered(result: Any) -> None:
-            self._on_loop(settle, result)
+            self._on_loop(complete, result)
 
-        def settle(result: Any) -> None:
+        def complete(result: Any) -> None:
             if future.done():
                 return
             if result.successful():

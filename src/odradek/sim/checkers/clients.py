@@ -196,7 +196,7 @@ _TOGETHER_S: Final = 1.0
 """Outcomes that come so close to each other count as one: tasks that wait for them run in any order."""
 
 
-def check_settled_in_order(history: History, promises: Promises) -> None:
+def check_outcome_order(history: History, promises: Promises) -> None:
     """A producer's records of a partition are acknowledged (or given up) in the order in which it sent them.
 
     In a cluster what was sent to a leader that is none any more may be acknowledged by the next one after what was sent
@@ -208,13 +208,17 @@ def check_settled_in_order(history: History, promises: Promises) -> None:
     for sends in by_producer.values():
         first: Send | None = None
         for send in reversed(sends):
-            if first is not None and send.settled_at is not None and send.settled_at > first.settled() + _TOGETHER_S:
+            if (
+                first is not None
+                and send.outcome_at is not None
+                and send.outcome_at > first.outcome_or_never() + _TOGETHER_S
+            ):
                 if promises.is_cluster and send.state == OK and 0 <= send.offset < first.offset:
                     continue
                 raise Violation(
-                    "acknowledged out of order", f"{send} was settled at {send.settled_at:.3f}, after {first}"
+                    "acknowledged out of order", f"{send} was decided at {send.outcome_at:.3f}, after {first}"
                 )
-            if send.state == OK and (first is None or send.settled() < first.settled()):
+            if send.state == OK and (first is None or send.outcome_or_never() < first.outcome_or_never()):
                 first = send
 
 
@@ -489,7 +493,7 @@ CHECKERS: tuple[Checker, ...] = (
     check_compacted,
     check_duplicates,
     check_send_order,
-    check_settled_in_order,
+    check_outcome_order,
     check_poll_order,
     check_aborted_reads,
     check_cycles,

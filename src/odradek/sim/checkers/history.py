@@ -49,16 +49,16 @@ class Send:
     state: str = OPEN
     offset: int = -1
     acked_at: float | None = None
-    settled_at: float | None = None
+    outcome_at: float | None = None
     """When the producer knew: acknowledged or given up."""
     error: str = ""
     source: bytes | None = None
     """The input record that it stands for, in read-process-write."""
     key: bytes | None = None
 
-    def settled(self) -> float:
+    def outcome_or_never(self) -> float:
         """The time of the outcome, or infinity while there is none."""
-        return float("inf") if self.settled_at is None else self.settled_at
+        return float("inf") if self.outcome_at is None else self.outcome_at
 
     def __str__(self) -> str:
         where = f"{self.partition[0]}-{self.partition[1]}"

@@ -94,7 +94,7 @@ class ClusterWatch:
         self._leaderless: dict[tuple[bytes, int], float] = {}
         self._half_done: dict[str, float] = {}
         self._obeyed: dict[str, int] = {}
-        stored.on_changed = self._stored_anew
+        stored.on_changed = self._on_stored
 
     async def run(self) -> None:
         """Look at the replicas until the run ends. Raises Violation."""
@@ -106,7 +106,7 @@ class ClusterWatch:
                 self._world.loop.broken = violation
                 return
 
-    def _stored_anew(self, key: _Key) -> None:
+    def _on_stored(self, key: _Key) -> None:
         """At the very moment at which somebody joins the ISR. It was a broker that called: it must not hear of it."""
         try:
             self._see_committed(key)

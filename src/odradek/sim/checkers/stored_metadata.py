@@ -97,22 +97,22 @@ class StoredStates:
         if state.controller_epoch != self._controller_epoch:
             self._break(
                 "only the elected controller writes",
-                f"{key}: {_told(state)}, while controller {self._controller_epoch} is elected",
+                f"{key}: {_described(state)}, while controller {self._controller_epoch} is elected",
             )
         self._changed(key, before, _placed(state, key[1], content))
 
     def _changed(self, key: Key, before: PartitionState | None, after: PartitionState) -> None:
         self.states[key] = after
         if not after.isr or not set(after.isr) <= set(after.replicas):
-            self._break("ISR within the replicas", f"{key}: {_told(after)}")
+            self._break("ISR within the replicas", f"{key}: {_described(after)}")
         if after.leader != NO_LEADER and after.leader not in after.isr:
-            self._break("leader in the ISR", f"{key}: {_told(after)}")
+            self._break("leader in the ISR", f"{key}: {_described(after)}")
         if before is not None:
             self._check_step(key, before, after)
         self.on_changed(key)
 
     def _check_step(self, key: Key, before: PartitionState, after: PartitionState) -> None:
-        step = f"{key}: {_told(before)} became {_told(after)}"
+        step = f"{key}: {_described(before)} became {_described(after)}"
         if after.leader_epoch < before.leader_epoch or after.controller_epoch < before.controller_epoch:
             self._break("epochs grow", step)
         if after.leader != before.leader:
@@ -145,7 +145,7 @@ def _placed(state: PartitionState, index: int, content: TopicContent) -> Partiti
     )
 
 
-def _told(state: PartitionState) -> str:
+def _described(state: PartitionState) -> str:
     move = f" +{list(state.adding_replicas)} -{list(state.removing_replicas)}" if state.adding_replicas else ""
     return (
         f"leader {state.leader} epoch {state.leader_epoch} (controller {state.controller_epoch}) "

@@ -117,8 +117,8 @@ def _sent(send: Send) -> Iterator[Event]:
     yield send.sent_at, f"{_name(send)} is sent to {_at(send.partition)}{inside}"
     if send.acked_at is not None:
         yield send.acked_at, f"{_name(send)} is acknowledged at {_at(send.partition)} {send.offset}"
-    elif send.settled_at is not None:
-        yield send.settled_at, f"{_name(send)} is given up: {send.error}"
+    elif send.outcome_at is not None:
+        yield send.outcome_at, f"{_name(send)} is given up: {send.error}"
 
 
 def _ended(transaction: Transaction) -> Iterator[Event]:
@@ -151,13 +151,13 @@ def _read_at_the_end(history: History, values: set[bytes]) -> Iterator[Event]:
 
 def _looked(history: History, nouns: Nouns) -> Iterator[Event]:
     """Offsets that somebody was told (each for the first and for the last time), commits and assignments."""
-    told: dict[tuple[str, TopicPartition, int], list[Event]] = {}
+    reports: dict[tuple[str, TopicPartition, int], list[Event]] = {}
     for look in history.looks:
         what = look.what.removeprefix("committed:")
         if what in nouns.words and look.partition in nouns.partitions and look.offset in nouns.offsets:
             text = f"{look.what} of {_at(look.partition)} is told as {look.offset} (asked at {look.asked_at:.3f})"
-            told.setdefault((look.what, look.partition, look.offset), []).append((look.done_at, text))
-    for events in told.values():
+            reports.setdefault((look.what, look.partition, look.offset), []).append((look.done_at, text))
+    for events in reports.values():
         yield from (events[0], events[-1])
     for deletion in history.deletions:
         if deletion.partition in nouns.partitions and "earliest" in nouns.words and deletion.offset in nouns.offsets:

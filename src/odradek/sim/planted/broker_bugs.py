@@ -291,10 +291,10 @@ def _(right: Any) -> Any:
 @_bug("commits answered as aborts", "a commit writes abort markers to the second partition", "txn",
       "odradek.broker.coordinators.markers:MarkerWriter.write")  # fmt: skip
 def _(right: Any) -> Any:
-    def write(self: Any, marker: Any, settled: Any) -> None:
+    def write(self: Any, marker: Any, completed: Any) -> None:
         if marker.topic == "ledger" and marker.partition == 1:
             marker = marker._replace(commit=False)
-        right(self, marker, settled)
+        right(self, marker, completed)
 
     return write
 

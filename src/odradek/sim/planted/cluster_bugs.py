@@ -301,10 +301,10 @@ def _(right: Any) -> Any:
       "odradek.broker.cluster.controller_channel:notice")  # fmt: skip
 def _(right: Any) -> Any:
     def notice(changes: Any, broker_id: int) -> Any:
-        told = right(changes, broker_id)
+        news = right(changes, broker_id)
         roles = {(topic.id, index) for topic, index, before in changes.changed
                  if before is None or before.leader_epoch != topic.partitions[index].leader_epoch}  # fmt: skip
-        return told._replace(know=[each for each in told.know if (each.topic.id, each.partition) in roles])
+        return news._replace(know=[each for each in news.know if (each.topic.id, each.partition) in roles])
 
     return notice
 
@@ -378,12 +378,12 @@ def _(right: Any) -> Any:
 
 @_bug("deletion of the topic before", "StopReplica, said again after a lost answer, ends a replica of the next topic",
       "handover",
-      "odradek.broker.cluster.controller_channel:ControllerChannel._tell",
+      "odradek.broker.cluster.controller_channel:ControllerChannel._send_news",
       "odradek.broker.cluster.cluster_view:ClusterView.stop_replica")  # fmt: skip
 def _(right: Any) -> Any:
-    if right.__name__ == "_tell":
+    if right.__name__ == "_send_news":
 
-        async def tell(self: Any, connection: Any, target: Any) -> None:
+        async def send_news(self: Any, connection: Any, target: Any) -> None:
             known = self.acknowledged
             try:
                 await right(self, connection, target)
@@ -391,11 +391,11 @@ def _(right: Any) -> Any:
                 # Not everything is said then, but once more what is new.
                 self.acknowledged = known
 
-        return tell
+        return send_news
 
     async def stop(self: Any, request: Any, connection: int) -> Any:
-        for told in request.topic_states:
-            told.topic_id = ZERO_UUID
+        for news in request.topic_states:
+            news.topic_id = ZERO_UUID
         return await right(self, request, connection)
 
     return stop

@@ -18,7 +18,7 @@ from odradek.sim.workloads.clients import (
     Numbered,
     app_random,
     note_failure,
-    settle,
+    note_outcomes,
 )
 from odradek.sim.world.hosts import ClientHost
 from odradek.wire.errors import ErrorCode, KafkaError
@@ -88,13 +88,13 @@ async def _alter(host: ClientHost, admin: Admin, topic: str, rng: random.Random)
         if failure.code not in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, *_MAY_BE):
             raise Violation("settings can be changed", f"{topic} {name}={value}: {failure!r}")
         return
-    told = (await admin.describe_configs([resource], keys=[name]))[resource]
-    if isinstance(told, KafkaError):
-        host.world.mark(f"error {told.code.name}")
+    described = (await admin.describe_configs([resource], keys=[name]))[resource]
+    if isinstance(described, KafkaError):
+        host.world.mark(f"error {described.code.name}")
         return
     host.world.mark("settings altered")
-    if told[name].value != value:
-        raise Violation("settings last", f"{topic} {name}={value} was acknowledged, then told as {told}")
+    if described[name].value != value:
+        raise Violation("settings last", f"{topic} {name}={value} was acknowledged, then described as {described}")
 
 
 async def _write_through_recreation(host: ClientHost, admin: Admin, topic: str, rng: random.Random) -> None:
@@ -116,7 +116,7 @@ async def _write_through_recreation(host: ClientHost, admin: Admin, topic: str, 
                 await asyncio.sleep(rng.expovariate(200))
                 send = numbered.next(own, 0)
                 waiting.append((send, await producer.send(topic, send.value, partition=0)))
-            await settle(host, waiting)
+            await note_outcomes(host, waiting)
         finally:
             for send, _ in waiting:
                 # In the old topic or in the new one: offsets say nothing without it.

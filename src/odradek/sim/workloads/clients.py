@@ -98,12 +98,12 @@ class Numbered:
         return world.history.send(send)
 
 
-async def settle(host: ClientHost, pending: Iterable[tuple[Send, Any]]) -> None:
+async def note_outcomes(host: ClientHost, pending: Iterable[tuple[Send, Any]]) -> None:
     """Wait for deliveries and note what became of them, and when."""
     deliveries: list[asyncio.Future[Any]] = []
     for send, delivery in pending:
         future = asyncio.ensure_future(delivery)
-        future.add_done_callback(partial(_settled, host, send))
+        future.add_done_callback(partial(_note_outcome, host, send))
         deliveries.append(future)
     if deliveries:
         await asyncio.wait(deliveries)
@@ -113,7 +113,7 @@ async def settle(host: ClientHost, pending: Iterable[tuple[Send, Any]]) -> None:
             raise error
 
 
-def _settled(host: ClientHost, send: Send, delivery: asyncio.Future[Any]) -> None:
+def _note_outcome(host: ClientHost, send: Send, delivery: asyncio.Future[Any]) -> None:
     if delivery.cancelled():
         return
     error = delivery.exception()
@@ -125,7 +125,7 @@ def _settled(host: ClientHost, send: Send, delivery: asyncio.Future[Any]) -> Non
         send.state = OK
         send.offset = delivery.result().offset
         send.acked_at = host.world.now()
-    send.settled_at = host.world.now()
+    send.outcome_at = host.world.now()
 
 
 async def produce(
@@ -154,7 +154,7 @@ async def produce(
                         burst.append(
                             (send, await producer.send(topic, send.value, send.key, partition=send.partition[1]))
                         )
-                    waiting.append(asyncio.create_task(settle(host, burst)))
+                    waiting.append(asyncio.create_task(note_outcomes(host, burst)))
                     await asyncio.sleep(rng.expovariate(1 / pace_seconds))
                 await asyncio.gather(*waiting)
         except FAILURES as error:
@@ -408,7 +408,7 @@ async def leave_open(
     host.world.mark("transaction left to its timeout")
     transaction = begin(host, producer, numbered.name)
     send = numbered.next(min(topics), 0, transaction)
-    await settle(host, [(send, await producer.send(send.partition[0], send.value, partition=0))])
+    await note_outcomes(host, [(send, await producer.send(send.partition[0], send.value, partition=0))])
     await producer.producer.close(flush=False)
 
 
@@ -442,7 +442,7 @@ async def one_transaction(
         pending.append((send, await producer.send(topic, send.value, partition=send.partition[1])))
         if rng.random() < 0.1:
             await asyncio.sleep(rng.expovariate(2.0))
-    waiting = asyncio.create_task(settle(host, pending))
+    waiting = asyncio.create_task(note_outcomes(host, pending))
     try:
         if read is not None and rng.random() < 0.6:
             transaction.read += await read()
@@ -596,7 +596,7 @@ async def process(
             raise
     finally:
         if producer.state is not State.ENDING:
-            await settle(host, pending)
+            await note_outcomes(host, pending)
     if transaction.state != COMMITTED:
         for key, offset in first.items():
             if key in consumer.assignment():

@@ -104,7 +104,7 @@ def _away(world: World, rng: random.Random) -> None:
         _meanwhile(world, started_again(world, host, rng, (1.5, 6.0)))
 
 
-def _unheard(world: World, name: str, rng: random.Random) -> BrokerHost | None:
+def _cut_off_replica(world: World, name: str, rng: random.Random) -> BrokerHost | None:
     """A broker that holds a replica of the topic: what it answers its controller is under way for a while."""
     controller = controller_of(world)
     replicas = {node_id for key, state in world.stored.states.items() if key[0] == name for node_id in state.replicas}
@@ -117,7 +117,7 @@ def _unheard(world: World, name: str, rng: random.Random) -> BrokerHost | None:
     return host
 
 
-async def _broken_when_told(world: World, host: BrokerHost, name: str) -> None:
+async def _reset_after_notice(world: World, host: BrokerHost, name: str) -> None:
     """Once the broker has heard of the next topic of the name, its controller cannot know that: it tells all again."""
     before, until = world.stored.topic_id(name), world.now() + 6
     while host.is_up and world.now() < until and not world.is_stopping():
@@ -145,9 +145,9 @@ async def _delete(host: ClientHost, admin: Admin, name: str, rng: random.Random)
 async def _delete_and_make(host: ClientHost, admin: Admin, name: str, rng: random.Random) -> None:
     """The next topic of the name comes before a broker could be told of the end of the one before."""
     world = host.world
-    unheard = _unheard(world, name, rng)
+    unheard = _cut_off_replica(world, name, rng)
     if unheard is not None:
-        _meanwhile(world, _broken_when_told(world, unheard, name))
+        _meanwhile(world, _reset_after_notice(world, unheard, name))
         # Of this it is told first, by itself; of all that follows at once.
         other = f"{name}-told"
         made = (await admin.create_topics([NewTopic(other, 1, 3)]))[other]

@@ -166,14 +166,14 @@ class Foreign:
         self._identity: tuple[int, int] | None = None
         self._due = 0.0
         self._wakeup = asyncio.Event()
-        self._begin_anew()
+        self._reset()
 
-    def _begin_anew(self) -> None:
+    def _reset(self) -> None:
         """A new producer: what was not acknowledged is given up."""
         for batches in getattr(self, "_batches", {}).values():
             for batch in batches:
                 for send in batch.sends:
-                    send.state, send.settled_at = UNKNOWN, self._host.world.now()
+                    send.state, send.outcome_at = UNKNOWN, self._host.world.now()
         self._identity = None
         self._numbered.renew()
         self._batches: dict[int, deque[_Batch]] = {index: deque() for index in self._positions}
@@ -188,7 +188,7 @@ class Foreign:
         assert self._identity is not None
         producer_id, epoch = self._identity
         name = self._numbered.name
-        self._begin_anew()
+        self._reset()
         self._numbered.name = name
         self._identity = (producer_id, epoch + 1)
         self._host.world.mark("foreign producer gave up an epoch")
@@ -327,17 +327,17 @@ class Foreign:
         # A callback, not a task: answers are taken in the order in which they come.
         wire.send(request, ProduceResponse, 7).add_done_callback(answered)
 
-    def _answered(self, batches: deque[_Batch], batch: _Batch, told: Any) -> None:
-        code = ErrorCode(told.error_code)
+    def _answered(self, batches: deque[_Batch], batch: _Batch, response: Any) -> None:
+        code = ErrorCode(response.error_code)
         if code in _ACKNOWLEDGED:
-            self._acknowledged(batches, batch, told.base_offset)
+            self._acknowledged(batches, batch, response.base_offset)
         elif code in _AFRESH and not self._draining and batches and batches[0] is batch:
             self._host.world.mark(f"foreign producer begins anew: {code.name}")
             if self._host.world.keeps_producers:
                 raise Violation("known producers go on", f"{code.name} for {batch.sends[0]}, the oldest under way")
-            self._begin_anew()
+            self._reset()
         else:
-            self._refused(told.error_code, "Produce")
+            self._refused(response.error_code, "Produce")
             self._draining = True
 
     def _acknowledged(self, batches: deque[_Batch], batch: _Batch, base_offset: int) -> None:
@@ -348,7 +348,7 @@ class Foreign:
         batches.popleft()
         now = self._host.world.now()
         for number, send in enumerate(batch.sends):
-            send.state, send.acked_at, send.settled_at = OK, now, now
+            send.state, send.acked_at, send.outcome_at = OK, now, now
             send.offset = base_offset + number if base_offset >= 0 else -1
 
     # --- consuming ---
@@ -383,15 +383,15 @@ class Foreign:
             self._reader.jumped.append(len(self._reader.seen))
             self._positions[index] = found.offset
 
-    def _fetched(self, told: Any) -> None:
-        index = told.partition_index
-        if told.error_code:
-            self._refused(told.error_code, "Fetch")
-            if told.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+    def _fetched(self, response: Any) -> None:
+        index = response.partition_index
+        if response.error_code:
+            self._refused(response.error_code, "Fetch")
+            if response.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
                 self._positions[index] = None
             return
         now, position = self._host.world.now(), self._positions[index] or 0
-        data = memoryview(told.records or b"")
+        data = memoryview(response.records or b"")
         try:
             for at, header in split_batches(data, allow_partial_tail=True):
                 verify_crc(data, at, header)

@@ -261,7 +261,7 @@ class Transactor:
         """Give up what is not acknowledged: its sequences are free again if it was never persisted."""
         world = self._host.world
         for send in batch.sends:
-            send.state, send.settled_at = UNKNOWN, world.now()
+            send.state, send.outcome_at = UNKNOWN, world.now()
         if batch.possibly_persisted:
             self._needs_epoch = True
         else:
@@ -297,7 +297,7 @@ class Transactor:
         world = self._host.world
         if code in _ACKNOWLEDGED:
             for number, send in enumerate(batch.sends):
-                send.state, send.acked_at, send.settled_at = OK, world.now(), world.now()
+                send.state, send.acked_at, send.outcome_at = OK, world.now(), world.now()
                 send.offset = base_offset + number if base_offset >= 0 else -1
             return True
         world.mark(f"foreign transaction: {code.name}")

@@ -311,7 +311,7 @@ async def _run_batch(
         written = protocol.checked(reports, number)
         if written:
             counts = protocol.total(written)
-            protocol.compare(counts, batch.settle())
+            protocol.compare(counts, batch.complete())
             here = Recorded(number, QUERY_ID)
             await protocol.finish(producer, begun, markers, here, None, TOPIC, sum(counts.values()))
             host.world.mark("micro-batch committed")
@@ -379,7 +379,7 @@ class _Job:
         rng = random.Random(self._rng.random())
         work = _attempt(partial(_write_rows, where, self._begun, self._batch, task, list(rows), rng))
         running = world.loop.create_task(work, name=f"task {task}", context=where.process.context)
-        running.add_done_callback(partial(_tell, result))
+        running.add_done_callback(partial(_complete, result))
         where.process.doomed.append(partial(_fail, result, "the executor is lost"))
         return result
 
@@ -392,7 +392,7 @@ async def _attempt(work: Callable[[], Coroutine[Any, Any, protocol.Counts]]) -> 
         return error
 
 
-def _tell(result: asyncio.Future[protocol.Counts], task: asyncio.Task[protocol.Counts | Exception]) -> None:
+def _complete(result: asyncio.Future[protocol.Counts], task: asyncio.Task[protocol.Counts | Exception]) -> None:
     outcome = None if task.cancelled() else task.result()
     if isinstance(outcome, Exception):
         _fail(result, repr(outcome))

@@ -156,12 +156,12 @@ class Volume:
         for entry in self._namespace_log:
             # That an earlier directory of this name went is not later than what is in the present one.
             if entry[0] == path or path in entry[2]:
-                self._settle(entry)
+                self._make_durable(entry)
             else:
                 rest.append(entry)
         self._namespace_log = rest
 
-    def _settle(self, entry: tuple[str, dict[str, Inode | None], tuple[str, ...]]) -> None:
+    def _make_durable(self, entry: tuple[str, dict[str, Inode | None], tuple[str, ...]]) -> None:
         _, appeared, gone = entry
         for path in gone:
             if isinstance(self.durable_names.pop(path, None), Inode):
@@ -179,7 +179,7 @@ class Volume:
             going_on = kept.get(entry[0], True) and rng.random() < 0.85
             kept[entry[0]] = going_on
             if going_on:
-                self._settle(entry)
+                self._make_durable(entry)
         self._namespace_log.clear()
         self.directories = {"/": None}
         self.files = {}

@@ -66,14 +66,14 @@ async def new_view(store: MemoryStore | None = None) -> ClusterView:
     return view
 
 
-async def tell(view: ClusterView, old: ClusterImage | None, new: ClusterImage, line: int = 1) -> None:
+async def send(view: ClusterView, old: ClusterImage | None, new: ClusterImage, line: int = 1) -> None:
     """As the controller's channel does it."""
-    told = everything(new, SELF) if old is None else notice(difference(old, new), SELF)
-    if told.stop:
-        await view.stop_replica(stop_replica_request(told, new, broker(SELF)), line)
-    if told.lead or told.full:
-        await view.leader_and_isr(leader_and_isr_request(told, new, broker(SELF)), line)
-    await view.update_metadata(update_metadata_request(told, new, broker(SELF)), line)
+    news = everything(new, SELF) if old is None else notice(difference(old, new), SELF)
+    if news.stop:
+        await view.stop_replica(stop_replica_request(news, new, broker(SELF)), line)
+    if news.lead or news.full:
+        await view.leader_and_isr(leader_and_isr_request(news, new, broker(SELF)), line)
+    await view.update_metadata(update_metadata_request(news, new, broker(SELF)), line)
 
 
 CLUSTER = ClusterImage("c").with_controller(1, 1).with_brokers({i: broker(i) for i in (1, 2, 3)})
@@ -83,12 +83,12 @@ CLUSTER = ClusterImage("c").with_controller(1, 1).with_brokers({i: broker(i) for
 async def test_what_the_controller_tells_is_what_the_broker_knows() -> None:
     view = await new_view()
     first = CLUSTER.with_topics([topic("a", state(1, 0), state(3, 0, (3, 1))), topic("b", state(2, 4))])
-    await tell(view, None, first)
+    await send(view, None, first)
     assert view.image.topics == first.topics
     assert view.image.brokers == first.brokers
     assert (view.image.controller_id, view.image.controller_epoch) == (1, 1)
     second = first.with_topics([topic("a", state(2, 1, partition_epoch=1), state(3, 0, (3, 1)))]).without_topics(["b"])
-    await tell(view, first, second)
+    await send(view, first, second)
     assert view.image.topics == second.topics
 
 
@@ -97,7 +97,7 @@ async def test_new_topic_has_all_partitions_before_a_larger_notice_is_applied() 
     """Or a group would be coordinated, for as long as UpdateMetadata is on its way, by the shard of another number."""
     store = MemoryStore()
     view = await new_view(store)
-    await tell(view, None, CLUSTER)
+    await send(view, None, CLUSTER)
     elsewhere = state(1, 0, (1, 3))
     made = topic("a", state(2, 0), elsewhere, elsewhere, elsewhere)
     await store.apply([Create(TopicNode.path("a"), TopicNode.encode(made.id, made.partitions))])
@@ -117,15 +117,15 @@ async def test_stopped_replicas_are_reported_with_what_becomes_of_their_data() -
     stopped: list[tuple[list[tuple[str, int]], bool]] = []
     view.on_stopped = lambda places, delete: stopped.append((places, delete))
     first = CLUSTER.with_topic(topic("a", state(1, 0)))
-    await tell(view, None, first)
-    await tell(view, first, CLUSTER.with_topic(topic("a", state(1, 1, (1, 3), 1))))
+    await send(view, None, first)
+    await send(view, first, CLUSTER.with_topic(topic("a", state(1, 1, (1, 3), 1))))
     assert stopped == [([("a", 0)], True)]
 
 
 @running
 async def test_a_controller_that_was_replaced_is_refused() -> None:
     view = await new_view()
-    await tell(view, None, CLUSTER.with_topic(topic("a", state(1, 0))))
+    await send(view, None, CLUSTER.with_topic(topic("a", state(1, 0))))
     stale = UpdateMetadataRequest(controller_id=3, controller_epoch=0, broker_epoch=1)
     with pytest.raises(KafkaError) as refused:
         await view.update_metadata(stale, 2)
@@ -145,19 +145,19 @@ async def test_what_arrives_late_on_a_connection_that_was_given_up_is_refused() 
     view.on_stopped = lambda places, _delete: stopped.extend(places)
     first = CLUSTER.with_topic(topic("a", state(1, 0)))
     second = first.with_topic(topic("b", state(2, 0))).with_brokers({1: broker(1), 2: broker(2)})
-    await tell(view, None, first, 1)
-    await tell(view, None, first, 2)
-    await tell(view, first, second, 2)
+    await send(view, None, first, 1)
+    await send(view, None, first, 2)
+    await send(view, first, second, 2)
     for old, new in ((None, first), (None, second), (first, second), (second, CLUSTER)):
         with pytest.raises(KafkaError) as refused:
-            await tell(view, old, new, 1)
+            await send(view, old, new, 1)
         assert refused.value.code is ErrorCode.STALE_CONTROLLER_EPOCH
         assert view.image.topics == second.topics
         assert view.image.brokers == second.brokers
     assert not stopped
     # The next controller begins anew, on whatever connection.
     await store.apply([Put(CONTROLLER_EPOCH, ControllerEpochNode.encode(2))])
-    await tell(view, None, CLUSTER.with_controller(3, 2), 1)
+    await send(view, None, CLUSTER.with_controller(3, 2), 1)
     assert not view.image.topics
 
 
@@ -205,10 +205,10 @@ async def test_an_image_of_this_brokers_own_earlier_reign_is_not_taken() -> None
     view = await new_view()
     mine = ClusterImage("c").with_controller(SELF, 0).with_topic(topic("old", state(1, 0)))
     await view.take(mine)
-    told = CLUSTER.with_topic(topic("a", state(1, 0)))
-    await tell(view, None, told)
+    news = CLUSTER.with_topic(topic("a", state(1, 0)))
+    await send(view, None, news)
     await view.take(mine.with_topic(topic("b", state(1, 0))))
-    assert view.image.topics == told.topics
+    assert view.image.topics == news.topics
     assert view.image.controller_id == 1
 
 
@@ -220,10 +220,10 @@ async def test_recreated_topic_survives_a_repeated_deletion_of_the_old_one() -> 
     view.on_stopped = lambda places, _delete: stopped.extend(places)
     old = CLUSTER.with_topic(topic("a", state(1, 0)))
     new = CLUSTER.with_topic(topic("a", state(2, 0), generation=1))
-    await tell(view, None, old)
-    await tell(view, old, new)
+    await send(view, None, old)
+    await send(view, old, new)
     assert stopped == [("a", 0)]
-    await tell(view, old, new)
+    await send(view, old, new)
     assert stopped == [("a", 0)]
 
 
@@ -264,9 +264,9 @@ async def test_request_for_the_stored_registration_is_served_before_it_is_known(
 @running
 async def test_nobody_leads_by_what_the_store_said() -> None:
     store = MemoryStore()
-    told = await new_view(store)
-    await tell(told, None, CLUSTER.with_topic(topic("a", state(2, 3))))
-    assert told.image.partition("a", 0) == state(2, 3)
+    news = await new_view(store)
+    await send(news, None, CLUSTER.with_topic(topic("a", state(2, 3))))
+    assert news.image.partition("a", 0) == state(2, 3)
     view = ClusterView(store, BrokerConfig({"node.id": str(SELF)}))
     image = await view.load()
     assert all(p.leader == NO_LEADER for t in image.topics.values() for p in t.partitions)
@@ -293,7 +293,7 @@ async def test_new_topic_arrives_with_its_configuration_and_follows_its_changes(
     view.follow_configs()
     path = ConfigNode.topic_path("a")
     await store.apply([Create(path, ConfigNode.encode({"cleanup.policy": "compact"}))])
-    await tell(view, None, CLUSTER.with_topic(topic("a", state(1, 0))))
+    await send(view, None, CLUSTER.with_topic(topic("a", state(1, 0))))
     assert view.image.topic_configs("a") == {"cleanup.policy": "compact"}
     changed = asyncio.Event()
     view.subscribe(lambda _old, new: changed.set() if new.topic_configs("a") == {"retention.ms": "5"} else None)
@@ -336,7 +336,7 @@ def test_a_broker_follows_any_history(history: list[dict[str, tuple[int, list[tu
                 states = [state(leader, step, tuple(order[:copies]), step) for leader, order, copies in partitions]
                 states += [state(1, step, (1,), step)] * (count - len(states))
                 image = image.with_topic(topic(name, *states, generation=generation))
-            await tell(view, known, image)
+            await send(view, known, image)
             assert view.image.topics == image.topics
             known = image
 
@@ -347,7 +347,7 @@ def test_a_broker_follows_any_history(history: list[dict[str, tuple[int, list[tu
 async def test_configurations_that_could_not_be_read_are_read_again() -> None:
     store = MemoryStore()
     view = await new_view(store)
-    await tell(view, None, CLUSTER.with_topic(topic("a", state(1, 0))))
+    await send(view, None, CLUSTER.with_topic(topic("a", state(1, 0))))
     view.follow_configs()
     changed = asyncio.Event()
     view.subscribe(lambda _old, new: changed.set() if new.topic_configs("a") == {"retention.ms": "5"} else None)
@@ -411,5 +411,5 @@ async def test_view_follows_a_controller_elected_while_it_reads_the_cluster() ->
     view = ClusterView(cast(MetadataStore, Between()), BrokerConfig({"node.id": str(SELF)}))
     await view.load()
     view.broker_epoch = 1
-    await tell(view, None, CLUSTER.with_controller(1, 2))
-    assert view.is_told
+    await send(view, None, CLUSTER.with_controller(1, 2))
+    assert view.has_metadata

@@ -469,7 +469,7 @@ def test_failed_directory_of_a_deleted_topic_does_not_affect_its_successor(monke
         assert controller.image.topics["t"].id != old
         second.silent = False
         await cluster.until(cluster.agrees)
-        await controller.settled()
+        await controller.wait_until_idle()
         assert second.image.topics["t"].id != old
         assert set(offline) == {()}
         assert state(cluster).isr == (1, 2)
@@ -746,7 +746,7 @@ def test_whatever_a_controller_leaves_half_done_the_next_one_finishes(what: str,
             await first.die(session_ends=True)
         await asyncio.gather(*deaths)
         await cluster.until(lambda: cluster.controller is not None and cluster.agrees())
-        await cluster.reigning.settled()
+        await cluster.reigning.wait_until_idle()
         image = cluster.reigning.image
         stored = await load_image(cluster.members[3].store)
         assert stored.topics == image.topics
@@ -838,7 +838,7 @@ def test_a_failure_that_nobody_waits_for_any_more_is_no_complaint() -> None:
         asked.cancel()
         with pytest.raises(asyncio.CancelledError):
             await asked
-        await controller.settled()
+        await controller.wait_until_idle()
         assert store.failure is None
         controller._events._last = None
         gc.collect()

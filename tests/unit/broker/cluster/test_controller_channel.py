@@ -12,7 +12,7 @@ import pytest
 from odradek.broker.cluster.controller_channel import Connect, ControllerChannel, Differences, control_connections
 from odradek.client.connection import Connection
 from odradek.client.errors import ClientError, Disconnected, RequestTimedOut
-from odradek.controller.notices import ToldPartition
+from odradek.controller.notices import PartitionNews
 from odradek.metadata.image import Broker, ClusterImage, Endpoint, PartitionState, Topic
 from odradek.ports.network import TcpNetwork
 from odradek.wire.errors import ErrorCode
@@ -81,7 +81,7 @@ class Peer:
     def deposed(self) -> None:
         self.events.append("deposed")
 
-    def replicas_answered(self, broker: Broker, offline: list[ToldPartition], online: list[ToldPartition]) -> None:
+    def replicas_answered(self, broker: Broker, offline: list[PartitionNews], online: list[PartitionNews]) -> None:
         self.events.append((offline, online))
 
     def channel(self, connect: Connect | None = None) -> ControllerChannel:
@@ -116,7 +116,7 @@ def run(test: Callable[[Peer], Awaitable[None]]) -> None:
     asyncio.run(main())
 
 
-async def told(channel: ControllerChannel, target: ClusterImage) -> None:
+async def offer(channel: ControllerChannel, target: ClusterImage) -> None:
     channel.offer(target)
     async with asyncio.timeout(10):
         await channel.when_acknowledged(target.version)
@@ -126,7 +126,7 @@ def test_everything_first_and_then_what_changed() -> None:
     async def test(peer: Peer) -> None:
         channel = peer.channel()
         first = image(topic("a", HERE, ELSEWHERE))
-        await told(channel, first)
+        await offer(channel, first)
         lead, know = peer.asked
         assert (lead.type, lead.controller_id, lead.controller_epoch, lead.broker_epoch) == (2, 1, 3, 5)
         assert [p.partition_index for p in lead.topic_states[0].partition_states] == [0]
@@ -134,23 +134,23 @@ def test_everything_first_and_then_what_changed() -> None:
         assert (know.type, [b.id for b in know.live_brokers]) == (2, [2])
         peer.asked.clear()
         shrunk = first.with_partition("a", 0, HERE._replace(isr=(2,), partition_epoch=1))
-        await told(channel, shrunk)
+        await offer(channel, shrunk)
         assert peer.kinds() == ["UpdateMetadata"], "its role is the same"
         peer.asked.clear()
         moved = shrunk.with_partition("a", 0, PartitionState(1, 1, (1,), (1,), 2))
         moved = moved.with_topic(topic("b", HERE, number=2))
-        await told(channel, moved)
+        await offer(channel, moved)
         assert peer.kinds() == ["StopReplica", "LeaderAndIsr", "UpdateMetadata"]
         assert peer.asked[0].topic_states[0].partition_states[0].delete_partition
         (new,) = peer.asked[1].topic_states
         assert (new.topic_name, new.partition_states[0].is_new, peer.asked[1].type) == ("b", True, 1)
         peer.asked.clear()
         gone = moved.without_topics(["b"]).with_topic(topic("b", HERE, number=3))
-        await told(channel, gone)
+        await offer(channel, gone)
         assert peer.kinds() == ["StopReplica", "LeaderAndIsr", "UpdateMetadata"]
         assert [(t.topic_id[0], t.partition_states[0].leader) for t in peer.asked[2].topic_states] == [(2, -2), (3, 2)]
         peer.asked.clear()
-        await told(channel, gone.with_controller(1, 3))
+        await offer(channel, gone.with_controller(1, 3))
         assert peer.asked == [], "nothing changed"
         assert len(peer.connections) == 1
         channel.close()
@@ -161,7 +161,7 @@ def test_everything_first_and_then_what_changed() -> None:
 def test_changes_that_come_meanwhile_are_told_as_one() -> None:
     async def test(peer: Peer) -> None:
         channel = peer.channel()
-        await told(channel, image())
+        await offer(channel, image())
         peer.asked.clear()
         peer.gate = asyncio.get_running_loop().create_future()
         first = image(topic("a", HERE))
@@ -188,7 +188,7 @@ def test_what_was_not_acknowledged_is_told_again() -> None:
     async def test(peer: Peer) -> None:
         channel = peer.channel()
         peer.script = [0, Disconnected("cut"), 0, ErrorCode.UNKNOWN_SERVER_ERROR]
-        await told(channel, image(topic("a", HERE)))
+        await offer(channel, image(topic("a", HERE)))
         assert peer.kinds() == ["LeaderAndIsr", "UpdateMetadata"] * 3
         assert len(peer.connections) == 2
         assert peer.events == []
@@ -204,7 +204,7 @@ def test_what_may_have_been_told_and_is_over_is_taken_back(failure: int | Client
     async def test(peer: Peer) -> None:
         channel = peer.channel()
         first = image(topic("a", HERE))
-        await told(channel, first)
+        await offer(channel, first)
         peer.asked.clear()
         peer.script = [0, failure]
         peer.gate = asyncio.get_running_loop().create_future()
@@ -226,7 +226,7 @@ def test_what_may_have_been_told_and_is_over_is_taken_back(failure: int | Client
 def test_an_idle_connection_that_breaks_and_is_refused_is_a_death() -> None:
     async def test(peer: Peer) -> None:
         channel = peer.channel()
-        await told(channel, image())
+        await offer(channel, image())
         peer.connects = [refused()]
         peer.connections[0].close()
         async with asyncio.timeout(10):
@@ -244,11 +244,11 @@ def test_repeated_death_notice_has_no_effect_until_the_broker_returns() -> None:
 
     async def test(peer: Peer) -> None:
         channel = peer.channel()
-        await told(channel, image())
+        await offer(channel, image())
         peer.connects = [refused(), refused(), Disconnected("no route")]
         peer.connections[0].close()
         target = image().with_topic(topic("a", HERE))
-        await told(channel, target)
+        await offer(channel, target)
         assert peer.events == ["died", "died"]
         assert channel.acknowledged is target
         channel.close()
@@ -260,12 +260,12 @@ def test_one_refusal_is_no_proof_and_silence_is_none_either() -> None:
     async def test(peer: Peer) -> None:
         channel = peer.channel()
         peer.connects = [refused(), RequestTimedOut("slow"), Disconnected("no route")]
-        await told(channel, image())
+        await offer(channel, image())
         assert peer.events == []
         peer.connects = [RequestTimedOut("slow"), Disconnected("no route")]
         peer.connections[-1].close()
         again = image(topic("a", HERE))
-        await told(channel, again)
+        await offer(channel, again)
         assert peer.events == []
         channel.close()
 
@@ -278,7 +278,7 @@ def test_a_broker_that_does_not_know_of_the_election_yet_is_told_again() -> None
     async def test(peer: Peer) -> None:
         channel = peer.channel()
         peer.script = [ErrorCode.STALE_CONTROLLER_EPOCH]
-        await told(channel, image(topic("a", HERE)))
+        await offer(channel, image(topic("a", HERE)))
         assert peer.events == ["deposed"]
         assert peer.kinds() == ["LeaderAndIsr", "LeaderAndIsr", "UpdateMetadata"]
         assert len(peer.connections) == 2, "an older connection than another one would be refused for ever"

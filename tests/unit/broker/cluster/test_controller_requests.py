@@ -39,7 +39,7 @@ from tests.unit.broker.cluster.cluster_members import run as run_cluster
 ENDPOINTS = {"PLAINTEXT": Endpoint("localhost", 9092, "PLAINTEXT")}
 
 
-async def nobody(broker: Broker) -> Connection:
+async def connect_to_none(broker: Broker) -> Connection:
     raise AssertionError(f"nobody connects to broker {broker.id}")
 
 
@@ -51,7 +51,7 @@ class Lone:
         self.seen: list[ClusterImage] = []
         self.gate: Awaitable[None] | None = None
         config = BrokerConfig(settings or {})
-        self.controller = Controller(store, config, SystemClock(), SeededRandom("s"), self.take, nobody)
+        self.controller = Controller(store, config, SystemClock(), SeededRandom("s"), self.take, connect_to_none)
         self.membership = Membership(store, SystemClock(), self.controller)
 
     def take(self, image: ClusterImage) -> Awaitable[None] | None:

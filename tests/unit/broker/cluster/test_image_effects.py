@@ -29,7 +29,7 @@ class Partitions:
     def apply(self, _: ClusterImage) -> None:
         """As if there were much to do in `settle`."""
 
-    async def settle(self) -> None:
+    async def change_directories(self) -> None:
         for _ in range(5):
             await asyncio.sleep(0)
 

@@ -65,9 +65,9 @@ def test_unreachable_broker_does_not_block_later_markers(monkeypatch: pytest.Mon
         loop = asyncio.get_running_loop()
         channels = MarkerChannels(Peers(TcpNetwork(), lambda: image, "PLAINTEXT", 1, no_proof), loop, 1000)
         for _ in range(2):
-            settled: asyncio.Future[ErrorCode] = loop.create_future()
-            channels.send(2, PartitionMarker("t", 0, 7, 0, True, 0, 0), settled.set_result)
-            assert await asyncio.wait_for(settled, 10) is ErrorCode.NETWORK_EXCEPTION
+            completed: asyncio.Future[ErrorCode] = loop.create_future()
+            channels.send(2, PartitionMarker("t", 0, 7, 0, True, 0, 0), completed.set_result)
+            assert await asyncio.wait_for(completed, 10) is ErrorCode.NETWORK_EXCEPTION
 
     asyncio.run(test())
 
@@ -89,12 +89,12 @@ def test_markers_behind_a_malformed_answer_get_network_exception(caplog: pytest.
         loop = asyncio.get_running_loop()
         nonsense = Nonsense()
         channels = MarkerChannels(cast(Peers, nonsense), loop, 1000)
-        settled: list[asyncio.Future[ErrorCode]] = [loop.create_future() for _ in range(3)]
-        for index, each in enumerate(settled):
+        completed: list[asyncio.Future[ErrorCode]] = [loop.create_future() for _ in range(3)]
+        for index, each in enumerate(completed):
             channels.send(2, PartitionMarker("t", index, 7, 0, True, 0, 0), each.set_result)
             await nonsense.asked.wait()
         nonsense.others_wait.set()
-        assert await asyncio.wait_for(asyncio.gather(*settled), 10) == [ErrorCode.NETWORK_EXCEPTION] * 3
+        assert await asyncio.wait_for(asyncio.gather(*completed), 10) == [ErrorCode.NETWORK_EXCEPTION] * 3
 
     asyncio.run(test())
     assert "sending transaction markers failed" in caplog.text

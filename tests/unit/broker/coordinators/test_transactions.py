@@ -274,9 +274,9 @@ async def test_requests_get_not_coordinator_elsewhere(tmp_path: Path) -> None:
     broker.set_followers(broker.state, 2)
     waiting = broker.add(producer, (TOPIC, 0))
     broker.runtime.resigned(0)
-    with pytest.raises(KafkaError) as told:
+    with pytest.raises(KafkaError) as raised:
         await waiting
-    assert told.value.code is E.NOT_COORDINATOR
+    assert raised.value.code is E.NOT_COORDINATOR
     broker.stop()
 
 
@@ -530,9 +530,9 @@ async def test_a_partition_that_leaves_takes_its_waiting_markers_along(tmp_path:
     written = broker.runtime.write_marker(PartitionMarker(TOPIC, 0, 7, 1, True, 0, 0))
     topic.apply_state(PartitionState(2, 1, (1, 2), (1, 2)))
     topic.retire()
-    with pytest.raises(KafkaError) as told:
+    with pytest.raises(KafkaError) as raised:
         await written
-    assert told.value.code is E.NOT_LEADER_OR_FOLLOWER
+    assert raised.value.code is E.NOT_LEADER_OR_FOLLOWER
     broker.stop()
 
 

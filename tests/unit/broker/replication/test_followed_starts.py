@@ -36,8 +36,8 @@ class World:
         self.writes: list[Mapping[tuple[str, int], int]] = []
         self.may_write = asyncio.Semaphore(0)
         self.failures: list[KafkaError] = []
-        self.told: list[int] = []
-        self.starts = FollowedStarts(self.write, lambda partition: self.told.append(partition.index))
+        self.reported: list[int] = []
+        self.starts = FollowedStarts(self.write, lambda partition: self.reported.append(partition.index))
 
     async def write(self, starts: Mapping[tuple[str, int], int], then: Callable[[], None]) -> None:
         await self.may_write.acquire()
@@ -67,11 +67,11 @@ def test_the_leader_is_told_of_what_is_written() -> None:
         world.begins_later(first, 6)
         world.begins_later(first, 7)
         world.begins_later(second, 3)
-        assert (first.written, world.told) == (0, [])
+        assert (first.written, world.reported) == (0, [])
         await world.written()
-        assert (first.written, second.written, world.told) == (5, 0, [0])
+        assert (first.written, second.written, world.reported) == (5, 0, [0])
         await world.written()
-        assert (first.written, second.written, world.told) == (7, 3, [0, 0, 1])
+        assert (first.written, second.written, world.reported) == (7, 3, [0, 0, 1])
         assert world.writes == [{("t", 0): 5}, {("t", 0): 7, ("t", 1): 3}]
 
     asyncio.run(test())

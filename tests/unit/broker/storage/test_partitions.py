@@ -42,7 +42,7 @@ def start(*paths: Path) -> tuple[LogDirectories, Partitions]:
 async def turns_during(work: Partitions) -> int:
     """How often other work of the loop got its turn."""
     turns = 0
-    settling = asyncio.ensure_future(work.settle())
+    settling = asyncio.ensure_future(work.change_directories())
     while not settling.done():
         await asyncio.sleep(0)
         turns += 1
@@ -70,12 +70,12 @@ def test_a_topic_recreated_before_the_old_one_is_gone_from_the_disk(tmp_path: Pa
     async def scenario() -> None:
         directories, partitions = start(tmp_path)
         partitions.apply(image_with(a_topic("t", b"1" * 16, 2)))
-        await partitions.settle()
+        await partitions.change_directories()
         partitions.apply(ClusterImage())
         partitions.apply(image_with(a_topic("t", b"2" * 16, 2)))
         new = partitions.find("t", 0)
         assert new is not None
-        await partitions.settle()
+        await partitions.change_directories()
         assert new.log is directories.log("t", 0)
         assert not new.log.is_offline
         assert sorted(directories.partitions()) == [("t", 0), ("t", 1)]
@@ -97,7 +97,7 @@ def test_open_logs_obey_a_default_that_is_set_while_the_broker_runs(tmp_path: Pa
         own = a_topic("own", b"o" * 16, 1)._replace(configs={"retention.ms": "7"})
         image = image_with(a_topic("t", b"1" * 16, 1), own)
         partitions.apply(image)
-        await partitions.settle()
+        await partitions.change_directories()
         log, other = partitions.require("t", 0).log, partitions.require("own", 0).log
         defaults = {"min.insync.replicas": "2", "log.retention.ms": "5"}
         config.apply_dynamic(defaults, {})
@@ -118,14 +118,14 @@ def test_a_recreated_topic_does_not_begin_with_the_open_log_of_the_old_one(tmp_p
     async def scenario() -> None:
         directories, partitions = start(tmp_path)
         partitions.apply(image_with(a_topic("t", b"1" * 16, 1)))
-        await partitions.settle()
+        await partitions.change_directories()
         old = partitions.require("t", 0)
         old.append(memoryview(encode_batch([(1, None, b"old", ())], BatchFields())), now_ms=1)
         partitions.apply(image_with(a_topic("t", b"2" * 16, 1)))
         new = partitions.require("t", 0)
         assert (new.topic_id, new.log.end_offset) == (b"2" * 16, 0)
         new.append(memoryview(encode_batch([(1, None, b"new", ())], BatchFields())), now_ms=1)
-        await partitions.settle()
+        await partitions.change_directories()
         assert old.log.is_offline
         assert new.log is directories.log("t", 0)
         assert (new.log.is_offline, new.log.end_offset) == (False, 1)
@@ -141,11 +141,11 @@ def test_stopped_replica_is_not_reopened_by_an_older_image(tmp_path: Path) -> No
         directories, partitions = start(tmp_path)
         state = PartitionState(1, 3, (1, 2), (1, 2), 5)
         partitions.apply(image_with(Topic("t", b"t" * 16, (state,))))
-        await partitions.settle()
+        await partitions.change_directories()
         assert partitions.find("t", 0) is not None
         partitions.stop([("t", 0)], delete=True)
         partitions.apply(image_with(Topic("t", b"t" * 16, (state,)), a_topic("other", b"o" * 16, 1)))
-        await partitions.settle()
+        await partitions.change_directories()
         assert partitions.find("t", 0) is None
         with pytest.raises(KafkaError) as caught:
             partitions.require(b"t" * 16, 0)
@@ -166,10 +166,10 @@ def test_failed_directory_creation_does_not_stop_the_rest_of_an_image(tmp_path: 
     async def scenario() -> None:
         directories, partitions = start(tmp_path)
         partitions.apply(image_with(a_topic("old", b"o" * 16, 1)))
-        await partitions.settle()
+        await partitions.change_directories()
         (tmp_path / "t-0").write_bytes(b"in the way")
         partitions.apply(image_with(a_topic("t", b"t" * 16, 2)))
-        await partitions.settle()
+        await partitions.change_directories()
         assert directories.partitions() == []
         with pytest.raises(KafkaError) as caught:
             partitions.find("t", 0)
@@ -185,7 +185,7 @@ def test_replica_that_may_be_in_an_unread_directory_is_offline(tmp_path: Path) -
         directories, partitions = start(good, bad)
         old = a_topic("old", b"o" * 16, 4)
         partitions.apply(image_with(old))
-        await partitions.settle()
+        await partitions.change_directories()
         lost = {p for p in range(4) if directories.directory_of("old", p) is directories.directories[1]}
         assert len(lost) == 2
         assert not any(partitions.is_offline("old", p) for p in range(5))
@@ -194,7 +194,7 @@ def test_replica_that_may_be_in_an_unread_directory_is_offline(tmp_path: Path) -
         bad.write_bytes(b"not a directory")
         directories, partitions = start(good, bad)
         partitions.apply(image_with(old))
-        await partitions.settle()
+        await partitions.change_directories()
         assert {p for p in range(4) if partitions.is_offline("old", p)} == lost
         for index in lost:
             with pytest.raises(KafkaError) as caught:
@@ -204,10 +204,10 @@ def test_replica_that_may_be_in_an_unread_directory_is_offline(tmp_path: Path) -
         partitions.apply(image_with(old, a_topic("new", b"n" * 16, 2)))
         assert not partitions.is_offline("new", 0)
         assert partitions.find("new", 0) is not None
-        await partitions.settle()
+        await partitions.change_directories()
         grown = a_topic("old", b"o" * 16, 5)
         partitions.apply(image_with(grown, a_topic("new", b"n" * 16, 2)))
-        await partitions.settle()
+        await partitions.change_directories()
         assert partitions.find("old", 4) is not None
         assert not any((good / f"old-{p}").exists() for p in lost)
         assert {p for p in range(5) if partitions.is_offline("old", p)} == lost
@@ -226,7 +226,7 @@ def test_replica_assigned_while_a_directory_is_unreadable_is_created(tmp_path: P
         partitions.apply(image_with(Topic("t", b"t" * 16, (elsewhere,))))
         assert not partitions.is_offline("t", 0)
         partitions.apply(image_with(Topic("t", b"t" * 16, (here,))))
-        await partitions.settle()
+        await partitions.change_directories()
         assert partitions.find("t", 0) is not None
         assert not partitions.is_offline("t", 0)
         await directories.close()

@@ -254,19 +254,19 @@ def test_a_lease_tells_of_its_process(tmp_path: Path) -> None:
         assert renewed_at(path) == 1.5
         with pytest.raises(BlockingIOError):
             Lease(path, 2.0)
-        told: list[str] = []
-        lease.listen(loop, lambda: told.append("woken"))
+        events: list[str] = []
+        lease.listen(loop, lambda: events.append("woken"))
         peer = Peer(path, 10.0)
-        peer.watch(loop, lambda: told.append("died"))
+        peer.watch(loop, lambda: events.append("died"))
         peer.wake()
-        await eventually(lambda: told == ["woken"])
+        await eventually(lambda: events == ["woken"])
         lease.renew(2.5)
         peer.look(11.0)
         assert (peer.stamp, peer.since) == (2.5, 11.0)
         peer.look(12.0)
         assert peer.since == 11.0
         lease.abandon()
-        await eventually(lambda: told == ["woken", "died"])
+        await eventually(lambda: events == ["woken", "died"])
         assert is_abandoned(path)
         peer.wake()
         peer.close()
