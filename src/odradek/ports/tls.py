@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
 import os
 import socket
 import ssl
+import struct
+import termios
 from collections.abc import Awaitable, Callable
 from enum import Enum
 from typing import Final
@@ -20,6 +23,7 @@ from odradek.ports.network import WOULD_BLOCK, Stream, TcpStream
 FILE_CHUNK: Final = 131_072
 """Bytes that are read from a file for one call of `send_file`."""
 _DRAIN_BYTES: Final = 65_536
+_INT: Final = struct.Struct("@i")
 
 Secure = Callable[[Stream, str, float], Awaitable[Stream]]
 """Put TLS on a connected stream to the named host within some seconds. Raises OSError."""
@@ -131,6 +135,18 @@ class TlsStream:
         except OSError as error:
             raise tls_error(error) from error
         return Handshake.COMPLETE
+
+    @property
+    def unread_bytes(self) -> int:
+        """Bytes of the peer that wait in the socket, still encrypted."""
+        waiting = bytearray(_INT.size)
+        fcntl.ioctl(self._fd, termios.FIONREAD, waiting)
+        return int(_INT.unpack(waiting)[0])
+
+    @property
+    def is_negotiated(self) -> bool:
+        """Whether the peer's first message has been read, so that version and cipher suite are chosen."""
+        return self._socket.shared_ciphers() is not None
 
     @property
     def peer_certificate(self) -> bytes | None:

@@ -103,21 +103,34 @@ class ReceiveBuffers:
 class FrameReader:
     """The frames of one stream."""
 
-    __slots__ = ("_fault", "_filled", "_large", "_most_bytes", "_rest", "_view", "buffers", "max_frame_bytes")
+    __slots__ = (
+        "_fault",
+        "_filled",
+        "_large",
+        "_limit",
+        "_most_bytes",
+        "_rest",
+        "_view",
+        "buffers",
+        "max_frame_bytes",
+    )
 
     def __init__(
         self,
-        max_frame_bytes: int,
+        max_frame_bytes: int | Callable[[], int],
         buffers: ReceiveBuffers | None = None,
         most_bytes: Callable[[int], int | None] | None = None,
     ) -> None:
         """`buffers` may be shared by all readers of an event loop.
 
+        A limit that depends on the peer's authentication is a function; it is called again before a frame is rejected.
+
         `most_bytes(key)` bounds a frame by the number in its first two bytes, the API key of a request: one that is
         larger gets no buffer of its own. None is no bound but `max_frame_bytes`.
         """
         self._most_bytes = most_bytes
-        self.max_frame_bytes = max_frame_bytes
+        self._limit = max_frame_bytes if callable(max_frame_bytes) else None
+        self.max_frame_bytes = max_frame_bytes() if callable(max_frame_bytes) else max_frame_bytes
         self.buffers = ReceiveBuffers() if buffers is None else buffers
         self._fault: FrameError | None = None
         self._rest = b""  # the beginning of an unfinished frame, unless `_large` has it
@@ -134,6 +147,16 @@ class FrameReader:
     def capacity(self) -> int:
         """Bytes that this reader alone occupies."""
         return len(self._rest) if self._large is None else len(self._large)
+
+    @property
+    def large_bytes(self) -> int | None:
+        """Received bytes of an unfinished frame that has a buffer of its own; None without one."""
+        return None if self._large is None else self._filled
+
+    def _raised_limit(self) -> int:
+        if self._limit is not None:
+            self.max_frame_bytes = self._limit()
+        return self.max_frame_bytes
 
     def space(self) -> memoryview:
         """Where the next bytes go. Frames given out before are invalid from here on.
@@ -181,7 +204,7 @@ class FrameReader:
             while filled - position >= 4:
                 start = position + 4
                 size = int.from_bytes(view[position:start], "big")
-                if size > self.max_frame_bytes:
+                if size > self.max_frame_bytes and size > self._raised_limit():
                     self._fault = self._refused(size)
                     raise self._fault
                 end = start + size

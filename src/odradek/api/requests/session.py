@@ -31,6 +31,8 @@ class Authentication(Enum):
 
     NOT_REQUIRED = "not required"
     """The listener asks for no proof, and the peer has offered none."""
+    REQUIRED = "required"
+    """The listener asks for a proof (SASL), and the peer has not begun one."""
     IN_PROGRESS = "in progress"
     """The peer has chosen a SASL mechanism; SaslAuthenticate carries its steps."""
     COMPLETE = "complete"
@@ -68,6 +70,11 @@ class Session:
         self.client_software_name = ""
         """As the client's ApiVersions request names it (KIP-511); empty before."""
         self.client_software_version = ""
+
+    @property
+    def is_admitted(self) -> bool:
+        """Whether the peer has proven its identity, or need not."""
+        return self.authentication is Authentication.NOT_REQUIRED or self.authentication is Authentication.COMPLETE
 
     @property
     def is_broker(self) -> bool:

@@ -337,6 +337,21 @@ class Connection:
         """Whether nothing is being served or sent."""
         return not self._order and not self._out and not self._backlog and not self._mutes
 
+    @property
+    def is_admitted(self) -> bool:
+        """Whether the peer has authenticated or, where it need not, has sent a complete request."""
+        return self.requests_received > 0 and self.session.is_admitted
+
+    @property
+    def awaits_peer(self) -> bool:
+        """Whether only the peer can continue: this side has no request to serve and room for the next one."""
+        return self.idle and not self._starved
+
+    @property
+    def large_request_bytes(self) -> int | None:
+        """Received bytes of an unfinished request that has a buffer of its own; None without one."""
+        return self._frames.large_bytes
+
     def close(self, reason: str) -> None:
         """Drop the connection; answers that still wait are discarded when they come."""
         if self.closed:

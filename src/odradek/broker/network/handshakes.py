@@ -10,16 +10,20 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
+from odradek.broker.network.repeated_lines import RepeatedLines
 from odradek.ports.clock import Clock
 from odradek.ports.network import Stream
 from odradek.ports.tls import Handshake, TlsError, TlsStream
 
 logger = logging.getLogger("odradek.security")
 
-HANDSHAKE_SECONDS: Final = 10.0
 MAX_HANDSHAKES: Final = 1024
 MAX_HANDSHAKES_FROM: Final = 256
 """Open handshakes of one address."""
+STALLED_SECONDS: Final = 1.0
+"""A handshake that has waited so long for its peer makes room for a new one, where there are too many."""
+HELLO_BYTES: Final = 65_536
+"""Bytes of a peer's first message; OpenSSL alone would keep twice as many of it."""
 SLICE_SECONDS: Final = 0.003
 """Steps of handshakes in one turn of the loop; a step with a private key takes up to some milliseconds."""
 
@@ -29,7 +33,7 @@ Done = Callable[[TlsStream], None]
 class _Open:
     """One handshake."""
 
-    __slots__ = ("done", "ended", "listener_name", "stream", "timer", "watch")
+    __slots__ = ("done", "ended", "hello_bytes", "listener_name", "stream", "timer", "waits_since", "watch")
 
     def __init__(self, stream: TlsStream, listener_name: str, done: Done, ended: Callable[[], None]) -> None:
         self.stream = stream
@@ -38,21 +42,24 @@ class _Open:
         self.ended = ended
         self.timer: asyncio.TimerHandle | None = None
         self.watch: Callable[[Callable[[], None] | None], None] | None = None
+        self.hello_bytes = 0
+        self.waits_since = 0.0
 
 
 class Handshakes:
     """Brings accepted streams through their handshakes, in the order in which they are ready."""
 
-    __slots__ = ("_clock", "_is_stepping", "_open", "_per_host", "_ready", "_seconds")
+    __slots__ = ("_clock", "_is_stepping", "_lines", "_open", "_per_host", "_ready", "_seconds")
 
-    def __init__(self, clock: Clock, seconds: float = HANDSHAKE_SECONDS) -> None:
+    def __init__(self, clock: Clock, seconds: float) -> None:
         """`seconds` are what one handshake may take."""
         self._clock = clock
         self._seconds = seconds
-        self._open: set[_Open] = set()
+        self._open: dict[_Open, None] = {}  # in the order of their beginnings
         self._per_host: Counter[str] = Counter()
         self._ready: deque[_Open] = deque()
         self._is_stepping = False
+        self._lines = RepeatedLines(logger, clock)
 
     def __len__(self) -> int:
         return len(self._open)
@@ -62,9 +69,10 @@ class Handshakes:
     ) -> None:
         """Call `done` with the secured stream, or `failed`: the stream is closed then, and a line logged."""
         host = stream.peer_host
-        if len(self._open) >= MAX_HANDSHAKES or self._per_host[host] >= MAX_HANDSHAKES_FROM:
+        if not self._has_room(host):
             stream.close()
-            logger.warning(
+            self._lines.log(
+                logging.WARNING,
                 "connection from %s on listener %s rejected: %d TLS handshakes are open, %d of that address",
                 host, listener_name, len(self._open), self._per_host[host],
             )  # fmt: skip
@@ -73,16 +81,29 @@ class Handshakes:
         try:
             secured = TlsStream(stream, context, is_server=True)
         except OSError as error:
-            logger.info("TLS handshake of %s on listener %s failed: %s", host, listener_name, error)
+            self._lines.log(logging.INFO, "TLS handshake of %s on listener %s failed: %s", host, listener_name, error)
             failed()
             return
         each = _Open(secured, listener_name, done, failed)
-        self._open.add(each)
+        self._open[each] = None
         self._per_host[host] += 1
         each.timer = asyncio.get_running_loop().call_later(
             self._seconds, self._fail, each, f"not complete after {self._seconds:g} s"
         )
         self._wait(each, secured.watch_reads)
+
+    def _has_room(self, host: str) -> bool:
+        """Whether one more may begin; the oldest whose peer is silent gives way to it."""
+        of_host = self._per_host.get(host, 0) >= MAX_HANDSHAKES_FROM
+        if not of_host and len(self._open) < MAX_HANDSHAKES:
+            return True
+        until = self._clock.monotonic() - STALLED_SECONDS
+        for each in self._open:
+            is_stalled = each.watch is not None and each.waits_since <= until
+            if is_stalled and (not of_host or each.stream.peer_host == host):
+                self._fail(each, "gave way to a newer connection, because too many handshakes are open")
+                return True
+        return False
 
     def close(self) -> None:
         """Drop all that are open."""
@@ -93,6 +114,7 @@ class Handshakes:
 
     def _wait(self, each: _Open, watch: Callable[[Callable[[], None] | None], None]) -> None:
         each.watch = watch
+        each.waits_since = self._clock.monotonic()
         watch(partial(self._is_ready, each))
 
     def _is_ready(self, each: _Open) -> None:
@@ -121,6 +143,11 @@ class Handshakes:
     def _advance(self, each: _Open) -> None:
         stream = each.stream
         try:
+            if not stream.is_negotiated:
+                each.hello_bytes += stream.unread_bytes
+                if each.hello_bytes > HELLO_BYTES:
+                    self._fail(each, f"the first message of the peer is larger than {HELLO_BYTES} bytes")
+                    return
             wanted = stream.handshake()
         except TlsError as error:
             self._fail(each, str(error))
@@ -134,11 +161,17 @@ class Handshakes:
     def _fail(self, each: _Open, reason: str) -> None:
         self._remove(each)
         each.stream.abort()
-        logger.info("TLS handshake of %s on listener %s failed: %s", each.stream.peer_host, each.listener_name, reason)
+        self._lines.log(
+            logging.INFO,
+            "TLS handshake of %s on listener %s failed: %s",
+            each.stream.peer_host,
+            each.listener_name,
+            reason,
+        )
         each.ended()
 
     def _remove(self, each: _Open) -> None:
-        self._open.discard(each)
+        self._open.pop(each, None)
         host = each.stream.peer_host
         self._per_host[host] -= 1
         if not self._per_host[host]:

@@ -26,6 +26,10 @@ class RequestLimits(NamedTuple):
     topics: int = 100_000
     partitions: int = 200_000
 
+    def frame_bytes(self, session: Session, most: int) -> int:
+        """Bytes of any request of a session, of which `socket.request.max.bytes` allows `most`."""
+        return most if session.is_admitted else min(_SMALL_BYTES, most)
+
     def most_bytes(self, session: Session, key: int) -> int | None:
         """Bytes of a request of that key; None where `socket.request.max.bytes` alone bounds it."""
         if session.is_broker:

@@ -10,8 +10,10 @@ from functools import partial
 from odradek.api.requests.session import Session
 from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.broker.network.connection import Connection, Dispatch
+from odradek.broker.network.deadlines import Deadlines
 from odradek.broker.network.handshakes import Handshakes
 from odradek.broker.network.limits import RequestLimits
+from odradek.broker.network.repeated_lines import RepeatedLines
 from odradek.broker.network.tls_listeners import TlsListeners
 from odradek.ports.clock import Clock
 from odradek.ports.network import Listener, Network, Stream
@@ -27,8 +29,8 @@ _UNLIMITED = 2_147_483_647
 class Server:
     """All listeners of a broker and their connections.
 
-    `max.connections`, `max.connections.per.ip`, `max.connection.creation.rate`, the quotas of addresses (KIP-612) and
-    `connections.max.idle.ms` are enforced here;
+    `max.connections`, `max.connections.per.ip`, `max.connection.creation.rate` and the quotas of addresses (KIP-612)
+    are enforced here, `connections.max.idle.ms` and `odradek.unauthenticated.timeout.ms` by `Deadlines`;
     `socket.request.max.bytes`, the limits of APIs and `odradek.max.in.flight.requests` by each connection,
     `queued.max.request.bytes` by all of them together.
     """
@@ -37,11 +39,12 @@ class Server:
         "_buffers",
         "_clock",
         "_config",
+        "_deadlines",
         "_dispatch",
         "_early",
         "_handshakes",
-        "_idle_timer",
         "_limits",
+        "_lines",
         "_listeners",
         "_network",
         "_next_identifier",
@@ -70,20 +73,21 @@ class Server:
         self._clock = clock
         self._rates = rates
         self._limits = limits
+        self._lines = RepeatedLines(log, clock)
         self._tls = tls
-        self._handshakes = Handshakes(clock)
+        self._handshakes = Handshakes(clock, config.number("odradek.unauthenticated.timeout.ms") / 1000)
         self._waiting: deque[tuple[Stream, str]] = deque()
         queued = config.number("queued.max.request.bytes")
         self._buffers = ReceiveBuffers(queued if queued > 0 else None)
         self._listeners: list[Listener] = []
         self._next_identifier = 0
         self._per_ip: Counter[str] = Counter()
-        self._idle_timer: asyncio.TimerHandle | None = None
         self._open = False
         self._shut: set[str] = set()
         """Names of the listeners that are not open yet."""
         self._early: list[tuple[Stream, str]] = []
         self.connections: dict[int, Connection] = {}
+        self._deadlines = Deadlines(config, clock, self.connections, self._buffers)
 
     def charge(self, size: int) -> None:
         """So many bytes of requests more are kept elsewhere, or less: they count for `queued.max.request.bytes`."""
@@ -118,11 +122,11 @@ class Server:
         config = self._config
         host = stream.peer_host
         if len(self.connections) + len(self._waiting) + len(self._handshakes) >= config.number("max.connections"):
-            log.warning("connection from %s refused: max.connections reached", host)
+            self._lines.log(logging.WARNING, "connection from %s refused: max.connections reached", host)
             stream.close()
             return
         if self._per_ip[host] >= self._most_from(host):
-            log.warning("connection from %s refused: max.connections.per.ip reached", host)
+            self._lines.log(logging.WARNING, "connection from %s refused: max.connections.per.ip reached", host)
             stream.close()
             return
         if self._rates.active:
@@ -179,7 +183,7 @@ class Server:
         try:
             principal = self._tls.principal(listener_name, stream)
         except ValueError as error:
-            log.info("connection from %s on listener %s rejected: %s", host, listener_name, error)
+            self._lines.log(logging.INFO, "connection from %s on listener %s rejected: %s", host, listener_name, error)
             stream.close()
             self._gone(host)
             return
@@ -188,59 +192,36 @@ class Server:
     def _open_connection(self, stream: Stream, session: Session) -> None:
         config = self._config
         self._next_identifier += 1
+        most = config.number("socket.request.max.bytes")
         connection = Connection(
             stream,
             self._dispatch,
             self._next_identifier,
             session,
             FrameReader(
-                config.number("socket.request.max.bytes"), self._buffers, partial(self._limits.most_bytes, session)
+                most if session.is_admitted else partial(self._limits.frame_bytes, session, most),
+                self._buffers,
+                partial(self._limits.most_bytes, session),
             ),
             config.number("odradek.max.in.flight.requests"),
             self._closed,
         )
         self.connections[connection.identifier] = connection
-        if self._idle_timer is None:
-            self._schedule_idle_check()
+        self._deadlines.begin(connection)
 
     def _closed(self, connection: Connection, reason: str) -> None:
         self.connections.pop(connection.identifier, None)
         host = connection.session.peer_host
         self._gone(host)
         # A client that is configured for TLS comes again and again, and its own log shows a closed connection only.
-        level = logging.INFO if reason == SPEAKS_TLS else logging.DEBUG
+        write = partial(self._lines.log, logging.INFO) if reason == SPEAKS_TLS else log.debug
         name = connection.session.listener_name
-        log.log(level, "connection %d from %s on listener %s ended: %s", connection.identifier, host, name, reason)
+        write("connection %d from %s on listener %s ended: %s", connection.identifier, host, name, reason)
 
     def _gone(self, host: str) -> None:
         self._per_ip[host] -= 1
         if not self._per_ip[host]:
             del self._per_ip[host]
-
-    def _schedule_idle_check(self) -> None:
-        idle_ms = self._config.number("connections.max.idle.ms")
-        if idle_ms <= 0:
-            return
-        loop = asyncio.get_running_loop()
-        self._idle_timer = loop.call_later(max(1.0, idle_ms / 2000), self._close_idle, {})
-
-    def _close_idle(self, seen: dict[int, tuple[int, float]]) -> None:
-        """Twice in an idle period, close what has not sent a request since; nothing is written per request for this."""
-        now = self._clock.monotonic()
-        limit = self._config.number("connections.max.idle.ms") / 1000
-        current: dict[int, tuple[int, float]] = {}
-        for connection in list(self.connections.values()):
-            count, since = seen.get(connection.identifier, (-1, now))
-            if connection.requests_received != count or not connection.idle:
-                since = now
-            elif now - since >= limit:
-                connection.close("idle for connections.max.idle.ms")
-                continue
-            current[connection.identifier] = (connection.requests_received, since)
-        if not current:
-            self._idle_timer = None
-            return
-        self._idle_timer = asyncio.get_running_loop().call_later(max(1.0, limit / 2), self._close_idle, current)
 
     def stop_listening(self) -> None:
         for listener in self._listeners:
@@ -254,8 +235,6 @@ class Server:
         self._early.clear()
         self._waiting.clear()
         self._handshakes.close()
-        if self._idle_timer is not None:
-            self._idle_timer.cancel()
-            self._idle_timer = None
+        self._deadlines.close()
         for connection in list(self.connections.values()):
             connection.close("the broker stops")

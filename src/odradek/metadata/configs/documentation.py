@@ -438,6 +438,9 @@ DOCUMENTATION: dict[str, str] = {
     "odradek.max.record.headers": "Headers that a record may have, where odradek.batch.validation is records.",
     "odradek.max.request.topics": "Topics that one request may name; with more it is refused as a whole.",
     "odradek.max.in.flight.requests": "Requests of one connection that may be open before it is no longer read.",
+    "odradek.unauthenticated.timeout.ms": (
+        "Time for the TLS handshake of a connection, and again for SASL or, without SASL, for the first request."
+    ),
     "odradek.group.unsettled.heartbeat.interval.ms": "How often members report while a consumer group rebalances.",
     "odradek.adopt.partitions": "Whether a partition's directory copied in from another cluster is kept and served.",
     "odradek.batch.validation": "Whether a producer's batches are checked by their headers or record by record.",

@@ -159,6 +159,7 @@ IMPLEMENTED = TLS_SETTINGS | frozenset(
         "odradek.max.request.partitions",
         "odradek.max.request.topics",
         "odradek.metadata.store",
+        "odradek.unauthenticated.timeout.ms",
         "odradek.write.inline.max.bytes",
         "odradek.write.probation.ms",
         "odradek.write.stall.ms",

@@ -27,6 +27,8 @@ ODRADEK_CONFIGS = (
     _c("odradek.max.request.partitions", INT, "200000", at_least(1)),
     # With odradek.batch.validation=records; nobody else decodes the headers, and message.max.bytes bounds them.
     _c("odradek.max.record.headers", INT, "10000", at_least(0)),
+    # A peer that is not admitted has so long to complete its TLS handshake, and as long for SASL or its first request.
+    _c("odradek.unauthenticated.timeout.ms", INT, "10000", at_least(1)),
     # While a consumer group (KIP-848) is being rebalanced its members report this often; 0: as always.
     _c("odradek.group.unsettled.heartbeat.interval.ms", INT, "500", at_least(0)),
     # A group that reads a topic has offset 0 in the partitions that are added to it.

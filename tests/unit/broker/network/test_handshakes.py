@@ -125,3 +125,48 @@ def test_open_handshakes_are_limited(
     assert caplog.messages == [
         "connection from 127.0.0.1 on listener SSL rejected: 2 TLS handshakes are open, 2 of that address"
     ]
+
+
+def test_oldest_silent_handshake_gives_way(
+    contexts: Contexts, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MAX_HANDSHAKES_FROM", 2)
+    monkeypatch.setattr(module, "STALLED_SECONDS", 0.0)
+
+    async def scenario() -> None:
+        listening = Listening(contexts[0])
+        silent = [await listening.connect() for _ in range(2)]
+        client = await connect_tls(await listening.connect(), contexts[1], "localhost", SECONDS)
+        accepted = await asyncio.wait_for(listening.done.get(), SECONDS)
+        assert await read_exactly(silent[0], 1) == b"", "the first one is closed"
+        assert len(listening.handshakes) == 1
+        for each in (client, accepted, *silent):
+            each.close()
+        listening.close()
+
+    with caplog.at_level(logging.INFO):
+        run(scenario)
+    assert "gave way to a newer connection" in caplog.text
+
+
+@pytest.mark.parametrize("pieces", [1, 5])
+def test_first_message_of_a_peer_is_limited(pieces: int, contexts: Contexts, caplog: pytest.LogCaptureFixture) -> None:
+    """A ClientHello of 100 kB in TLS records of 10,000 bytes, of which OpenSSL would keep all."""
+
+    async def scenario() -> None:
+        listening = Listening(contexts[0])
+        client = await listening.connect()
+        hello = b"\x01" + (100_000).to_bytes(3, "big") + b"\x03\x03" + bytes(99_998)
+        records = [b"\x16\x03\x01" + len(hello[at : at + 10_000]).to_bytes(2, "big") + hello[at : at + 10_000]
+                   for at in range(0, 70_000, 10_000)]  # fmt: skip
+        step = -(-len(records) // pieces)
+        for at in range(0, len(records), step):
+            client.send(b"".join(records[at : at + step]), False)
+            await asyncio.sleep(0)
+        await asyncio.wait_for(listening.failed.get(), SECONDS)
+        client.close()
+        listening.close()
+
+    with caplog.at_level(logging.INFO):
+        run(scenario)
+    assert "the first message of the peer is larger than 65536 bytes" in caplog.text
