@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from odradek.client.model import EARLIEST, OffsetAndTimestamp, TopicPartition
+from odradek.client.model import EARLIEST, OffsetAndTimestamp
 from odradek.metadata.image import PartitionState
+from odradek.records.topic_partition import TopicPartition
 from odradek.sim.checkers.history import Deletion, History
 from odradek.sim.checkers.replicas import _starts
 from odradek.sim.workloads.deletions import delete_records

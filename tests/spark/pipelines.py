@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from odradek.client.model import TopicPartition
+from odradek.records.topic_partition import TopicPartition
 from odradek.spark.interpreter import launcher
 from odradek.spark.markers import marker_group
 from odradek.spark.options import SinkOptions

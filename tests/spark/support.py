@@ -9,8 +9,9 @@ from pyspark.errors import StreamingQueryException
 from odradek.client.admin import Admin, NewTopic, raise_first
 from odradek.client.blocking import Blocking
 from odradek.client.consumer import Consumer
-from odradek.client.model import ConsumerRecord, TopicPartition
+from odradek.client.model import ConsumerRecord
 from odradek.client.producer import Producer
+from odradek.records.topic_partition import TopicPartition
 
 
 def run_to_end(start: Callable[[], Any], wait_s: float = 120) -> Any:

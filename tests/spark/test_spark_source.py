@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pyspark.errors import PySparkException, StreamingQueryException
 
-from odradek.client.model import TopicPartition
+from odradek.records.topic_partition import TopicPartition
 from tests.spark.support import Record, Topics, run_to_end
 
 pytestmark = pytest.mark.xdist_group("spark")

@@ -12,7 +12,7 @@ from collections.abc import Awaitable
 
 from odradek.api.data.new_leaders import MOVED, current_leader, endpoints
 from odradek.api.data.produced_records import FIRST_WITH_ZSTD, check_carried, is_transactional
-from odradek.api.data.transactional_produce import RefusedPlaces, keep, rejections
+from odradek.api.data.transactional_produce import RejectedPartitions, keep, rejections
 from odradek.api.requests.context import LateAnswer, RequestContext
 from odradek.api.requests.registry import api
 from odradek.api.requests.throttling import pause
@@ -63,7 +63,7 @@ def handle(
 
 
 async def _produce_later(
-    request: ProduceRequest, context: RequestContext, refused: Awaitable[RefusedPlaces]
+    request: ProduceRequest, context: RequestContext, refused: Awaitable[RejectedPartitions]
 ) -> list[Part] | None:
     """Append once it is known that the partitions belong to the transaction."""
     future = _Future()
@@ -85,7 +85,7 @@ class _Future:
 
 
 def _produce(
-    request: ProduceRequest, context: RequestContext, refused: RefusedPlaces | None, late: LateAnswer | None = None
+    request: ProduceRequest, context: RequestContext, refused: RejectedPartitions | None, late: LateAnswer | None = None
 ) -> list[Part] | LateAnswer | None:
     """`refused` is None for a producer without transactions; `late` is where an answer goes that has to wait."""
     acks = request.acks

@@ -20,13 +20,7 @@ from odradek.log.segments import cold_reads
 from odradek.ports.disk import FileRange
 from odradek.ports.network import Part
 from odradek.replication.delayed_read import DelayedRead
-from odradek.replication.fetch_sessions import (
-    FINAL_EPOCH,
-    INITIAL_EPOCH,
-    NO_SESSION,
-    FetchSession,
-    Place,
-)
+from odradek.replication.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, FetchSession
 from odradek.replication.partition import NO_EPOCH, Partition, PartitionRead
 from odradek.replication.read_replicas import RACK_AWARE, nearest_replica
 from odradek.wire.apis import ApiKey
@@ -39,12 +33,12 @@ from odradek.wire.fetch import (
     decode_request,
     encode_response,
 )
-from odradek.wire.produce import TopicKey
+from odradek.wire.produce import RequestedPartition, TopicKey
 
 _ERROR_OF_THE_WHOLE_FROM = 7
 _FROM_ANY_REPLICA = 11
 
-Found = tuple[Place, ErrorCode, PartitionRead | None]
+Found = tuple[RequestedPartition, ErrorCode, PartitionRead | None]
 
 
 def _all_failed(request: FetchRequest, context: RequestContext, code: ErrorCode) -> list[Part]:
@@ -126,12 +120,12 @@ class _Reader:
         self._session: FetchSession | None = None
         self._incremental = False
         self._max_bytes = self._most_bytes()
-        self._wanted: Iterable[tuple[Place, FetchPartition]] = self._resolve()
+        self._wanted: Iterable[tuple[RequestedPartition, FetchPartition]] = self._resolve()
         self._found: list[Found] = []
         self._size = 0
         self.partitions: list[Partition] = []
 
-    def _resolve(self) -> Iterable[tuple[Place, FetchPartition]]:
+    def _resolve(self) -> Iterable[tuple[RequestedPartition, FetchPartition]]:
         """Everything this fetch reads, from the request and its session. Raises KafkaError of the session."""
         request, context = self._request, self._context
         asked = [((topic, entry[0]), entry) for topic, partitions in request.topics for entry in partitions]
@@ -187,7 +181,7 @@ class _Reader:
         lacking = min(request.min_bytes, self._max_bytes) - size
         return 0 if lacking <= 0 or must_answer or not partitions else lacking
 
-    def _partition(self, place: Place, current_leader_epoch: int) -> Partition:
+    def _partition(self, place: RequestedPartition, current_leader_epoch: int) -> Partition:
         partition = self._context.services.partitions.require(*place)
         if partition.is_leader or self._context.version < _FROM_ANY_REPLICA:
             partition.check_leader(current_leader_epoch)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from odradek.api.requests.context import RequestContext
 from odradek.api.requests.registry import api
+from odradek.records.topic_partition import PartitionKey
 from odradek.replication.partition import NO_EPOCH, Partition
 from odradek.wire.apis import ApiKey
 from odradek.wire.errors import ErrorCode, KafkaError
@@ -35,8 +36,8 @@ _SINCE = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDIN
 
 @api(ApiKey.LIST_OFFSETS)
 def handle(request: ListOffsetsRequest, context: RequestContext) -> ListOffsetsResponse:
-    seen: set[tuple[str, int]] = set()
-    twice: set[tuple[str, int]] = set()
+    seen: set[PartitionKey] = set()
+    twice: set[PartitionKey] = set()
     for topic in request.topics:
         for wanted in topic.partitions:
             place = (topic.name, wanted.partition_index)

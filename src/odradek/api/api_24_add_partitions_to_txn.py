@@ -13,9 +13,10 @@ from odradek.api.requests.answers import when
 from odradek.api.requests.context import RequestContext
 from odradek.api.requests.registry import api
 from odradek.metadata.image import ClusterImage
+from odradek.records.topic_partition import PartitionKey
 from odradek.transactions.connections import StaleConnection
 from odradek.transactions.events import AddPartitions
-from odradek.transactions.records import TV_2, TopicPartition
+from odradek.transactions.records import TV_2
 from odradek.wire.apis import ApiKey
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.add_partitions_to_txn import (
@@ -59,13 +60,13 @@ def handle(
 
 
 def _answer_one(
-    topics: list[AddPartitionsToTxnRequestTopic], code: ErrorCode, codes: dict[TopicPartition, ErrorCode]
+    topics: list[AddPartitionsToTxnRequestTopic], code: ErrorCode, codes: dict[PartitionKey, ErrorCode]
 ) -> AddPartitionsToTxnResponse:
     return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_results(topics, code, codes))
 
 
 def _results(
-    topics: list[AddPartitionsToTxnRequestTopic], code: ErrorCode, codes: dict[TopicPartition, ErrorCode]
+    topics: list[AddPartitionsToTxnRequestTopic], code: ErrorCode, codes: dict[PartitionKey, ErrorCode]
 ) -> list[AddPartitionsToTxnResponseTopic]:
     """Each partition with its own code, or else with `code`."""
     return [
@@ -80,11 +81,11 @@ def _results(
     ]
 
 
-def _partitions(topics: list[AddPartitionsToTxnRequestTopic]) -> frozenset[TopicPartition]:
+def _partitions(topics: list[AddPartitionsToTxnRequestTopic]) -> frozenset[PartitionKey]:
     return frozenset((topic.name, index) for topic in topics for index in topic.partitions)
 
 
-def _missing(topics: list[AddPartitionsToTxnRequestTopic], image: ClusterImage) -> dict[TopicPartition, ErrorCode]:
+def _missing(topics: list[AddPartitionsToTxnRequestTopic], image: ClusterImage) -> dict[PartitionKey, ErrorCode]:
     """All or nothing: if one partition does not exist none is added, and every one has its code."""
     wanted = _partitions(topics)
     unknown = {place for place in wanted if image.partition(*place) is None}

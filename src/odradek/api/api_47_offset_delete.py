@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from odradek.api.requests.context import RequestContext
 from odradek.api.requests.registry import api
+from odradek.records.topic_partition import PartitionKey
 from odradek.wire.apis import ApiKey
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.offset_delete import (
@@ -19,7 +20,7 @@ async def handle(request: OffsetDeleteRequest, context: RequestContext) -> Offse
     image = context.services.image()
     answers: list[OffsetDeleteResponseTopic] = []
     waiting: list[OffsetDeleteResponsePartition] = []
-    wanted: list[tuple[str, int]] = []
+    wanted: list[PartitionKey] = []
     for topic in request.topics:
         partitions = [
             OffsetDeleteResponsePartition(partition.partition_index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)

@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from odradek.client.model import OffsetAndMetadata as OffsetAndMetadata
     from odradek.client.model import OffsetAndTimestamp as OffsetAndTimestamp
     from odradek.client.model import RecordMetadata as RecordMetadata
-    from odradek.client.model import TopicPartition as TopicPartition
     from odradek.client.producer import Producer as Producer
     from odradek.client.rebalance_listener import RebalanceListener as RebalanceListener
     from odradek.client.serializers import DataclassDeserializer as DataclassDeserializer
@@ -49,6 +48,7 @@ if TYPE_CHECKING:
     from odradek.client.serializers import StringDeserializer as StringDeserializer
     from odradek.client.serializers import StringSerializer as StringSerializer
     from odradek.client.transactions import TransactionalProducer as TransactionalProducer
+    from odradek.records.topic_partition import TopicPartition as TopicPartition
     from odradek.wire.errors import ErrorCode as ErrorCode
     from odradek.wire.errors import KafkaError as KafkaError
 
@@ -144,7 +144,7 @@ _HOMES = {
     "SerializationError": "odradek.client.errors",
     "StringDeserializer": "odradek.client.serializers",
     "StringSerializer": "odradek.client.serializers",
-    "TopicPartition": "odradek.client.model",
+    "TopicPartition": "odradek.records.topic_partition",
     "TransactionAborted": "odradek.client.errors",
     "TransactionalProducer": "odradek.client.transactions",
 }

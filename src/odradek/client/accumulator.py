@@ -15,6 +15,7 @@ from odradek.client.type_parameters import Data
 from odradek.records.batch import HEADER_SIZE, TRANSACTIONAL_BIT, parse_header, patch_producer
 from odradek.records.builder import BatchBuilder
 from odradek.records.record import Headers, decode_records
+from odradek.records.topic_partition import PartitionKey
 
 logger = logging.getLogger(__name__)
 
@@ -56,7 +57,7 @@ class Batch:
         "transactional",
     )  # fmt: skip
 
-    def __init__(self, key: tuple[str, int], builder: BatchBuilder | None, created_at: float, reserved: int) -> None:
+    def __init__(self, key: PartitionKey, builder: BatchBuilder | None, created_at: float, reserved: int) -> None:
         self.key = key
         self.builder = builder
         self.created_at = created_at
@@ -226,7 +227,7 @@ class Queue:
 
     __slots__ = ("batches", "in_flight", "key", "open")
 
-    def __init__(self, key: tuple[str, int]) -> None:
+    def __init__(self, key: PartitionKey) -> None:
         self.key = key
         self.batches: deque[Batch] = deque()
         self.open: Batch | None = None
@@ -273,12 +274,12 @@ class Accumulator:
         self._level = level
         self._keep_timestamps = keep_timestamps
         self.free_bytes = buffer_memory
-        self.queues: dict[tuple[str, int], Queue] = {}
+        self.queues: dict[PartitionKey, Queue] = {}
         self.transactional = False
 
     def append(
         self,
-        key: tuple[str, int],
+        key: PartitionKey,
         timestamp_ms: int,
         record_key: Data | None,
         value: Data | None,
@@ -316,7 +317,7 @@ class Accumulator:
         queue.open = fresh
         return fresh, True, batch is not None
 
-    def add_encoded(self, key: tuple[str, int], data: bytearray, count: int, now: float) -> Batch | None:
+    def add_encoded(self, key: PartitionKey, data: bytearray, count: int, now: float) -> Batch | None:
         """Queue a batch that the caller has encoded; None when there is no memory for it."""
         if len(data) > self.free_bytes:
             return None

@@ -13,8 +13,8 @@ from struct import error as struct_error
 from typing import Final, NamedTuple, Protocol
 
 from odradek.client.errors import ConfigError
-from odradek.client.model import TopicPartition
 from odradek.client.sticky import assign_sticky
+from odradek.records.topic_partition import TopicPartition
 
 NO_GENERATION: Final = -1
 _INT: Final = Struct(">i")

@@ -28,7 +28,7 @@ from odradek.client.consumer import CommitCallback, Consumer
 from odradek.client.errors import ClientClosed, IllegalState
 from odradek.client.interceptors import ConsumerInterceptor, ProducerInterceptor
 from odradek.client.metadata import PartitionInfo
-from odradek.client.model import ConsumerRecord, OffsetAndMetadata, OffsetAndTimestamp, RecordMetadata, TopicPartition
+from odradek.client.model import ConsumerRecord, OffsetAndMetadata, OffsetAndTimestamp, RecordMetadata
 from odradek.client.offsets import Member
 from odradek.client.partitioners import Partitioner
 from odradek.client.producer import Producer, RecordHeaders
@@ -36,6 +36,7 @@ from odradek.client.rebalance_listener import AnyListener
 from odradek.client.serializers import Deserializer, Serializer
 from odradek.client.transactions import TransactionalProducer
 from odradek.client.type_parameters import Key_co, Key_contra, Value_co, Value_contra
+from odradek.records.topic_partition import TopicPartition
 
 T = TypeVar("T")
 

@@ -37,15 +37,7 @@ from odradek.client.fetcher import Fetcher
 from odradek.client.group_consumer import GroupDriver
 from odradek.client.interceptors import ConsumerInterceptor
 from odradek.client.metadata import PartitionInfo
-from odradek.client.model import (
-    EARLIEST,
-    LATEST,
-    ConsumerRecord,
-    OffsetAndMetadata,
-    OffsetAndTimestamp,
-    RawFetch,
-    TopicPartition,
-)
+from odradek.client.model import EARLIEST, LATEST, ConsumerRecord, OffsetAndMetadata, OffsetAndTimestamp, RawFetch
 from odradek.client.offsets import Member, fetch_committed, list_offsets
 from odradek.client.positions import PartitionState, RecordReader
 from odradek.client.rebalance_listener import AnyListener, RebalanceListener
@@ -55,6 +47,7 @@ from odradek.client.type_parameters import Key_co, Value_co
 from odradek.client.validation import find_truncated
 from odradek.ports.network import Network
 from odradek.ports.randomness import Random
+from odradek.records.topic_partition import TopicPartition
 from odradek.wire.errors import KafkaError
 
 __all__ = ["Consumer", "RebalanceListener"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from odradek.client.model import TopicPartition
+    from odradek.records.topic_partition import TopicPartition
 
 
 class ClientError(Exception):

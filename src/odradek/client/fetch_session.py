@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from odradek.client.model import TopicPartition
+from odradek.records.topic_partition import TopicPartition
 from odradek.wire.primitives import ZERO_UUID
 
 INITIAL_EPOCH: Final = 0

@@ -12,9 +12,10 @@ from odradek.client.config import ConsumerOptions
 from odradek.client.connection import Connection
 from odradek.client.errors import ClientError, TransportError
 from odradek.client.fetch_session import FINAL_EPOCH, FetchPlan, FetchSession, FetchTarget
-from odradek.client.model import READ_COMMITTED, READ_UNCOMMITTED, AbortedTransaction, RawFetch, TopicPartition
+from odradek.client.model import READ_COMMITTED, READ_UNCOMMITTED, AbortedTransaction, RawFetch
 from odradek.client.positions import Chunk, PartitionState
 from odradek.records.errors import CorruptRecords
+from odradek.records.topic_partition import TopicPartition
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.fetch import (
     FetchRequest,

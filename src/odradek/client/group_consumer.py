@@ -20,11 +20,12 @@ from odradek.client.errors import ClientError, CommitFailed
 from odradek.client.failure_log import FailureLog
 from odradek.client.fetcher import Fetcher
 from odradek.client.membership import GroupMember, Joined, Membership
-from odradek.client.model import OffsetAndMetadata, TopicPartition
+from odradek.client.model import OffsetAndMetadata
 from odradek.client.offsets import Member, commit_offsets
 from odradek.client.positions import PartitionState
 from odradek.client.rebalance_listener import AnyListener
 from odradek.client.subscriptions import decode_assignment, decode_subscription, encode_assignment, encode_subscription
+from odradek.records.topic_partition import TopicPartition
 from odradek.wire.errors import ErrorCode, KafkaError
 
 logger = logging.getLogger(__name__)

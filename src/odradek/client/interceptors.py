@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from odradek.client.model import ConsumerRecord, OffsetAndMetadata, RecordMetadata, TopicPartition
+from odradek.client.model import ConsumerRecord, OffsetAndMetadata, RecordMetadata
 from odradek.client.type_parameters import Data
 from odradek.records.record import Headers
+from odradek.records.topic_partition import TopicPartition
 
 
 class OnSend(Protocol):

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Final, Generic, NamedTuple
 
 from odradek.client.type_parameters import Key_co, Value_co
+from odradek.records.topic_partition import TopicPartition
 
 Headers = Sequence[tuple[str, bytes | None]]
 """Record headers in order; names may repeat."""
@@ -20,16 +21,6 @@ MAX_TIMESTAMP: Final = -3
 
 READ_UNCOMMITTED: Final = 0
 READ_COMMITTED: Final = 1
-
-
-class TopicPartition(NamedTuple):
-    """One partition of a topic."""
-
-    topic: str
-    partition: int
-
-    def __str__(self) -> str:
-        return f"{self.topic}-{self.partition}"
 
 
 class OffsetAndMetadata(NamedTuple):

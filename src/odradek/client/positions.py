@@ -9,11 +9,12 @@ from typing import Any, Final
 
 from odradek.client.errors import DeserializationError
 from odradek.client.interceptors import ConsumerInterceptor
-from odradek.client.model import AbortedTransaction, ConsumerRecord, TopicPartition
+from odradek.client.model import AbortedTransaction, ConsumerRecord
 from odradek.records.batch import BatchHeader, split_batches, verify_crc
 from odradek.records.control import ControlType, decode_control_record
 from odradek.records.errors import CorruptRecords
 from odradek.records.record import decode_records
+from odradek.records.topic_partition import TopicPartition
 
 logger = logging.getLogger(__name__)
 

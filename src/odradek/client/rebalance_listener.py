@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from odradek.client.model import TopicPartition
+from odradek.records.topic_partition import TopicPartition
 
 
 class OnPartitionsAssigned(Protocol):

@@ -30,7 +30,14 @@ CHAPTERS: Final = (
     Chapter("Consumer", {"consumer": ("Consumer", "CommitCallback"), "rebalance_listener": ()}),
     Chapter("Transactions", {"transactions": ("TransactionalProducer", "State"), "offsets": ("Member",)}),
     Chapter("Threads", {"blocking_clients": (), "blocking": ("Blocking", "shared")}),
-    Chapter("Records, partitions and offsets", {"model": (), "metadata": ("PartitionInfo", "TopicInfo")}),
+    Chapter(
+        "Records, partitions and offsets",
+        {
+            "../records/topic_partition": ("TopicPartition", "PartitionKey"),
+            "model": (),
+            "metadata": ("PartitionInfo", "TopicInfo"),
+        },
+    ),
     Chapter("Serializers and deserializers", {"serializers": ()}),
     Chapter("Interceptors", {"interceptors": ()}),
     Chapter("Partitioners", {"partitioners": ()}),
@@ -123,7 +130,7 @@ def _fields(kind: ast.ClassDef) -> Iterator[tuple[str, str, str, str]]:
 
 def _module(module: str, names: tuple[str, ...]) -> Iterator[str]:
     tree = _parse(module)
-    home = "odradek.wire.errors" if module.startswith("../") else "odradek.client." + module.replace("/", ".")
+    home = "odradek." + (module[3:] if module.startswith("../") else f"client/{module}").replace("/", ".")
     for index, each in enumerate(tree.body):
         name = _name_of(each)
         if name is None or name.startswith("_") or (names and name not in names):

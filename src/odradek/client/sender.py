@@ -28,6 +28,7 @@ from odradek.client.errors import (
 from odradek.client.failure_log import FailureLog
 from odradek.client.sequence_numbers import NO_SEQUENCE, ProducerIdentity
 from odradek.client.sequences import Sequences
+from odradek.records.topic_partition import PartitionKey
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from odradek.wire.messages.produce import (
@@ -77,7 +78,7 @@ class Transaction(Protocol):
         """The number of the transaction that accepts records now, 0 for none."""
         ...
 
-    def may_send(self, key: tuple[str, int]) -> bool:
+    def may_send(self, key: PartitionKey) -> bool:
         """Whether the partition belongs to the transaction; if not, it is being added, and `wake` follows."""
         ...
 
@@ -472,7 +473,7 @@ class Sender:
                     self._retry_or_fail(batch, result, None)
             self.wake()
             return
-        by_key: dict[tuple[str, int], ProduceResponsePartition] = {}
+        by_key: dict[PartitionKey, ProduceResponsePartition] = {}
         for topic in result.responses:
             name = topic.name or names.get(topic.topic_id, "")
             for each in topic.partition_responses:

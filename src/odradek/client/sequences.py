@@ -16,6 +16,7 @@ from odradek.client.sequence_numbers import (
     next_sequence,
     precedes,
 )
+from odradek.records.topic_partition import PartitionKey
 from odradek.wire.errors import ErrorCode
 
 REMEMBERED_BATCHES: Final = 5
@@ -47,8 +48,8 @@ class Sequences:
     def __init__(self, *, transactional: bool = False) -> None:
         self.identity = NO_IDENTITY
         self.transactional = transactional
-        self._partitions: dict[tuple[str, int], _Partition] = {}
-        self._to_renumber: set[tuple[str, int]] = set()
+        self._partitions: dict[PartitionKey, _Partition] = {}
+        self._to_renumber: set[PartitionKey] = set()
 
     @property
     def needs_identity(self) -> bool:
@@ -67,7 +68,7 @@ class Sequences:
             self._partitions.clear()
         self._renumber()
 
-    def resume(self, key: tuple[str, int], sequence: int) -> None:
+    def resume(self, key: PartitionKey, sequence: int) -> None:
         """Set the next sequence of a partition whose earlier batches other processes have sent under this identity.
 
         No batch of the partition may be in flight here.
@@ -223,7 +224,7 @@ class Sequences:
             if not state.in_flight:
                 state.overtaken = 0
 
-    def _resolve(self, key: tuple[str, int], state: _Partition) -> None:
+    def _resolve(self, key: PartitionKey, state: _Partition) -> None:
         if state.unresolved is None or state.in_flight:
             return
         if next_sequence(state.last_acked_sequence, 1) != state.unresolved:

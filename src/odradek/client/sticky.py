@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
-from odradek.client.model import TopicPartition
+from odradek.records.topic_partition import TopicPartition
 
 Claims = Mapping[str, tuple[Sequence[TopicPartition], int]]
 """(partitions, generation) that each member claims to own."""

@@ -9,8 +9,8 @@ from collections.abc import Collection, Sequence
 from typing import Final
 
 from odradek.client.assignors import MemberSubscription
-from odradek.client.model import TopicPartition
 from odradek.client.offsets import by_topic
+from odradek.records.topic_partition import TopicPartition
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.consumer_protocol import (
     ConsumerProtocolAssignment,

@@ -26,7 +26,7 @@ from odradek.client.config import ProducerOptions
 from odradek.client.errors import ClientError, ConfigError, IllegalState, ProducerFenced, TransactionAborted
 from odradek.client.interceptors import ProducerInterceptor
 from odradek.client.metadata import PartitionInfo
-from odradek.client.model import OffsetAndMetadata, RecordMetadata, TopicPartition
+from odradek.client.model import OffsetAndMetadata, RecordMetadata
 from odradek.client.offsets import Member, by_topic
 from odradek.client.partitioners import Partitioner
 from odradek.client.producer import Producer, RecordHeaders
@@ -36,6 +36,7 @@ from odradek.client.type_parameters import Key_contra, Value_contra
 from odradek.ports.clock import Clock
 from odradek.ports.network import Network
 from odradek.ports.randomness import Random
+from odradek.records.topic_partition import PartitionKey, TopicPartition
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from odradek.wire.messages.add_partitions_to_txn import (
@@ -115,8 +116,8 @@ class TransactionalProducer(Generic[Key_contra, Value_contra]):
         """The identity that fences earlier producers."""
         self.state = State.UNINITIALIZED
         """Where the producer is between two transactions."""
-        self._added: set[tuple[str, int]] = set()
-        self._waiting: set[tuple[str, int]] = set()
+        self._added: set[PartitionKey] = set()
+        self._waiting: set[PartitionKey] = set()
         self._groups: set[str] = set()
         # Held while offsets are in flight: otherwise they could arrive in the next transaction.
         self._offsets = asyncio.Lock()
@@ -344,7 +345,7 @@ class TransactionalProducer(Generic[Key_contra, Value_contra]):
         """The number of the transaction that accepts records now, 0 for none."""
         return self._begun if self.state is State.IN_TRANSACTION and not self._committing else 0
 
-    def may_send(self, key: tuple[str, int]) -> bool:
+    def may_send(self, key: PartitionKey) -> bool:
         """Whether the partition belongs to the transaction; if not, it is added in the background."""
         if self.state is not State.IN_TRANSACTION:
             return False
@@ -477,7 +478,7 @@ class TransactionalProducer(Generic[Key_contra, Value_contra]):
             self._adding = None
             self.producer.sender.wake()
 
-    async def _add(self, keys: set[tuple[str, int]]) -> None:
+    async def _add(self, keys: set[PartitionKey]) -> None:
         identity = self.identity
         topics = [
             AddPartitionsToTxnRequestTopic(topic, partitions)

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 
 from odradek.client.cluster import Cluster, error_of
 from odradek.client.errors import UnsupportedByBroker
-from odradek.client.model import TopicPartition
 from odradek.client.positions import PartitionState
+from odradek.records.topic_partition import TopicPartition
 from odradek.wire.errors import ErrorCode
 from odradek.wire.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,

@@ -21,6 +21,7 @@ from odradek.controller.partition_changes import (
     rules_of,
 )
 from odradek.metadata.image import Broker, ClusterImage, PartitionState
+from odradek.records.topic_partition import TopicPartition
 from odradek.wire.errors import ErrorCode, KafkaError
 
 
@@ -35,13 +36,6 @@ class BrokerChanges(NamedTuple):
         return bool(self.gone or self.started or self.bounced)
 
 
-class ReplicaRef(NamedTuple):
-    """A partition by topic and index, where a broker's replica of it is meant."""
-
-    topic: str
-    partition: int
-
-
 def broker_changes(before: Mapping[int, Broker], after: Mapping[int, Broker]) -> BrokerChanges:
     """The brokers that ended, started or restarted between two sets of registrations."""
     return BrokerChanges(
@@ -51,7 +45,7 @@ def broker_changes(before: Mapping[int, Broker], after: Mapping[int, Broker]) ->
     )
 
 
-def brokers_changed(image: ClusterImage, brokers: Mapping[int, Broker], defaults: Defaults) -> Decision[ReplicaRef]:
+def brokers_changed(image: ClusterImage, brokers: Mapping[int, Broker], defaults: Defaults) -> Decision[TopicPartition]:
     """The registered brokers are now these. Who is shutting down goes on doing so under the same registration.
 
     Replies name the partitions that changed.
@@ -70,13 +64,13 @@ def _leaves(known: Broker, now: Broker) -> bool:
     return known.fenced and known.epoch == now.epoch
 
 
-def recovered_partitions(image: ClusterImage, defaults: Defaults) -> Decision[ReplicaRef]:
+def recovered_partitions(image: ClusterImage, defaults: Defaults) -> Decision[TopicPartition]:
     """What a new controller does first: partitions without a leader or a state, half-done moves, restarted leaders."""
     unclean = frozenset(i for i, broker in image.brokers.items() if broker.unclean)
     return _elected(image, defaults, None, unclean)
 
 
-def leaders_sought(image: ClusterImage, defaults: Defaults) -> Decision[ReplicaRef]:
+def leaders_sought(image: ClusterImage, defaults: Defaults) -> Decision[TopicPartition]:
     """Look again at every partition, for instance since unclean elections are allowed now."""
     return _elected(image, defaults, None, frozenset())
 
@@ -94,7 +88,9 @@ def registered(image: ClusterImage, broker_id: int, broker_epoch: int) -> Broker
     return broker
 
 
-def shutting_down(image: ClusterImage, broker_id: int, broker_epoch: int, defaults: Defaults) -> Decision[ReplicaRef]:
+def shutting_down(
+    image: ClusterImage, broker_id: int, broker_epoch: int, defaults: Defaults
+) -> Decision[TopicPartition]:
     """Move leadership away from a broker that wants to stop; replies name the partitions that it still leads.
 
     Sole replicas stay where they are and are not named. Raises
@@ -103,7 +99,7 @@ def shutting_down(image: ClusterImage, broker_id: int, broker_epoch: int, defaul
     broker = registered(image, broker_id, broker_epoch)
     decision = _elected(image.with_broker(broker._replace(fenced=True)), defaults, frozenset((broker_id,)), frozenset())
     remaining = [
-        ReplicaRef(topic.name, index)
+        TopicPartition(topic.name, index)
         for topic in decision.image.topics.values()
         for index, state in enumerate(topic.partitions)
         if state.leader == broker_id and len(state.replicas) > 1
@@ -112,8 +108,8 @@ def shutting_down(image: ClusterImage, broker_id: int, broker_epoch: int, defaul
 
 
 def replicas_offline(
-    image: ClusterImage, broker_id: int, replicas: Iterable[ReplicaRef], defaults: Defaults
-) -> Decision[ReplicaRef]:
+    image: ClusterImage, broker_id: int, replicas: Iterable[TopicPartition], defaults: Defaults
+) -> Decision[TopicPartition]:
     """The directories of these replicas have failed; the broker lives on. Replies name the partitions that changed."""
     changes = PartitionChanges(image)
     changed = []
@@ -125,13 +121,13 @@ def replicas_offline(
         offline = tuple(b for b in before.replicas if b == broker_id or b in before.offline_replicas)
         known = before._replace(offline_replicas=offline)
         changes.put(topic, index, before, next_state(known, known, rules_of(image, topic, defaults)))
-        changed.append(ReplicaRef(topic_name, index))
+        changed.append(TopicPartition(topic_name, index))
     return changes.decision(changed)
 
 
 def replicas_online(
-    image: ClusterImage, broker_id: int, replicas: Iterable[ReplicaRef], defaults: Defaults
-) -> Decision[ReplicaRef]:
+    image: ClusterImage, broker_id: int, replicas: Iterable[TopicPartition], defaults: Defaults
+) -> Decision[TopicPartition]:
     """Replicas that were offline answer again, for instance since their log is recovered."""
     changes = PartitionChanges(image)
     changed = []
@@ -142,7 +138,7 @@ def replicas_online(
         topic = image.topics[topic_name]
         known = before._replace(offline_replicas=tuple(b for b in before.offline_replicas if b != broker_id))
         changes.put(topic, index, before, next_state(known, known, rules_of(image, topic, defaults)))
-        changed.append(ReplicaRef(topic_name, index))
+        changed.append(TopicPartition(topic_name, index))
     return changes.decision(changed)
 
 
@@ -152,7 +148,7 @@ def _elected(
     concerned: frozenset[int] | None,
     unclean: frozenset[int],
     out_of_sync: frozenset[int] = frozenset(),
-) -> Decision[ReplicaRef]:
+) -> Decision[TopicPartition]:
     """`concerned` brokers: only their partitions are looked at; all when None."""
     changes = PartitionChanges(image)
     changed = []
@@ -173,7 +169,7 @@ def _elected(
             after = next_state(known, _wanted(known, image.brokers, unclean, out_of_sync), rules)
             if after is not before:
                 changes.put(topic, index, before, after)
-                changed.append(ReplicaRef(topic.name, index))
+                changed.append(TopicPartition(topic.name, index))
     return changes.decision(changed)
 
 

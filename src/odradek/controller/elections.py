@@ -20,6 +20,7 @@ from odradek.controller.partition_changes import (
     next_state,
 )
 from odradek.metadata.image import NO_LEADER, ClusterImage, PartitionState
+from odradek.records.topic_partition import PartitionKey
 from odradek.wire.errors import ErrorCode, KafkaError
 
 
@@ -39,7 +40,7 @@ class Elected(NamedTuple):
 
 
 def elect_leaders(
-    image: ClusterImage, election_type: int, partitions: Sequence[tuple[str, int]] | None, defaults: Defaults
+    image: ClusterImage, election_type: int, partitions: Sequence[PartitionKey] | None, defaults: Defaults
 ) -> Decision[Elected]:
     """One reply for every partition; of all partitions (None) those that needed no election are left out."""
     if election_type not in ElectionType.__members__.values():

@@ -15,6 +15,7 @@ from odradek.controller.outcome import Decision
 from odradek.metadata.image import NO_BROKER, NO_LEADER, Broker, ClusterImage, PartitionState, Topic
 from odradek.metadata.nodes import PartitionNode, TopicNode
 from odradek.ports.store import Create, Operation, Put
+from odradek.records.topic_partition import PartitionKey
 
 T = TypeVar("T")
 
@@ -201,7 +202,7 @@ class PartitionChanges:
     def __init__(self, image: ClusterImage) -> None:
         self._image = image
         self._changed: dict[str, list[PartitionState]] = {}
-        self._written: dict[tuple[str, int], Operation] = {}
+        self._written: dict[PartitionKey, Operation] = {}
         self._moved: dict[str, dict[int, None]] = {}
 
     def state(self, topic: str, index: int) -> PartitionState | None:

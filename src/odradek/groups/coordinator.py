@@ -1,8 +1,8 @@
 """One shard of the group coordinator: all groups of one partition of `__consumer_offsets`.
 
-Requests decide: they look at the state and return records and replies (`Outcome`). `replay` and `replay_marker` are the
-only methods that change stored state, live and at load alike. So a shard is at every moment what its log says, plus the
-members that wait for an answer. Source: Kafka's GroupCoordinatorShard, GroupMetadataManager.
+Requests decide: they look at the state and return records and replies (`GroupDecision`). `replay` and `replay_marker`
+are the only methods that change stored state, live and at load alike. So a shard is at every moment what its log says,
+plus the members that wait for an answer. Source: Kafka's GroupCoordinatorShard, GroupMetadataManager.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from odradek.groups.events import (
     ConsumerHeartbeat,
     Continuation,
     FetchedOffset,
+    GroupDecision,
     GroupDescription,
     GroupListing,
     JoinRequest,
     JoinResult,
     LeavingMember,
-    Outcome,
     SyncRequest,
     Token,
     TopicOffsetsDeleted,
@@ -42,6 +42,7 @@ from odradek.groups.settings import GroupSettings
 from odradek.groups.timers import Due, Timers
 from odradek.metadata.image import ClusterImage, Topic
 from odradek.ports.randomness import Random
+from odradek.records.topic_partition import PartitionKey
 from odradek.wire.errors import ErrorCode, KafkaError
 
 
@@ -81,12 +82,12 @@ class GroupCoordinator:
         self._deletions = OffsetDeletions(self.offsets, self._timers, image, knows_all_topics)
         self._expiry = OffsetExpiry(settings, self._timers, self.offsets, self._group_ids, self._find)
         self._replay: dict[type, Callable[[Any], None]] = {}
-        self._expire: dict[type, Callable[[int, Due], Outcome]] = {
+        self._expire: dict[type, Callable[[int, Due], GroupDecision]] = {
             ExpireOffsets: self._expiry.expire,
             RetryDeletion: self._deletions.expire,
         }
         self._one_at_a_time: set[type] = {RetryDeletion}
-        self._stored: dict[type, Callable[[int, Any, ErrorCode | None], Outcome]] = {
+        self._stored: dict[type, Callable[[int, Any, ErrorCode | None], GroupDecision]] = {
             TopicOffsetsDeleted: self._deletions.stored
         }
         self._kinds: list[GroupKind] = []
@@ -156,7 +157,7 @@ class GroupCoordinator:
         """A transaction has ended: its offsets become visible or are dropped."""
         self.offsets.end_transaction(producer_id, committed=committed)
 
-    def loaded(self, now_ms: int) -> Outcome:
+    def loaded(self, now_ms: int) -> GroupDecision:
         """The whole log has been replayed: serve the groups and start their deadlines."""
         self._is_live = True
         outcome = NOTHING
@@ -168,18 +169,18 @@ class GroupCoordinator:
         self._expiry.start(now_ms)
         return self._with_replies(outcome)
 
-    def unload(self, now_ms: int) -> Outcome:
+    def unload(self, now_ms: int) -> GroupDecision:
         """Another broker leads the partition. All waiting members are answered NOT_COORDINATOR."""
         for kind in self._kinds:
             kind.unload(now_ms)
         self._is_live = False
         return self._with_replies(NOTHING)
 
-    def stored(self, then: Continuation, error: ErrorCode | None, now_ms: int) -> Outcome:
+    def stored(self, then: Continuation, error: ErrorCode | None, now_ms: int) -> GroupDecision:
         """The records that `then` came with are committed, or were rejected with `error`."""
         return self._with_replies(self._stored[type(then)](now_ms, then, error))
 
-    def _with_replies(self, outcome: Outcome) -> Outcome:
+    def _with_replies(self, outcome: GroupDecision) -> GroupDecision:
         return self.classic.rebalances.take(outcome)
 
     # --- time ---
@@ -188,7 +189,7 @@ class GroupCoordinator:
         """When `expire` has something to do, unless that deadline has moved by then."""
         return self._timers.next_deadline_ms()
 
-    def expire(self, now_ms: int) -> Outcome:
+    def expire(self, now_ms: int) -> GroupDecision:
         """Act on every deadline that has passed."""
         outcome = NOTHING
         while (due := self._timers.pop_due(now_ms)) is not None:
@@ -201,14 +202,14 @@ class GroupCoordinator:
 
     # --- membership ---
 
-    def join(self, now_ms: int, token: Token, request: JoinRequest) -> Outcome:
+    def join(self, now_ms: int, token: Token, request: JoinRequest) -> GroupDecision:
         """JoinGroup. The reply is a JoinResult."""
         rebalances = self.classic.rebalances
         group = self.consumer.by_id.get(request.group_id)
         if group is not None and group.members:
             rejected = rebalances.rejection(request)
             if rejected is not None:
-                return Outcome(now=[(token, JoinResult(rejected, request.member_id))])
+                return GroupDecision(now=[(token, JoinResult(rejected, request.member_id))])
             return self.consumer.classic_members.join(now_ms, token, group, request)
         outcome = rebalances.join(now_ms, token, request)
         if group is None or not outcome.records:
@@ -216,14 +217,14 @@ class GroupCoordinator:
         # An empty group takes the kind of its first member.
         return outcome._replace(records=[*group.tombstones(), *outcome.records])
 
-    def sync(self, now_ms: int, token: Token, request: SyncRequest) -> Outcome:
+    def sync(self, now_ms: int, token: Token, request: SyncRequest) -> GroupDecision:
         """SyncGroup. The reply is a SyncResult."""
         group = self.consumer.by_id.get(request.group_id)
         if group is not None:
             return self.consumer.classic_members.sync(now_ms, token, group, request)
         return self.classic.rebalances.sync(token, request)
 
-    def consumer_heartbeat(self, now_ms: int, token: Token, request: ConsumerHeartbeat) -> Outcome:
+    def consumer_heartbeat(self, now_ms: int, token: Token, request: ConsumerHeartbeat) -> GroupDecision:
         """The reply is a ConsumerHeartbeatResult. Raises KafkaError where the heartbeat is rejected."""
         return self._with_replies(self.consumer.heartbeat(now_ms, token, request))
 
@@ -237,7 +238,7 @@ class GroupCoordinator:
             return members.heartbeat(now_ms, group, member_id, group_instance_id, generation_id)
         return self.classic.rebalances.heartbeat(now_ms, group_id, member_id, group_instance_id, generation_id)
 
-    def leave(self, now_ms: int, token: Token, group_id: str, leaving: Sequence[LeavingMember]) -> Outcome:
+    def leave(self, now_ms: int, token: Token, group_id: str, leaving: Sequence[LeavingMember]) -> GroupDecision:
         """The reply is a list of LeftMember. Raises KafkaError INVALID_GROUP_ID or COORDINATOR_NOT_AVAILABLE."""
         group = self.consumer.by_id.get(group_id)
         if group is not None:
@@ -248,7 +249,7 @@ class GroupCoordinator:
 
     def commit_offsets(
         self, now_ms: int, token: Token, request: CommitRequest, *, transactional: bool = False
-    ) -> Outcome:
+    ) -> GroupDecision:
         """The reply is a list of error codes, one per offset. Raises KafkaError for the request as a whole.
 
         Records of a transactional commit have to be appended in a batch of that transaction and replayed with its
@@ -274,7 +275,7 @@ class GroupCoordinator:
         """Per topic the offsets asked for, or all that the group has committed if `topics` is None."""
         return self._offset_requests.fetch(group_id, topics, require_stable=require_stable)
 
-    def delete_offsets(self, token: Token, group_id: str, partitions: Sequence[tuple[str, int]]) -> Outcome:
+    def delete_offsets(self, token: Token, group_id: str, partitions: Sequence[PartitionKey]) -> GroupDecision:
         """The reply is a list of error codes, one per partition. Raises KafkaError for the request as a whole."""
         if not group_id:
             raise KafkaError(ErrorCode.INVALID_GROUP_ID)
@@ -285,15 +286,15 @@ class GroupCoordinator:
 
     # --- topics ---
 
-    def topics_deleted(self, topics: Iterable[str]) -> Outcome:
+    def topics_deleted(self, topics: Iterable[str]) -> GroupDecision:
         """Delete the offsets of deleted topics."""
         return self._deletions.topics_deleted(topics)
 
-    def topics_missed(self) -> Outcome:
+    def topics_missed(self) -> GroupDecision:
         """As `topics_deleted`, for every topic outside the image, which has to be complete."""
         return self._deletions.topics_missed()
 
-    def topics_changed(self, now_ms: int, topics: Collection[str], grown: Iterable[tuple[Topic, int]]) -> Outcome:
+    def topics_changed(self, now_ms: int, topics: Collection[str], grown: Iterable[tuple[Topic, int]]) -> GroupDecision:
         """Topics were created or deleted or grew; `grown` has the last, each with its previous number of partitions."""
         names = frozenset(topics)
         for kind in self._kinds:
@@ -302,7 +303,7 @@ class GroupCoordinator:
 
     # --- groups ---
 
-    def delete_groups(self, token: Token, group_ids: Sequence[str]) -> Outcome:
+    def delete_groups(self, token: Token, group_ids: Sequence[str]) -> GroupDecision:
         """The reply is a list of error codes, one per group."""
         records: list[GroupRecord] = []
         errors: list[ErrorCode] = []
@@ -319,7 +320,7 @@ class GroupCoordinator:
                 records += group.tombstones()
                 deleted.add(group_id)
                 errors.append(ErrorCode.NONE)
-        return Outcome(records, [(token, errors)])
+        return GroupDecision(records, [(token, errors)])
 
     def describe_groups(self, group_ids: Iterable[str]) -> list[GroupDescription]:
         """Classic groups, as DescribeGroups returns them."""

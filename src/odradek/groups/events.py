@@ -1,7 +1,7 @@
 """Requests to the group coordinator and its results: plain values, free of wire versions and of I/O.
 
 A request method takes one of the requests below with a token (any value: the coordinator only returns it) and returns
-an `Outcome`: records to append, replies to release, and a continuation for when the records are stored or rejected.
+a `GroupDecision`: records to append, replies to release, and a continuation for when they are stored or rejected.
 """
 
 from __future__ import annotations
@@ -276,7 +276,7 @@ class TopicOffsetsDeleted(NamedTuple):
 Continuation: TypeAlias = AssignmentStored | StaticMemberStored | GroupStored | Downgraded | TopicOffsetsDeleted
 
 
-class Outcome(NamedTuple):
+class GroupDecision(NamedTuple):
     """What the caller has to do.
 
     1. Append `records` as one batch; then `replay` each of them.
@@ -291,14 +291,14 @@ class Outcome(NamedTuple):
     now: Sequence[tuple[Token, Any]] = ()
 
 
-NOTHING = Outcome()
+NOTHING = GroupDecision()
 
 
-def joined(first: Outcome, second: Outcome) -> Outcome:
+def joined(first: GroupDecision, second: GroupDecision) -> GroupDecision:
     """Both outcomes in one; only the second may have a continuation."""
     if second is NOTHING:
         return first
-    return Outcome(
+    return GroupDecision(
         [*first.records, *second.records], [*first.replies, *second.replies], second.then, [*first.now, *second.now]
     )
 

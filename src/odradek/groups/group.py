@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar, cast
 
-from odradek.groups.events import CommitRequest, GroupListing, Outcome
+from odradek.groups.events import CommitRequest, GroupDecision, GroupListing
 from odradek.groups.records import GroupRecord, RecordType
 from odradek.groups.settings import GroupSettings
 from odradek.groups.timers import Due, Timers
@@ -88,7 +88,7 @@ class GroupKind(Protocol):
         """Whether records of one deadline have to be replayed before the next deadline of this kind is expired."""
         ...
 
-    def loaded(self, now_ms: int) -> Outcome:
+    def loaded(self, now_ms: int) -> GroupDecision:
         """The whole log has been replayed: start the groups' deadlines."""
         ...
 
@@ -122,9 +122,9 @@ class GroupHandlers:
 
     replay: Mapping[type, Callable[[Any], None]]
     """By class of record: replay it."""
-    expire: Mapping[type, Callable[[int, Due], Outcome]]
+    expire: Mapping[type, Callable[[int, Due], GroupDecision]]
     """By class of a deadline's payload: (now_ms, deadline) -> what follows."""
-    stored: Mapping[type, Callable[[int, Any, Any], Outcome]]
+    stored: Mapping[type, Callable[[int, Any, Any], GroupDecision]]
     """By class of continuation: (now_ms, continuation, error code or None) -> what follows."""
 
 

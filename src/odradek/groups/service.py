@@ -24,6 +24,7 @@ from odradek.groups.events import (
     SyncRequest,
     SyncResult,
 )
+from odradek.records.topic_partition import PartitionKey
 from odradek.wire.errors import ErrorCode, KafkaError
 
 TopicOffsets = list[tuple[str, list[FetchedOffset]]]
@@ -101,7 +102,7 @@ class GroupService(Protocol):
         """
         ...
 
-    def delete_offsets(self, group_id: str, partitions: Sequence[tuple[str, int]]) -> Awaitable[list[ErrorCode]]:
+    def delete_offsets(self, group_id: str, partitions: Sequence[PartitionKey]) -> Awaitable[list[ErrorCode]]:
         """One code per partition. Raises KafkaError for the request as a whole."""
         ...
 

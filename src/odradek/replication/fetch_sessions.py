@@ -12,15 +12,12 @@ from collections.abc import Iterable
 from odradek.ports.randomness import Random
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.fetch import FetchPartition
-from odradek.wire.produce import TopicKey
+from odradek.wire.produce import RequestedPartition
 
 NO_SESSION = 0
 INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
 MAX_EPOCH = 0x7FFFFFFF
-
-Place = tuple[TopicKey, int]
-"""(topic name or, from Fetch 13 on, topic id; partition): as the request names a partition."""
 
 
 class FetchSession:
@@ -33,18 +30,22 @@ class FetchSession:
         self.uses_topic_ids = uses_topic_ids
         self.epoch = 1
         self.last_used_ms = now_ms
-        self.wanted: OrderedDict[Place, FetchPartition] = OrderedDict()
-        self.sent: dict[Place, tuple[int, int]] = {}
+        self.wanted: OrderedDict[RequestedPartition, FetchPartition] = OrderedDict()
+        self.sent: dict[RequestedPartition, tuple[int, int]] = {}
         """(high watermark, log start offset) as last told to the client."""
 
-    def update(self, wanted: Iterable[tuple[Place, FetchPartition]], forgotten: Iterable[Place]) -> None:
+    def update(
+        self, wanted: Iterable[tuple[RequestedPartition, FetchPartition]], forgotten: Iterable[RequestedPartition]
+    ) -> None:
         for place in forgotten:
             self.wanted.pop(place, None)
             self.sent.pop(place, None)
         for place, asked in wanted:
             self.wanted[place] = asked
 
-    def must_include(self, place: Place, size: int, failed: bool, high_watermark: int, log_start_offset: int) -> bool:
+    def must_include(
+        self, place: RequestedPartition, size: int, failed: bool, high_watermark: int, log_start_offset: int
+    ) -> bool:
         """Whether an incremental answer has to name the partition; remembers what it then tells."""
         news = (high_watermark, log_start_offset)
         if failed:
@@ -56,7 +57,7 @@ class FetchSession:
             return True
         return False
 
-    def serve_last(self, place: Place) -> None:
+    def serve_last(self, place: RequestedPartition) -> None:
         """A partition that was given data goes to the end, so that all get their turn within `fetch.max.bytes`."""
         if place in self.wanted:
             self.wanted.move_to_end(place)
@@ -101,7 +102,7 @@ class FetchSessions:
         self._by_id.pop(session_id, None)
 
     def begin(
-        self, wanted: Iterable[tuple[Place, FetchPartition]], uses_topic_ids: bool, now_ms: int
+        self, wanted: Iterable[tuple[RequestedPartition, FetchPartition]], uses_topic_ids: bool, now_ms: int
     ) -> FetchSession | None:
         """A new session with these partitions; None when no slot is free."""
         if len(self._by_id) >= self._slots and not self._evict(now_ms):

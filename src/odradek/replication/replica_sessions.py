@@ -12,11 +12,11 @@ from typing import NamedTuple, Protocol
 
 from odradek.log.segments.reading import LogRead
 from odradek.ports.randomness import Random
-from odradek.replication.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, MAX_EPOCH, NO_SESSION, Place
+from odradek.replication.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, MAX_EPOCH, NO_SESSION
 from odradek.replication.partition import MANY_BYTES, NO_EPOCH, Partition, ReplicaRules
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.fetch import FetchPartition
-from odradek.wire.produce import TopicKey
+from odradek.wire.produce import RequestedPartition, TopicKey
 
 MOST_SESSIONS_OF_A_BROKER = 64
 _NOTHING = (-1, -1)
@@ -59,7 +59,7 @@ class FollowedPartition:
         "told",
     )
 
-    def __init__(self, session: ReplicaSession, place: Place) -> None:
+    def __init__(self, session: ReplicaSession, place: RequestedPartition) -> None:
         self._session = session
         self.place = place
         self.partition: Partition | None = None
@@ -192,7 +192,7 @@ class ReplicaSession:
         """Whether the follower must hear the news even if there is nothing to send."""
         self.fetched_ms = 0
         self.lacking = 0
-        self.members: dict[Place, FollowedPartition] = {}
+        self.members: dict[RequestedPartition, FollowedPartition] = {}
         self.ready: dict[FollowedPartition, None] = {}
         """Those with something to send, longest waiting first."""
         self.news: dict[FollowedPartition, None] = {}
@@ -201,9 +201,14 @@ class ReplicaSession:
         self._wake: Callable[[], None] | None = None
         self._interrupted: Callable[[], None] | None = None
 
-    def fetched(self, wanted: Iterable[tuple[Place, FetchPartition]], forgotten: Iterable[Place], lookup: Lookup,
-                now_ms: int) -> None:  # fmt: skip
-        """A fetch has come, which names what differs from the one before."""
+    def fetched(
+        self,
+        wanted: Iterable[tuple[RequestedPartition, FetchPartition]],
+        forgotten: Iterable[RequestedPartition],
+        lookup: Lookup,
+        now_ms: int,
+    ) -> None:
+        """Note a fetch, which names the partitions whose state differs from the fetch before."""
         self.fetched_ms = now_ms
         for place in forgotten:
             member = self.members.pop(place, None)

@@ -16,7 +16,7 @@ from itertools import count, islice
 from odradek.sim.faults.nemesis import PROFILES
 from odradek.sim.marks import SITUATIONS, counted
 from odradek.sim.regressions import ONCE_FAILED, parse
-from odradek.sim.run import SAFETY_SECONDS, Outcome, run_seed
+from odradek.sim.run import SAFETY_SECONDS, SeedResult, run_seed
 
 _RECYCLE = 50
 """Seeds per worker process, so that no run is the victim of what an earlier one left behind."""
@@ -30,12 +30,12 @@ class Totals:
         self.seeds = 0
         self.simulated = 0.0
         self.cpu = 0.0
-        self.failed: list[Outcome] = []
+        self.failed: list[SeedResult] = []
         self.faults: Counter[str] = Counter()
         self.marks: Counter[str] = Counter()
         self.counts: Counter[str] = Counter()
 
-    def add(self, outcome: Outcome) -> None:
+    def add(self, outcome: SeedResult) -> None:
         """Count an outcome."""
         self.seeds += 1
         self.simulated += outcome.simulated_seconds
@@ -72,7 +72,7 @@ def _table(title: str, counts: Counter[str]) -> None:
             print(f"  {count:8d}  {name}")
 
 
-def _show(outcome: Outcome, lines: int) -> None:
+def _show(outcome: SeedResult, lines: int) -> None:
     print(f"\nFAILED seed {outcome.seed}: {outcome.violation}: {outcome.story}")
     for line in outcome.events:
         print("   ", line)
@@ -129,7 +129,7 @@ def _search(arguments: argparse.Namespace) -> Totals:
     context = multiprocessing.get_context("spawn")
     # What a worker has loaded stays; the collections after each seed need not look at it.
     with ProcessPoolExecutor(arguments.jobs, context, gc.freeze, max_tasks_per_child=_RECYCLE) as pool:
-        running: set[Future[Outcome]] = set()
+        running: set[Future[SeedResult]] = set()
         exhausted = False
         while running or not exhausted:
             while not exhausted and len(running) < arguments.jobs * 2:
@@ -153,7 +153,7 @@ def _over(totals: Totals, arguments: argparse.Namespace, deadline: float | None)
     return bool(totals.failed) and len(totals.failed) >= arguments.max_failures
 
 
-def _note(totals: Totals, outcome: Outcome, arguments: argparse.Namespace) -> None:
+def _note(totals: Totals, outcome: SeedResult, arguments: argparse.Namespace) -> None:
     totals.add(outcome)
     if outcome.violation:
         _show(outcome, arguments.lines)

@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 
 from odradek.client.admin import Admin, NewTopic
 from odradek.client.consumer import Consumer
-from odradek.client.model import TopicPartition
 from odradek.client.producer import Producer
+from odradek.records.topic_partition import TopicPartition
 from odradek.sim.checkers.clients import Promises, check
 from odradek.sim.checkers.history import OK, READ_COMMITTED, READ_UNCOMMITTED, FinalLog, Reader, Send, Violation
 from odradek.sim.checkers.replicas import ALL_AT_ONCE, ClusterWatch, cluster_settings, see_replicas_agree, shape_of
@@ -55,7 +55,7 @@ Observe = Callable[[Callable[[str], None]], contextlib.AbstractContextManager[No
 
 
 @dataclass(slots=True)
-class Outcome:
+class SeedResult:
     """What a seed came to."""
 
     seed: str
@@ -140,7 +140,7 @@ def _watched(world: World) -> Iterator[_Watcher]:
 
 def run_seed(
     seed: int, profile_name: str, *, safety_seconds: float = SAFETY_SECONDS, observe: Observe | None = None
-) -> Outcome:
+) -> SeedResult:
     """Run one seed. Never raises for what the product does wrong: the outcome names the violation.
 
     `observe` is a context manager around the run, given what counts a coverage mark.
@@ -149,7 +149,7 @@ def run_seed(
     profile = PROFILES[profile_name]
     loop = new_loop(name)
     world = World(loop, name, profile)
-    outcome = Outcome(name, profile_name)
+    outcome = SeedResult(name, profile_name)
     started = time.process_time()
     collecting = gc.isenabled()
     gc.disable()

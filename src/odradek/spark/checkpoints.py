@@ -6,7 +6,7 @@ import json
 import re
 from pathlib import Path
 
-from odradek.client.model import TopicPartition
+from odradek.records.topic_partition import TopicPartition
 
 SourceOffsets = dict[TopicPartition, int]
 """The next offset behind a batch, for every partition of the query's sources."""

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
-from odradek.client.model import TopicPartition
+from odradek.records.topic_partition import TopicPartition
 
 Offsets = dict[TopicPartition, int]
 

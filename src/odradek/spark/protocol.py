@@ -19,13 +19,13 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import NamedTuple, Protocol
 
-from odradek.client.model import TopicPartition
 from odradek.client.sequence_numbers import ProducerIdentity
 from odradek.client.transactions import State, TransactionalProducer
+from odradek.records.topic_partition import PartitionKey, TopicPartition
 from odradek.spark.leases import Address
 from odradek.spark.markers import Markers, Recorded
 
-Counts = dict[tuple[str, int], int]
+Counts = dict[PartitionKey, int]
 """Records by topic and partition."""
 
 
@@ -123,7 +123,7 @@ def checked(reports: Iterable[TaskReport | None], batch_id: int) -> list[TaskRep
 
 def total(reports: Iterable[TaskReport]) -> Counts:
     """Records of all tasks by topic and partition."""
-    counts: Counter[tuple[str, int]] = Counter()
+    counts: Counter[PartitionKey] = Counter()
     for each in reports:
         counts.update(each.counts or {})
     return dict(counts)
@@ -180,7 +180,7 @@ class Sending:
         self._join = join
         self._leases: Leases | None = None
         self._one_asks = asyncio.Lock()
-        self._pending: dict[tuple[str, int], list[Encoded]] = {}
+        self._pending: dict[PartitionKey, list[Encoded]] = {}
 
     def take(self, batches: Iterable[Encoded]) -> None:
         """Batches for the next `send`: all that is known of a partition goes under one lease."""
@@ -214,9 +214,7 @@ class Sending:
             batches = self._pending.pop(names[lease])
         await self._send_partition(names[lease], lease, following, batches)
 
-    async def _send_partition(
-        self, key: tuple[str, int], lease: str, following: int, batches: Iterable[Encoded]
-    ) -> None:
+    async def _send_partition(self, key: PartitionKey, lease: str, following: int, batches: Iterable[Encoded]) -> None:
         producer = self._producer.producer
         assert producer.sender.sequences is not None
         assert self._leases is not None

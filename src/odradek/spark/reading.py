@@ -11,11 +11,12 @@ import numpy as np
 import pyarrow as pa
 
 from odradek.client.consumer import Consumer
-from odradek.client.model import EARLIEST, LATEST, RawFetch, TopicPartition
+from odradek.client.model import EARLIEST, LATEST, RawFetch
 from odradek.client.offsets import list_offsets
 from odradek.records.arrow import decode_to_arrow
 from odradek.records.arrow_gather import primitive
 from odradek.records.batch import HEADER_SIZE, LOG_OVERHEAD, parse_header
+from odradek.records.topic_partition import TopicPartition
 from odradek.spark import clients
 from odradek.spark.offsets import OffsetRange
 from odradek.spark.options import SourceOptions

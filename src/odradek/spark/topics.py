@@ -11,8 +11,8 @@ from odradek.client.admin import Admin
 from odradek.client.cluster import Cluster, is_retriable
 from odradek.client.errors import ClientError
 from odradek.client.metadata import TopicInfo
-from odradek.client.model import TopicPartition
 from odradek.client.offsets import list_offsets
+from odradek.records.topic_partition import TopicPartition
 from odradek.spark import clients
 from odradek.spark.offsets import Offsets
 from odradek.spark.options import EARLIEST, LATEST, PartitionOffsets, Position, SourceOptions

@@ -18,6 +18,7 @@ from odradek.records.builder import BatchFields
 from odradek.records.compression import CODEC_NAMES
 from odradek.records.errors import RecordTooLarge
 from odradek.records.murmur import partition_column
+from odradek.records.topic_partition import PartitionKey
 from odradek.spark import clients
 from odradek.spark.protocol import Encoded
 
@@ -73,7 +74,7 @@ class RowWriter:
         self._rows = 0
         self._bytes = 0
         self._sticky = random.randrange(1 << 16)
-        self.counts: dict[tuple[str, int], int] = {}
+        self.counts: dict[PartitionKey, int] = {}
         """Records handed over by topic and partition."""
 
     def add(self, rows: Any) -> None:

@@ -1,7 +1,7 @@
 """One shard of the transaction coordinator: all transactional ids of one partition of `__transaction_state`.
 
-Requests decide: they look at the state and answer with records and a reply (`Outcome`). `replay` alone changes the
-state, live and at load alike; a record is the whole new state of its id. What a decision sets off (markers) waits until
+Requests decide: they look at the state and answer with records and a reply (`TransactionDecision`). `replay` alone
+changes the state, live and at load alike; a record is the complete new state of its id. A decision's markers wait until
 its records are committed.
 Source: Kafka's TransactionCoordinator, TransactionMetadata and TransactionStateManager.
 """
@@ -10,15 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from odradek.records.topic_partition import PartitionKey
 from odradek.transactions.deadlines import Deadlines
 from odradek.transactions.events import (
     AddPartitions,
     EndTransaction,
     InitProducerId,
     Markers,
-    Outcome,
     ProducerIdSource,
     ProducerResult,
+    TransactionDecision,
     TransactionDescription,
     TransactionListing,
 )
@@ -31,7 +32,6 @@ from odradek.transactions.records import (
     NO_TIME,
     TV_0,
     TV_2,
-    TopicPartition,
     Transaction,
     TransactionRecord,
 )
@@ -100,7 +100,7 @@ class TransactionCoordinator:
 
     # --- InitProducerId ---
 
-    def init_producer_id(self, request: InitProducerId, now_ms: int) -> Outcome:
+    def init_producer_id(self, request: InitProducerId, now_ms: int) -> TransactionDecision:
         """The reply is a ProducerResult. Raises NoProducerIds (nothing has happened then)."""
         if not request.transactional_id:
             return _failed(ErrorCode.INVALID_REQUEST)
@@ -124,7 +124,7 @@ class TransactionCoordinator:
             return aborted._replace(reply=ProducerResult(ErrorCode.CONCURRENT_TRANSACTIONS))
         return self._next_epoch(request, transaction, now_ms)
 
-    def _next_epoch(self, request: InitProducerId, transaction: Transaction, now_ms: int) -> Outcome:
+    def _next_epoch(self, request: InitProducerId, transaction: Transaction, now_ms: int) -> TransactionDecision:
         is_recovery = request.is_recovery
         uncertain = request.transactional_id in self._uncertain
         current = (
@@ -161,17 +161,17 @@ class TransactionCoordinator:
 
     # --- adding partitions ---
 
-    def add_partitions(self, request: AddPartitions, now_ms: int) -> Outcome:
+    def add_partitions(self, request: AddPartitions, now_ms: int) -> TransactionDecision:
         """The reply is an ErrorCode. An ongoing transaction that has them all needs no record."""
         transaction = self.transactions.get(request.transactional_id)
         error = _check_producer(request, transaction)
         if error or transaction is None:
-            return Outcome(reply=error)
+            return TransactionDecision(reply=error)
         partitions = request.partitions
         start_ms = transaction.start_ms
         if transaction.state is State.ONGOING:
             if partitions <= transaction.partitions:
-                return Outcome(reply=ErrorCode.NONE)
+                return TransactionDecision(reply=ErrorCode.NONE)
             partitions |= transaction.partitions
         else:
             start_ms = now_ms
@@ -184,9 +184,9 @@ class TransactionCoordinator:
             last_producer_epoch=NO_EPOCH,
             client_version=request.client_version,
         )
-        return Outcome((TransactionRecord(request.transactional_id, ongoing),), ErrorCode.NONE)
+        return TransactionDecision((TransactionRecord(request.transactional_id, ongoing),), ErrorCode.NONE)
 
-    def verify_partitions(self, request: AddPartitions) -> dict[TopicPartition, ErrorCode]:
+    def verify_partitions(self, request: AddPartitions) -> dict[PartitionKey, ErrorCode]:
         """Whether each partition is part of the producer's transaction; TRANSACTION_ABORTABLE if it is not."""
         transaction = self.transactions.get(request.transactional_id)
         error = _check_producer(request, transaction)
@@ -199,7 +199,7 @@ class TransactionCoordinator:
 
     # --- EndTxn ---
 
-    def end(self, request: EndTransaction, now_ms: int) -> Outcome:
+    def end(self, request: EndTransaction, now_ms: int) -> TransactionDecision:
         """The reply is a ProducerResult, with id and epoch only under transaction.version 2.
 
         Raises NoProducerIds (nothing has happened then).
@@ -222,7 +222,7 @@ class TransactionCoordinator:
             # Written again, so that the answer waits for the in-sync replicas. A coordinator that was replaced and does
             # not know it yet would answer for the transaction before: this epoch does not tell the two apart.
             record = TransactionRecord(request.transactional_id, transaction)
-            return Outcome((record,), ProducerResult(ErrorCode.NONE))
+            return TransactionDecision((record,), ProducerResult(ErrorCode.NONE))
         prepared = _advance(
             transaction,
             State.PREPARE_COMMIT if request.commit else State.PREPARE_ABORT,
@@ -231,7 +231,7 @@ class TransactionCoordinator:
         )
         return _prepared(request.transactional_id, prepared, ProducerResult(ErrorCode.NONE))
 
-    def _end_bumping(self, request: EndTransaction, transaction: Transaction, now_ms: int) -> Outcome:
+    def _end_bumping(self, request: EndTransaction, transaction: Transaction, now_ms: int) -> TransactionDecision:
         """transaction.version 2: the same epoch means the next transaction, the one before it a repeated request."""
         after_rotation = (
             transaction.previous_producer_id == request.producer_id != transaction.producer_id
@@ -249,7 +249,9 @@ class TransactionCoordinator:
         if may_repeat:
             error = _when_not_ongoing(state, request.commit)
             if error is ErrorCode.NONE:
-                return Outcome(reply=ProducerResult(error, transaction.producer_id, transaction.producer_epoch))
+                return TransactionDecision(
+                    reply=ProducerResult(error, transaction.producer_id, transaction.producer_epoch)
+                )
             return _failed(error)
         if request.commit and state is not State.ONGOING:
             return _failed(ErrorCode.INVALID_TXN_STATE)
@@ -272,7 +274,7 @@ class TransactionCoordinator:
             ProducerResult(ErrorCode.NONE, after.producer_id, after.producer_epoch),
         )
 
-    def markers_written(self, markers: Markers, now_ms: int) -> Outcome:
+    def markers_written(self, markers: Markers, now_ms: int) -> TransactionDecision:
         """Every partition has its marker: the transaction is complete, unless that is known already."""
         transaction = self.transactions.get(markers.transactional_id)
         if (
@@ -281,10 +283,10 @@ class TransactionCoordinator:
             or transaction.producer_id != markers.producer_id
             or transaction.producer_epoch != markers.producer_epoch
         ):
-            return Outcome()
-        return Outcome((TransactionRecord(markers.transactional_id, _completed(transaction, now_ms)),))
+            return TransactionDecision()
+        return TransactionDecision((TransactionRecord(markers.transactional_id, _completed(transaction, now_ms)),))
 
-    def _fence(self, transactional_id: str, transaction: Transaction, now_ms: int) -> Outcome:
+    def _fence(self, transactional_id: str, transaction: Transaction, now_ms: int) -> TransactionDecision:
         """Abort the ongoing transaction and fence its producer in one step (PrepareEpochFence, then PrepareAbort)."""
         assert may_follow(transaction.state, State.PREPARE_EPOCH_FENCE)
         version = self._settings.transaction_version()
@@ -317,12 +319,12 @@ class TransactionCoordinator:
         """When `expire` has something to do, unless that is put off by then."""
         return self._deadlines.next_ms()
 
-    def expire(self, now_ms: int) -> list[Outcome]:
+    def expire(self, now_ms: int) -> list[TransactionDecision]:
         """Abort transactions that took too long and forget ids that were idle too long. Each outcome stands alone.
 
         One that the log rejects is decided again after `abort_timed_out_interval_ms`.
         """
-        outcomes: list[Outcome] = []
+        outcomes: list[TransactionDecision] = []
         tombstones: list[TransactionRecord] = []
         size = 0
         while (transactional_id := self._deadlines.pop_due(now_ms)) is not None:
@@ -332,14 +334,14 @@ class TransactionCoordinator:
             else:
                 assert may_follow(transaction.state, State.DEAD)
                 if size > _TOMBSTONES_BYTES:
-                    outcomes.append(Outcome(tombstones))
+                    outcomes.append(TransactionDecision(tombstones))
                     tombstones, size = [], 0
                 tombstones.append(TransactionRecord(transactional_id, None))
                 size += len(transactional_id) + _TOMBSTONE_BYTES
             self._retry_ms[transactional_id] = now_ms + self._settings.abort_timed_out_interval_ms
             self._deadlines.update(transactional_id)
         if tombstones:
-            outcomes.append(Outcome(tombstones))
+            outcomes.append(TransactionDecision(tombstones))
         return outcomes
 
     # --- looking ---
@@ -429,7 +431,7 @@ def _advance(
     last_producer_epoch: int | None = None,
     next_producer_id: int = NO_PRODUCER_ID,
     timeout_ms: int | None = None,
-    partitions: frozenset[TopicPartition] | None = None,
+    partitions: frozenset[PartitionKey] | None = None,
     start_ms: int | None = None,
     client_version: int | None = None,
 ) -> Transaction:
@@ -475,15 +477,15 @@ def _markers(transactional_id: str, prepared: Transaction) -> Markers:
     )
 
 
-def _prepared(transactional_id: str, prepared: Transaction, reply: ProducerResult | None) -> Outcome:
+def _prepared(transactional_id: str, prepared: Transaction, reply: ProducerResult | None) -> TransactionDecision:
     record = TransactionRecord(transactional_id, prepared)
-    return Outcome((record,), reply, (_markers(transactional_id, prepared),))
+    return TransactionDecision((record,), reply, (_markers(transactional_id, prepared),))
 
 
-def _initialized(request: InitProducerId, transaction: Transaction) -> Outcome:
+def _initialized(request: InitProducerId, transaction: Transaction) -> TransactionDecision:
     reply = ProducerResult(ErrorCode.NONE, transaction.producer_id, transaction.producer_epoch)
-    return Outcome((TransactionRecord(request.transactional_id, transaction),), reply)
+    return TransactionDecision((TransactionRecord(request.transactional_id, transaction),), reply)
 
 
-def _failed(error: ErrorCode) -> Outcome:
-    return Outcome(reply=ProducerResult(error))
+def _failed(error: ErrorCode) -> TransactionDecision:
+    return TransactionDecision(reply=ProducerResult(error))

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
-from odradek.transactions.records import NO_EPOCH, NO_PRODUCER_ID, TopicPartition, TransactionRecord
+from odradek.records.topic_partition import PartitionKey
+from odradek.transactions.records import NO_EPOCH, NO_PRODUCER_ID, TransactionRecord
 from odradek.wire.errors import ErrorCode
 
 
@@ -41,7 +42,7 @@ class AddPartitions(NamedTuple):
     transactional_id: str
     producer_id: int
     producer_epoch: int
-    partitions: frozenset[TopicPartition]
+    partitions: frozenset[PartitionKey]
     client_version: int = 0
 
 
@@ -70,11 +71,11 @@ class Markers(NamedTuple):
     producer_id: int
     producer_epoch: int
     commit: bool
-    partitions: frozenset[TopicPartition]
+    partitions: frozenset[PartitionKey]
     transaction_version: int
 
 
-class Outcome(NamedTuple):
+class TransactionDecision(NamedTuple):
     """What the caller has to do.
 
     1. Append `records` as one batch, then `replay` each; if the log rejects them, answer `append_failure` of the error.
@@ -96,7 +97,7 @@ class TransactionDescription(NamedTuple):
     start_ms: int = 0
     producer_id: int = 0
     producer_epoch: int = 0
-    partitions: frozenset[TopicPartition] = frozenset()
+    partitions: frozenset[PartitionKey] = frozenset()
 
 
 class TransactionListing(NamedTuple):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
+from odradek.records.topic_partition import PartitionKey
 from odradek.transactions.events import Markers
-from odradek.transactions.records import TopicPartition
 
 
 class MarkerSender(Protocol):
@@ -22,6 +22,6 @@ class MarkerSender(Protocol):
         """
         ...
 
-    def pending(self, transactional_id: str) -> frozenset[TopicPartition] | None:
+    def pending(self, transactional_id: str) -> frozenset[PartitionKey] | None:
         """The partitions that do not have the marker of the transaction that is being ended yet; None before `send`."""
         ...

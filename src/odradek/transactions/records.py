@@ -8,8 +8,9 @@ Source: Kafka's TransactionLog.
 from __future__ import annotations
 
 from struct import Struct
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
+from odradek.records.topic_partition import PartitionKey
 from odradek.transactions.states import State
 from odradek.wire.messages.transaction_state import (
     TransactionLogKey,
@@ -24,15 +25,13 @@ from odradek.wire.primitives import (
     write_unsigned_varint,
 )
 
-TopicPartition: TypeAlias = tuple[str, int]
-
 NO_PRODUCER_ID: Final = -1
 NO_EPOCH: Final = -1
 MAX_EPOCH: Final = 32767
 LAST_CLIENT_EPOCH: Final = MAX_EPOCH - 1
 """A client never gets the last epoch, so that a producer can always be fenced."""
 NO_TIME: Final = -1
-NO_PARTITIONS: Final[frozenset[TopicPartition]] = frozenset()
+NO_PARTITIONS: Final[frozenset[PartitionKey]] = frozenset()
 
 TV_0: Final = 0
 TV_2: Final = 2
@@ -55,7 +54,7 @@ class Transaction(NamedTuple):
     state: State
     update_ms: int
     start_ms: int = NO_TIME
-    partitions: frozenset[TopicPartition] = NO_PARTITIONS
+    partitions: frozenset[PartitionKey] = NO_PARTITIONS
     previous_producer_id: int = NO_PRODUCER_ID
     """The producer id before the last transition, usually the same one."""
     next_producer_id: int = NO_PRODUCER_ID
@@ -135,7 +134,7 @@ def _encode_1(found: Transaction) -> bytes:
     return bytes(value)
 
 
-def _by_topic(partitions: frozenset[TopicPartition]) -> list[tuple[str, list[int]]]:
+def _by_topic(partitions: frozenset[PartitionKey]) -> list[tuple[str, list[int]]]:
     topics: dict[str, list[int]] = {}
     for topic, index in sorted(partitions):
         topics.setdefault(topic, []).append(index)

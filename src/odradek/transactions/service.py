@@ -12,6 +12,7 @@ import asyncio
 from collections.abc import Awaitable, Sequence
 from typing import NamedTuple, Protocol, TypeAlias
 
+from odradek.records.topic_partition import PartitionKey
 from odradek.transactions.events import (
     AddPartitions,
     EndTransaction,
@@ -20,10 +21,9 @@ from odradek.transactions.events import (
     TransactionDescription,
     TransactionListing,
 )
-from odradek.transactions.records import TopicPartition
 from odradek.wire.errors import ErrorCode
 
-Rejections: TypeAlias = dict[TopicPartition, ErrorCode]
+Rejections: TypeAlias = dict[PartitionKey, ErrorCode]
 """Partitions that are not part of the transaction, each with the error for the producer."""
 
 
@@ -33,7 +33,7 @@ class Verification(NamedTuple):
     transactional_id: str
     producer_id: int
     producer_epoch: int
-    partitions: Sequence[TopicPartition]
+    partitions: Sequence[PartitionKey]
 
 
 class Listings(NamedTuple):

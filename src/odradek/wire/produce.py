@@ -31,6 +31,8 @@ from odradek.wire.primitives import (
 
 # The name (to version 12) or the id (16 bytes, from 13) of a topic.
 TopicKey: TypeAlias = str | bytes
+RequestedPartition: TypeAlias = tuple[TopicKey, int]
+"""(topic name or, in versions that use them, topic id; partition), as a request names a partition."""
 # Partition and its record batches: a slice of the frame.
 ProducePartition: TypeAlias = tuple[int, memoryview | None]
 

@@ -11,7 +11,7 @@ from odradek.cli.arguments.errors import UsageError
 from odradek.cli.arguments.options import Parser
 from odradek.cli.commands import configs, consume, groups, offsets, produce
 from odradek.cli.main import main
-from odradek.client.model import TopicPartition
+from odradek.records.topic_partition import TopicPartition
 
 
 def parsed(command, line: str) -> argparse.Namespace:

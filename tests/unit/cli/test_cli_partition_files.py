@@ -9,7 +9,7 @@ import pytest
 from odradek.cli.actions.reassignment_plan import plan_text, read_plan
 from odradek.cli.arguments.errors import UsageError
 from odradek.cli.arguments.partition_files import read_partitions
-from odradek.client.model import TopicPartition
+from odradek.records.topic_partition import TopicPartition
 
 
 def written(path: Path, document: Any) -> str:

@@ -19,7 +19,6 @@ from odradek.client.assignors import (
     withhold_moving,
 )
 from odradek.client.errors import ConfigError
-from odradek.client.model import TopicPartition
 from odradek.client.sticky import assign_sticky
 from odradek.client.subscriptions import (
     decode_assignment,
@@ -27,6 +26,7 @@ from odradek.client.subscriptions import (
     encode_assignment,
     encode_subscription,
 )
+from odradek.records.topic_partition import TopicPartition
 
 TOPICS = ["a", "b", "c"]
 counts = st.dictionaries(st.sampled_from(TOPICS), st.integers(1, 12), min_size=1)

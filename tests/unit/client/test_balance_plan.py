@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odradek.client.model import TopicPartition
 from odradek.client.reports.balance_plan import Proposal, Replica, applied, loads, propose
+from odradek.records.topic_partition import TopicPartition
 
 
 def partitions(*entries: tuple[tuple[int, ...], int]) -> dict[TopicPartition, Replica]:

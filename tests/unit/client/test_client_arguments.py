@@ -8,9 +8,9 @@ import pytest
 
 from odradek.client.consumer import Consumer
 from odradek.client.errors import ConfigError, IllegalState
-from odradek.client.model import TopicPartition
 from odradek.client.producer import Producer
 from odradek.client.transactions import TransactionalProducer
+from odradek.records.topic_partition import TopicPartition
 from odradek.wire.errors import ErrorCode, KafkaError
 from tests.unit.client.consumers import filled, read
 from tests.unit.client.consumers import run as consume

@@ -9,8 +9,9 @@ import pytest
 
 from odradek.client.consumer import Consumer
 from odradek.client.errors import CommitFailed, DeliveryTimedOut
-from odradek.client.model import ConsumerRecord, OffsetAndMetadata, RecordMetadata, TopicPartition
+from odradek.client.model import ConsumerRecord, OffsetAndMetadata, RecordMetadata
 from odradek.client.producer import Producer
+from odradek.records.topic_partition import TopicPartition
 from odradek.wire.apis import ApiKey
 from odradek.wire.messages.offset_commit import (
     OffsetCommitResponse,

@@ -7,9 +7,9 @@ import pytest
 
 from odradek.client.consumer import Consumer
 from odradek.client.errors import CommitFailed, IllegalState, NoOffsetForPartition, OffsetOutOfRange
-from odradek.client.model import TopicPartition
 from odradek.client.subscriptions import encode_assignment
 from odradek.records.builder import encode_batch
+from odradek.records.topic_partition import TopicPartition
 from odradek.wire.apis import ApiKey
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.heartbeat import HeartbeatResponse

@@ -14,7 +14,7 @@ from odradek.client.connections import backoff_seconds
 from odradek.client.errors import ConfigError, Disconnected, RequestTimedOut, UnsupportedByBroker
 from odradek.client.fetch_session import FetchSession, FetchTarget
 from odradek.client.metadata import MetadataCache
-from odradek.client.model import AbortedTransaction, TopicPartition
+from odradek.client.model import AbortedTransaction
 from odradek.client.partitioners import DefaultPartitioner, RoundRobinPartitioner, partition_for_key
 from odradek.client.positions import Chunk, PartitionState, RecordReader
 from odradek.client.sequence_numbers import MAX_EPOCH, ProducerIdentity
@@ -22,6 +22,7 @@ from odradek.client.sequences import Sequences
 from odradek.ports.randomness import SeededRandom
 from odradek.records.batch import parse_header
 from odradek.records.builder import BatchFields, encode_batch
+from odradek.records.topic_partition import TopicPartition
 from odradek.wire.apis import ApiKey
 from odradek.wire.messages.metadata import (
     MetadataRequest,

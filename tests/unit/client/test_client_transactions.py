@@ -8,9 +8,9 @@ import pytest
 
 from odradek.client.consumer import Consumer
 from odradek.client.errors import ConfigError, DeliveryTimedOut, IllegalState, ProducerFenced, UnsupportedByBroker
-from odradek.client.model import TopicPartition
 from odradek.client.sequence_numbers import ProducerIdentity
 from odradek.client.transactions import State, TransactionalProducer
+from odradek.records.topic_partition import TopicPartition
 from odradek.wire.apis import ApiKey
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.add_partitions_to_txn import (

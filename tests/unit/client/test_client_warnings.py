@@ -10,8 +10,8 @@ import pytest
 from odradek.client.consumer import Consumer
 from odradek.client.errors import IllegalState
 from odradek.client.failure_log import FailureLog
-from odradek.client.model import TopicPartition
 from odradek.client.producer import Producer
+from odradek.records.topic_partition import TopicPartition
 from odradek.wire.apis import ApiKey
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.metadata import MetadataResponse, MetadataResponseBroker, MetadataResponseTopic

@@ -8,7 +8,7 @@ import pytest
 
 from odradek.client.consumer import Consumer
 from odradek.client.errors import DeserializationError
-from odradek.client.model import TopicPartition
+from odradek.records.topic_partition import TopicPartition
 from odradek.wire.apis import ApiKey
 from tests.unit.client.consumers import filled, read, run, until
 from tests.unit.client.fake_cluster import FakeCluster

@@ -7,8 +7,8 @@ import pytest
 
 from odradek.client.consumer import Consumer
 from odradek.client.errors import CommitFailed
-from odradek.client.model import TopicPartition
 from odradek.client.subscriptions import encode_assignment
+from odradek.records.topic_partition import TopicPartition
 from odradek.wire.apis import ApiKey
 from odradek.wire.errors import ErrorCode
 from odradek.wire.messages.heartbeat import HeartbeatResponse

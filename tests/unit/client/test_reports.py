@@ -6,7 +6,6 @@ from hypothesis import strategies as st
 
 from odradek.client.admin import PartitionReassignment, TransactionState
 from odradek.client.admin.transactions import ProducerState, TransactionDescription
-from odradek.client.model import TopicPartition
 from odradek.client.reports.hanging import HangingTransaction, is_hanging, long_open
 from odradek.client.reports.reassignment import (
     Move,
@@ -16,6 +15,7 @@ from odradek.client.reports.reassignment import (
     throttled_followers,
     throttled_leaders,
 )
+from odradek.records.topic_partition import TopicPartition
 
 PLACE = TopicPartition("t", 0)
 PRODUCER = ProducerState(7, 3, 10, 1_000, 2, 42)

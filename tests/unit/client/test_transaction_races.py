@@ -8,8 +8,8 @@ import pytest
 
 from odradek.client.accumulator import Delivery
 from odradek.client.errors import CallTimedOut, IllegalState, TransactionAborted
-from odradek.client.model import TopicPartition
 from odradek.client.transactions import State, TransactionalProducer
+from odradek.records.topic_partition import TopicPartition
 from odradek.wire.apis import ApiKey
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.end_txn import EndTxnResponse

@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.controller.batching import batches
 from odradek.controller.brokers import (
-    ReplicaRef,
     brokers_changed,
     leaders_sought,
     recovered_partitions,
@@ -46,6 +45,7 @@ from odradek.metadata.nodes import BrokerNode
 from odradek.metadata.stores.memory_store import MemoryStore, MemoryTree
 from odradek.ports.randomness import SeededRandom
 from odradek.ports.store import Create, Delete, Node, Operation
+from odradek.records.topic_partition import TopicPartition
 from odradek.wire.errors import ErrorCode
 
 CONFIG = BrokerConfig({"min.insync.replicas": "2"})
@@ -458,7 +458,7 @@ def directory_fails(world: World, chance: random.Random) -> None:
     topic, index, state = found
     broker = chance.choice(state.replicas)
     if broker in world.image.brokers:
-        world.do(replicas_offline(world.image, broker, [ReplicaRef(topic.name, index)], CONFIG))
+        world.do(replicas_offline(world.image, broker, [TopicPartition(topic.name, index)], CONFIG))
 
 
 def minimum_changes(world: World, chance: random.Random) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.controller.batching import MAX_OPERATIONS, batches, size_of
-from odradek.controller.brokers import ReplicaRef, brokers_changed, recovered_partitions, replicas_offline
+from odradek.controller.brokers import brokers_changed, recovered_partitions, replicas_offline
 from odradek.controller.leader_balance import imbalanced_partitions, is_balanced
 from odradek.controller.notices import difference, notice
 from odradek.controller.partition_changes import Election, Rules, next_state
@@ -14,6 +14,7 @@ from odradek.controller.reassignments import Reassignment, alter_reassignments
 from odradek.controller.topics import TopicReference, delete_topics
 from odradek.metadata.image import NO_LEADER, Broker, ClusterImage, PartitionState, Topic
 from odradek.ports.store import Check, Create, Delete, Operation, Put
+from odradek.records.topic_partition import TopicPartition
 from odradek.wire.errors import ErrorCode
 
 DEFAULTS = BrokerConfig({"min.insync.replicas": "2"})
@@ -105,13 +106,15 @@ def test_leader_of_an_unclean_election_stays_when_the_controller_changes() -> No
 
 def test_directories_fail_one_after_the_other() -> None:
     before = image(state(1, 1, 2, 3), state(2, 1, 2, 3), now=brokers(1, 2, 3))
-    first = replicas_offline(before, 1, [ReplicaRef("t", 0), ReplicaRef("t", 0), ReplicaRef("t", 7)], DEFAULTS)
-    assert list(first.replies) == [ReplicaRef("t", 0)]
+    first = replicas_offline(
+        before, 1, [TopicPartition("t", 0), TopicPartition("t", 0), TopicPartition("t", 7)], DEFAULTS
+    )
+    assert list(first.replies) == [TopicPartition("t", 0)]
     after = first.image.topics["t"].partitions[0]
     assert (after.leader, after.isr, after.offline_replicas) == (2, (2, 3), (1,))
-    again = replicas_offline(first.image, 1, [ReplicaRef("t", 0)], DEFAULTS)
+    again = replicas_offline(first.image, 1, [TopicPartition("t", 0)], DEFAULTS)
     assert (list(again.replies), again.operations) == ([], ())
-    third = replicas_offline(first.image, 3, [ReplicaRef("t", 0)], DEFAULTS).image.topics["t"].partitions[0]
+    third = replicas_offline(first.image, 3, [TopicPartition("t", 0)], DEFAULTS).image.topics["t"].partitions[0]
     assert (third.leader, third.isr, third.offline_replicas) == (2, (2,), (1, 3))
 
 

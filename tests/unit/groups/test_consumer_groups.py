@@ -8,7 +8,7 @@ import pytest
 
 from odradek.groups.consumer.heartbeats import check_request
 from odradek.groups.consumer.records import MemberState, OldMetadataRecord
-from odradek.groups.events import CommitRequest, ConsumerHeartbeat, OffsetToCommit, Outcome
+from odradek.groups.events import CommitRequest, ConsumerHeartbeat, GroupDecision, OffsetToCommit
 from odradek.wire.errors import ErrorCode, KafkaError
 from tests.unit.groups.consumer_member import ConsumerMember, rebalance
 from tests.unit.groups.virtual_shard import VirtualShard
@@ -579,7 +579,7 @@ def test_old_clients_are_given_an_id(shard: VirtualShard) -> None:
 
 def test_metadata_records_of_kafka_4_0_are_removed(shard: VirtualShard) -> None:
     member = ConsumerMember(shard, "m", "a").join()
-    shard.obey(Outcome([OldMetadataRecord("g", exists=True)]))
+    shard.obey(GroupDecision([OldMetadataRecord("g", exists=True)]))
     shard.restart()
     assert shard.coordinator.consumer.by_id["g"].has_old_metadata
     shard.topic("a", 7)

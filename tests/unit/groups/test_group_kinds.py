@@ -8,7 +8,7 @@ from typing import NamedTuple
 import pytest
 
 from odradek.groups.coordinator import GroupCoordinator
-from odradek.groups.events import NOTHING, CommitRequest, GroupListing, OffsetToCommit, Outcome
+from odradek.groups.events import NOTHING, CommitRequest, GroupDecision, GroupListing, OffsetToCommit
 from odradek.groups.group import GroupHandlers, KindContext, KindRegistration
 from odradek.groups.kinds import KINDS, RECORD_TYPES
 from odradek.groups.settings import GroupSettings
@@ -68,11 +68,11 @@ class Tribes:
         else:
             del self.by_id[record.group_id]
 
-    def _expire(self, now_ms: int, due: Due) -> Outcome:
+    def _expire(self, now_ms: int, due: Due) -> GroupDecision:
         self.expired.append(due.payload.group_id)
         return NOTHING
 
-    def loaded(self, now_ms: int) -> Outcome:
+    def loaded(self, now_ms: int) -> GroupDecision:
         for group_id in self.by_id:
             self.timers.schedule(("tribe", group_id), now_ms + 10, TribeDeadline(group_id))
         return NOTHING

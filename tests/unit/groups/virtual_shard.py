@@ -16,11 +16,11 @@ from odradek.groups.coordinator import GroupCoordinator
 from odradek.groups.events import (
     CommitRequest,
     ConsumerHeartbeat,
+    GroupDecision,
     JoinRequest,
     LeavingMember,
     LeftMember,
     OffsetToCommit,
-    Outcome,
     SyncRequest,
     append_failure,
 )
@@ -62,7 +62,7 @@ class VirtualShard:
         self.answers: dict[int, Any] = {}
         self.refuse: ErrorCode | None = None
         """The next appends fail with this."""
-        self.held: list[Outcome] | None = None
+        self.held: list[GroupDecision] | None = None
         """Appended and replayed, not committed yet; None when commits are immediate."""
         self.image = ClusterImage()
         self.knows_all_topics = True
@@ -75,7 +75,7 @@ class VirtualShard:
 
     # --- the shell ---
 
-    def obey(self, outcome: Outcome) -> None:
+    def obey(self, outcome: GroupDecision) -> None:
         self._release(outcome.now)
         if outcome.records and self.refuse is not None:
             self._fail(outcome, self.refuse)
@@ -97,12 +97,12 @@ class VirtualShard:
             assert token not in self.answers, f"{token} is answered twice: {self.answers[token]}, {answer}"
             self.answers[token] = answer
 
-    def _succeed(self, outcome: Outcome) -> None:
+    def _succeed(self, outcome: GroupDecision) -> None:
         self._release(outcome.replies)
         if outcome.then is not None:
             self.obey(self.coordinator.stored(outcome.then, None, self.now_ms))
 
-    def _fail(self, outcome: Outcome, error: ErrorCode) -> None:
+    def _fail(self, outcome: GroupDecision, error: ErrorCode) -> None:
         for token, _ in outcome.replies:
             self._release([(token, append_failure(error))])
         if outcome.then is not None:
@@ -117,7 +117,7 @@ class VirtualShard:
                 self._fail(outcome, error)
         self.check()
 
-    def append_transactional(self, outcome: Outcome, producer_id: int) -> None:
+    def append_transactional(self, outcome: GroupDecision, producer_id: int) -> None:
         for record in outcome.records:
             self.log.append((record, producer_id))
             self.coordinator.replay(record, len(self.log) - 1, producer_id)

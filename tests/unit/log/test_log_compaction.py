@@ -19,7 +19,7 @@ from odradek.log.append import Origin
 from odradek.log.cleaner.batch_filter import walk
 from odradek.log.cleaner.candidates import SegmentFacts, cleanable, group
 from odradek.log.cleaner.log_cleaner import Cleaned, Cleaner
-from odradek.log.cleaner.segment_rewrite import Outcome
+from odradek.log.cleaner.segment_rewrite import CompactionResult
 from odradek.log.config import LogConfig
 from odradek.log.directories.checkpoint_formats import parse_offsets
 from odradek.log.directories.log_directories import LogDirectories
@@ -537,7 +537,7 @@ def test_topic_deleted_at_the_end_of_compaction_leaves_its_successor_clean(
 
         async def run(self, lane: str, function: Any, *args: Any, **kwargs: Any) -> Any:
             result = await super().run(lane, function, *args, **kwargs)
-            if isinstance(result, Outcome):
+            if isinstance(result, CompactionResult):
                 self.world.directories.delete("a-topic", 0)
                 self.world.directories.open("a-topic", 0, b"o" * 16, CONFIG)
             return result

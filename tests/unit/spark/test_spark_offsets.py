@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odradek.client.model import TopicPartition
+from odradek.records.topic_partition import TopicPartition
 from odradek.spark.offsets import OffsetRange, from_json, group_small, limit_rows, new_rows, split_ranges, to_json
 
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)

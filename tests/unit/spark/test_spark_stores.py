@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from odradek.client.model import TopicPartition
+from odradek.records.topic_partition import TopicPartition
 from odradek.spark import checkpoints
 from odradek.spark.stores.databases import Postgres, Sqlite, StoreError, create_statement, insert_statement
 from odradek.spark.stores.delta import DeltaSink

@@ -8,7 +8,14 @@ from typing import Any
 import pytest
 
 from odradek.transactions.coordinator import TransactionCoordinator
-from odradek.transactions.events import AddPartitions, EndTransaction, InitProducerId, Markers, Outcome, ProducerResult
+from odradek.transactions.events import (
+    AddPartitions,
+    EndTransaction,
+    InitProducerId,
+    Markers,
+    ProducerResult,
+    TransactionDecision,
+)
 from odradek.transactions.records import TransactionRecord, decode_record, encode_record
 from odradek.transactions.settings import TransactionSettings
 from odradek.transactions.states import State
@@ -37,7 +44,7 @@ class Shard:
         self.markers: deque[Markers] = deque()
         self.coordinator = TransactionCoordinator(self.settings, self.ids)
 
-    def obey(self, outcome: Outcome) -> Any:
+    def obey(self, outcome: TransactionDecision) -> Any:
         for record in outcome.records:
             self.log.append(encode_record(record, self.settings.transaction_version()))
             self.coordinator.replay(record)

@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from odradek.transactions.coordinator import TransactionCoordinator
 from odradek.transactions.deadlines import Deadlines
-from odradek.transactions.events import Markers, Outcome
+from odradek.transactions.events import Markers, TransactionDecision
 from odradek.transactions.records import NO_EPOCH, TV_2, Transaction, TransactionRecord, decode_record
 from odradek.transactions.settings import TransactionSettings
 from odradek.transactions.states import PREPARED, State, may_follow
@@ -37,7 +37,7 @@ class WatchedShard(Shard):
         self.highest: dict[int, int] = {}
         self.decided: dict[tuple[int, int], bool] = {}
 
-    def obey(self, outcome: Outcome) -> Any:
+    def obey(self, outcome: TransactionDecision) -> Any:
         for transactional_id, value in outcome.records:
             before = self.coordinator.transactions.get(transactional_id)
             if value is None:
@@ -141,7 +141,7 @@ class TransactionMachine(RuleBasedStateMachine):
         found = self.shard.coordinator.transactions.get(name)
         if found is not None and found.state is State.EMPTY and found.producer_epoch < 32_764:
             step = found._replace(producer_epoch=32_764, last_producer_epoch=NO_EPOCH)
-            self.shard.obey(Outcome((TransactionRecord(name, step),)))
+            self.shard.obey(TransactionDecision((TransactionRecord(name, step),)))
             self.producers[name].append((found.producer_id, 32_764))
 
     @rule()

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from odradek.transactions.events import AddPartitions, Markers, Outcome, ProducerResult
+from odradek.transactions.events import AddPartitions, Markers, ProducerResult, TransactionDecision
 from odradek.transactions.records import NO_EPOCH, TransactionRecord, decode_record
 from odradek.wire.errors import ErrorCode
 from tests.unit.transactions.conftest import Shard
@@ -63,7 +63,7 @@ class Player:
                 found = self.shard.coordinator.transactions["tx"]._replace(
                     producer_epoch=int(epoch), last_producer_epoch=NO_EPOCH
                 )
-                self.shard.obey(Outcome((TransactionRecord("tx", found),)))
+                self.shard.obey(TransactionDecision((TransactionRecord("tx", found),)))
                 for known in self.producers.values():
                     known.append((found.producer_id, found.producer_epoch))
             case ["it", "is", "described"]:

@@ -11,20 +11,18 @@ from typing import Final, TypeAlias
 
 from odradek.api.data.produced_records import is_transactional
 from odradek.api.requests.context import RequestContext
-from odradek.transactions.records import TopicPartition
+from odradek.records.topic_partition import PartitionKey
 from odradek.transactions.service import Rejections, Verification
 from odradek.wire.errors import ErrorCode, KafkaError
-from odradek.wire.produce import ProduceRequest, TopicKey
+from odradek.wire.produce import ProduceRequest, RequestedPartition
 
-Place: TypeAlias = tuple[TopicKey, int]
-"""A partition as the request names it."""
-RefusedPlaces: TypeAlias = dict[Place, ErrorCode]
+RejectedPartitions: TypeAlias = dict[RequestedPartition, ErrorCode]
 
 _producer_at = Struct(">qh").unpack_from
 _PRODUCER: Final = 43
 
 
-def rejections(request: ProduceRequest, context: RequestContext) -> RefusedPlaces | Awaitable[RefusedPlaces]:
+def rejections(request: ProduceRequest, context: RequestContext) -> RejectedPartitions | Awaitable[RejectedPartitions]:
     """The partitions that the transaction may not write to; no more than a look where it writes to them already.
 
     An awaitable's answer counts when it comes, and no later. What could not be found is among them: the append may find
@@ -35,9 +33,9 @@ def rejections(request: ProduceRequest, context: RequestContext) -> RefusedPlace
     assert transactional_id is not None
     find = context.services.partitions.require
     producer: tuple[int, int] | None = None
-    unknown: dict[TopicPartition, Place] = {}
-    opened: list[Place] = []
-    absent: RefusedPlaces = {}
+    unknown: dict[PartitionKey, RequestedPartition] = {}
+    opened: list[RequestedPartition] = []
+    absent: RejectedPartitions = {}
     for topic, partitions in request.topics:
         for index, records in partitions:
             if records is None or not is_transactional(records):
@@ -67,11 +65,11 @@ def rejections(request: ProduceRequest, context: RequestContext) -> RefusedPlace
 async def _once_answered(
     answer: Awaitable[Rejections],
     wanted: Verification,
-    unknown: dict[TopicPartition, Place],
-    opened: list[Place],
-    absent: RefusedPlaces,
+    unknown: dict[PartitionKey, RequestedPartition],
+    opened: list[RequestedPartition],
+    absent: RejectedPartitions,
     context: RequestContext,
-) -> RefusedPlaces:
+) -> RejectedPartitions:
     """The answer; asked for once more with those partitions in which the transaction was open and has ended since.
 
     What was not here when the coordinator was asked is refused, though it may be here now: nobody has asked for it, and
@@ -80,8 +78,8 @@ async def _once_answered(
     find = context.services.partitions.require
     refused = await answer
     while True:
-        still: list[Place] = []
-        ended: dict[TopicPartition, Place] = {}
+        still: list[RequestedPartition] = []
+        ended: dict[PartitionKey, RequestedPartition] = {}
         for place in opened:
             try:
                 partition = find(*place)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from odradek.controller.in_sync import IsrChange, IsrChanged
+from odradek.records.topic_partition import PartitionKey, TopicIdPartition
 from odradek.wire.errors import ErrorCode
 from odradek.wire.messages.leader_and_isr import LeaderAndIsrRequest
 from odradek.wire.messages.stop_replica import StopReplicaRequest
@@ -30,11 +31,11 @@ class ClusterMember(Protocol):
 
     async def leader_and_isr(
         self, request: LeaderAndIsrRequest, connection: int
-    ) -> dict[tuple[bytes, int], ErrorCode]: ...
+    ) -> dict[TopicIdPartition, ErrorCode]: ...
 
     async def update_metadata(self, request: UpdateMetadataRequest, connection: int) -> None: ...
 
-    async def stop_replica(self, request: StopReplicaRequest, connection: int) -> dict[tuple[str, int], ErrorCode]: ...
+    async def stop_replica(self, request: StopReplicaRequest, connection: int) -> dict[PartitionKey, ErrorCode]: ...
 
 
 class ElectedController(Protocol):
@@ -44,7 +45,7 @@ class ElectedController(Protocol):
         self, broker_id: int, broker_epoch: int, changes: Sequence[IsrChange]
     ) -> Sequence[IsrChanged]: ...
 
-    async def controlled_shutdown(self, broker_id: int, broker_epoch: int) -> Sequence[tuple[str, int]]:
+    async def controlled_shutdown(self, broker_id: int, broker_epoch: int) -> Sequence[PartitionKey]:
         """Move leadership away from the broker; the partitions that it leads still."""
         ...
 

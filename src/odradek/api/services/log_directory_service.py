@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import NamedTuple, Protocol
 
+from odradek.records.topic_partition import PartitionKey
+
 
 class ReplicaUsage(NamedTuple):
     """A replica in a log directory; `lag` is in offsets, behind the high watermark or, of a future one, the current."""
@@ -32,7 +34,7 @@ Wanted = Mapping[str, frozenset[int]] | None
 
 
 class LogDirectoryService(Protocol):
-    async def advance_log_starts(self, starts: Mapping[tuple[str, int], int], advance: Callable[[], None]) -> None:
+    async def advance_log_starts(self, starts: Mapping[PartitionKey, int], advance: Callable[[], None]) -> None:
         """Call `advance`, which moves the log starts of these partitions, when the new ones survive a crash."""
         ...
 

@@ -11,13 +11,14 @@ from odradek.broker.cluster.controller_channels import ControllerChannels
 from odradek.broker.cluster.controller_store import ControllerStore
 from odradek.broker.cluster.registrations import DIRECTORY_EVENTS, Registrations, burial, read_registrations
 from odradek.broker.configuration.broker_config import BrokerConfig
-from odradek.controller.brokers import ReplicaRef, broker_changes, brokers_changed, replicas_offline, replicas_online
+from odradek.controller.brokers import broker_changes, brokers_changed, replicas_offline, replicas_online
 from odradek.controller.notices import PartitionNews
 from odradek.controller.outcome import Decision
 from odradek.metadata.image import Broker, ClusterImage
 from odradek.metadata.nodes import BROKER_IDS, BROKER_SEQUENCE, BrokerNode
 from odradek.ports.clock import Clock
 from odradek.ports.store import BadVersion, Check, Delete, NoNode, Operation, Put, StoreError
+from odradek.records.topic_partition import TopicPartition
 
 logger = logging.getLogger(__name__)
 
@@ -26,7 +27,7 @@ RETRY_SECONDS: Final = 0.2
 
 T = TypeVar("T")
 
-OfflineReplicas = Callable[[ClusterImage], list[ReplicaRef]]
+OfflineReplicas = Callable[[ClusterImage], list[TopicPartition]]
 """The replicas of the controller's own broker whose directory is offline."""
 
 
@@ -111,11 +112,11 @@ class BrokerEvents:
         again = partial(self._channels.send_all_again, broker.id)
         self._events.soon(event, lambda: self._events.later(f"tell {broker.id}", RETRY_SECONDS, again))
 
-    def _still_there(self, reported: Iterable[PartitionNews]) -> list[ReplicaRef]:
+    def _still_there(self, reported: Iterable[PartitionNews]) -> list[TopicPartition]:
         """Without those of a topic that was recreated since: its logs are others, in other directories perhaps."""
         topics = self._events.image.topics
         return [
-            ReplicaRef(topic.name, index)
+            TopicPartition(topic.name, index)
             for topic, index, *_ in reported
             if topic.name in topics and topics[topic.name].id == topic.id
         ]

@@ -15,7 +15,6 @@ from typing import TypeVar
 
 from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.client.connections import retrieve_failure
-from odradek.controller.brokers import ReplicaRef
 from odradek.metadata.changes import load_configs, load_image
 from odradek.metadata.configs.definitions import RefusedConfig
 from odradek.metadata.configs.effect_rules import ensure_not_refused
@@ -23,6 +22,7 @@ from odradek.metadata.controller_messages import broker_of, metadata_partition, 
 from odradek.metadata.image import DEFAULT_BROKER, NO_BROKER, NO_LEADER, ClusterImage, PartitionState, Topic
 from odradek.metadata.nodes import CONTROLLER_EPOCH, FEATURES, BrokerNode, ConfigNode, ControllerEpochNode, TopicNode
 from odradek.ports.store import MetadataStore, StoreError
+from odradek.records.topic_partition import PartitionKey, TopicIdPartition, TopicPartition
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrRequestPartitionState
 from odradek.wire.messages.stop_replica import StopReplicaRequest
@@ -42,7 +42,6 @@ _AGAIN_SECONDS = 1.0
 
 T = TypeVar("T")
 OnImage = Callable[[ClusterImage, ClusterImage], Awaitable[None] | None]
-Place = tuple[str, int]
 
 
 class ClusterView:
@@ -81,7 +80,7 @@ class ClusterView:
         self.image = ClusterImage()
         self.broker_epoch = -1
         """Of this broker's newest registration."""
-        self.on_stopped: Callable[[list[Place], bool], None] = lambda _places, _delete: None
+        self.on_stopped: Callable[[list[PartitionKey], bool], None] = lambda _places, _delete: None
         """Replicas that StopReplica ends here, and whether their data goes."""
         self.is_offline: Callable[[str, int], bool] = lambda _topic, _partition: False
         """Whether a replica here lies in a directory that failed: the controller has to know."""
@@ -151,22 +150,22 @@ class ClusterView:
 
     # --- from a controller elsewhere; `connection` is the number of the one it came on, and these grow ---
 
-    def offline_replicas(self, image: ClusterImage) -> list[ReplicaRef]:
+    def offline_replicas(self, image: ClusterImage) -> list[TopicPartition]:
         """Replicas of this broker whose directory has failed."""
         return [
-            ReplicaRef(name, index)
+            TopicPartition(name, index)
             for name, topic in image.topics.items()
             for index, state in enumerate(topic.partitions)
             if self._node_id in state.replicas and self.is_offline(name, index)
         ]
 
-    async def leader_and_isr(self, request: LeaderAndIsrRequest, connection: int) -> dict[tuple[bytes, int], ErrorCode]:
+    async def leader_and_isr(self, request: LeaderAndIsrRequest, connection: int) -> dict[TopicIdPartition, ErrorCode]:
         """Take over leadership; every partition named, with KAFKA_STORAGE_ERROR where its directory has failed.
 
         Raises KafkaError STALE_CONTROLLER_EPOCH, STALE_BROKER_EPOCH.
         """
 
-        async def event() -> dict[tuple[bytes, int], ErrorCode]:
+        async def event() -> dict[TopicIdPartition, ErrorCode]:
             await self._check(request, connection)
             image = self._controlled(request.controller_id, request.controller_epoch)
             taken: list[Topic] = []
@@ -218,16 +217,16 @@ class ClusterView:
 
         await self._in_turn(event)
 
-    async def stop_replica(self, request: StopReplicaRequest, connection: int) -> dict[Place, ErrorCode]:
+    async def stop_replica(self, request: StopReplicaRequest, connection: int) -> dict[PartitionKey, ErrorCode]:
         """Stop replicas, and drop the data of those that are to be deleted; FENCED_LEADER_EPOCH for what is newer here.
 
         Raises KafkaError as `leader_and_isr`.
         """
 
-        async def event() -> dict[Place, ErrorCode]:
+        async def event() -> dict[PartitionKey, ErrorCode]:
             await self._check(request, connection)
-            answers: dict[Place, ErrorCode] = {}
-            stopped: dict[bool, list[Place]] = {False: [], True: []}
+            answers: dict[PartitionKey, ErrorCode] = {}
+            stopped: dict[bool, list[PartitionKey]] = {False: [], True: []}
             for named in request.topic_states:
                 topic = self.image.topics.get(named.topic_name)
                 is_over = topic is not None and named.topic_id not in (ZERO_UUID, topic.id)

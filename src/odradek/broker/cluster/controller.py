@@ -21,13 +21,7 @@ from odradek.broker.cluster.event_queue import EventQueue
 from odradek.broker.cluster.registrations import read_registrations
 from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.broker.task_failures import logs_failure
-from odradek.controller.brokers import (
-    ReplicaRef,
-    leaders_sought,
-    recovered_partitions,
-    registered,
-    shutting_down,
-)
+from odradek.controller.brokers import leaders_sought, recovered_partitions, registered, shutting_down
 from odradek.controller.change_report import change_report
 from odradek.controller.config_effects import UNCLEAN_ELECTION, topics_with_changed, with_effects
 from odradek.controller.configs import AlteredResource, ResourceChanges, alter_configs
@@ -58,6 +52,7 @@ from odradek.ports.store import (
     SessionExpired,
     StoreError,
 )
+from odradek.records.topic_partition import TopicPartition
 from odradek.wire.errors import ErrorCode, KafkaError
 
 logger = logging.getLogger(__name__)
@@ -241,7 +236,7 @@ class Controller:
         """Raises KafkaError STALE_BROKER_EPOCH among others."""
         return await self.change(lambda image: alter_partitions(image, broker_id, broker_epoch, changes, self._config))
 
-    async def controlled_shutdown(self, broker_id: int, broker_epoch: int) -> Sequence[ReplicaRef]:
+    async def controlled_shutdown(self, broker_id: int, broker_epoch: int) -> Sequence[TopicPartition]:
         """Partitions that the broker still leads since nobody else can. Raises KafkaError STALE_BROKER_EPOCH, ..."""
         remaining = await self._announced(lambda image: shutting_down(image, broker_id, broker_epoch, self._config))
         logger.info("broker %d shuts down; it still leads %d partitions", broker_id, len(remaining))

@@ -10,13 +10,13 @@ from odradek.broker.coordinators.context import CoordinatorContext
 from odradek.broker.coordinators.shard import Operation
 from odradek.broker.coordinators.timers import CoordinatorClock
 from odradek.groups.coordinator import GroupCoordinator
-from odradek.groups.events import CommitRequest, Continuation, Outcome, TopicOffsetsDeleted, append_failure
+from odradek.groups.events import CommitRequest, Continuation, GroupDecision, TopicOffsetsDeleted, append_failure
 from odradek.groups.records import GroupRecord
 from odradek.groups.service import Reply
 from odradek.records.builder import DEFAULT_FIELDS, BatchFields
 from odradek.wire.errors import ErrorCode, KafkaError
 
-Decide = Callable[[GroupCoordinator, int, asyncio.Future[Any]], Outcome]
+Decide = Callable[[GroupCoordinator, int, asyncio.Future[Any]], GroupDecision]
 """A request to the coordinator: (coordinator, now_ms, token of the answer) -> what it decides."""
 
 _IMAGE_RETRY_SECONDS = 1.0
@@ -111,12 +111,12 @@ class GroupShard:
         if context.is_committed():
             future.set_result(answer)
         else:
-            context.complete_when_committed(Outcome(replies=[(future, answer)]))
+            context.complete_when_committed(GroupDecision(replies=[(future, answer)]))
         return future
 
     # --- executing decisions ---
 
-    def _execute(self, outcome: Outcome, fields: BatchFields = DEFAULT_FIELDS) -> None:
+    def _execute(self, outcome: GroupDecision, fields: BatchFields = DEFAULT_FIELDS) -> None:
         self._release(outcome.now)
         if outcome.records:
             operation = self._context.encode(outcome)
@@ -128,13 +128,13 @@ class GroupShard:
             else:
                 self._context.complete_when_committed(outcome)
 
-    def halves(self, decision: Outcome) -> tuple[Outcome, Outcome] | None:
+    def halves(self, decision: GroupDecision) -> tuple[GroupDecision, GroupDecision] | None:
         """See `CoordinatorShard`. Records that no client waits for need not be one batch (nor are they in Kafka)."""
         then = decision.then
         if decision.replies or not (then is None or isinstance(then, TopicOffsetsDeleted)):
             return None
         middle = len(decision.records) // 2
-        return Outcome(decision.records[:middle], then=then), Outcome(decision.records[middle:], then=then)
+        return GroupDecision(decision.records[:middle], then=then), GroupDecision(decision.records[middle:], then=then)
 
     def complete(self, operations: Sequence[Operation], error: ErrorCode | None, delay: float | None) -> None:
         """See `CoordinatorShard`."""
@@ -145,7 +145,7 @@ class GroupShard:
                 self._loop.call_soon(self.complete, operations, error, None)
             return
         for operation in operations:
-            outcome: Outcome = operation[0]
+            outcome: GroupDecision = operation[0]
             if error is None:
                 self._release(outcome.replies)
             else:

@@ -37,6 +37,7 @@ from odradek.groups.settings import GroupSettings
 from odradek.metadata.image import ClusterImage, Topic
 from odradek.ports.clock import Clock
 from odradek.ports.randomness import Random
+from odradek.records.topic_partition import PartitionKey
 from odradek.replication.partition import Partition
 from odradek.transactions.connections import NewestConnections
 from odradek.wire.errors import ErrorCode, KafkaError
@@ -250,7 +251,7 @@ class GroupCoordinatorService:
         shard.active_coordinator().check_fetch(group_id, *member)
         return shard.read(lambda found: found.fetch_offsets(group_id, topics, require_stable=require_stable))
 
-    def delete_offsets(self, group_id: str, partitions: Sequence[tuple[str, int]]) -> asyncio.Future[list[ErrorCode]]:
+    def delete_offsets(self, group_id: str, partitions: Sequence[PartitionKey]) -> asyncio.Future[list[ErrorCode]]:
         """See `GroupService`."""
         if not group_id:
             raise KafkaError(ErrorCode.INVALID_GROUP_ID)

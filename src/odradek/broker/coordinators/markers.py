@@ -11,9 +11,10 @@ from odradek.broker.coordinators.timers import CoordinatorClock
 from odradek.log.append import Origin
 from odradek.metadata.image import GROUP_METADATA_TOPIC, NO_LEADER
 from odradek.records.control import encode_end_transaction
+from odradek.records.topic_partition import PartitionKey
 from odradek.replication.partition import Partition
 from odradek.transactions.events import Markers
-from odradek.transactions.records import TV_2, TopicPartition
+from odradek.transactions.records import TV_2
 from odradek.transactions.service import PartitionMarker
 from odradek.wire.errors import ErrorCode, KafkaError
 
@@ -232,7 +233,7 @@ class RoutedMarkers:
         if self._deliveries.get(transactional_id) is delivery:
             del self._deliveries[transactional_id]
 
-    def pending(self, transactional_id: str) -> frozenset[TopicPartition] | None:
+    def pending(self, transactional_id: str) -> frozenset[PartitionKey] | None:
         """See `MarkerSender`."""
         delivery = self._deliveries.get(transactional_id)
         return None if delivery is None else frozenset(delivery.pending)

@@ -15,7 +15,7 @@ from odradek.broker.coordinators.shard import Operation
 from odradek.broker.coordinators.timers import CoordinatorClock
 from odradek.transactions.connections import NewestConnections
 from odradek.transactions.coordinator import TransactionCoordinator
-from odradek.transactions.events import Markers, Outcome, TransactionDescription, append_failure
+from odradek.transactions.events import Markers, TransactionDecision, TransactionDescription, append_failure
 from odradek.transactions.markers import MarkerSender
 from odradek.transactions.records import TransactionRecord
 from odradek.transactions.settings import TransactionSettings
@@ -27,7 +27,7 @@ logger = logging.getLogger("odradek.transactions")
 _RETRY_SECONDS = 0.5
 """After which a completion is written again that the log rejected."""
 
-Decide = Callable[[TransactionCoordinator, int], Outcome]
+Decide = Callable[[TransactionCoordinator, int], TransactionDecision]
 """A request to the coordinator: (coordinator, now_ms) -> what it decides."""
 Answer = asyncio.Future[Any]
 
@@ -36,7 +36,7 @@ class _Decision(NamedTuple):
     """An outcome with the future of the client that waits for it, if one does."""
 
     records: Sequence[TransactionRecord]
-    outcome: Outcome
+    outcome: TransactionDecision
     answer: Answer | None
 
 
@@ -122,7 +122,7 @@ class TransactionShard:
 
     # --- executing decisions ---
 
-    def _execute(self, outcome: Outcome, answer: Answer | None) -> None:
+    def _execute(self, outcome: TransactionDecision, answer: Answer | None) -> None:
         context = self._context
         decision = _Decision(outcome.records, outcome, answer)
         if outcome.records:
@@ -160,7 +160,7 @@ class TransactionShard:
         if not answer.done():
             answer.set_exception(KafkaError(append_failure(error)))
 
-    def _committed(self, outcome: Outcome, answer: Answer | None) -> None:
+    def _committed(self, outcome: TransactionDecision, answer: Answer | None) -> None:
         if answer is not None:
             self._waiting.pop(answer, None)
             if not answer.done():
@@ -232,7 +232,7 @@ class TransactionShard:
         is_uncertain = self._context.partition.log.after_crash
         markers = tuple(self.coordinator.loaded(self._clock.now_ms(), uncertain=is_uncertain))
         # Other partitions may only learn of what is committed.
-        self._execute(Outcome(markers=markers), None)
+        self._execute(TransactionDecision(markers=markers), None)
 
     def on_closed(self) -> None:
         """See `CoordinatorShard`."""

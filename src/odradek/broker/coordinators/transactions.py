@@ -29,8 +29,8 @@ from odradek.transactions.events import (
     EndTransaction,
     InitProducerId,
     NoProducerIds,
-    Outcome,
     ProducerResult,
+    TransactionDecision,
     TransactionDescription,
 )
 from odradek.transactions.id_patterns import id_matcher
@@ -225,7 +225,7 @@ class TransactionCoordinatorService:
                     producer = (result.producer_id, result.producer_epoch)
                     shard.connections.observe(transactional_id, *producer, connection)
 
-        def decide(coordinator: TransactionCoordinator, now_ms: int) -> Outcome:
+        def decide(coordinator: TransactionCoordinator, now_ms: int) -> TransactionDecision:
             return coordinator.init_producer_id(request, now_ms)
 
         answer = self._with_ids(shard, decide)

@@ -15,7 +15,6 @@ from odradek.log.directories.checkpoint_formats import (
     RECOVERY_POINTS,
     CorruptCheckpoint,
     MetaProperties,
-    TopicPartition,
     parse_meta_properties,
     parse_offsets,
     parse_partition_metadata,
@@ -26,6 +25,7 @@ from odradek.metadata.image import ClusterImage, PartitionState, Topic
 from odradek.metadata.kraft_metadata import CorruptMetadata, read_kraft_metadata
 from odradek.ports.disk import Disk
 from odradek.ports.foreign_files import HeldFolder, hold
+from odradek.records.topic_partition import PartitionKey
 
 OFFSET_FILES: Final = (RECOVERY_POINTS, LOG_START_OFFSETS, HIGH_WATERMARKS, CLEANER_OFFSETS)
 SNAPSHOT_OF_METADATA: Final = ".checkpoint"
@@ -50,7 +50,7 @@ class SourceFolder(NamedTuple):
     path: str
     meta: MetaProperties
     is_clean: bool
-    offsets: Mapping[str, Mapping[TopicPartition, int]]
+    offsets: Mapping[str, Mapping[PartitionKey, int]]
     partitions: Sequence[SourcePartition]
 
 
@@ -93,7 +93,7 @@ def read_folders(disk: Disk, paths: Sequence[str]) -> list[SourceFolder]:
                 f"{first.path} is of node {first.meta.node_id} of cluster {first.meta.cluster_id}, and {other.path} of "
                 f"node {other.meta.node_id} of cluster {other.meta.cluster_id}: name the folders of one broker"
             )
-    seen: dict[TopicPartition, str] = {}
+    seen: dict[PartitionKey, str] = {}
     for folder in folders:
         for each in folder.partitions:
             other_place = seen.setdefault((each.topic, each.number), folder.path)
@@ -192,7 +192,7 @@ def cluster_of_directories(folders: Sequence[SourceFolder]) -> SourceCluster:
     node = meta.node_id or 0
     counts: dict[str, int] = {}
     ids: dict[str, bytes] = {}
-    held: set[TopicPartition] = set()
+    held: set[PartitionKey] = set()
     for folder in folders:
         for each in folder.partitions:
             counts[each.topic] = max(counts.get(each.topic, 0), each.number + 1)

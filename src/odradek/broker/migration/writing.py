@@ -20,7 +20,6 @@ from odradek.log.directories.checkpoint_formats import (
     META_PROPERTIES,
     STORE_FORMAT,
     MetaProperties,
-    TopicPartition,
     format_clean_shutdown,
     format_meta_properties,
     format_offsets,
@@ -45,6 +44,7 @@ from odradek.ports.disk import DirectoryLock, Disk
 from odradek.ports.foreign_files import copy, link
 from odradek.ports.randomness import Random
 from odradek.ports.store import Create, Operation
+from odradek.records.topic_partition import PartitionKey
 
 _HARMLESS: Final = frozenset({LOCK, "lost+found"})
 _SMALL_FILES: Final = (*OFFSET_FILES, META_PROPERTIES, BOOT_ID, CLEAN_SHUTDOWN)
@@ -163,7 +163,7 @@ def write_small_files(
     target: str,
     plan: ImportPlan,
     folders: Sequence[SourceFolder],
-    held: set[TopicPartition],
+    held: set[PartitionKey],
     random: Random,
 ) -> None:
     """Checkpoints of the partitions that are here, and whose directory it is. Raises OSError."""

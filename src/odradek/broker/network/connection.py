@@ -29,7 +29,9 @@ class Pending:
 
     __slots__ = ("_connection", "abandon", "overtaking", "parts", "queued", "ready")
 
-    def __init__(self, connection: Connection, overtaking: bool, abandon: Callable[[], object] | None = None) -> None:
+    def __init__(
+        self, connection: InboundConnection, overtaking: bool, abandon: Callable[[], object] | None = None
+    ) -> None:
         self._connection = connection
         self.overtaking = overtaking
         self.abandon = abandon
@@ -47,7 +49,7 @@ class Pending:
 
 
 class Dispatch(Protocol):
-    def __call__(self, frame: memoryview, connection: Connection) -> list[Part] | Pending | None:
+    def __call__(self, frame: memoryview, connection: InboundConnection) -> list[Part] | Pending | None:
         """Serve one request. Raises Disconnect where Kafka closes the connection without an answer."""
         ...
 
@@ -56,7 +58,7 @@ class Disconnect(Exception):
     """The request cannot be answered (unknown key, garbage): the connection is closed, with this reason in the log."""
 
 
-class Connection:
+class InboundConnection:
     """Reads frames, hands them to the dispatcher one after the other, writes the answers in request order.
 
     A request that waits (`Pending`) holds up the following ones unless its endpoint is overtaking. Reading stops while
@@ -93,7 +95,7 @@ class Connection:
         session: Session,
         frames: FrameReader,
         max_in_flight: int,
-        closed: Callable[[Connection, str], None],
+        closed: Callable[[InboundConnection, str], None],
     ) -> None:
         self._stream = stream
         self._dispatch = dispatch

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from odradek.broker.configuration.broker_config import BrokerConfig
-from odradek.broker.network.connection import Connection
+from odradek.broker.network.connection import InboundConnection
 from odradek.ports.clock import Clock
 from odradek.wire.frames import ReceiveBuffers
 
@@ -48,20 +48,20 @@ class Deadlines:
     )
 
     def __init__(
-        self, config: BrokerConfig, clock: Clock, connections: Mapping[int, Connection], buffers: ReceiveBuffers
+        self, config: BrokerConfig, clock: Clock, connections: Mapping[int, InboundConnection], buffers: ReceiveBuffers
     ) -> None:
         """`connections` are all of the broker, by their numbers."""
         self._config = config
         self._clock = clock
         self._connections = connections
         self._buffers = buffers
-        self._newcomers: dict[Connection, float] = {}
-        self._late: set[Connection] = set()
+        self._newcomers: dict[InboundConnection, float] = {}
+        self._late: set[InboundConnection] = set()
         self._newcomer_timer: asyncio.TimerHandle | None = None
         self._idle_timer: asyncio.TimerHandle | None = None
         self._stall_timer: asyncio.TimerHandle | None = None
 
-    def begin(self, connection: Connection) -> None:
+    def begin(self, connection: InboundConnection) -> None:
         """Watch a connection that has just been accepted, after its TLS handshake."""
         self._newcomers[connection] = self._clock.monotonic()
         if self._newcomer_timer is None:
@@ -89,7 +89,7 @@ class Deadlines:
     def _close_newcomers(self) -> None:
         """Close those that were late at the previous look, too: after a pause of this process, bytes may wait."""
         since = self._clock.monotonic() - self._config.number("odradek.unauthenticated.timeout.ms") / 1000
-        late: set[Connection] = set()
+        late: set[InboundConnection] = set()
         for connection, began in list(self._newcomers.items()):
             if connection.closed or connection.is_admitted:
                 del self._newcomers[connection]

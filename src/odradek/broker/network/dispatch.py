@@ -18,7 +18,7 @@ from odradek.api.requests.registry import Endpoint, endpoint
 from odradek.api.requests.responses import encode_response, error_of, failed_frame
 from odradek.api.requests.throttling import pause
 from odradek.api.services.controller_service import NotTheController
-from odradek.broker.network.connection import Connection, Disconnect, Pending
+from odradek.broker.network.connection import Disconnect, InboundConnection, Pending
 from odradek.broker.network.limits import RequestLimits
 from odradek.ports.network import Part
 from odradek.wire.apis import APIS, ApiKey, response_class
@@ -32,7 +32,7 @@ _DRAIN_STEP_SECONDS = 0.005
 _LATE_KEPT = 1024
 
 
-def _is_barred(found: Endpoint, connection: Connection) -> bool:
+def _is_barred(found: Endpoint, connection: InboundConnection) -> bool:
     """Whether only brokers may send such requests, and the peer has not proven to be one."""
     return found.declared.audience is not Audience.CLIENTS and not connection.session.is_broker
 
@@ -59,7 +59,7 @@ class Dispatcher:
         self._late: deque[Pending] = deque()
         self._late_limit = _LATE_KEPT
 
-    def __call__(self, frame: memoryview, connection: Connection) -> list[Part] | Pending | None:
+    def __call__(self, frame: memoryview, connection: InboundConnection) -> list[Part] | Pending | None:
         try:
             return self._serve(frame, connection)
         except Disconnect:
@@ -71,7 +71,7 @@ class Dispatcher:
             log.exception("a request from %s could not be served", connection.session.peer_host)
             raise Disconnect("a request could not be served") from error
 
-    def _serve(self, frame: memoryview, connection: Connection) -> list[Part] | Pending | None:
+    def _serve(self, frame: memoryview, connection: InboundConnection) -> list[Part] | Pending | None:
         size = len(frame)
         is_counted = size > self._small and not connection.session.is_broker
         if is_counted and (excess := self._limits.excess_bytes(connection.session, frame)) is not None:
@@ -135,7 +135,9 @@ class Dispatcher:
             self._late_limit = max(_LATE_KEPT, 2 * len(self._late))
         return pending
 
-    def _rejected(self, found: Endpoint, version: int, correlation_id: int, connection: Connection) -> list[Part]:
+    def _rejected(
+        self, found: Endpoint, version: int, correlation_id: int, connection: InboundConnection
+    ) -> list[Part]:
         """The response to a request that is answered without its body: of another version, or for brokers only."""
         key, spec = found.key, APIS[found.key]
         answer: Any
@@ -157,7 +159,7 @@ class Dispatcher:
         found: Endpoint,
         request: Any,
         context: RequestContext,
-        connection: Connection,
+        connection: InboundConnection,
         answer: Awaitable[Any],
     ) -> Pending:
         future = asyncio.ensure_future(answer, loop=self._loop)

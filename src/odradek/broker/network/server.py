@@ -9,7 +9,7 @@ from functools import partial
 
 from odradek.api.requests.session import Session
 from odradek.broker.configuration.broker_config import BrokerConfig
-from odradek.broker.network.connection import Connection, Dispatch
+from odradek.broker.network.connection import Dispatch, InboundConnection
 from odradek.broker.network.deadlines import Deadlines
 from odradek.broker.network.handshakes import Handshakes
 from odradek.broker.network.limits import RequestLimits
@@ -86,7 +86,7 @@ class Server:
         self._shut: set[str] = set()
         """Names of the listeners that are not open yet."""
         self._early: list[tuple[Stream, str]] = []
-        self.connections: dict[int, Connection] = {}
+        self.connections: dict[int, InboundConnection] = {}
         self._deadlines = Deadlines(config, clock, self.connections, self._buffers)
 
     def charge(self, size: int) -> None:
@@ -193,7 +193,7 @@ class Server:
         config = self._config
         self._next_identifier += 1
         most = config.number("socket.request.max.bytes")
-        connection = Connection(
+        connection = InboundConnection(
             stream,
             self._dispatch,
             self._next_identifier,
@@ -209,7 +209,7 @@ class Server:
         self.connections[connection.identifier] = connection
         self._deadlines.begin(connection)
 
-    def _closed(self, connection: Connection, reason: str) -> None:
+    def _closed(self, connection: InboundConnection, reason: str) -> None:
         self.connections.pop(connection.identifier, None)
         host = connection.session.peer_host
         self._gone(host)

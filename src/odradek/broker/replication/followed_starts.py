@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, TypeAlias
 
 from odradek.broker.task_failures import logs_failure
+from odradek.records.topic_partition import PartitionKey
 from odradek.replication.partition import Partition
 from odradek.wire.errors import KafkaError
 
@@ -21,7 +22,7 @@ _log_failure = logs_failure(log, "log starts of followers are not written any mo
 
 _RETRY_SECONDS: Final = 1.0
 
-WriteStarts: TypeAlias = Callable[[Mapping[tuple[str, int], int], Callable[[], None]], Awaitable[None]]
+WriteStarts: TypeAlias = Callable[[Mapping[PartitionKey, int], Callable[[], None]], Awaitable[None]]
 """As `OffsetCheckpoints.advance_starts`."""
 
 

@@ -16,6 +16,7 @@ from odradek.client.connection import Connection
 from odradek.client.errors import ClientError, Disconnected, UnsupportedByBroker
 from odradek.controller.change_report import some_of
 from odradek.ports.clock import Clock
+from odradek.records.topic_partition import TopicIdPartition
 from odradek.replication.fetch_sessions import MAX_EPOCH, NO_SESSION
 from odradek.replication.follower import FollowedLog, Next
 from odradek.replication.partition import Partition
@@ -32,8 +33,6 @@ from odradek.wire.replica_fetch import ReplicaFetchRequest, ReplicaFetchResponse
 log = logging.getLogger("odradek.replication")
 _log_failure = logs_failure(log, "fetching from a leader failed")
 
-Place = tuple[bytes, int]
-"""(topic id, partition)."""
 
 _EARLIEST: Final = -2
 _LATEST: Final = -1
@@ -134,17 +133,17 @@ class ReplicaFetcher:
         self.closed = False
         self._host = host
         self._loop = loop
-        self._logs: dict[Place, FollowedLog] = {}
+        self._logs: dict[TopicIdPartition, FollowedLog] = {}
         # Those whose next fetch differs from what the session knows of them.
-        self._changed: dict[Place, None] = {}
+        self._changed: dict[TopicIdPartition, None] = {}
         # What the session knows: the rows sent last.
-        self._known: dict[Place, FetchPartition] = {}
+        self._known: dict[TopicIdPartition, FetchPartition] = {}
         # The number of the request that named the partition last.
-        self._sent: dict[Place, int] = {}
+        self._sent: dict[TopicIdPartition, int] = {}
         self._sequence = 0
         # The number of the last request that began a session.
         self._began = 0
-        self._delayed: dict[Place, float] = {}
+        self._delayed: dict[TopicIdPartition, float] = {}
         self._connection: Connection | None = None
         self._connecting: asyncio.Task[None] | None = None
         self._failures = 0
@@ -170,14 +169,14 @@ class ReplicaFetcher:
         """Whether no partition is followed."""
         return not self._logs
 
-    def follow(self, place: Place, followed: FollowedLog) -> None:
+    def follow(self, place: TopicIdPartition, followed: FollowedLog) -> None:
         """Fetch the partition from now on."""
         self._logs[place] = followed
         self._delayed.pop(place, None)
         self._changed[place] = None
         self._poke()
 
-    def unfollow(self, place: Place) -> None:
+    def unfollow(self, place: TopicIdPartition) -> None:
         """Fetch a partition no longer."""
         if self._logs.pop(place, None) is None:
             return
@@ -189,13 +188,13 @@ class ReplicaFetcher:
         else:
             self._poke()
 
-    def start_written(self, place: Place) -> None:
+    def start_written(self, place: TopicIdPartition) -> None:
         """The leader may know where the log begins."""
         if place in self._logs:
             self._changed[place] = None
             self._poke()
 
-    def problems(self) -> dict[Place, str]:
+    def problems(self) -> dict[TopicIdPartition, str]:
         """What keeps partitions from being fetched."""
         return {place: self._logs[place].problem for place in self._delayed if place in self._logs}
 
@@ -330,7 +329,7 @@ class ReplicaFetcher:
         except ClientError as error:
             self._lost(error)
 
-    def _pauses(self, followed: FollowedLog, place: Place) -> bool:
+    def _pauses(self, followed: FollowedLog, place: TopicIdPartition) -> bool:
         if self._host.is_throttled(followed):
             self._delay(place, self._host.settings().backoff_ms / 1000)
             return True
@@ -402,7 +401,7 @@ class ReplicaFetcher:
         if not self._in_flight or (changed and self._in_flight < _MOST_IN_FLIGHT):
             self._fetch()
 
-    def _otherwise(self, place: Place, followed: FollowedLog, following: Next) -> None:
+    def _otherwise(self, place: TopicIdPartition, followed: FollowedLog, following: Next) -> None:
         self._changed[place] = None
         if following is Next.OFFSETS:
             self._delayed[place] = float("inf")
@@ -419,7 +418,7 @@ class ReplicaFetcher:
 
     # --- later ---
 
-    def _delay(self, place: Place, seconds: float) -> None:
+    def _delay(self, place: TopicIdPartition, seconds: float) -> None:
         due = self._loop.time() + seconds
         self._delayed[place] = due
         self._arm(due)
@@ -454,7 +453,7 @@ class ReplicaFetcher:
         task.add_done_callback(self._tasks.discard)
         task.add_done_callback(_log_failure)
 
-    async def _find_offsets(self, place: Place, followed: FollowedLog) -> None:
+    async def _find_offsets(self, place: TopicIdPartition, followed: FollowedLog) -> None:
         """Where the leader's log begins and ends, when a fetch was out of its range."""
         connection = self._connection
         following = Next.DELAY

@@ -13,7 +13,7 @@ from typing import Final, Protocol
 
 from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.broker.replication.followed_starts import FollowedStarts, WriteStarts
-from odradek.broker.replication.replica_fetcher import Connect, FetchSettings, Place, ReplicaFetcher
+from odradek.broker.replication.replica_fetcher import Connect, FetchSettings, ReplicaFetcher
 from odradek.broker.replication.replication_throttles import ReplicationThrottles
 from odradek.broker.storage.partitions import Partitions
 from odradek.broker.task_failures import logs_failure
@@ -22,6 +22,7 @@ from odradek.controller.change_report import some_of
 from odradek.controller.in_sync import IsrChange, IsrChanged
 from odradek.metadata.image import ClusterImage, PartitionState, Topic
 from odradek.ports.clock import Clock
+from odradek.records.topic_partition import PartitionKey, TopicIdPartition
 from odradek.replication.follower import FollowedLog
 from odradek.replication.in_sync import IsrProposal
 from odradek.replication.partition import Partition
@@ -111,10 +112,10 @@ class ReplicationRuntime:
         self._sessions: ReplicaSessions | None = None
         self._loop = asyncio.get_running_loop()
         self._fetchers: dict[tuple[int, int], ReplicaFetcher] = {}
-        self._followed: dict[Place, tuple[ReplicaFetcher, FollowedLog]] = {}
-        self._to_follow: dict[tuple[str, int], None] = {}
-        self._unopened: dict[tuple[str, int], None] = {}
-        self._led: set[Place] = set()
+        self._followed: dict[TopicIdPartition, tuple[ReplicaFetcher, FollowedLog]] = {}
+        self._to_follow: dict[PartitionKey, None] = {}
+        self._unopened: dict[PartitionKey, None] = {}
+        self._led: set[TopicIdPartition] = set()
         self._proposed: dict[Partition, None] = {}
         self._altering: asyncio.Task[None] | None = None
         self._refused: dict[Partition, None] = {}
@@ -163,7 +164,7 @@ class ReplicationRuntime:
         self._throttles.apply(ClusterImage(), self._image())
         self._throttles.attach(sessions)
 
-    def following(self) -> dict[tuple[str, int], tuple[int, str]]:
+    def following(self) -> dict[PartitionKey, tuple[int, str]]:
         """Topic and partition -> the leader that it is fetched from, and what keeps it from being so, if anything."""
         found = {}
         for place, (fetcher, followed) in self._followed.items():
@@ -248,11 +249,11 @@ class ReplicationRuntime:
             if followed.partition.log.is_offline:
                 self._unfollow(place)
 
-    def _part_with(self, place: Place) -> None:
+    def _part_with(self, place: TopicIdPartition) -> None:
         self._led.discard(place)
         self._unfollow(place)
 
-    def _unfollow(self, place: Place) -> None:
+    def _unfollow(self, place: TopicIdPartition) -> None:
         found = self._followed.pop(place, None)
         if found is not None:
             found[0].unfollow(place)
@@ -326,10 +327,10 @@ class ReplicationRuntime:
         if found is not None and found[1].partition is partition:
             found[0].start_written(place)
 
-    def _slot(self, place: Place) -> int:
+    def _slot(self, place: TopicIdPartition) -> int:
         return (31 * int.from_bytes(place[0][-4:], "big") + place[1]) % self._config.number("num.replica.fetchers")
 
-    def _fetcher(self, leader_id: int, place: Place) -> ReplicaFetcher:
+    def _fetcher(self, leader_id: int, place: TopicIdPartition) -> ReplicaFetcher:
         slot = self._slot(place)
         fetcher = self._fetchers.get((leader_id, slot))
         if fetcher is None:

@@ -19,6 +19,7 @@ from odradek.log.directories.survey import Survey, survey
 from odradek.log.writing.flush_plan import FlushSchedule
 from odradek.ports.clock import Clock
 from odradek.ports.disk import Disk
+from odradek.records.topic_partition import PartitionKey
 from odradek.wire.errors import KafkaError
 
 log = logging.getLogger("odradek.background")
@@ -97,7 +98,7 @@ class BackgroundJobs:
         """Recovery points, log starts and high watermarks, so that a restart reads only what is new."""
         await self._directories.checkpoints.persist_all(self.high_watermarks())
 
-    def high_watermarks(self) -> dict[tuple[str, int], int]:
+    def high_watermarks(self) -> dict[PartitionKey, int]:
         """High watermarks of all open partitions."""
         return {(p.topic, p.index): p.high_watermark for p in self._partitions.opened()}
 

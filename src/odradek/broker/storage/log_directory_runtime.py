@@ -16,6 +16,7 @@ from odradek.log.directories.log_directory import LogDirectory
 from odradek.log.segments.files import LOG
 from odradek.metadata.image import ClusterImage
 from odradek.ports.disk import Disk
+from odradek.records.topic_partition import PartitionKey
 from odradek.wire.errors import ErrorCode, KafkaError
 
 log = logging.getLogger("odradek.directories")
@@ -77,7 +78,7 @@ class LogDirectoryRuntime:
 
     # --- requests ---
 
-    async def advance_log_starts(self, starts: Mapping[tuple[str, int], int], advance: Callable[[], None]) -> None:
+    async def advance_log_starts(self, starts: Mapping[PartitionKey, int], advance: Callable[[], None]) -> None:
         """Implements LogDirectoryService."""
         await self._directories.checkpoints.advance_starts(starts, advance)
 
@@ -155,12 +156,12 @@ class LogDirectoryRuntime:
         if self._directories.moves.under_way:
             self.wanted.set()
 
-    def _internal_first(self, pending: list[tuple[str, int]]) -> list[tuple[str, int]]:
+    def _internal_first(self, pending: list[PartitionKey]) -> list[PartitionKey]:
         """The coordinators' logs before the others: groups and transactions wait for them."""
         topics = self._image().topics
         return sorted(pending, key=lambda key: (key[0] not in topics or not topics[key[0]].is_internal, key))
 
-    async def _recover(self, queue: Iterator[tuple[str, int]], lane: int) -> None:
+    async def _recover(self, queue: Iterator[PartitionKey], lane: int) -> None:
         tried = set()
         for topic, partition in queue:
             if await self._recover_one(topic, partition, lane):

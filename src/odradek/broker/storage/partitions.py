@@ -12,6 +12,7 @@ from odradek.log.config import LogConfig
 from odradek.log.directories.log_directories import LogDirectories
 from odradek.log.producers.state import ProducerStates
 from odradek.metadata.image import ClusterImage, Topic
+from odradek.records.topic_partition import PartitionKey, TopicIdPartition
 from odradek.replication.partition import Partition, ReplicaRules
 from odradek.replication.refused_batches import RefusedBatches
 from odradek.wire.errors import ErrorCode, KafkaError
@@ -51,16 +52,16 @@ class Partitions:
         self._directories = directories
         self._settings = settings
         self._image = ClusterImage()
-        self._open: dict[tuple[str, int], Partition] = {}
+        self._open: dict[PartitionKey, Partition] = {}
         self._work: deque[Callable[[], None]] = deque()
-        self._doomed: dict[tuple[str, int], int] = {}
+        self._doomed: dict[PartitionKey, int] = {}
         """Whose directory, with the log that may be open in it, is to go; after how many ms its files do."""
         self._begun = False
-        self._stopped: dict[tuple[bytes, int], tuple[int, int]] = {}
+        self._stopped: dict[TopicIdPartition, tuple[int, int]] = {}
         """Epochs of replicas whose data went by StopReplica, which comes before the image says so."""
-        self._new: set[tuple[str, int]] = set()
+        self._new: set[PartitionKey] = set()
         """Replicas that came here while this process ran, and have no directory yet: no other may hold their data."""
-        self._refused: dict[tuple[str, int], RefusedBatches] = {}
+        self._refused: dict[PartitionKey, RefusedBatches] = {}
         """Batches for replicas that could not be opened when they came."""
         self.rules = ReplicaRules()
         """What every partition here is told about replication."""
@@ -199,7 +200,7 @@ class Partitions:
             partition.apply_state(state)
         self._create(topic, len(before.partitions))
 
-    def stop(self, places: Iterable[tuple[str, int]], delete: bool) -> None:
+    def stop(self, places: Iterable[PartitionKey], delete: bool) -> None:
         """End replicas here, as StopReplica or a reassignment says; with `delete` their data goes, too."""
         for place in places:
             partition = self._open.get(place)
@@ -226,11 +227,11 @@ class Partitions:
             self._stopped.pop((topic.id, index), None)
             self._doom((topic.name, index), delay_ms)
 
-    def _doom(self, place: tuple[str, int], delay_ms: int) -> None:
+    def _doom(self, place: PartitionKey, delay_ms: int) -> None:
         self._doomed[place] = delay_ms
         self._work.append(partial(self._delete_directory, place))
 
-    def _delete_directory(self, place: tuple[str, int]) -> None:
+    def _delete_directory(self, place: PartitionKey) -> None:
         # Unless a new topic of that name was asked for already, and what it is in now is its own.
         delay_ms = self._doomed.pop(place, None)
         if delay_ms is not None:

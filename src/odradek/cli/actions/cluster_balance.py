@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Final
 from odradek.cli.arguments.errors import CommandError
 from odradek.cli.session import run_admin
 from odradek.cli.terminal.output import DOCUMENTS, Column, show
-from odradek.client.model import TopicPartition
 from odradek.client.reports.balance import sized_replicas
 from odradek.client.reports.balance_plan import Proposal, Replica, applied, loads, propose
+from odradek.records.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
     from odradek.client.admin import Admin

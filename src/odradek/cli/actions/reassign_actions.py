@@ -12,8 +12,8 @@ from odradek.cli.arguments.errors import CommandError
 from odradek.cli.arguments.names import topic_partitions
 from odradek.cli.session import run_admin
 from odradek.cli.terminal.output import DOCUMENTS, Column, show, show_document
-from odradek.client.model import TopicPartition
 from odradek.client.reports.reassignment import Move, MoveState, state_of
+from odradek.records.topic_partition import PartitionKey, TopicPartition
 from odradek.wire.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ async def _states(admin: Admin, plan: Plan) -> tuple[list[dict[str, Any]], bool]
     return rows, bool(current.running)
 
 
-async def _directory_states(admin: Admin, plan: Plan) -> list[tuple[tuple[str, int], MoveState]]:
+async def _directory_states(admin: Admin, plan: Plan) -> list[tuple[PartitionKey, MoveState]]:
     """Partition and state of each replica whose directory the plan names."""
     from odradek.client.admin.log_dirs import TopicPartitionReplica
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from odradek.cli.arguments.errors import CommandError, UsageError
 from odradek.cli.arguments.partition_files import entries_of, partition_of, read_document, unique
-from odradek.client.model import TopicPartition
+from odradek.records.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
     from odradek.client.admin import Admin, PartitionReassignment

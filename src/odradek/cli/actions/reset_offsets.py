@@ -18,7 +18,8 @@ from odradek.cli.records.times import duration_ms, timestamp_ms
 from odradek.cli.session import run_admin
 from odradek.cli.terminal.output import Column, show
 from odradek.client.admin import Admin, GroupState
-from odradek.client.model import EARLIEST, LATEST, TopicPartition
+from odradek.client.model import EARLIEST, LATEST
+from odradek.records.topic_partition import TopicPartition
 from odradek.wire.errors import KafkaError
 
 COLUMNS: Final = (

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from odradek.cli.arguments.errors import UsageError
-from odradek.client.model import TopicPartition
+from odradek.records.topic_partition import TopicPartition
 
 
 def read_document(path: str, option: str) -> Any:

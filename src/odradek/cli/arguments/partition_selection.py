@@ -8,7 +8,7 @@ from odradek.cli.arguments.errors import CommandError
 
 if TYPE_CHECKING:
     from odradek.client.admin import Admin
-    from odradek.client.model import TopicPartition
+    from odradek.records.topic_partition import TopicPartition
 
 
 async def partitions_of(admin: Admin, wanted: dict[str, list[int] | None]) -> list[TopicPartition]:
@@ -17,7 +17,7 @@ async def partitions_of(admin: Admin, wanted: dict[str, list[int] | None]) -> li
     To ask a broker for what does not exist would be to ask again until `--timeout`: it might be about to be made.
     """
     from odradek.client.metadata import TopicInfo
-    from odradek.client.model import TopicPartition
+    from odradek.records.topic_partition import TopicPartition
 
     described = await admin.describe_topics(list(wanted)) if wanted else {}
     found: list[TopicPartition] = []

@@ -40,7 +40,8 @@ from odradek.cli.records.record_format import (
 
 if TYPE_CHECKING:
     from odradek.client.consumer import Consumer
-    from odradek.client.model import ConsumerRecord, TopicPartition
+    from odradek.client.model import ConsumerRecord
+    from odradek.records.topic_partition import TopicPartition
 
 _POLL_MS: Final = 1_000
 _POLL_RECORDS: Final = 2_000
@@ -277,7 +278,7 @@ async def begin(
     if in_group or (span is None and not arguments.exit):
         consumer.subscribe([arguments.topic] if pattern is None else [], pattern=pattern)
         return {} if arguments.exit else None
-    from odradek.client.model import TopicPartition
+    from odradek.records.topic_partition import TopicPartition
 
     if pattern is None:
         names = [arguments.topic]

@@ -17,7 +17,7 @@ from odradek.cli.terminal.output import Column, show
 
 if TYPE_CHECKING:
     from odradek.client.admin import Admin
-    from odradek.client.model import TopicPartition
+    from odradek.records.topic_partition import TopicPartition
     from odradek.wire.errors import KafkaError
 
 COLUMNS = (
@@ -133,7 +133,7 @@ def plan(arguments: argparse.Namespace, offsets: dict[TopicPartition, int]) -> l
 
 def read_offsets(path: str) -> dict[TopicPartition, int]:
     """Apache's JSON. Raises UsageError."""
-    from odradek.client.model import TopicPartition
+    from odradek.records.topic_partition import TopicPartition
 
     try:
         if path == "-":

@@ -36,8 +36,8 @@ from odradek.cli.demo.progress import QueryProgress
 from odradek.cli.demo.query import Spark, in_background
 from odradek.cli.demo.traffic import FLIGHTS, GROUP, RESULTS, Traffic, create_topics, end_offsets
 from odradek.cli.demo.view import Progress, View, counted
-from odradek.client.model import TopicPartition
 from odradek.ports.installation import install_hint
+from odradek.records.topic_partition import TopicPartition
 
 _LOOK_SECONDS = 0.2
 _CLOSE_SECONDS = 20.0

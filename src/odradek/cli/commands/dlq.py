@@ -20,8 +20,9 @@ from odradek.cli.terminal.output import Column, show
 
 if TYPE_CHECKING:
     from odradek.client.consumer import Consumer
-    from odradek.client.model import ConsumerRecord, TopicPartition
+    from odradek.client.model import ConsumerRecord
     from odradek.client.transactions import TransactionalProducer
+    from odradek.records.topic_partition import TopicPartition
 
 ACTIONS: Final = ("list", "redrive")
 COLUMNS: Final = (
@@ -196,7 +197,7 @@ async def _send(
     producer: TransactionalProducer, group: str, letters: list[Letter], wanted: list[Letter], to: str | None
 ) -> dict[str, int]:
     """One transaction: the wanted ones, and the group's offsets behind all. The records by topic."""
-    from odradek.client.model import TopicPartition
+    from odradek.records.topic_partition import TopicPartition
     from odradek.spark.dead_letters import REDRIVES
 
     counts: dict[str, int] = {}
@@ -219,8 +220,8 @@ async def _send(
 
 async def _letters(consumer: Consumer, arguments: argparse.Namespace) -> AsyncIterator[list[Letter]]:
     """Rounds of all dead letters from the group's offsets up to where the topic ends now."""
-    from odradek.client.model import TopicPartition
     from odradek.client.offsets import fetch_committed
+    from odradek.records.topic_partition import TopicPartition
 
     cluster = consumer.cluster
     cluster.follow_topics([arguments.topic])
@@ -249,6 +250,6 @@ async def _letters(consumer: Consumer, arguments: argparse.Namespace) -> AsyncIt
 
 
 def _place(record: ConsumerRecord) -> TopicPartition:
-    from odradek.client.model import TopicPartition
+    from odradek.records.topic_partition import TopicPartition
 
     return TopicPartition(record.topic, record.partition)

@@ -17,7 +17,7 @@ from odradek.cli.terminal.output import Column, show
 
 if TYPE_CHECKING:
     from odradek.client.admin import Admin
-    from odradek.client.model import TopicPartition
+    from odradek.records.topic_partition import TopicPartition
     from odradek.wire.errors import KafkaError
 
 COLUMNS: Final = (
@@ -91,7 +91,7 @@ def _kind(arguments: argparse.Namespace) -> tuple[str, dict[str, list[int] | Non
 
 def _listed(arguments: argparse.Namespace, named: dict[str, list[int] | None]) -> list[TopicPartition] | None:
     """The partitions that options name; None where words or `--all` do. Raises UsageError unless one way is used."""
-    from odradek.client.model import TopicPartition
+    from odradek.records.topic_partition import TopicPartition
 
     ways = (bool(named), arguments.all, arguments.path_to_json_file is not None, arguments.topic is not None)
     if sum(ways) != 1:

@@ -19,7 +19,7 @@ from odradek.cli.terminal.watching import add_watch, repeat
 
 if TYPE_CHECKING:
     from odradek.client.admin import Admin, GroupListing
-    from odradek.client.model import TopicPartition
+    from odradek.records.topic_partition import TopicPartition
     from odradek.wire.errors import KafkaError
 
 ACTIONS: Final = ("list", "describe", "delete", "delete-offsets", "reset-offsets")

@@ -19,7 +19,8 @@ from odradek.cli.terminal.output import Column, show
 
 if TYPE_CHECKING:
     from odradek.client.admin import Admin
-    from odradek.client.model import OffsetAndTimestamp, TopicPartition
+    from odradek.client.model import OffsetAndTimestamp
+    from odradek.records.topic_partition import TopicPartition
 
 TIMES: Final = {
     "latest": -1, "earliest": -2, "max-timestamp": -3, "earliest-local": -4, "latest-tiered": -5,
@@ -77,7 +78,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     async def work(admin: Admin) -> tuple[dict[TopicPartition, OffsetAndTimestamp], list[TopicPartition]]:
         from odradek.client.metadata import TopicInfo
-        from odradek.client.model import TopicPartition
+        from odradek.records.topic_partition import TopicPartition
 
         there: list[TopicPartition] = []
         leaderless: list[TopicPartition] = []

@@ -231,8 +231,8 @@ async def end_to_end(arguments: argparse.Namespace) -> int:
     from odradek.cli.session import reach
     from odradek.client.config import CONSUMER_DEFAULTS, PRODUCER_DEFAULTS
     from odradek.client.consumer import Consumer
-    from odradek.client.model import TopicPartition
     from odradek.client.producer import Producer
+    from odradek.records.topic_partition import TopicPartition
 
     given = pairs(arguments.command_property, "command-property")
     for_producer, for_consumer = {"linger.ms": "0", **given}, {"fetch.max.wait.ms": "0", **given}

@@ -13,7 +13,7 @@ from odradek.cli.arguments.options import add_admin, broker_ids, exactly_one, is
 from odradek.cli.arguments.partition_files import entries_of, read_document
 from odradek.cli.session import run_admin
 from odradek.cli.terminal.output import DOCUMENTS, Column, show, show_document
-from odradek.client.model import TopicPartition
+from odradek.records.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
     from odradek.client.admin import Admin

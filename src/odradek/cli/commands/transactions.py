@@ -16,7 +16,7 @@ from odradek.cli.terminal.output import DOCUMENTS, Column, show, show_document
 if TYPE_CHECKING:
     from odradek.client.admin import Admin, TransactionState
     from odradek.client.admin.transactions import OpenTransaction, ProducerState, TransactionDescription
-    from odradek.client.model import TopicPartition
+    from odradek.records.topic_partition import TopicPartition
 
 ACTIONS: Final = ("list", "describe", "describe-producers", "find-hanging", "abort", "force-terminate")
 OPTIONS: Final = {
@@ -229,7 +229,7 @@ async def _searched(admin: Admin, arguments: argparse.Namespace) -> list[TopicPa
     """Partitions of the topic, or all; with a broker those that it has a replica of."""
     from odradek.cli.arguments.partition_selection import partitions_of
     from odradek.client.metadata import TopicInfo
-    from odradek.client.model import TopicPartition
+    from odradek.records.topic_partition import TopicPartition
 
     if arguments.topic is not None:
         wanted = None if arguments.partition is None else [arguments.partition]
@@ -316,7 +316,7 @@ def _transactional_id(arguments: argparse.Namespace) -> str:
 
 def _place(arguments: argparse.Namespace) -> TopicPartition:
     """Raises UsageError."""
-    from odradek.client.model import TopicPartition
+    from odradek.records.topic_partition import TopicPartition
 
     if arguments.topic is None or arguments.partition is None:
         raise UsageError(f"{arguments.action} needs --topic and --partition")

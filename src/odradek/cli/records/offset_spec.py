@@ -11,7 +11,7 @@ from odradek.cli.records.times import timestamp_ms
 
 if TYPE_CHECKING:
     from odradek.client.consumer import Consumer
-    from odradek.client.model import TopicPartition
+    from odradek.records.topic_partition import TopicPartition
 
 _WORDS: Final = {
     "earliest": "start", "beginning": "start", "start": "start", "oldest": "start",

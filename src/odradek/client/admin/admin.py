@@ -21,10 +21,11 @@ from odradek.client.config import AdminOptions, resolve_admin
 from odradek.client.connection import Request
 from odradek.client.errors import IllegalState
 from odradek.client.metadata import TopicInfo
-from odradek.client.model import READ_UNCOMMITTED, OffsetAndTimestamp, TopicPartition
+from odradek.client.model import READ_UNCOMMITTED, OffsetAndTimestamp
 from odradek.client.offsets import list_offsets
 from odradek.ports.network import Network
 from odradek.ports.randomness import Random
+from odradek.records.topic_partition import TopicPartition
 from odradek.wire.errors import KafkaError
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from odradek.client.admin.requests import AdminRequests, failure_of
 from odradek.client.cluster import error_of
-from odradek.client.model import TopicPartition
 from odradek.client.offsets import by_topic
+from odradek.records.topic_partition import TopicPartition
 from odradek.wire.errors import KafkaError
 from odradek.wire.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirsRequest,

@@ -10,8 +10,8 @@ from typing import Any, Final, NamedTuple
 from odradek.client.admin.enums import ElectionType
 from odradek.client.admin.requests import AdminRequests, failure_of, raise_failure
 from odradek.client.errors import ClientError, UnsupportedByBroker
-from odradek.client.model import TopicPartition
 from odradek.client.offsets import by_topic
+from odradek.records.topic_partition import TopicPartition
 from odradek.wire.errors import KafkaError
 from odradek.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 from odradek.client.admin.requests import AdminRequests, failure_of
 from odradek.client.cluster import error_of, is_stale_metadata
 from odradek.client.metadata import TopicInfo
-from odradek.client.model import TopicPartition
 from odradek.client.offsets import by_topic
+from odradek.records.topic_partition import TopicPartition
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.create_partitions import (
     CreatePartitionsRequest,

@@ -6,9 +6,9 @@ from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from odradek.client.admin import raise_first
-from odradek.client.model import TopicPartition
 from odradek.client.reports.balance_plan import Replica
 from odradek.client.reports.cluster import topics_of
+from odradek.records.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
     from odradek.client.admin import Admin

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
-from odradek.client.model import TopicPartition
+from odradek.records.topic_partition import TopicPartition
 
 
 class Replica(NamedTuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Any
 
-from odradek.client.model import TopicPartition
+from odradek.records.topic_partition import TopicPartition
 from odradek.wire.errors import KafkaError
 
 if TYPE_CHECKING:

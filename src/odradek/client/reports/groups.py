@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any, Final
 
-from odradek.client.model import LATEST, TopicPartition
+from odradek.client.model import LATEST
 from odradek.client.offsets import by_topic
+from odradek.records.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
     from odradek.client.admin import Admin, GroupDescription

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from odradek.client.admin.requests import raise_first
 from odradek.client.admin.transactions import ProducerState, TransactionDescription
-from odradek.client.model import TopicPartition
+from odradek.records.topic_partition import TopicPartition
 from odradek.wire.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from odradek.client.admin.replicas import PartitionReassignment
-from odradek.client.model import TopicPartition
+from odradek.records.topic_partition import TopicPartition
 
 
 class Move(NamedTuple):

@@ -12,10 +12,10 @@ from odradek.groups.events import (
     AssignmentStored,
     CommitRequest,
     Downgraded,
+    GroupDecision,
     GroupDescription,
     GroupStored,
     JoinResult,
-    Outcome,
     StaticMemberStored,
     append_failure,
     joined,
@@ -75,7 +75,7 @@ class ClassicGroups:
         if group is not None:
             self.rebalances.forget(group)
 
-    def loaded(self, now_ms: int) -> Outcome:
+    def loaded(self, now_ms: int) -> GroupDecision:
         """See `GroupKind`."""
         self._is_live = True
         outcome = NOTHING
@@ -92,14 +92,14 @@ class ClassicGroups:
 
     # --- what was stored ---
 
-    def _static_member_stored(self, now_ms: int, then: StaticMemberStored, error: ErrorCode | None) -> Outcome:
+    def _static_member_stored(self, now_ms: int, then: StaticMemberStored, error: ErrorCode | None) -> GroupDecision:
         self.rebalances.static_member_stored(now_ms, then, error)
         return NOTHING
 
-    def _downgraded(self, now_ms: int, then: Downgraded, _error: ErrorCode | None) -> Outcome:
+    def _downgraded(self, now_ms: int, then: Downgraded, _error: ErrorCode | None) -> GroupDecision:
         return self.rebalances.downgraded(now_ms, then)
 
-    def _group_stored(self, _now_ms: int, then: GroupStored, error: ErrorCode | None) -> Outcome:
+    def _group_stored(self, _now_ms: int, then: GroupStored, error: ErrorCode | None) -> GroupDecision:
         group = self.by_id.get(then.group_id)
         if error is None or group is None or then.group_id in self.stored:
             return NOTHING
@@ -116,7 +116,7 @@ class ClassicGroups:
 
     # --- what the coordinator asks ---
 
-    def _expire(self, now_ms: int, due: Due) -> Outcome:
+    def _expire(self, now_ms: int, due: Due) -> GroupDecision:
         return self.rebalances.expire(now_ms, due.payload)
 
     def configure(self, settings: GroupSettings) -> None:

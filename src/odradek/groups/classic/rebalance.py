@@ -19,12 +19,12 @@ from odradek.groups.events import (
     NOTHING,
     AssignmentStored,
     Downgraded,
+    GroupDecision,
     GroupStored,
     JoinRequest,
     JoinResult,
     LeavingMember,
     LeftMember,
-    Outcome,
     StaticMemberStored,
     SyncRequest,
     SyncResult,
@@ -93,7 +93,7 @@ class Rebalances:
         self.random = random
         self.replies: Replies = []
 
-    def take(self, outcome: Outcome = NOTHING) -> Outcome:
+    def take(self, outcome: GroupDecision = NOTHING) -> GroupDecision:
         """The outcome with all answers that have gathered."""
         if not self.replies:
             return outcome
@@ -102,16 +102,16 @@ class Rebalances:
 
     # --- JoinGroup ---
 
-    def join(self, now_ms: int, token: Token, request: JoinRequest) -> Outcome:
+    def join(self, now_ms: int, token: Token, request: JoinRequest) -> GroupDecision:
         """JoinGroup. The reply is a JoinResult."""
         rejected = self.rejection(request)
         if rejected is not None:
-            return Outcome(now=[(token, JoinResult(rejected, request.member_id))])
+            return GroupDecision(now=[(token, JoinResult(rejected, request.member_id))])
         group = self.groups.get(request.group_id)
         is_new = group is None
         if group is None:
             if request.member_id != UNKNOWN_MEMBER:
-                return Outcome(now=[(token, JoinResult(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id))])
+                return GroupDecision(now=[(token, JoinResult(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id))])
             group = ClassicGroup(request.group_id, _EMPTY, now_ms)
             self.groups[request.group_id] = group
         outcome = NOTHING
@@ -150,7 +150,7 @@ class Rebalances:
             return member_id in group.members or len(group.members) < self.settings.max_size
         return True
 
-    def _join_unknown(self, now_ms: int, token: Token, request: JoinRequest, group: ClassicGroup) -> Outcome:
+    def _join_unknown(self, now_ms: int, token: Token, request: JoinRequest, group: ClassicGroup) -> GroupDecision:
         if group.state is _DEAD:
             return self._reject_join(token, ErrorCode.COORDINATOR_NOT_AVAILABLE, UNKNOWN_MEMBER)
         if not group.supports(request.protocol_type, request.protocols):
@@ -171,7 +171,7 @@ class Rebalances:
         text = self.random.uuid().hex()
         return f"{prefix}-{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
-    def _join_known(self, now_ms: int, token: Token, request: JoinRequest, group: ClassicGroup) -> Outcome:
+    def _join_known(self, now_ms: int, token: Token, request: JoinRequest, group: ClassicGroup) -> GroupDecision:
         member_id = request.member_id
         if group.state is _DEAD:
             return self._reject_join(token, ErrorCode.COORDINATOR_NOT_AVAILABLE, member_id)
@@ -197,13 +197,13 @@ class Rebalances:
         group.update(member, request, token, self.replies)
         return self._rebalance(now_ms, group)
 
-    def _reject_join(self, token: Token, error: ErrorCode, member_id: str) -> Outcome:
+    def _reject_join(self, token: Token, error: ErrorCode, member_id: str) -> GroupDecision:
         self.replies.append((token, JoinResult(error, member_id)))
         return NOTHING
 
     def _add_member(
         self, now_ms: int, token: Token, request: JoinRequest, group: ClassicGroup, member_id: str
-    ) -> Outcome:
+    ) -> GroupDecision:
         if group.state is _PREPARING and group.previous_state is _EMPTY:
             group.new_member_added = True
         group.add(member_of(member_id, request), token)
@@ -213,7 +213,7 @@ class Rebalances:
 
     def _replace_static(
         self, now_ms: int, token: Token, request: JoinRequest, group: ClassicGroup, old_id: str, new_id: str
-    ) -> Outcome:
+    ) -> GroupDecision:
         """A static member came back without its id: it takes its own place, if possible without a rebalance."""
         leader = group.leader or ""
         self.timers.cancel(_session_key(group, old_id))
@@ -232,7 +232,7 @@ class Rebalances:
         group.update(member, request, token, self.replies)
         if group.state is _STABLE:
             if group.protocol_name == group.select_protocol():
-                return Outcome(records=[group.record()], then=before)
+                return GroupDecision(records=[group.record()], then=before)
             return self._rebalance(now_ms, group)
         if group.state is _COMPLETING:
             # The leader may have got the old id to assign to.
@@ -267,10 +267,10 @@ class Rebalances:
 
     # --- from joining to syncing ---
 
-    def _rebalance(self, now_ms: int, group: ClassicGroup) -> Outcome:
+    def _rebalance(self, now_ms: int, group: ClassicGroup) -> GroupDecision:
         return self._prepare(now_ms, group) if group.can_rebalance else self._maybe_complete_join(now_ms, group)
 
-    def _prepare(self, now_ms: int, group: ClassicGroup) -> Outcome:
+    def _prepare(self, now_ms: int, group: ClassicGroup) -> GroupDecision:
         """Make every member join again."""
         if group.state is _COMPLETING:
             self._drop_assignments(now_ms, group, ErrorCode.REBALANCE_IN_PROGRESS)
@@ -294,12 +294,12 @@ class Rebalances:
     def _schedule_join(self, now_ms: int, group: ClassicGroup) -> None:
         self.timers.schedule(_join_key(group), now_ms + group.rebalance_timeout_ms, JoinExpired(group.group_id))
 
-    def _maybe_complete_join(self, now_ms: int, group: ClassicGroup) -> Outcome:
+    def _maybe_complete_join(self, now_ms: int, group: ClassicGroup) -> GroupDecision:
         if group.state is _PREPARING and group.previous_state is not _EMPTY and group.all_joined:
             return self._complete_join(now_ms, group)
         return NOTHING
 
-    def _complete_join(self, now_ms: int, group: ClassicGroup) -> Outcome:
+    def _complete_join(self, now_ms: int, group: ClassicGroup) -> GroupDecision:
         """Begin the next generation with the members that have joined; static members stay until their session ends."""
         self.timers.cancel(_join_key(group))
         gone = [m for m in group.members.values() if m.join_token is None and m.group_instance_id is None]
@@ -312,7 +312,7 @@ class Rebalances:
             return NOTHING
         group.begin_generation(now_ms)
         if group.state is _EMPTY:
-            return Outcome(records=[group.record({})])
+            return GroupDecision(records=[group.record({})])
         for member in group.members.values():
             group.answer_join(member, group.join_result(member.member_id), self.replies)
             self._schedule_session(now_ms, group, member.member_id, member.session_timeout_ms)
@@ -324,11 +324,11 @@ class Rebalances:
 
     # --- SyncGroup ---
 
-    def sync(self, token: Token, request: SyncRequest) -> Outcome:
+    def sync(self, token: Token, request: SyncRequest) -> GroupDecision:
         """SyncGroup. The reply is a SyncResult."""
         return self.take(self._sync(token, request))
 
-    def _sync(self, token: Token, request: SyncRequest) -> Outcome:
+    def _sync(self, token: Token, request: SyncRequest) -> GroupDecision:
         group = self.groups.get(request.group_id)
         rejected = _sync_rejection(group, request)
         if rejected is not None or group is None:
@@ -346,14 +346,14 @@ class Rebalances:
             return NOTHING
         assignments = {name: request.assignments.get(name, b"") for name in group.members}
         then = AssignmentStored(group.group_id, group.generation_id, assignments)
-        return Outcome(records=[group.record(assignments)], then=then)
+        return GroupDecision(records=[group.record(assignments)], then=then)
 
     def _synced(self, group: ClassicGroup, member_id: str) -> None:
         group.pending_sync.discard(member_id)
         if not group.pending_sync:
             self.timers.cancel(_sync_key(group))
 
-    def assignment_stored(self, now_ms: int, then: AssignmentStored, error: ErrorCode | None) -> Outcome:
+    def assignment_stored(self, now_ms: int, then: AssignmentStored, error: ErrorCode | None) -> GroupDecision:
         """The assignment is stored, or was not because of `error`: then the group rebalances again."""
         group = self.groups.get(then.group_id)
         if group is None or group.state is not _COMPLETING or group.generation_id != then.generation_id:
@@ -413,14 +413,14 @@ class Rebalances:
 
     # --- LeaveGroup ---
 
-    def leave(self, now_ms: int, token: Token, group_id: str, leaving: Sequence[LeavingMember]) -> Outcome:
+    def leave(self, now_ms: int, token: Token, group_id: str, leaving: Sequence[LeavingMember]) -> GroupDecision:
         """The reply is a list of LeftMember; raises KafkaError for the request as a whole."""
         if not group_id:
             raise KafkaError(ErrorCode.INVALID_GROUP_ID)
         group = self.groups.get(group_id)
         if group is None:
             unknown = [LeftMember(m.member_id, m.group_instance_id, ErrorCode.UNKNOWN_MEMBER_ID) for m in leaving]
-            return Outcome(now=[(token, unknown)])
+            return GroupDecision(now=[(token, unknown)])
         if group.state is _DEAD:
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         left = [LeftMember(m.member_id, m.group_instance_id, self._leave_one(group, m)) for m in leaving]
@@ -459,7 +459,7 @@ class Rebalances:
 
     # --- deadlines ---
 
-    def expire(self, now_ms: int, event: Deadline) -> Outcome:
+    def expire(self, now_ms: int, event: Deadline) -> GroupDecision:
         """Act on a deadline that has passed."""
         group = self.groups.get(event.group_id)
         if group is None or group.state is _DEAD:
@@ -472,7 +472,7 @@ class Rebalances:
             return self._expire_sync(now_ms, group, event)
         return self._complete_join(now_ms, group) if group.state is _PREPARING else NOTHING
 
-    def _expire_session(self, now_ms: int, group: ClassicGroup, member_id: str) -> Outcome:
+    def _expire_session(self, now_ms: int, group: ClassicGroup, member_id: str) -> GroupDecision:
         member = group.members.get(member_id)
         if member is None:
             if member_id not in group.pending_join:
@@ -484,7 +484,7 @@ class Rebalances:
             return self._rebalance(now_ms, group)
         return self._complete_join(now_ms, group) if group.state is _PREPARING and group.all_joined else NOTHING
 
-    def _expire_initial_delay(self, now_ms: int, group: ClassicGroup, event: InitialDelayOver) -> Outcome:
+    def _expire_initial_delay(self, now_ms: int, group: ClassicGroup, event: InitialDelayOver) -> GroupDecision:
         if group.state is not _PREPARING:
             return NOTHING
         if not group.new_member_added or not event.remaining_ms:
@@ -495,7 +495,7 @@ class Rebalances:
         self.timers.schedule(_join_key(group), now_ms + delay_ms, again)
         return NOTHING
 
-    def _expire_sync(self, now_ms: int, group: ClassicGroup, event: SyncExpired) -> Outcome:
+    def _expire_sync(self, now_ms: int, group: ClassicGroup, event: SyncExpired) -> GroupDecision:
         """Remove members that have joined and not synced: the others must not wait for them."""
         late = [name for name in group.members if name in group.pending_sync]
         if event.generation_id != group.generation_id or group.state not in (_COMPLETING, _STABLE) or not late:
@@ -506,7 +506,7 @@ class Rebalances:
 
     # --- loading and unloading ---
 
-    def loaded(self, now_ms: int, group: ClassicGroup) -> Outcome:
+    def loaded(self, now_ms: int, group: ClassicGroup) -> GroupDecision:
         """The group was loaded: its members have one session to send a request."""
         for member in group.members.values():
             self._schedule_session(now_ms, group, member.member_id, member.session_timeout_ms)
@@ -514,7 +514,7 @@ class Rebalances:
             return self._prepare(now_ms, group)
         return NOTHING
 
-    def downgraded(self, now_ms: int, then: Downgraded) -> Outcome:
+    def downgraded(self, now_ms: int, then: Downgraded) -> GroupDecision:
         """A consumer group has become this classic one; its members have to agree on a classic generation."""
         group = self.groups.get(then.group_id)
         if group is None or group.state is not _STABLE:

@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple, TypeAlias
 
 from odradek.groups.consumer.records import TopicPartitions
+from odradek.records.topic_partition import TopicIdPartition
 
-Partition: TypeAlias = tuple[bytes, int]
 Assignments: TypeAlias = dict[str, TopicPartitions]
 
 
@@ -82,14 +82,14 @@ def _uniform_alike(members: list[MemberSpec], partitions: Mapping[bytes, int]) -
     topics = sorted(members[0].topics)
     total = sum(partitions[topic_id] for topic_id in topics)
     share, extra = divmod(total, len(members))
-    kept: dict[str, list[Partition]] = {}
-    taken: set[Partition] = set()
+    kept: dict[str, list[TopicIdPartition]] = {}
+    taken: set[TopicIdPartition] = set()
     # Whoever has more before keeps it while there are places with one more, so that little moves.
     by_size = sorted(members, key=lambda m: (-_size(m.target, topics, partitions), m.member_id))
     quotas: dict[str, int] = {}
     for nth, member in enumerate(by_size):
         quota = quotas[member.member_id] = share + (nth < extra)
-        mine: list[Partition] = []
+        mine: list[TopicIdPartition] = []
         for topic_id in topics:
             for partition in sorted(member.target.get(topic_id, ())):
                 key = (topic_id, partition)
@@ -119,7 +119,7 @@ class _Balance:
         self.partitions = partitions
         self.subscribers: dict[bytes, list[str]] = {}
         self.have: dict[str, dict[bytes, set[int]]] = {}
-        self.owner: dict[Partition, str] = {}
+        self.owner: dict[TopicIdPartition, str] = {}
         for member in members:
             self.have[member.member_id] = {}
             for topic_id in member.topics:
@@ -139,7 +139,7 @@ class _Balance:
     def _count(self, name: str) -> int:
         return sum(map(len, self.have[name].values()))
 
-    def _give(self, key: Partition, name: str) -> None:
+    def _give(self, key: TopicIdPartition, name: str) -> None:
         self.owner[key] = name
         self.have[name].setdefault(key[0], set()).add(key[1])
 
@@ -190,7 +190,7 @@ class _Balance:
         return moved
 
 
-def _grouped(keys: list[Partition]) -> TopicPartitions:
+def _grouped(keys: list[TopicIdPartition]) -> TopicPartitions:
     found: dict[bytes, set[int]] = {}
     for topic_id, partition in keys:
         found.setdefault(topic_id, set()).add(partition)

@@ -14,11 +14,11 @@ from odradek.groups.consumer.membership import MemberExpired, Memberships, check
 from odradek.groups.consumer.migration import Migrations, by_id, by_name
 from odradek.groups.consumer.records import ClassicMetadata, MemberState, Subscription
 from odradek.groups.events import (
+    GroupDecision,
     JoinRequest,
     JoinResult,
     LeavingMember,
     LeftMember,
-    Outcome,
     SyncRequest,
     SyncResult,
     Token,
@@ -39,14 +39,14 @@ class ClassicMembers:
 
     # --- JoinGroup ---
 
-    def join(self, now_ms: int, token: Token, group: ConsumerGroup, request: JoinRequest) -> Outcome:
+    def join(self, now_ms: int, token: Token, group: ConsumerGroup, request: JoinRequest) -> GroupDecision:
         """The reply is a JoinResult."""
         try:
             return self._join(now_ms, token, group, request)
         except KafkaError as error:
-            return Outcome(now=[(token, JoinResult(error.code, ""))])
+            return GroupDecision(now=[(token, JoinResult(error.code, ""))])
 
-    def _join(self, now_ms: int, token: Token, group: ConsumerGroup, request: JoinRequest) -> Outcome:
+    def _join(self, now_ms: int, token: Token, group: ConsumerGroup, request: JoinRequest) -> GroupDecision:
         members, group_id = self._members, group.group_id
         member_id = request.member_id or members.new_member_id()
         members.check_room(group, member_id)
@@ -54,7 +54,7 @@ class ClassicMembers:
             raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         instance_id = request.group_instance_id
         if not request.member_id and request.member_id_required and instance_id is None:
-            return Outcome(now=[(token, JoinResult(ErrorCode.MEMBER_ID_REQUIRED, member_id))])
+            return GroupDecision(now=[(token, JoinResult(ErrorCode.MEMBER_ID_REQUIRED, member_id))])
         try:
             found = read_subscription(request.protocols[0][1])
         except DecodeError as error:
@@ -87,11 +87,11 @@ class ClassicMembers:
         members.touch(now_ms, group_id, member_id, request.session_timeout_ms)
         deadline_ms = now_ms + request.rebalance_timeout_ms
         members.timers.schedule(("member-sync", group_id, member_id), deadline_ms, MemberExpired(group_id, member_id))
-        return Outcome(draft.records, [(token, result)])
+        return GroupDecision(draft.records, [(token, result)])
 
     # --- SyncGroup ---
 
-    def sync(self, now_ms: int, token: Token, group: ConsumerGroup, request: SyncRequest) -> Outcome:
+    def sync(self, now_ms: int, token: Token, group: ConsumerGroup, request: SyncRequest) -> GroupDecision:
         """The reply is a SyncResult."""
         try:
             member, classic = self._member(group, request.member_id, request.group_instance_id, request.generation_id)
@@ -100,7 +100,7 @@ class ClassicMembers:
                 self._expect_join(now_ms, group, member)
                 raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
         except KafkaError as error:
-            return Outcome(now=[(token, SyncResult(error.code))])
+            return GroupDecision(now=[(token, SyncResult(error.code))])
         members = self._members
         members.timers.cancel(("member-sync", group.group_id, member.member_id))
         members.touch(now_ms, group.group_id, member.member_id, classic.session_timeout_ms)
@@ -108,7 +108,7 @@ class ClassicMembers:
         version = int.from_bytes(classic.protocols[0][1][:2], "big")
         assignment = write_assignment(partitions, version)
         result = SyncResult(ErrorCode.NONE, request.protocol_type, request.protocol_name, assignment)
-        return Outcome(replies=[(token, result)])
+        return GroupDecision(replies=[(token, result)])
 
     def _check_protocol(self, classic: ClassicMetadata, request: SyncRequest) -> None:
         differs = request.protocol_type is not None and request.protocol_type != CONSUMER_PROTOCOL_TYPE
@@ -160,7 +160,7 @@ class ClassicMembers:
 
     # --- LeaveGroup ---
 
-    def leave(self, now_ms: int, token: Token, group: ConsumerGroup, leaving: Sequence[LeavingMember]) -> Outcome:
+    def leave(self, now_ms: int, token: Token, group: ConsumerGroup, leaving: Sequence[LeavingMember]) -> GroupDecision:
         """The reply is a list of LeftMember. Administrators remove members of both protocols so.
 
         It names each member as the request did, with an empty member id too: Java's client looks for what it asked.
@@ -176,7 +176,7 @@ class ClassicMembers:
             left.append(LeftMember(member_id, instance_id, ErrorCode.NONE))
             gone.append(member.member_id)
         if not gone:
-            return Outcome(now=[(token, left)])
+            return GroupDecision(now=[(token, left)])
         return self._migrations.fence(now_ms, group, dict.fromkeys(gone), [(token, left)])
 
     def _leaving_member(self, group: ConsumerGroup, member_id: str, instance_id: str | None) -> ConsumerMember:

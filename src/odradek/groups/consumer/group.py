@@ -32,6 +32,7 @@ from odradek.groups.consumer.records import (
     TopicPartitions,
 )
 from odradek.groups.events import GroupListing
+from odradek.records.topic_partition import TopicIdPartition
 from odradek.wire.errors import ErrorCode, KafkaError
 
 CONSUMER_GROUP_TYPE: Final = "consumer"
@@ -118,7 +119,7 @@ class ConsumerGroup:
         self.static_members: dict[str, str] = {}
         """Group instance id -> member id."""
         self.targets: dict[str, TopicPartitions] = {}
-        self.owners: dict[tuple[bytes, int], str] = {}
+        self.owners: dict[TopicIdPartition, str] = {}
         self.regexes: dict[str, ResolvedRegex] = {}
 
     def __eq__(self, other: object) -> bool:
@@ -433,7 +434,7 @@ def check_partition(member: ConsumerMember, epoch: int, topic_id: bytes, partiti
         raise KafkaError(stale_epoch(member))
 
 
-def _keys(current: CurrentAssignment) -> Iterator[tuple[bytes, int]]:
+def _keys(current: CurrentAssignment) -> Iterator[TopicIdPartition]:
     for owned in (current.assigned, current.revoking):
         for topic_id, partitions in owned.items():
             for partition in partitions:

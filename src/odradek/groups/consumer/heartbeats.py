@@ -19,7 +19,7 @@ from odradek.groups.events import (
     NOTHING,
     ConsumerHeartbeat,
     ConsumerHeartbeatResult,
-    Outcome,
+    GroupDecision,
     Token,
 )
 from odradek.wire.errors import ErrorCode, KafkaError
@@ -34,7 +34,7 @@ class Heartbeats:
         self._members = members
         self._migrations = migrations
 
-    def heartbeat(self, now_ms: int, token: Token, request: ConsumerHeartbeat) -> Outcome:
+    def heartbeat(self, now_ms: int, token: Token, request: ConsumerHeartbeat) -> GroupDecision:
         """The reply is a ConsumerHeartbeatResult. Raises KafkaError where the heartbeat is rejected."""
         self._check(request)
         if request.member_epoch < JOINING_EPOCH:
@@ -66,7 +66,7 @@ class Heartbeats:
             assignment = without_epochs(after.current.assigned)
         interval_ms = members.heartbeat_interval_ms(now_ms, draft.group)
         result = ConsumerHeartbeatResult(member_id, after.epoch, interval_ms, assignment)
-        return Outcome(draft.records, [(token, result)])
+        return GroupDecision(draft.records, [(token, result)])
 
     def _check(self, request: ConsumerHeartbeat) -> None:
         offered = self._members.settings.consumer_assignors
@@ -79,7 +79,7 @@ class Heartbeats:
 
     # --- going ---
 
-    def _leave(self, now_ms: int, token: Token, request: ConsumerHeartbeat) -> Outcome:
+    def _leave(self, now_ms: int, token: Token, request: ConsumerHeartbeat) -> GroupDecision:
         group = self._migrations.draft(request.group_id, joins=False).group
         result = ConsumerHeartbeatResult(request.member_id, request.member_epoch)
         if request.instance_id is None:
@@ -90,9 +90,9 @@ class Heartbeats:
             return self._migrations.fence(now_ms, group, [member.member_id], [(token, result)])
         # Its place and partitions stay until the session ends; partitions that it was revoking are free now.
         current = member.current._replace(epoch=STATIC_LEAVING_EPOCH, revoking={})
-        return Outcome([CurrentAssignmentRecord(group.group_id, member.member_id, current)], [(token, result)])
+        return GroupDecision([CurrentAssignmentRecord(group.group_id, member.member_id, current)], [(token, result)])
 
-    def expire(self, now_ms: int, event: ConsumerDeadline) -> Outcome:
+    def expire(self, now_ms: int, event: ConsumerDeadline) -> GroupDecision:
         """Fence the member whose deadline has passed."""
         group = self._members.groups.get(event.group_id)
         member = None if group is None else group.members.get(event.member_id)

@@ -24,7 +24,7 @@ from odradek.groups.events import (
     CommitRequest,
     ConsumerGroupDescription,
     ConsumerHeartbeat,
-    Outcome,
+    GroupDecision,
     Token,
 )
 from odradek.groups.group import CheckPartition, GroupHandlers, KindContext, KindRegistration
@@ -78,7 +78,7 @@ class ConsumerGroups:
             if record.value is None:
                 del self.by_id[group_id]
 
-    def loaded(self, now_ms: int) -> Outcome:
+    def loaded(self, now_ms: int) -> GroupDecision:
         """See `GroupKind`."""
         for group in self.by_id.values():
             self._members.loaded(now_ms, group)
@@ -89,7 +89,7 @@ class ConsumerGroups:
 
     # --- what the coordinator asks ---
 
-    def _expire(self, now_ms: int, due: Due) -> Outcome:
+    def _expire(self, now_ms: int, due: Due) -> GroupDecision:
         deadline: ConsumerDeadline = due.payload
         outcome = self._heartbeats.expire(now_ms, deadline)
         if outcome.records:
@@ -124,7 +124,7 @@ class ConsumerGroups:
         """See `GroupKind`."""
         self.by_id[group_id].check_fetch(member_id, member_epoch)
 
-    def heartbeat(self, now_ms: int, token: Token, request: ConsumerHeartbeat) -> Outcome:
+    def heartbeat(self, now_ms: int, token: Token, request: ConsumerHeartbeat) -> GroupDecision:
         """The reply is a ConsumerHeartbeatResult. Raises KafkaError where the heartbeat is rejected."""
         return self._heartbeats.heartbeat(now_ms, token, request)
 

@@ -28,7 +28,7 @@ from odradek.groups.consumer.records import (
     TargetRecord,
     TopicPartitions,
 )
-from odradek.groups.events import Downgraded, JoinResult, Outcome, SyncResult, Token
+from odradek.groups.events import Downgraded, GroupDecision, JoinResult, SyncResult, Token
 from odradek.groups.subscriptions import (
     CONSUMER_PROTOCOL_TYPE,
     read_assignment,
@@ -135,16 +135,16 @@ class Migrations:
 
     def fence(
         self, now_ms: int, group: ConsumerGroup, member_ids: Collection[str], replies: Sequence[tuple[Token, Any]]
-    ) -> Outcome:
+    ) -> GroupDecision:
         """Remove members; the group becomes a classic one if only members of that protocol remain."""
         draft = Draft(group)
         self._members.remove(now_ms, draft, member_ids)
         downgraded = self.downgrade(now_ms, group, draft, rebalance=True)
         if downgraded is None:
-            return Outcome(draft.records, replies)
+            return GroupDecision(draft.records, replies)
         return downgraded._replace(replies=replies)
 
-    def downgrade(self, now_ms: int, group: ConsumerGroup, draft: Draft, *, rebalance: bool) -> Outcome | None:
+    def downgrade(self, now_ms: int, group: ConsumerGroup, draft: Draft, *, rebalance: bool) -> GroupDecision | None:
         """Turn the group into a classic one of the draft's members; None if it stays a consumer group."""
         members = list(draft.group.members.values())
         was_mixed = any(not member.is_classic for member in group.members.values())
@@ -162,7 +162,7 @@ class Migrations:
         epoch = group.epoch if rebalance else draft.group.epoch
         value = GroupValue(CONSUMER_PROTOCOL_TYPE, epoch, name, members[0].member_id, now_ms, stored)
         records = [*group.tombstones(), ClassicGroupRecord(group.group_id, value)]
-        return Outcome(records, then=Downgraded(group.group_id, protocols, rebalance))
+        return GroupDecision(records, then=Downgraded(group.group_id, protocols, rebalance))
 
 
 def _converted(member: Any, name: str, epoch: int, image: ClusterImage) -> ConsumerMember:

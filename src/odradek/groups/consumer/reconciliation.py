@@ -10,9 +10,10 @@ from collections.abc import Collection, Mapping
 
 from odradek.groups.consumer.group import ConsumerMember
 from odradek.groups.consumer.records import CurrentAssignment, MemberState, OwnedPartitions, TopicPartitions
+from odradek.records.topic_partition import TopicIdPartition
 from odradek.wire.errors import ErrorCode, KafkaError
 
-Owners = Mapping[tuple[bytes, int], str]
+Owners = Mapping[TopicIdPartition, str]
 
 
 def next_step(

@@ -11,6 +11,7 @@ from typing import NamedTuple, TypeAlias
 from odradek.groups.events import FetchedOffset
 from odradek.groups.offsets.records import OffsetRecord, OffsetValue
 from odradek.metadata.image import Topic
+from odradek.records.topic_partition import PartitionKey
 from odradek.wire.errors import ErrorCode
 from odradek.wire.primitives import ZERO_UUID
 
@@ -30,9 +31,7 @@ class StoredOffset(NamedTuple):
     record_offset: int
 
 
-Key: TypeAlias = tuple[str, int]
-"""(topic, partition)"""
-GroupOffsets: TypeAlias = dict[Key, StoredOffset]
+GroupOffsets: TypeAlias = dict[PartitionKey, StoredOffset]
 
 
 class Offsets:
@@ -71,7 +70,7 @@ class Offsets:
             pending[key] = StoredOffset(value, record_offset)
             self._open.setdefault(group_id, set()).add(producer_id)
 
-    def _remove(self, group_id: str, key: Key) -> None:
+    def _remove(self, group_id: str, key: PartitionKey) -> None:
         offsets = self._groups.get(group_id)
         if offsets is not None and offsets.pop(key, None) is not None and not offsets:
             del self._groups[group_id]
@@ -111,7 +110,7 @@ class Offsets:
         """Whether an open transaction has committed offsets of the group."""
         return group_id in self._open
 
-    def is_pending(self, group_id: str, key: Key, topic_id: bytes = ZERO_UUID) -> bool:
+    def is_pending(self, group_id: str, key: PartitionKey, topic_id: bytes = ZERO_UUID) -> bool:
         """Whether an open transaction has committed an offset for the partition; with an id, of that topic."""
         for producer_id in self._open.get(group_id, ()):
             stored = self._pending[producer_id].get(group_id, {}).get(key)
@@ -119,19 +118,19 @@ class Offsets:
                 return True
         return False
 
-    def keys_of_group(self, group_id: str) -> list[Key]:
+    def keys_of_group(self, group_id: str) -> list[PartitionKey]:
         """Of committed and of pending offsets, each once."""
         keys = dict.fromkeys(self.of_group(group_id))
         for producer_id in self._open.get(group_id, ()):
             keys.update(dict.fromkeys(self._pending[producer_id].get(group_id, ())))
         return list(keys)
 
-    def topic_ids(self, group_id: str, key: Key) -> set[bytes]:
+    def topic_ids(self, group_id: str, key: PartitionKey) -> set[bytes]:
         """Topic ids of the committed and the pending offsets of this key."""
         found = [self.of_group(group_id), *(self._pending[p].get(group_id, {}) for p in self._open.get(group_id, ()))]
         return {offsets[key].value.topic_id for offsets in found if key in offsets}
 
-    def of_topics(self, topics: Iterable[str]) -> Iterator[tuple[str, Key]]:
+    def of_topics(self, topics: Iterable[str]) -> Iterator[tuple[str, PartitionKey]]:
         """(group id, key) of every committed or pending offset of these topics."""
         wanted = frozenset(topics)
         for group_id in sorted(self.group_ids()):
@@ -139,7 +138,7 @@ class Offsets:
                 if key[0] in wanted:
                     yield group_id, key
 
-    def of_others(self, topics: Mapping[str, Topic]) -> Iterator[tuple[str, Key]]:
+    def of_others(self, topics: Mapping[str, Topic]) -> Iterator[tuple[str, PartitionKey]]:
         """(group id, key) of every committed or pending offset that belongs to none of these topics."""
         for group_id in sorted(self.group_ids()):
             for key in self.keys_of_group(group_id):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
-from odradek.groups.events import NOTHING, Outcome, TopicOffsetsDeleted
+from odradek.groups.events import NOTHING, GroupDecision, TopicOffsetsDeleted
 from odradek.groups.offsets.committed import Offsets
 from odradek.groups.offsets.records import OffsetRecord
 from odradek.groups.timers import Due, Timers
@@ -40,7 +40,7 @@ class OffsetDeletions:
         self._image = image
         self._knows_all_topics = knows_all_topics
 
-    def topics_deleted(self, topics: Iterable[str]) -> Outcome:
+    def topics_deleted(self, topics: Iterable[str]) -> GroupDecision:
         """Delete the offsets of deleted topics: a later topic of the same name must not inherit them.
 
         The later topic must keep its own offsets. A broker may learn in one step that one topic has replaced another,
@@ -54,9 +54,9 @@ class OffsetDeletions:
             # An offset of the old topic beside a pending one of the new is not fetched, and is replaced by its commit.
             if found is None or found.id not in self._offsets.topic_ids(group_id, (topic, partition)):
                 records.append(OffsetRecord(group_id, topic, partition, None))
-        return Outcome(records, then=TopicOffsetsDeleted(names)) if records else NOTHING
+        return GroupDecision(records, then=TopicOffsetsDeleted(names)) if records else NOTHING
 
-    def topics_missed(self) -> Outcome:
+    def topics_missed(self) -> GroupDecision:
         """As `topics_deleted`, for every topic that the image does not have under the offset's topic id.
 
         Only for an image that has every topic. No broker writes the tombstones of a deleted topic if this one stops
@@ -64,9 +64,9 @@ class OffsetDeletions:
         """
         gone = self._offsets.of_others(self._image().topics)
         records = [OffsetRecord(group_id, *key, None) for group_id, key in gone]
-        return Outcome(records, then=TopicOffsetsDeleted(None)) if records else NOTHING
+        return GroupDecision(records, then=TopicOffsetsDeleted(None)) if records else NOTHING
 
-    def stored(self, now_ms: int, then: TopicOffsetsDeleted, error: ErrorCode | None) -> Outcome:
+    def stored(self, now_ms: int, then: TopicOffsetsDeleted, error: ErrorCode | None) -> GroupDecision:
         """The tombstones are committed, or were not written because of `error`."""
         if error is not None:
             self._schedule(now_ms, then.topics)
@@ -76,7 +76,7 @@ class OffsetDeletions:
         names = ("*",) if topics is None else sorted(topics)
         self._timers.schedule(("offset-deletion", *names), now_ms + RETRY_MS, RetryDeletion(topics))
 
-    def expire(self, now_ms: int, due: Due) -> Outcome:
+    def expire(self, now_ms: int, due: Due) -> GroupDecision:
         """Decide again: the topics may have been created again, and offsets committed or deleted, meanwhile."""
         topics: frozenset[str] | None = due.payload.topics
         if topics is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from odradek.groups.events import NOTHING, Outcome
+from odradek.groups.events import NOTHING, GroupDecision
 from odradek.groups.group import Group
 from odradek.groups.offsets.committed import Offsets
 from odradek.groups.offsets.records import OffsetRecord
@@ -51,7 +51,7 @@ class OffsetExpiry:
         """Schedule the first check."""
         self._timers.schedule(_KEY, now_ms + self._settings.offsets_retention_check_interval_ms, ExpireOffsets())
 
-    def expire(self, now_ms: int, due: Due) -> Outcome:
+    def expire(self, now_ms: int, due: Due) -> GroupDecision:
         """Check the next slice of groups, and schedule the one after it."""
         progress: ExpireOffsets = due.payload
         if not progress.remaining:
@@ -64,7 +64,7 @@ class OffsetExpiry:
         del progress.remaining[-_SLICE_GROUPS:]
         wait_ms = _NEXT_SLICE_MS if progress.remaining else self._settings.offsets_retention_check_interval_ms
         self._timers.schedule(_KEY, now_ms + wait_ms, progress)
-        return Outcome(records=records) if records else NOTHING
+        return GroupDecision(records=records) if records else NOTHING
 
     def _expire_group(self, group: Group, now_ms: int) -> list[GroupRecord]:
         group_id = group.group_id

@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-from odradek.groups.events import NOTHING, CommitRequest, FetchedOffset, Outcome, Token
+from odradek.groups.events import NOTHING, CommitRequest, FetchedOffset, GroupDecision, Token
 from odradek.groups.group import CheckPartition, Group
 from odradek.groups.offsets.committed import Offsets, is_of
 from odradek.groups.offsets.records import OffsetRecord, OffsetValue
 from odradek.groups.settings import GroupSettings
 from odradek.metadata.image import ClusterImage, Topic
+from odradek.records.topic_partition import PartitionKey
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.primitives import ZERO_UUID
 
@@ -30,7 +31,7 @@ class OffsetRequests:
         self._offsets = offsets
         self._image = image
 
-    def commit(self, now_ms: int, token: Token, request: CommitRequest, check: CheckPartition | None) -> Outcome:
+    def commit(self, now_ms: int, token: Token, request: CommitRequest, check: CheckPartition | None) -> GroupDecision:
         """The reply is a list of error codes, one per offset. `check` raises KafkaError for the request as a whole."""
         expire_ms = -1 if request.retention_ms == -1 else min(now_ms + request.retention_ms, _NEVER_MS)
         limit = self._settings.offset_metadata_max_bytes
@@ -48,7 +49,7 @@ class OffsetRequests:
             # Commits are the most frequent requests; `tuple.__new__` is twice as fast as a NamedTuple's constructor.
             value = new(OffsetValue, (offset, leader_epoch, metadata or "", now_ms, expire_ms, topic_id))
             records.append(new(OffsetRecord, (group_id, topic, partition, value)))
-        return new(Outcome, (records, [(token, errors)], None, ()))
+        return new(GroupDecision, (records, [(token, errors)], None, ()))
 
     def fetch(
         self, group_id: str, topics: Iterable[tuple[str, Iterable[int]]] | None, *, require_stable: bool
@@ -67,7 +68,7 @@ class OffsetRequests:
             found.append((name, fetch(group_id, name, wanted, stable=require_stable, topic_id=topic_id)))
         return found
 
-    def delete(self, token: Token, group: Group, partitions: Sequence[tuple[str, int]]) -> Outcome:
+    def delete(self, token: Token, group: Group, partitions: Sequence[PartitionKey]) -> GroupDecision:
         """The reply is a list of error codes, one per partition. Raises KafkaError NON_EMPTY_GROUP."""
         if not group.lets_offsets_be_deleted:
             raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
@@ -82,11 +83,11 @@ class OffsetRequests:
             errors.append(ErrorCode.NONE)
             if (topic, partition) in known or self._offsets.is_pending(group_id, (topic, partition)):
                 records.append(OffsetRecord(group_id, topic, partition, None))
-        return Outcome(records, [(token, errors)])
+        return GroupDecision(records, [(token, errors)])
 
     # --- topics ---
 
-    def topics_grown(self, now_ms: int, groups: Iterable[Group], grown: Iterable[tuple[Topic, int]]) -> Outcome:
+    def topics_grown(self, now_ms: int, groups: Iterable[Group], grown: Iterable[tuple[Topic, int]]) -> GroupDecision:
         """Commit offset 0 in the new partitions of topics that groups read; each topic comes with its previous count.
 
         Members that begin at the end would miss what is written before they see the new partitions.
@@ -97,7 +98,7 @@ class OffsetRequests:
         records = [
             record for topic, count in grown for record in self._start_of_new(now_ms, known_groups, topic, count)
         ]
-        return Outcome(records=records) if records else NOTHING
+        return GroupDecision(records=records) if records else NOTHING
 
     def _start_of_new(
         self, now_ms: int, groups: Iterable[Group], topic: Topic, old_count: int

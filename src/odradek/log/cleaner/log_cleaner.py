@@ -12,13 +12,21 @@ from typing import Final, NamedTuple
 
 from odradek.log.cleaner.batch_filter import LastRecord
 from odradek.log.cleaner.candidates import Cleanable, SegmentFacts, cleanable
-from odradek.log.cleaner.segment_rewrite import CleanedSegment, Compaction, DamagedSegment, Outcome, Plan, Progress
+from odradek.log.cleaner.segment_rewrite import (
+    CleanedSegment,
+    Compaction,
+    CompactionResult,
+    DamagedSegment,
+    Plan,
+    Progress,
+)
 from odradek.log.config import LONG_MAX, LogConfig
-from odradek.log.directories.checkpoint_formats import RECOVERY_POINTS, TopicPartition
+from odradek.log.directories.checkpoint_formats import RECOVERY_POINTS
 from odradek.log.directories.log_directories import LogDirectories
 from odradek.log.partition_log import PartitionLog
 from odradek.log.segments.segment import NO_TIMESTAMP, Segment
 from odradek.ports.disk import Disk
+from odradek.records.topic_partition import PartitionKey
 from odradek.wire.errors import ErrorCode, KafkaError
 
 LANE: Final = "cleaner"
@@ -30,7 +38,7 @@ class Cleaned(NamedTuple):
 
     log: PartitionLog
     from_offset: int
-    outcome: Outcome
+    outcome: CompactionResult
 
 
 Throttle = Callable[[int], Awaitable[None]]
@@ -45,11 +53,11 @@ class Cleaner:
     def __init__(self, directories: LogDirectories, disk: Disk) -> None:
         self._directories = directories
         self._disk = disk
-        self._busy: set[TopicPartition] = set()
+        self._busy: set[PartitionKey] = set()
         self._uncleanable: dict[PartitionLog, str] = {}
 
     @property
-    def uncleanable(self) -> dict[TopicPartition, str]:
+    def uncleanable(self) -> dict[PartitionKey, str]:
         """Partitions whose compaction has stopped because of damage, with a description of it."""
         return {(log.topic, log.partition): text for log, text in self._uncleanable.items() if not log.is_offline}
 
@@ -132,7 +140,7 @@ class Cleaner:
             f"compaction of {log.topic}-{log.partition} stopped: {damage}; it is retried after a restart"
         )
 
-    async def _clean(self, log: PartitionLog, planned: Plan, throttle: Throttle, lane: str) -> Outcome | None:
+    async def _clean(self, log: PartitionLog, planned: Plan, throttle: Throttle, lane: str) -> CompactionResult | None:
         truncations = log.truncations
         # What was compacted has gaps, and recovery must not take them for losses: it does not look below this.
         failure = await self._directories.checkpoints.persist(RECOVERY_POINTS)
@@ -149,12 +157,12 @@ class Cleaner:
 
     async def _compact(
         self, log: PartitionLog, compaction: Compaction, truncations: int, throttle: Throttle, lane: str
-    ) -> Outcome | None:
+    ) -> CompactionResult | None:
         while True:
             done = await self._step(compaction, lane)
             if log.is_offline:
                 return None
-            if isinstance(done, Outcome):
+            if isinstance(done, CompactionResult):
                 return done if log.truncations == truncations else None
             if isinstance(done, CleanedSegment):
                 if log.truncations != truncations or not log.replace_segments(done):

@@ -59,7 +59,7 @@ class CleanedSegment(NamedTuple):
     has_aborted: bool
 
 
-class Outcome(NamedTuple):
+class CompactionResult(NamedTuple):
     """The last thing that a compaction says: how far the log is clean now."""
 
     end_offset: int
@@ -68,7 +68,7 @@ class Outcome(NamedTuple):
     kept_bytes: int
 
 
-Progress = Slice | CleanedSegment | Outcome
+Progress = Slice | CleanedSegment | CompactionResult
 
 
 class DamagedSegment(Exception):
@@ -76,7 +76,7 @@ class DamagedSegment(Exception):
 
 
 class Compaction:
-    """Call `step` until it answers with an Outcome; each does a few megabytes of work."""
+    """Call `step` until it answers with an CompactionResult; each does a few megabytes of work."""
 
     __slots__ = ("_disk", "_keys", "_latest", "_plan", "_steps", "_transferred", "_unplaced")
 
@@ -142,7 +142,7 @@ class Compaction:
             else:
                 cleaned.drop()
             self._unplaced = None
-        yield Outcome(end_offset, len(self._keys), read, kept)
+        yield CompactionResult(end_offset, len(self._keys), read, kept)
 
     def _slice(self) -> Slice:
         transferred, self._transferred = self._transferred, 0

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from odradek.log.config import LogConfig
-from odradek.log.directories.checkpoint_formats import RECOVERY_POINTS, TopicPartition
+from odradek.log.directories.checkpoint_formats import RECOVERY_POINTS
 from odradek.log.directories.log_directory import LogDirectory
 from odradek.log.directories.placed_logs import PlacedLogs
 from odradek.log.environment import LogEnvironment, StandaloneOwner
@@ -17,6 +17,7 @@ from odradek.log.partition_log import PartitionLog
 from odradek.log.segments.files import LOG, base_offset_of
 from odradek.ports.clock import Clock
 from odradek.ports.disk import Disk
+from odradek.records.topic_partition import PartitionKey
 from odradek.wire.errors import ErrorCode, KafkaError
 
 LANE: Final = "recovery"
@@ -89,13 +90,13 @@ class BackgroundRecovery:
 
     def __init__(self, places: PlacedLogs) -> None:
         self._places = places
-        self._under_way: set[TopicPartition] = set()
+        self._under_way: set[PartitionKey] = set()
 
-    def is_under_way(self, key: TopicPartition) -> bool:
+    def is_under_way(self, key: PartitionKey) -> bool:
         """Whether a thread checks the partition's directory, even if the partition has been deleted since."""
         return key in self._under_way
 
-    def unrecovered(self) -> list[TopicPartition]:
+    def unrecovered(self) -> list[PartitionKey]:
         """Partitions whose logs have not been checked since an unclean stop, and can be."""
         return [
             key
@@ -105,7 +106,7 @@ class BackgroundRecovery:
             if key not in directory.beyond_recovery
         ]
 
-    def check_openable(self, key: TopicPartition, path: str, directory: LogDirectory) -> None:
+    def check_openable(self, key: PartitionKey, path: str, directory: LogDirectory) -> None:
         """Raise KafkaError NOT_LEADER_OR_FOLLOWER while the log has too much unchecked data to open it at once.
 
         KAFKA_STORAGE_ERROR if recovery has failed; OSError.
@@ -120,7 +121,7 @@ class BackgroundRecovery:
                 ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{key[0]}-{key[1]} is checked after an unclean stop; try again"
             )
 
-    def lower_recovery_point(self, key: TopicPartition, directory: LogDirectory, offset: int) -> None:
+    def lower_recovery_point(self, key: PartitionKey, directory: LogDirectory, offset: int) -> None:
         """Rewrite the checkpoint if a check has cut the log off below the recovery point in it.
 
         Otherwise another crash would leave the batches that are appended from there on unchecked. Raises OSError, and

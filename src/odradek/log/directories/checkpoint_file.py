@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from odradek.log.directories.checkpoint_formats import TopicPartition, format_offsets
+from odradek.log.directories.checkpoint_formats import format_offsets
 from odradek.ports.disk import Bytes, Disk
+from odradek.records.topic_partition import PartitionKey
 
 TEMPORARY = ".tmp"
 
@@ -15,7 +16,7 @@ class CheckpointFile:
 
     __slots__ = ("_disk", "_issued", "_lane", "_path", "_written", "named")
 
-    def __init__(self, disk: Disk, lane: str, path: str, named: Iterable[TopicPartition] = ()) -> None:
+    def __init__(self, disk: Disk, lane: str, path: str, named: Iterable[PartitionKey] = ()) -> None:
         self._disk = disk
         self._lane = lane
         self._path = path
@@ -24,7 +25,7 @@ class CheckpointFile:
         self.named = set(named)
         """Of whom a start may find something in the file, whenever this process ends."""
 
-    def write_now(self, offsets: Mapping[TopicPartition, int]) -> None:
+    def write_now(self, offsets: Mapping[PartitionKey, int]) -> None:
         """In this thread, synced. Raises OSError."""
         self._issued += 1
         self._written = self._issued
@@ -32,7 +33,7 @@ class CheckpointFile:
         self._disk.write_atomic(self._path, format_offsets(offsets))
         self.named = set(offsets)
 
-    async def write(self, offsets: Mapping[TopicPartition, int]) -> None:
+    async def write(self, offsets: Mapping[PartitionKey, int]) -> None:
         """Synced behind the Disk port. Raises OSError."""
         self._issued += 1
         number = self._issued

@@ -10,6 +10,8 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
+from odradek.records.topic_partition import PartitionKey
+
 RECOVERY_POINTS: Final = "recovery-point-offset-checkpoint"
 HIGH_WATERMARKS: Final = "replication-offset-checkpoint"
 LOG_START_OFFSETS: Final = "log-start-offset-checkpoint"
@@ -22,7 +24,6 @@ BOOT_ID: Final = ".odradek_boot"
 """The machine's start that the directory was last used in."""
 LOCK: Final = ".lock"
 
-TopicPartition = tuple[str, int]
 _VERSION: Final = "0"
 
 
@@ -49,7 +50,7 @@ def _text(rows: list[str]) -> bytes:
     return "\n".join([_VERSION, str(len(rows)), *rows, ""]).encode()
 
 
-def parse_offsets(data: bytes) -> dict[TopicPartition, int]:
+def parse_offsets(data: bytes) -> dict[PartitionKey, int]:
     """Any of the four offset checkpoints of a directory. Apache Kafka leaves one empty that it never wrote to."""
     if not data:
         return {}
@@ -59,7 +60,7 @@ def parse_offsets(data: bytes) -> dict[TopicPartition, int]:
         raise CorruptCheckpoint(str(error)) from error
 
 
-def format_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
+def format_offsets(offsets: Mapping[PartitionKey, int]) -> bytes:
     """Format an offset checkpoint: a line `topic partition offset` for each partition."""
     return _text([f"{topic} {partition} {offset}" for (topic, partition), offset in offsets.items()])
 

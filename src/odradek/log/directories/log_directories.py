@@ -17,7 +17,6 @@ from odradek.log.directories.checkpoint_formats import (
     LOG_START_OFFSETS,
     RECOVERY_POINTS,
     CorruptCheckpoint,
-    TopicPartition,
     format_clean_shutdown,
     format_partition_metadata,
     parse_partition_metadata,
@@ -34,6 +33,7 @@ from odradek.log.writing.write_queue import WriteSettings
 from odradek.ports.clock import Clock
 from odradek.ports.disk import Disk
 from odradek.ports.randomness import Random
+from odradek.records.topic_partition import PartitionKey
 from odradek.wire.errors import ErrorCode, KafkaError
 
 
@@ -98,7 +98,7 @@ class LogDirectories:
         self.placement = ReplicaPlacement(disk, places.directories)
         """Chooses the directories of new replicas."""
         # Partitions created by this process whose topic id is not synced yet.
-        self._unsynced_ids: set[TopicPartition] = set()
+        self._unsynced_ids: set[PartitionKey] = set()
 
     @property
     def on_work(self) -> Callable[[], None]:
@@ -134,7 +134,7 @@ class LogDirectories:
         """The log directories in the order of `log.dirs`."""
         return self._directories
 
-    def partitions(self) -> list[TopicPartition]:
+    def partitions(self) -> list[PartitionKey]:
         """Every partition that has a directory here."""
         return list(self._where)
 
@@ -326,7 +326,7 @@ class LogDirectories:
         self,
         *,
         clean: bool = True,
-        high_watermarks: Mapping[TopicPartition, int] | None = None,
+        high_watermarks: Mapping[PartitionKey, int] | None = None,
         broker_epoch: int = -1,
         threads: int = 1,
     ) -> None:

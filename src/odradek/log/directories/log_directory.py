@@ -10,9 +10,9 @@ from odradek.log.directories.checkpoint_formats import (
     HIGH_WATERMARKS,
     LOG_START_OFFSETS,
     RECOVERY_POINTS,
-    TopicPartition,
 )
 from odradek.ports.disk import DirectoryLock
+from odradek.records.topic_partition import PartitionKey
 
 OFFSET_CHECKPOINTS: Final = (RECOVERY_POINTS, LOG_START_OFFSETS, HIGH_WATERMARKS, CLEANER_OFFSETS)
 
@@ -49,23 +49,23 @@ class LogDirectory:
         """Why it is out of use; None while it is online."""
         self.was_read = False
         """Whether it is known which partitions it holds."""
-        self.unrecovered: set[TopicPartition] = set()
+        self.unrecovered: set[PartitionKey] = set()
         """Partitions that an unclean stop left and that are not checked yet."""
-        self.beyond_recovery: dict[TopicPartition, str] = {}
+        self.beyond_recovery: dict[PartitionKey, str] = {}
         """Why recovery of some of them failed, by partition."""
         self.after_crash = False
         """Whether it was not closed cleanly before this start."""
         self.known = 0
         """Partitions that it holds."""
-        self.recovery_points: dict[TopicPartition, int] = {}
-        self.log_starts: dict[TopicPartition, int] = {}
-        self.watermarks: dict[TopicPartition, int] = {}
-        self.cleaner_offsets: dict[TopicPartition, int] = {}
+        self.recovery_points: dict[PartitionKey, int] = {}
+        self.log_starts: dict[PartitionKey, int] = {}
+        self.watermarks: dict[PartitionKey, int] = {}
+        self.cleaner_offsets: dict[PartitionKey, int] = {}
         """Up to where each compacted log is clean."""
         self.checkpoints: dict[str, CheckpointFile] = {}
         """The files of the four above, by name."""
 
-    def offsets(self, name: str) -> dict[TopicPartition, int]:
+    def offsets(self, name: str) -> dict[PartitionKey, int]:
         """What the checkpoint file of that name holds."""
         if name == RECOVERY_POINTS:
             return self.recovery_points
@@ -73,7 +73,7 @@ class LogDirectory:
             return self.log_starts
         return self.watermarks if name == HIGH_WATERMARKS else self.cleaner_offsets
 
-    def forget(self, key: TopicPartition) -> None:
+    def forget(self, key: PartitionKey) -> None:
         """The partition left the directory."""
         self.known -= 1
         self.unrecovered.discard(key)

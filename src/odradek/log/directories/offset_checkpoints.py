@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from odradek.log.directories.checkpoint_formats import (
-    HIGH_WATERMARKS,
-    LOG_START_OFFSETS,
-    RECOVERY_POINTS,
-    TopicPartition,
-)
+from odradek.log.directories.checkpoint_formats import HIGH_WATERMARKS, LOG_START_OFFSETS, RECOVERY_POINTS
 from odradek.log.directories.log_directory import OFFSET_CHECKPOINTS, LogDirectory
 from odradek.log.disk_errors import is_transient
 from odradek.log.partition_log import PartitionLog
+from odradek.records.topic_partition import PartitionKey
 from odradek.wire.errors import ErrorCode, KafkaError
 
 
@@ -24,18 +20,18 @@ class OffsetCheckpoints:
     def __init__(
         self,
         directories: Sequence[LogDirectory],
-        where: Mapping[TopicPartition, LogDirectory],
-        logs: Mapping[TopicPartition, PartitionLog],
+        where: Mapping[PartitionKey, LogDirectory],
+        logs: Mapping[PartitionKey, PartitionLog],
         failed: Callable[[str, OSError], None],
     ) -> None:
         self._directories = directories
         self._where = where
         self._logs = logs
         self._failed = failed
-        self._coming: list[dict[TopicPartition, int]] = []
+        self._coming: list[dict[PartitionKey, int]] = []
         """Log starts that are being written; readers see them once they are on the disk."""
 
-    async def advance_starts(self, starts: Mapping[TopicPartition, int], advance: Callable[[], None]) -> None:
+    async def advance_starts(self, starts: Mapping[PartitionKey, int], advance: Callable[[], None]) -> None:
         """Write the log starts that logs are about to have, then call `advance`, which gives them to the logs.
 
         So whoever sees such a start finds no lower one after a crash or a loss of power. KafkaError if a file cannot
@@ -55,7 +51,7 @@ class OffsetCheckpoints:
         finally:
             self._coming = [each for each in self._coming if each is not coming]
 
-    def deleted(self, key: TopicPartition) -> None:
+    def deleted(self, key: PartitionKey) -> None:
         """A log start that is being written is not that of the next partition of its name."""
         for starts in self._coming:
             starts.pop(key, None)
@@ -93,7 +89,7 @@ class OffsetCheckpoints:
         if directory.offline is None:
             directory.checkpoints[name].write_now(directory.offsets(name))
 
-    def clear(self, directory: LogDirectory, key: TopicPartition) -> None:
+    def clear(self, directory: LogDirectory, key: PartitionKey) -> None:
         """See to it that no start finds anything of an earlier partition of that name. Raises OSError.
 
         It would be believed of the new one: that it begins where that one's records were deleted, for one.
@@ -105,14 +101,14 @@ class OffsetCheckpoints:
             if key in file.named:
                 file.write_now(offsets)
 
-    def note_watermarks(self, watermarks: Mapping[TopicPartition, int]) -> None:
+    def note_watermarks(self, watermarks: Mapping[PartitionKey, int]) -> None:
         """Partitions that are not named keep their last value."""
         for key, offset in watermarks.items():
             directory = self._where.get(key)
             if directory is not None:
                 directory.watermarks[key] = offset
 
-    async def persist_all(self, watermarks: Mapping[TopicPartition, int]) -> None:
+    async def persist_all(self, watermarks: Mapping[PartitionKey, int]) -> None:
         """Recovery points, log starts and high watermarks."""
         self.note_watermarks(watermarks)
         for name in (RECOVERY_POINTS, LOG_START_OFFSETS, HIGH_WATERMARKS):
@@ -135,5 +131,5 @@ class OffsetCheckpoints:
                 if key in directory.log_starts or coming > 0 or start > log.segments[0].base_offset:
                     directory.log_starts[key] = start
 
-    def _coming_start(self, key: TopicPartition) -> int:
+    def _coming_start(self, key: PartitionKey) -> int:
         return max((starts.get(key, 0) for starts in self._coming), default=0)

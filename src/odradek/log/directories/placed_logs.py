@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from odradek.log.directories.checkpoint_formats import LOG_START_OFFSETS, RECOVERY_POINTS, TopicPartition
+from odradek.log.directories.checkpoint_formats import LOG_START_OFFSETS, RECOVERY_POINTS
 from odradek.log.directories.log_directory import LogDirectory
 from odradek.log.directories.offset_checkpoints import OffsetCheckpoints
 from odradek.log.directories.pending_work import PendingWork
@@ -18,6 +18,7 @@ from odradek.log.writing.write_queue import WriteQueue, WriteQueues, WriteSettin
 from odradek.ports.clock import Clock
 from odradek.ports.disk import Disk
 from odradek.ports.randomness import Random
+from odradek.records.topic_partition import PartitionKey
 from odradek.wire.errors import ErrorCode, KafkaError
 
 _MAX_NAME: Final = 255
@@ -57,11 +58,11 @@ class PlacedLogs:
         self.clock = clock
         self.random = random
         self.directories = [LogDirectory(path.rstrip("/") or "/") for path in dict.fromkeys(paths)]
-        self.where: dict[TopicPartition, LogDirectory] = {}
+        self.where: dict[PartitionKey, LogDirectory] = {}
         """Every partition that has a directory here."""
-        self.logs: dict[TopicPartition, PartitionLog] = {}
+        self.logs: dict[PartitionKey, PartitionLog] = {}
         """The open logs."""
-        self._ended: dict[str, dict[TopicPartition, str]] = {directory.path: {} for directory in self.directories}
+        self._ended: dict[str, dict[PartitionKey, str]] = {directory.path: {} for directory in self.directories}
         """By log directory: whose directories have other names there (which), though a power loss may undo it."""
         self.pending = PendingWork(disk, clock)
         self.on_offline: Callable[[str], None] = _nothing_with
@@ -141,7 +142,7 @@ class PlacedLogs:
         self.failed(path, error)
         return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{path}: {error}")
 
-    def not_made(self, path: str, key: TopicPartition, error: OSError) -> KafkaError:
+    def not_made(self, path: str, key: PartitionKey, error: OSError) -> KafkaError:
         """`storage_error`, and take away what is there: the next start would take it for the partition, which may have
         been made in another log directory since.
         """
@@ -149,11 +150,11 @@ class PlacedLogs:
         self.remove_traces(path, key)
         return raised
 
-    def doom(self, path: str, key: TopicPartition, delay_ms: int) -> None:
+    def doom(self, path: str, key: PartitionKey, delay_ms: int) -> None:
         """Rename a partition's directory so that no start loads it, and remove it later. Raises OSError."""
         self.pending.delete_later((self.rename_away(path, key, DELETE_DIRECTORY),), delay_ms)
 
-    def remove_traces(self, path: str, key: TopicPartition) -> None:
+    def remove_traces(self, path: str, key: PartitionKey) -> None:
         """Of a log that is not there: its directory was not made whole, or again by a check of what was given up."""
         try:
             if self.disk.exists(path):
@@ -161,7 +162,7 @@ class PlacedLogs:
         except OSError as error:
             self.failed(path, error)
 
-    def rename_away(self, path: str, key: TopicPartition, ending: str) -> str:
+    def rename_away(self, path: str, key: PartitionKey, ending: str) -> str:
         """Give a partition's directory a name with that ending, which no start loads; the new path. Raises OSError."""
         self.environment.files.forget_directory(path)
         suffix = f".{self.random.uuid().hex()}{ending}"
@@ -172,7 +173,7 @@ class PlacedLogs:
             self._ended[directory.path][key] = renamed
         return renamed
 
-    def sync_ends(self, key: TopicPartition, stays: LogDirectory) -> None:
+    def sync_ends(self, key: PartitionKey, stays: LogDirectory) -> None:
         """Before the partition is in `stays` alone: a power loss must not bring it back in another log directory.
 
         Costs nothing unless it was in one until just now. Raises KafkaError KAFKA_STORAGE_ERROR.

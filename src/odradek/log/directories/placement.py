@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from odradek.log.directories.checkpoint_formats import TopicPartition
 from odradek.log.directories.log_directory import LogDirectory
 from odradek.ports.disk import Disk
+from odradek.records.topic_partition import PartitionKey
 from odradek.wire.errors import ErrorCode, KafkaError
 
 
@@ -18,7 +18,7 @@ class ReplicaPlacement:
     def __init__(self, disk: Disk, directories: Sequence[LogDirectory]) -> None:
         self._disk = disk
         self._directories = directories
-        self._preferred: dict[TopicPartition, LogDirectory] = {}
+        self._preferred: dict[PartitionKey, LogDirectory] = {}
         self.cordoned: Callable[[], Sequence[str]] = tuple
         """Paths of the directories that get no new replicas; `*` is all of them."""
 
@@ -26,11 +26,11 @@ class ReplicaPlacement:
         """Create the partition in that directory once it is created here."""
         self._preferred[topic, partition] = directory
 
-    def created(self, key: TopicPartition) -> None:
+    def created(self, key: PartitionKey) -> None:
         """Forget the preference: the partition is created."""
         self._preferred.pop(key, None)
 
-    def choose(self, key: TopicPartition) -> LogDirectory:
+    def choose(self, key: PartitionKey) -> LogDirectory:
         """Return the preferred directory, else the one with the fewest partitions; cordoned ones only if all are.
 
         Raises KafkaError KAFKA_STORAGE_ERROR if all directories are offline.

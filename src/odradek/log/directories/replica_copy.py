@@ -11,11 +11,11 @@ import re
 from typing import Final
 
 from odradek.log.append import Origin
-from odradek.log.directories.checkpoint_formats import TopicPartition
 from odradek.log.directories.log_directory import LogDirectory
 from odradek.log.partition_log import PartitionLog
 from odradek.log.segments.files import FUTURE_DIRECTORY
 from odradek.ports.disk import Disk, FileRange
+from odradek.records.topic_partition import PartitionKey
 from odradek.wire.errors import ErrorCode, KafkaError
 
 LANE: Final = "replica moves"
@@ -36,7 +36,7 @@ def future_name(topic: str, partition: int, unique: str) -> str:
     return f"{topic}-{partition}"[: _MAX_NAME - len(suffix)] + suffix
 
 
-def parse_future_name(name: str) -> TopicPartition | None:
+def parse_future_name(name: str) -> PartitionKey | None:
     """The partition that a directory is the future replica of; None for other names."""
     match = _FUTURE.match(name)
     return None if match is None else (match[1], int(match[2]))

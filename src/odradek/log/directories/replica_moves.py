@@ -8,7 +8,7 @@ from typing import Final
 
 from odradek.log.directories.background_recovery import LANE as RECOVERY_LANE
 from odradek.log.directories.background_recovery import recover
-from odradek.log.directories.checkpoint_formats import LOG_START_OFFSETS, TopicPartition, format_partition_metadata
+from odradek.log.directories.checkpoint_formats import LOG_START_OFFSETS, format_partition_metadata
 from odradek.log.directories.flusher import LogFlusher
 from odradek.log.directories.log_directory import LogDirectory
 from odradek.log.directories.offset_checkpoints import OffsetCheckpoints
@@ -17,6 +17,7 @@ from odradek.log.directories.replica_copy import TAKES_OVER, Move, future_name
 from odradek.log.disk_errors import is_transient
 from odradek.log.partition_log import PartitionLog
 from odradek.log.segments.files import PARTITION_METADATA
+from odradek.records.topic_partition import PartitionKey
 from odradek.wire.errors import ErrorCode, KafkaError
 
 RETRY_SECONDS: Final = 1.0
@@ -32,9 +33,9 @@ class ReplicaMoves:
         self._places = places
         self._flusher = flusher
         self._checkpoints = checkpoints
-        self.under_way: dict[TopicPartition, Move] = {}
+        self.under_way: dict[PartitionKey, Move] = {}
 
-    def found(self, key: TopicPartition, directory: LogDirectory, path: str) -> None:
+    def found(self, key: PartitionKey, directory: LogDirectory, path: str) -> None:
         """A start has found the future replica."""
         self.under_way.setdefault(key, Move(directory, path))
 
@@ -46,7 +47,7 @@ class ReplicaMoves:
             except OSError as error:
                 self._places.failed(move.path, error)
 
-    def _finish_interrupted(self, key: TopicPartition, move: Move) -> None:
+    def _finish_interrupted(self, key: PartitionKey, move: Move) -> None:
         """Finish the exchange of a complete replica; an incomplete one continues if its source is here."""
         source = self._places.where.get(key)
         name = f"{key[0]}-{key[1]}"

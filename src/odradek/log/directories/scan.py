@@ -14,7 +14,6 @@ from odradek.log.directories.checkpoint_formats import (
     META_PROPERTIES,
     CorruptCheckpoint,
     MetaProperties,
-    TopicPartition,
     parse_meta_properties,
     parse_offsets,
 )
@@ -25,6 +24,7 @@ from odradek.log.disk_errors import is_transient
 from odradek.log.segments.files import DELETE_DIRECTORY
 from odradek.ports.disk import Disk
 from odradek.ports.randomness import Random
+from odradek.records.topic_partition import PartitionKey
 
 _RECORDS_LOST: Final = "records may be lost"
 """In the place of the id of a boot."""
@@ -36,8 +36,8 @@ class Found(NamedTuple):
 
     clean: bool
     """Whether the last stop was a clean one."""
-    partitions: list[TopicPartition]
-    futures: list[tuple[TopicPartition, str]]
+    partitions: list[PartitionKey]
+    futures: list[tuple[PartitionKey, str]]
     """Replicas on their way here, with their paths."""
     doomed: list[str]
     """Paths of directories that are to be removed."""
@@ -80,7 +80,7 @@ def scan(
     return found
 
 
-def _forget_others(directory: LogDirectory, here: set[TopicPartition], coming: set[TopicPartition]) -> None:
+def _forget_others(directory: LogDirectory, here: set[PartitionKey], coming: set[PartitionKey]) -> None:
     """The checkpoints may be older than a deletion: a new topic of the same name would begin where the old one did.
 
     Of a replica on its way here only the log start is written before it takes over: the rest is of an earlier one.
@@ -136,7 +136,7 @@ def note_boots(disk: Disk, directories: Sequence[LogDirectory], failed: Callable
                 failed(directory.path, error)
 
 
-def _read_offsets(disk: Disk, path: str, report: Callable[[str], None]) -> dict[TopicPartition, int]:
+def _read_offsets(disk: Disk, path: str, report: Callable[[str], None]) -> dict[PartitionKey, int]:
     try:
         return parse_offsets(disk.read_file(path))
     except CorruptCheckpoint as error:

@@ -8,13 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from itertools import chain
 
-from odradek.log.directories.checkpoint_formats import (
-    LOCK,
-    CorruptCheckpoint,
-    MetaProperties,
-    TopicPartition,
-    parse_partition_metadata,
-)
+from odradek.log.directories.checkpoint_formats import LOCK, CorruptCheckpoint, MetaProperties, parse_partition_metadata
 from odradek.log.directories.log_directory import LogDirectory, LogDirectoryError
 from odradek.log.directories.ownership import refuse_foreign
 from odradek.log.directories.placed_logs import PlacedLogs
@@ -22,6 +16,7 @@ from odradek.log.directories.replica_copy import TAKES_OVER
 from odradek.log.directories.replica_moves import ReplicaMoves
 from odradek.log.directories.scan import may_have_lost_records, note_boots, note_losses, scan
 from odradek.log.segments.files import LOG, PARTITION_METADATA, STRAY_DIRECTORY, segment_path
+from odradek.records.topic_partition import PartitionKey
 
 
 class DirectoriesStartup:
@@ -137,7 +132,7 @@ class DirectoriesStartup:
                 directory.unrecovered.add(key)
         directory.was_read = True
 
-    def _resolve(self, key: TopicPartition, directory: LogDirectory, name: str) -> bool:
+    def _resolve(self, key: PartitionKey, directory: LogDirectory, name: str) -> bool:
         """Decide which of two directories keeps a partition that both hold; whether it is the new one.
 
         An interrupted exchange leaves two, a deletion whose renaming a power loss undid, or a disk that failed while
@@ -186,7 +181,7 @@ class DirectoriesStartup:
         """Whether a directory could not be read at the start: which partitions it holds is unknown."""
         return not all(directory.was_read for directory in self._places.directories)
 
-    def expect(self, counted_on: Iterable[TopicPartition]) -> None:
+    def expect(self, counted_on: Iterable[PartitionKey]) -> None:
         """Note a loss if a partition that the cluster counts as complete here has no directory: its disk was replaced.
 
         Not while a directory could not be read: the partition may be in it, and is offline then. LogDirectoryError if
@@ -233,6 +228,6 @@ class DirectoriesStartup:
                 places.failed(directory.path, error)
         return len(strays)
 
-    def _set_aside(self, key: TopicPartition, directory: LogDirectory) -> None:
+    def _set_aside(self, key: PartitionKey, directory: LogDirectory) -> None:
         stray = self._places.rename_away(f"{directory.path}/{key[0]}-{key[1]}", key, STRAY_DIRECTORY)
         self._places.report(f"{key[0]}-{key[1]} is not assigned to this broker: its directory was renamed to {stray}")

@@ -13,6 +13,7 @@ from odradek.log.config import LogConfig
 from odradek.log.segments.files import LOG, TIME_INDEX, base_offset_of
 from odradek.log.segments.indexes import TIME_ENTRY
 from odradek.ports.disk import Disk
+from odradek.records.topic_partition import PartitionKey
 
 
 class Survey(NamedTuple):
@@ -31,7 +32,7 @@ class _File(NamedTuple):
     path: str
 
 
-def survey(disk: Disk, logs: Iterable[Survey], now_ms: int) -> list[tuple[str, int]]:
+def survey(disk: Disk, logs: Iterable[Survey], now_ms: int) -> list[PartitionKey]:
     """(topic, partition) of those that have to be opened."""
     found = []
     for log in logs:

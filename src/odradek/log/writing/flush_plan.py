@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple, Protocol
 
 from odradek.ports.disk import Disk, File
+from odradek.records.topic_partition import PartitionKey
 
 
 class FlushPlan(NamedTuple):
@@ -67,9 +68,9 @@ class FlushSchedule:
     __slots__ = ("_dirty_since",)
 
     def __init__(self) -> None:
-        self._dirty_since: dict[tuple[str, int], int] = {}
+        self._dirty_since: dict[PartitionKey, int] = {}
 
-    def is_due(self, key: tuple[str, int], *, is_dirty: bool, flush_ms: int, now_ms: int) -> bool:
+    def is_due(self, key: PartitionKey, *, is_dirty: bool, flush_ms: int, now_ms: int) -> bool:
         """To be asked regularly: a log counts as dirty from the first time that it is found so."""
         if not is_dirty:
             self._dirty_since.pop(key, None)

@@ -19,7 +19,7 @@ from typing import Any, ParamSpec
 
 from odradek.metadata.paths import checked, name_of
 from odradek.metadata.stores.sqlite_neighbours import Neighbours
-from odradek.metadata.stores.sqlite_tree import EVERYTHING, Opened, Outcome, SqliteTree, connect
+from odradek.metadata.stores.sqlite_tree import EVERYTHING, Opened, SqliteTree, TreeChange, connect
 from odradek.metadata.stores.watches import Watches
 from odradek.ports.disk import Disk
 from odradek.ports.store import Changed, Node, Operation, SessionExpired, Stop, StoreError, StoreUnavailable
@@ -139,14 +139,16 @@ class SqliteStore:
             self._expire()
             raise
 
-    def _then_notify(self, change: Callable[P, Outcome | None], *args: P.args, **kwargs: P.kwargs) -> Outcome | None:
+    def _then_notify(
+        self, change: Callable[P, TreeChange | None], *args: P.args, **kwargs: P.kwargs
+    ) -> TreeChange | None:
         """In the lane: change, then tell, even if nobody waits for the answer any more."""
         outcome = change(*args, **kwargs)
         if outcome is not None:
             self._loop.call_soon_threadsafe(self._notify, outcome)
         return outcome
 
-    def _notify(self, outcome: Outcome) -> None:
+    def _notify(self, outcome: TreeChange) -> None:
         if self._tree is not None:
             self._neighbours.wake(outcome.others)
             self._watches.fire(outcome.changed)

@@ -52,7 +52,7 @@ MOST_NEWS = 256
 EVERYTHING = ""
 
 
-class Outcome(NamedTuple):
+class TreeChange(NamedTuple):
     """What a transaction did."""
 
     changed: list[str]
@@ -68,7 +68,7 @@ class Opened(NamedTuple):
     session: int
     lease: Lease
     last_seq: int
-    outcome: Outcome
+    outcome: TreeChange
 
 
 def lease_path(path: str, session: int) -> str:
@@ -136,23 +136,23 @@ class SqliteTree:
         self._remove_leases(buried)
         # NORMAL could lose the last transactions in a power loss: they would have been acknowledged.
         self._writer.execute("PRAGMA synchronous = FULL")
-        return Opened(session, lease, last_seq, Outcome(changed, others))
+        return Opened(session, lease, last_seq, TreeChange(changed, others))
 
-    def end_session(self, session: int) -> Outcome | None:
+    def end_session(self, session: int) -> TreeChange | None:
         """End the process's own session; None if it has ended already."""
         return self._end(session, session)
 
-    def bury(self, by: int, session: int) -> Outcome | None:
+    def bury(self, by: int, session: int) -> TreeChange | None:
         """Remove what the session of a dead process left; None while its process lives."""
         path = lease_path(self._path, session)
         return self._end(by, session, lambda: is_abandoned(path))
 
-    def expire(self, by: int, session: int, stamp: float | None) -> Outcome | None:
+    def expire(self, by: int, session: int, stamp: float | None) -> TreeChange | None:
         """End the session of a process that is silent since `stamp`; None if it is not."""
         path = lease_path(self._path, session)
         return self._end(by, session, lambda: renewed_at(path) == stamp)
 
-    def _end(self, by: int, session: int, confirmed: Callable[[], bool] | None = None) -> Outcome | None:
+    def _end(self, by: int, session: int, confirmed: Callable[[], bool] | None = None) -> TreeChange | None:
         changed: list[str] = []
         with _Transaction(self._writer):
             ended = session in self._sessions()
@@ -163,7 +163,7 @@ class SqliteTree:
                 self._forget(session, changed)
             others = self._record_changes(by, changed)
         remove_lease(lease_path(self._path, session))
-        return Outcome(changed, others, ended)
+        return TreeChange(changed, others, ended)
 
     def _sessions(self) -> list[int]:
         return [row[0] for row in self._writer.execute("SELECT id FROM sessions").fetchall()]
@@ -180,7 +180,7 @@ class SqliteTree:
 
     # --- nodes ---
 
-    def write(self, session: int, operations: Sequence[Operation]) -> Outcome:
+    def write(self, session: int, operations: Sequence[Operation]) -> TreeChange:
         """Raises SessionExpired, and the StoreError of the first operation that is refused."""
         changed: list[str] = []
         with _Transaction(self._writer):
@@ -188,7 +188,7 @@ class SqliteTree:
                 raise SessionExpired("the session is over")
             for operation in operations:
                 self._apply(operation, session, changed)
-            return Outcome(changed, self._record_changes(session, changed))
+            return TreeChange(changed, self._record_changes(session, changed))
 
     def _apply(self, operation: Operation, session: int, changed: list[str]) -> None:
         path = checked(operation.path)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from itertools import pairwise
 from typing import Final, NamedTuple
 
+from odradek.records.topic_partition import PartitionKey, TopicIdPartition
 from odradek.sim.checkers.cycles import check_cycles
 from odradek.sim.checkers.history import (
     ABORTED,
@@ -24,7 +25,6 @@ from odradek.sim.checkers.history import (
     Looked,
     Seen,
     Send,
-    TopicPartition,
     Transaction,
     Violation,
 )
@@ -53,7 +53,7 @@ class Promises(NamedTuple):
 Checker = Callable[[History, Promises], None]
 
 
-def _at(key: TopicPartition) -> str:
+def _at(key: PartitionKey) -> str:
     return f"{key[0]}-{key[1]}"
 
 
@@ -82,7 +82,7 @@ def check_agreement(history: History, promises: Promises) -> None:
     """An offset means one record, for the one who wrote it and for all who read it."""
     if promises.loses_power:
         return
-    known: dict[tuple[TopicPartition, int], tuple[bytes, str]] = {}
+    known: dict[tuple[PartitionKey, int], tuple[bytes, str]] = {}
     for send in history.sends.values():
         if send.state == OK and send.offset >= 0 and send.partition[0] not in promises.unclean:
             key = (send.partition, send.offset)
@@ -117,7 +117,7 @@ def check_lost(history: History, promises: Promises) -> None:
             _check_prefix(key, history, present, missing)
 
 
-def _check_prefix(key: TopicPartition, history: History, present: set[bytes], missing: list[Send]) -> None:
+def _check_prefix(key: PartitionKey, history: History, present: set[bytes], missing: list[Send]) -> None:
     """A power loss may cost the end of a log, not its middle."""
     losses = [loss.at for loss in history.power_losses]
     sends = [send for send in history.acked() if send.partition == key]
@@ -202,7 +202,7 @@ def check_outcome_order(history: History, promises: Promises) -> None:
     In a cluster what was sent to a leader that is none any more may be acknowledged by the next one after what was sent
     to that at once: then followers had it, and its offset is the lower one.
     """
-    by_producer: dict[tuple[str, TopicPartition], list[Send]] = defaultdict(list)
+    by_producer: dict[tuple[str, PartitionKey], list[Send]] = defaultdict(list)
     for send in history.sends.values():
         by_producer[send.producer, send.partition].append(send)
     for sends in by_producer.values():
@@ -235,7 +235,7 @@ def check_poll_order(history: History, promises: Promises) -> None:
     first_loss = min((loss.at for loss in history.power_losses), default=float("inf"))
     for reader in history.readers:
         jumps = set(reader.jumped)
-        last: dict[TopicPartition, int] = {}
+        last: dict[PartitionKey, int] = {}
         for index, (at, seen) in enumerate(reader.seen):
             if at > first_loss and not promises.is_durable(seen.partition[0]):
                 # The log may have become shorter, and positions with it.
@@ -313,7 +313,7 @@ def check_torn(history: History, promises: Promises) -> None:
                 raise Violation("torn transaction", f"{shown[0]} is visible, {missing} is not")
 
 
-def _still_there(send: Send, final: dict[TopicPartition, FinalLog]) -> bool:
+def _still_there(send: Send, final: dict[PartitionKey, FinalLog]) -> bool:
     return send.offset < 0 or send.offset >= final[send.partition].start
 
 
@@ -342,7 +342,7 @@ def check_group_offsets(history: History, promises: Promises) -> None:
     """Committed offsets of a group that moves forward only do not go back, and are what was committed."""
     if promises.loses_power:
         return
-    highest: dict[tuple[str, TopicPartition], list[tuple[float, int]]] = defaultdict(list)
+    highest: dict[tuple[str, PartitionKey], list[tuple[float, int]]] = defaultdict(list)
     for commit in sorted(history.commits, key=lambda c: c.done_at):
         if commit.state == OK and commit.partition[0] not in promises.unclean:
             key = (commit.group, commit.partition)
@@ -378,7 +378,7 @@ def check_offsets_move_forward(history: History, promises: Promises) -> None:
     if promises.loses_power:
         return
     acked = _acknowledged(history)
-    looks: dict[tuple[str, TopicPartition], list[Looked]] = defaultdict(list)
+    looks: dict[tuple[str, PartitionKey], list[Looked]] = defaultdict(list)
     for look in history.looks:
         if look.what.startswith("committed:"):
             continue
@@ -399,9 +399,9 @@ def check_offsets_move_forward(history: History, promises: Promises) -> None:
             raise Violation("earliest offset goes back", f"{_at(partition)} begins at {log.start}, not at {deleted}")
 
 
-def _acknowledged(history: History) -> dict[tuple[str, TopicPartition], list[Looked]]:
+def _acknowledged(history: History) -> dict[tuple[str, PartitionKey], list[Looked]]:
     """What a look at the end, or the start, of a partition has to reach, as if somebody had looked."""
-    acked: dict[tuple[str, TopicPartition], list[Looked]] = defaultdict(list)
+    acked: dict[tuple[str, PartitionKey], list[Looked]] = defaultdict(list)
     for send in history.acked():
         if send.acked_at is not None and send.offset >= 0:
             look = Looked(send.acked_at, send.acked_at, "latest", send.partition, send.offset + 1)
@@ -444,7 +444,7 @@ def check_ownership(history: History, promises: Promises) -> None:
     if promises.loses_power:
         # A generation may be lost, and counted anew.
         return
-    owners: dict[tuple[str, int, TopicPartition], tuple[str, float]] = {}
+    owners: dict[tuple[str, int, PartitionKey], tuple[str, float]] = {}
     for owned in history.owned:
         for key in sorted(owned.partitions):
             before = owners.setdefault((owned.group, owned.generation, key), (owned.member, owned.at))
@@ -458,7 +458,7 @@ def check_ownership(history: History, promises: Promises) -> None:
 
 def check_held(history: History, promises: Promises) -> None:
     """A partition of a KIP-848 group is given away only when it was given up or its holder's session is over."""
-    by_partition: dict[tuple[str, tuple[bytes, int]], list[Held]] = defaultdict(list)
+    by_partition: dict[tuple[str, TopicIdPartition], list[Held]] = defaultdict(list)
     for held in sorted(history.held, key=lambda each: each.since):
         by_partition[held.group, held.partition].append(held)
     for (group, partition), holders in by_partition.items():

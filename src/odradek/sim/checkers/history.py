@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-TopicPartition = tuple[str, int]
+from odradek.records.topic_partition import PartitionKey, TopicIdPartition
 
 OPEN = "open"
 OK = "ok"
@@ -42,7 +42,7 @@ class Send:
 
     value: bytes
     producer: str
-    partition: TopicPartition
+    partition: PartitionKey
     number: int
     sent_at: float
     transaction: Transaction | None = None
@@ -72,7 +72,7 @@ class Send:
 class Seen(NamedTuple):
     """A record as a consumer got it."""
 
-    partition: TopicPartition
+    partition: PartitionKey
     offset: int
     value: bytes
 
@@ -87,7 +87,7 @@ class Reader:
     name: str
     isolation: str
     seen: list[tuple[float, Seen]] = field(default_factory=list)
-    starts: dict[TopicPartition, int] = field(default_factory=dict)
+    starts: dict[PartitionKey, int] = field(default_factory=dict)
     jumped: list[int] = field(default_factory=list)
     """Indexes into `seen` from which on positions may be anywhere: assignment changes, seeks, resets."""
 
@@ -98,7 +98,7 @@ class Committed(NamedTuple):
     asked_at: float
     done_at: float
     group: str
-    partition: TopicPartition
+    partition: PartitionKey
     offset: int
     member: str
     generation: int
@@ -111,7 +111,7 @@ class Looked(NamedTuple):
     asked_at: float
     done_at: float
     what: str
-    partition: TopicPartition
+    partition: PartitionKey
     offset: int
     epoch: int = -1
     """Of the leader that told it; -1 if it is not known."""
@@ -121,7 +121,7 @@ class Looked(NamedTuple):
 class Deletion:
     """A client wants the records below the offset to be deleted."""
 
-    partition: TopicPartition
+    partition: PartitionKey
     offset: int
     asked_at: float
     kept_since: float | None = None
@@ -137,7 +137,7 @@ class Owned(NamedTuple):
     group: str
     generation: int
     member: str
-    partitions: frozenset[TopicPartition]
+    partitions: frozenset[PartitionKey]
 
 
 @dataclass(slots=True, eq=False)
@@ -145,7 +145,7 @@ class Held:
     """A partition as a member of a KIP-848 group held it: until it gave it up, or its session could have ended."""
 
     group: str
-    partition: tuple[bytes, int]
+    partition: TopicIdPartition
     member: str
     epoch: int
     since: float
@@ -200,8 +200,8 @@ class History:
         self.clock_error_s = 1.0
         """By how much clocks may differ, and for how long retention may be late or early."""
         self.power_losses: list[PowerLoss] = []
-        self.final: dict[TopicPartition, FinalLog] = {}
-        self.group_offsets: dict[tuple[str, TopicPartition], int] = {}
+        self.final: dict[PartitionKey, FinalLog] = {}
+        self.group_offsets: dict[tuple[str, PartitionKey], int] = {}
 
     def send(self, send: Send) -> Send:
         """Record a send and return it."""

@@ -10,6 +10,7 @@ from odradek.broker.cluster.cluster_view import ClusterView
 from odradek.log.partition_log import PartitionLog
 from odradek.metadata.image import PartitionState
 from odradek.metadata.nodes import CONTROLLER, BrokerNode, ControllerNode
+from odradek.records.topic_partition import PartitionKey, TopicIdPartition
 from odradek.replication.partition import Partition
 from odradek.sim.checkers.history import Violation
 from odradek.sim.checkers.stored_metadata import StoredStates
@@ -22,13 +23,12 @@ QUIET_SECONDS: Final = 60.0
 """Within so long after the last fault every replica is in sync again."""
 SESSION_SECONDS: Final = 6.0
 """How long the metadata store believes in a broker that says nothing."""
-_Key = tuple[str, int]
 
 FLUSHED, ONE_AT_A_TIME, ALL_AT_ONCE = "every write is synced", "one machine at a time", "all machines at once"
 """Which power losses a cluster suffers: any, with all synced; others only when the one before is overcome; any."""
 
 
-def _replicas(host: BrokerHost) -> dict[_Key, Partition]:
+def _replicas(host: BrokerHost) -> dict[PartitionKey, Partition]:
     """What the broker has open; nothing while it is down, or begins to start."""
     found = host.inspect() if host.is_up else None
     return {} if found is None else {(each.topic, each.index): each for each in found.partitions.opened()}
@@ -89,9 +89,9 @@ class ClusterWatch:
         self._world = world
         self._stored = stored
         self._leaders: dict[tuple[bytes, int, int], tuple[int, float]] = {}
-        self._marks: dict[tuple[str, _Key], tuple[Partition, int, int]] = {}
-        self._seen: dict[tuple[str, _Key], tuple[int, int, int, int, int]] = {}
-        self._leaderless: dict[tuple[bytes, int], float] = {}
+        self._marks: dict[tuple[str, PartitionKey], tuple[Partition, int, int]] = {}
+        self._seen: dict[tuple[str, PartitionKey], tuple[int, int, int, int, int]] = {}
+        self._leaderless: dict[TopicIdPartition, float] = {}
         self._half_done: dict[str, float] = {}
         self._obeyed: dict[str, int] = {}
         stored.on_changed = self._on_stored
@@ -106,7 +106,7 @@ class ClusterWatch:
                 self._world.loop.broken = violation
                 return
 
-    def _on_stored(self, key: _Key) -> None:
+    def _on_stored(self, key: PartitionKey) -> None:
         """At the very moment at which somebody joins the ISR. It was a broker that called: it must not hear of it."""
         try:
             self._see_committed(key)
@@ -116,7 +116,7 @@ class ClusterWatch:
     def _look_at_all(self) -> None:
         if self._stored.broken is not None:
             raise self._stored.broken
-        changed: set[_Key] = set()
+        changed: set[PartitionKey] = set()
         for host in self._world.brokers:
             if host.is_dark and is_whole(self._world, host):
                 host.is_dark = False
@@ -181,7 +181,7 @@ class ClusterWatch:
             if world.now() > since + LED_SECONDS:
                 raise Violation("a new controller finishes what was begun", f"for {LED_SECONDS} s {begun[name]}")
 
-    def _look(self, host: BrokerHost, key: _Key, partition: Partition) -> None:
+    def _look(self, host: BrokerHost, key: PartitionKey, partition: Partition) -> None:
         if partition.leader >= 0 and partition.topic_id:
             self._one_leader(host, key, partition)
         name = host.process.name if host.process is not None else ""
@@ -201,7 +201,7 @@ class ClusterWatch:
         if mark > partition.log.end_offset:
             raise Violation("high watermark within the log", f"{key} at {name}: {mark} > {partition.log.end_offset}")
 
-    def _one_leader(self, host: BrokerHost, key: _Key, partition: Partition) -> None:
+    def _one_leader(self, host: BrokerHost, key: PartitionKey, partition: Partition) -> None:
         identity = (partition.topic_id, key[1], partition.leader_epoch)
         known = self._leaders.setdefault(identity, (partition.leader, self._world.now()))
         if known[0] != partition.leader:
@@ -211,7 +211,7 @@ class ClusterWatch:
                 f"{partition.leader} at {self._world.now():.3f}",
             )
 
-    def _see_committed(self, key: _Key) -> None:
+    def _see_committed(self, key: PartitionKey) -> None:
         """Whoever is in sync has every record that any leader holds for committed, of the same epochs."""
         world = self._world
         state = self._stored.states.get(key)
@@ -268,7 +268,7 @@ def _is_awake(world: World, host: BrokerHost) -> bool:
     return process is not None and process.paused_until <= world.now() and _is_registered(world, host)
 
 
-def _has(host: BrokerHost, key: _Key) -> bool:
+def _has(host: BrokerHost, key: PartitionKey) -> bool:
     """Whether the directory of the broker's replica is in use."""
     found = host.inspect()
     return found is None or not found.partitions.is_offline(*key)
@@ -370,8 +370,8 @@ def _strays(world: World) -> str:
     return ""
 
 
-def _by_partition(world: World) -> dict[_Key, list[Partition]]:
-    found: dict[_Key, list[Partition]] = {}
+def _by_partition(world: World) -> dict[PartitionKey, list[Partition]]:
+    found: dict[PartitionKey, list[Partition]] = {}
     for host in world.brokers:
         for key, partition in _replicas(host).items():
             found.setdefault(key, []).append(partition)
@@ -394,7 +394,7 @@ def _behind(world: World) -> str:
     return ""
 
 
-def _compare(key: _Key, found: list[Partition]) -> None:
+def _compare(key: PartitionKey, found: list[Partition]) -> None:
     start = max(each.log.log_start_offset for each in found)
     end = min(each.high_watermark for each in found)
     if start >= end:

@@ -16,15 +16,15 @@ from odradek.metadata.nodes import (
     TopicNode,
 )
 from odradek.ports.store import Create, Delete, Operation, Put
+from odradek.records.topic_partition import PartitionKey
 from odradek.sim.checkers.history import Violation
 
-Key = tuple[str, int]
 _TOPIC: Final = len(TOPICS.split("/"))
 _PARTITION: Final = _TOPIC + 2
 _STATE: Final = _TOPIC + 3
 
 
-def _nothing(_key: Key) -> None:
+def _nothing(_key: PartitionKey) -> None:
     return None
 
 
@@ -37,13 +37,13 @@ class StoredStates:
         """`unclean` are topics that may be led by a replica that is not in sync."""
         self._unclean = unclean
         self.topics: dict[str, TopicContent] = {}
-        self.states: dict[Key, PartitionState] = {}
+        self.states: dict[PartitionKey, PartitionState] = {}
         self.deletions: set[str] = set()
         """Topics that are to be deleted."""
         self._controller_epoch = 0
         self.broken: Violation | None = None
         """The first change that must not be. It was a broker that made it: who looks at the cluster raises it."""
-        self.on_changed: Callable[[Key], None] = _nothing
+        self.on_changed: Callable[[PartitionKey], None] = _nothing
 
     def topic_id(self, topic: str) -> bytes:
         """The id of the topic in the store; empty while it has none."""
@@ -52,7 +52,7 @@ class StoredStates:
 
     def applied(self, operations: Sequence[Operation]) -> None:
         """Check a transaction of the controller, and record its result."""
-        written: dict[Key, bytes] = {}
+        written: dict[PartitionKey, bytes] = {}
         moved: set[str] = set()
         for operation in operations:
             path = operation.path
@@ -81,12 +81,12 @@ class StoredStates:
         for key, data in written.items():
             self._written(key, data)
 
-    def _moved(self, key: Key, content: TopicContent) -> None:
+    def _moved(self, key: PartitionKey, content: TopicContent) -> None:
         """Another assignment while leader and ISR stay."""
         before = self.states[key]
         self._changed(key, before, _placed(before, key[1], content))
 
-    def _written(self, key: Key, data: bytes) -> None:
+    def _written(self, key: PartitionKey, data: bytes) -> None:
         content = self.topics.get(key[0])
         if content is None or key[1] >= len(content.replicas):
             self._break("a partition's state has its topic", f"{key} is written, its topic is not there")
@@ -101,7 +101,7 @@ class StoredStates:
             )
         self._changed(key, before, _placed(state, key[1], content))
 
-    def _changed(self, key: Key, before: PartitionState | None, after: PartitionState) -> None:
+    def _changed(self, key: PartitionKey, before: PartitionState | None, after: PartitionState) -> None:
         self.states[key] = after
         if not after.isr or not set(after.isr) <= set(after.replicas):
             self._break("ISR within the replicas", f"{key}: {_described(after)}")
@@ -111,7 +111,7 @@ class StoredStates:
             self._check_step(key, before, after)
         self.on_changed(key)
 
-    def _check_step(self, key: Key, before: PartitionState, after: PartitionState) -> None:
+    def _check_step(self, key: PartitionKey, before: PartitionState, after: PartitionState) -> None:
         step = f"{key}: {_described(before)} became {_described(after)}"
         if after.leader_epoch < before.leader_epoch or after.controller_epoch < before.controller_epoch:
             self._break("epochs grow", step)

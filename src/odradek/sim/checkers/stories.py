@@ -10,7 +10,8 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from odradek.sim.checkers.history import History, Seen, Send, TopicPartition, Transaction
+from odradek.records.topic_partition import PartitionKey
+from odradek.sim.checkers.history import History, Seen, Send, Transaction
 
 Event = tuple[float, str]
 
@@ -108,7 +109,7 @@ def _seen(seen: Seen) -> str:
     return f"{seen.value.decode(errors='replace').rpartition(':')[0]} at {_at(seen.partition)} {seen.offset}"
 
 
-def _at(key: TopicPartition) -> str:
+def _at(key: PartitionKey) -> str:
     return f"{key[0]}-{key[1]}"
 
 
@@ -151,7 +152,7 @@ def _read_at_the_end(history: History, values: set[bytes]) -> Iterator[Event]:
 
 def _looked(history: History, nouns: Nouns) -> Iterator[Event]:
     """Offsets that somebody was told (each for the first and for the last time), commits and assignments."""
-    reports: dict[tuple[str, TopicPartition, int], list[Event]] = {}
+    reports: dict[tuple[str, PartitionKey, int], list[Event]] = {}
     for look in history.looks:
         what = look.what.removeprefix("committed:")
         if what in nouns.words and look.partition in nouns.partitions and look.offset in nouns.offsets:

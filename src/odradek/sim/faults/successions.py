@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from odradek.metadata.image import NO_LEADER, PartitionState
+from odradek.records.topic_partition import PartitionKey
 from odradek.sim.faults.cluster_faults import controller_of, started_again
 from odradek.sim.world.hosts import PORT, BrokerHost, World
 
 AWAY_SECONDS: Final = (14.0, 19.0)
 """Longer than a session and the time within which a partition is led again."""
-_Key = tuple[str, int]
 
 
 def _others(world: World, host: BrokerHost) -> list[BrokerHost]:
@@ -45,7 +45,9 @@ async def _when(condition: Callable[[], bool], seconds: float) -> bool:
     return condition()
 
 
-def _led(world: World, accepts: Callable[[_Key, PartitionState], bool]) -> list[tuple[_Key, PartitionState]]:
+def _led(
+    world: World, accepts: Callable[[PartitionKey, PartitionState], bool]
+) -> list[tuple[PartitionKey, PartitionState]]:
     """Partitions with a leader of which this holds, in an order that does not depend on who wrote them when."""
     found = world.stored.states.items()
     return [(key, state) for key, state in sorted(found) if state.leader != NO_LEADER and accepts(key, state)]
@@ -120,7 +122,7 @@ async def deposed_leader_asks(world: World, host: BrokerHost, rng: random.Random
     await started_again(world, host, rng, (0.2, 0.6))
     node_id = host.node_id
 
-    def is_back(_key: _Key, state: PartitionState) -> bool:
+    def is_back(_key: PartitionKey, state: PartitionState) -> bool:
         return state.replicas[0] == node_id and state.leader != node_id and node_id in state.isr
 
     if not await _when(lambda: bool(_led(world, is_back)), 8.0):

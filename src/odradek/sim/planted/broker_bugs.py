@@ -458,8 +458,8 @@ def _(right: Any) -> Any:
 
 
 @_bug("answers overtake", "answers leave a connection as they are ready, not in the order of requests", "network",
-      "odradek.broker.network.connection:Connection._release",
-      "odradek.broker.network.connection:Connection.answered")  # fmt: skip
+      "odradek.broker.network.connection:InboundConnection._release",
+      "odradek.broker.network.connection:InboundConnection.answered")  # fmt: skip
 def _(right: Any) -> Any:
     def release(self: Any) -> None:
         for pending in [each for each in self._order if each.ready]:

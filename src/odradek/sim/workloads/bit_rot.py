@@ -10,9 +10,9 @@ import zlib
 from typing import Final
 
 from odradek.client.consumer import Consumer
-from odradek.client.model import TopicPartition
 from odradek.client.producer import Producer
 from odradek.records.errors import CorruptRecords
+from odradek.records.topic_partition import TopicPartition
 from odradek.sim.checkers.history import Violation
 from odradek.sim.workloads.clients import (
     CODECS,

@@ -13,10 +13,11 @@ from odradek.client.admin import Admin
 from odradek.client.cluster import GROUP_COORDINATOR
 from odradek.client.consumer import Consumer
 from odradek.client.errors import ClientError, CommitFailed, ProducerFenced
-from odradek.client.model import EARLIEST, LATEST, READ_COMMITTED, READ_UNCOMMITTED, ConsumerRecord, TopicPartition
+from odradek.client.model import EARLIEST, LATEST, READ_COMMITTED, READ_UNCOMMITTED, ConsumerRecord
 from odradek.client.producer import Producer
 from odradek.client.transactions import State, TransactionalProducer
 from odradek.records.errors import CorruptRecords
+from odradek.records.topic_partition import TopicPartition
 from odradek.sim.checkers.history import (
     ABORTED,
     COMMITTED,

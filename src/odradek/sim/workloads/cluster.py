@@ -10,8 +10,8 @@ from typing import Any, Final
 from odradek.client.admin import Admin, NewTopic
 from odradek.client.consumer import Consumer
 from odradek.client.metadata import TopicInfo
-from odradek.client.model import TopicPartition
 from odradek.client.producer import Producer
+from odradek.records.topic_partition import TopicPartition
 from odradek.sim.checkers.history import Violation
 from odradek.sim.workloads.clients import CONSUMER_OPTIONS, FAILURES, PRODUCER_OPTIONS, app_random, note_failure
 from odradek.sim.workloads.deletions import delete_records

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from odradek.client.admin import Admin
-from odradek.client.model import EARLIEST, LATEST, TopicPartition
+from odradek.client.model import EARLIEST, LATEST
+from odradek.records.topic_partition import TopicPartition
 from odradek.sim.checkers.history import Deletion
 from odradek.sim.workloads.clients import note_failure
 from odradek.sim.world.hosts import ClientHost

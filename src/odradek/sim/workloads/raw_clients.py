@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 
 from odradek.client.admin import Admin
-from odradek.client.model import TopicPartition
 from odradek.groups.placement import partition_for_group
+from odradek.records.topic_partition import TopicIdPartition, TopicPartition
 from odradek.sim.checkers.history import Held
 from odradek.sim.workloads.clients import FAILURES, app_random, note_failure
 from odradek.sim.workloads.deletions import delete_records
@@ -72,7 +72,7 @@ class Member:
         self.topic = topic
         self.member_id = ""
         self.epoch = 0
-        self.owned: frozenset[tuple[bytes, int]] = frozenset()
+        self.owned: frozenset[TopicIdPartition] = frozenset()
         self._held: list[Held] = []
         self._answered_at = 0.0
         self._failed = False
@@ -143,7 +143,7 @@ class Member:
         state = stored.states.get(("__consumer_offsets", partition_for_group(self.group, len(topic.replicas))))
         return state is not None and state.leader != node_id
 
-    def _take(self, given: frozenset[tuple[bytes, int]]) -> None:
+    def _take(self, given: frozenset[TopicIdPartition]) -> None:
         now = self._host.world.now()
         for each in list(self._held):
             if each.partition not in given:

@@ -12,8 +12,8 @@ from typing import Final
 
 from odradek.client.admin import Admin, NewTopic
 from odradek.client.cluster import GROUP_COORDINATOR
-from odradek.client.model import TopicPartition
 from odradek.client.offsets import fetch_committed
+from odradek.records.topic_partition import TopicPartition
 from odradek.sim.checkers.history import Violation
 from odradek.sim.workloads.clients import FAILURES, app_random, note_failure
 from odradek.sim.workloads.cluster import all_know, delete_by_id

@@ -21,9 +21,9 @@ from typing import Any, Final
 from odradek.client.admin import Admin, NewTopic
 from odradek.client.consumer import Consumer
 from odradek.client.errors import IllegalState
-from odradek.client.model import TopicPartition
 from odradek.client.transactions import TransactionalProducer
 from odradek.records.builder import BatchFields, encode_batch
+from odradek.records.topic_partition import TopicPartition
 from odradek.sim.checkers.history import READ_COMMITTED, Violation
 from odradek.sim.workloads.clients import CONSUMER_OPTIONS, FAILURES, PRODUCER_OPTIONS, app_random, note_failure
 from odradek.sim.world.hosts import ClientHost, World

@@ -16,7 +16,7 @@ from odradek.groups.settings import GroupSettings
 from odradek.log.append import Origin
 from odradek.log.cleaner.candidates import cleanable
 from odradek.log.cleaner.log_cleaner import facts, plan
-from odradek.log.cleaner.segment_rewrite import CleanedSegment, Compaction, Outcome
+from odradek.log.cleaner.segment_rewrite import CleanedSegment, Compaction, CompactionResult
 from odradek.log.config import LogConfig
 from odradek.log.partition_log import PartitionLog
 from odradek.log.reader import LogReader
@@ -399,7 +399,7 @@ def compact(log: PartitionLog) -> None:
     upper_offset = log.durability.recovery_point
     found = cleanable(facts(log), log.config, now_ms, checkpoint=None, log_start_offset=0, upper_offset=upper_offset)
     compaction = Compaction(plan(log, found, now_ms, 1 << 20), SystemDisk())
-    while not isinstance(done := compaction.step(), Outcome):
+    while not isinstance(done := compaction.step(), CompactionResult):
         if isinstance(done, CleanedSegment):
             assert log.replace_segments(done)
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odradek.api.requests.session import Session
-from odradek.broker.network.connection import Connection, Disconnect, Pending
+from odradek.broker.network.connection import Disconnect, InboundConnection, Pending
 from odradek.ports.disk import FileRange, SystemDisk
 from odradek.ports.network import WOULD_BLOCK, Part
 from odradek.wire.frames import FrameReader, ReceiveBuffers
@@ -82,7 +82,7 @@ class Server:
         self.waiting: dict[bytes, Pending] = {}
         self.reasons: list[str] = []
         self.extra: list[Part] = []
-        self.connection = Connection(
+        self.connection = InboundConnection(
             self.stream,
             self.dispatch,
             1,
@@ -92,7 +92,7 @@ class Server:
             lambda _, why: self.reasons.append(why),
         )
 
-    def dispatch(self, frame: memoryview, connection: Connection) -> list[Part] | Pending | None:
+    def dispatch(self, frame: memoryview, connection: InboundConnection) -> list[Part] | Pending | None:
         request = bytes(frame)
         self.served.append(request)
         if request == b"bad":
@@ -167,7 +167,7 @@ def test_answer_to_an_earlier_request_precedes_the_next_request() -> None:
         server.stream.deliver()
         serve = server.dispatch
 
-        def dispatch(frame: memoryview, connection: Connection) -> list[Part] | Pending | None:
+        def dispatch(frame: memoryview, connection: InboundConnection) -> list[Part] | Pending | None:
             if bytes(frame) == b"commits":
                 server.waiting[b"wait2"].answer([b"2"])
             return serve(frame, connection)

@@ -11,7 +11,7 @@ import pytest
 from odradek.api.requests.session import Authentication, Session
 from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.broker.network import deadlines as module
-from odradek.broker.network.connection import Connection, Pending
+from odradek.broker.network.connection import InboundConnection, Pending
 from odradek.broker.network.deadlines import NOT_ADMITTED, STALLED, Deadlines
 from odradek.ports.clock import SystemClock
 from odradek.ports.network import Part
@@ -30,7 +30,7 @@ class Watched:
         self.session = Session("PLAINTEXT", "127.0.0.1")
         self.pending: Pending | None = None
         buffers = ReceiveBuffers()
-        self.connection = Connection(
+        self.connection = InboundConnection(
             self.stream,
             self._dispatch,
             1,
@@ -43,7 +43,7 @@ class Watched:
         self.deadlines = Deadlines(config, SystemClock(), {1: self.connection}, buffers)
         self.deadlines.begin(self.connection)
 
-    def _dispatch(self, frame: memoryview, connection: Connection) -> list[Part] | Pending:
+    def _dispatch(self, frame: memoryview, connection: InboundConnection) -> list[Part] | Pending:
         if bytes(frame).startswith(b"wait"):
             self.pending = Pending(connection, True)
             return self.pending
