@@ -12,8 +12,7 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple, TypeVar
 
 from odradek.client.errors import ClientError, Disconnected, RequestTimedOut, UnsupportedByBroker
-from odradek.ports.network import WOULD_BLOCK, Network, Stream
-from odradek.ports.tls import Secure, TlsError
+from odradek.ports.network import WOULD_BLOCK, Network, Secure, Stream, TlsError
 from odradek.version import __version__
 from odradek.wire.frames import FrameError, FrameReader
 from odradek.wire.message import ApiMessage

@@ -1,15 +1,15 @@
-"""TLS of a client's connections, from its options."""
+"""TLS of a client's connections, from its options. Its modules load on first use."""
 
 from __future__ import annotations
 
-import ssl
 from collections.abc import Mapping
-from typing import Any, Final, TypedDict
+from typing import TYPE_CHECKING, Any, Final, TypedDict
 
 from odradek.client.errors import ConfigError
-from odradek.ports.network import Stream
-from odradek.ports.tls import Secure, connect_tls
-from odradek.ports.tls_contexts import TlsSettingError, client_context, tls_settings
+from odradek.ports.network import Secure, Stream
+
+if TYPE_CHECKING:
+    import ssl
 
 PROTOCOLS: Final = ("PLAINTEXT", "SSL")
 """Implemented values of `security_protocol`."""
@@ -104,6 +104,8 @@ def secure_connections(config: Mapping[str, Any]) -> Secure | None:
     """What puts TLS on connections; None for plain text. Raises ConfigError for files that cannot be used."""
     if str(config["security_protocol"]).upper() != "SSL":
         return None
+    from odradek.ports.tls import connect_tls
+
     context = _context(config)
 
     async def secure(stream: Stream, host: str, timeout: float) -> Stream:
@@ -113,6 +115,8 @@ def secure_connections(config: Mapping[str, Any]) -> Secure | None:
 
 
 def _context(config: Mapping[str, Any]) -> ssl.SSLContext:
+    from odradek.ports.tls_contexts import TlsSettingError, client_context, tls_settings
+
     def text(name: str) -> str:
         option = name.replace(".", "_")
         if option == "ssl_client_auth":

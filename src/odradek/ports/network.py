@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 from odradek.ports.disk import Bytes, FileRange
@@ -47,6 +47,21 @@ class Stream(Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+Secure = Callable[[Stream, str, float], Awaitable[Stream]]
+"""Put TLS on a connected stream to the named host within some seconds. Raises OSError."""
+
+
+class TlsError(OSError):
+    """A TLS failure, in words; `reason` is OpenSSL's name of it, empty where it has none."""
+
+    def __init__(self, text: str, reason: str = "") -> None:
+        self.reason = reason
+        super().__init__(None, text)
+
+    def __str__(self) -> str:
+        return self.strerror or ""
 
 
 class Listener(Protocol):

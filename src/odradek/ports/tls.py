@@ -13,20 +13,17 @@ import socket
 import ssl
 import struct
 import termios
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from enum import Enum
 from typing import Final
 
 from odradek.ports.disk import Bytes, FileRange
-from odradek.ports.network import WOULD_BLOCK, Stream, TcpStream
+from odradek.ports.network import WOULD_BLOCK, Stream, TcpStream, TlsError
 
 FILE_CHUNK: Final = 131_072
 """Bytes that are read from a file for one call of `send_file`."""
 _DRAIN_BYTES: Final = 65_536
 _INT: Final = struct.Struct("@i")
-
-Secure = Callable[[Stream, str, float], Awaitable[Stream]]
-"""Put TLS on a connected stream to the named host within some seconds. Raises OSError."""
 
 _REASONS: Final = {
     "WRONG_VERSION_NUMBER": "the peer does not speak TLS",
@@ -48,17 +45,6 @@ _REASONS: Final = {
     "UNEXPECTED_EOF_WHILE_READING": "the peer closed the connection",
 }
 """OpenSSL's names of failures, in words."""
-
-
-class TlsError(OSError):
-    """A TLS failure, in words; `reason` is OpenSSL's name of it, empty where it has none."""
-
-    def __init__(self, text: str, reason: str = "") -> None:
-        self.reason = reason
-        super().__init__(None, text)
-
-    def __str__(self) -> str:
-        return self.strerror or ""
 
 
 def tls_error(error: OSError) -> TlsError:

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from odradek.ports.disk import FileRange, SystemDisk
-from odradek.ports.network import WOULD_BLOCK, Stream
-from odradek.ports.tls import Handshake, TlsError, TlsStream, connect_tls
+from odradek.ports.network import WOULD_BLOCK, Stream, TlsError
+from odradek.ports.tls import Handshake, TlsStream, connect_tls
 from tests.certificates import Authority
 from tests.unit.ports.test_network import pair, read_exactly
 

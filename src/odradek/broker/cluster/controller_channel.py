@@ -21,8 +21,7 @@ from odradek.client.errors import ClientError, Disconnected
 from odradek.controller.notices import Difference, Notice, PartitionNews, difference, everything, notice
 from odradek.metadata.controller_messages import broker_message, metadata_message, replica_message
 from odradek.metadata.image import Broker, ClusterImage
-from odradek.ports.network import Network
-from odradek.ports.tls import Secure
+from odradek.ports.network import Network, Secure
 from odradek.wire.errors import ErrorCode
 from odradek.wire.messages.leader_and_isr import (
     LeaderAndIsrRequest,

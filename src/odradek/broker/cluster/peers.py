@@ -12,8 +12,7 @@ from odradek.client.connection import Connection, open_connection
 from odradek.client.connections import retrieve_failure
 from odradek.client.errors import Disconnected, UnsupportedByBroker
 from odradek.metadata.image import ClusterImage
-from odradek.ports.network import Network
-from odradek.ports.tls import Secure
+from odradek.ports.network import Network, Secure
 from odradek.wire.message import ApiMessage
 
 _SETUP_TIMEOUT_MS: Final = 10_000

@@ -12,8 +12,8 @@ from typing import Final
 
 from odradek.broker.network.repeated_lines import RepeatedLines
 from odradek.ports.clock import Clock
-from odradek.ports.network import Stream
-from odradek.ports.tls import Handshake, TlsError, TlsStream
+from odradek.ports.network import Stream, TlsError
+from odradek.ports.tls import Handshake, TlsStream
 
 logger = logging.getLogger("odradek.security")
 

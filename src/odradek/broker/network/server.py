@@ -6,20 +6,23 @@ import asyncio
 import logging
 from collections import Counter, deque
 from functools import partial
+from typing import TYPE_CHECKING
 
 from odradek.api.requests.session import Session
 from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.broker.network.connection import Dispatch, InboundConnection
 from odradek.broker.network.deadlines import Deadlines
-from odradek.broker.network.handshakes import Handshakes
 from odradek.broker.network.limits import RequestLimits
 from odradek.broker.network.repeated_lines import RepeatedLines
 from odradek.broker.network.tls_listeners import TlsListeners
 from odradek.ports.clock import Clock
 from odradek.ports.network import Listener, Network, Stream
-from odradek.ports.tls import TlsStream
 from odradek.quotas.connection_rates import ConnectionRates
 from odradek.wire.frames import SPEAKS_TLS, FrameReader, ReceiveBuffers
+
+if TYPE_CHECKING:
+    from odradek.broker.network.handshakes import Handshakes
+    from odradek.ports.tls import TlsStream
 
 log = logging.getLogger("odradek.connections")
 
@@ -75,7 +78,7 @@ class Server:
         self._limits = limits
         self._lines = RepeatedLines(log, clock)
         self._tls = tls
-        self._handshakes = Handshakes(clock, config.number("odradek.unauthenticated.timeout.ms") / 1000)
+        self._handshakes: Handshakes | None = None
         self._waiting: deque[tuple[Stream, str]] = deque()
         queued = config.number("queued.max.request.bytes")
         self._buffers = ReceiveBuffers(queued if queued > 0 else None)
@@ -121,7 +124,7 @@ class Server:
             return
         config = self._config
         host = stream.peer_host
-        if len(self.connections) + len(self._waiting) + len(self._handshakes) >= config.number("max.connections"):
+        if len(self.connections) + len(self._waiting) + self._open_handshakes() >= config.number("max.connections"):
             self._lines.log(logging.WARNING, "connection from %s refused: max.connections reached", host)
             stream.close()
             return
@@ -172,9 +175,20 @@ class Server:
         if context is None:
             self._open_connection(stream, Session(listener_name, host))
         else:
-            self._handshakes.begin(
+            self._tls_handshakes().begin(
                 stream, context, listener_name, partial(self._secured, listener_name), partial(self._gone, host)
             )
+
+    def _open_handshakes(self) -> int:
+        return 0 if self._handshakes is None else len(self._handshakes)
+
+    def _tls_handshakes(self) -> Handshakes:
+        if self._handshakes is None:
+            from odradek.broker.network.handshakes import Handshakes
+
+            seconds = self._config.number("odradek.unauthenticated.timeout.ms") / 1000
+            self._handshakes = Handshakes(self._clock, seconds)
+        return self._handshakes
 
     def _secured(self, listener_name: str, stream: TlsStream) -> None:
         """The handshake is complete: the certificate names the client."""
@@ -234,7 +248,8 @@ class Server:
             stream.close()
         self._early.clear()
         self._waiting.clear()
-        self._handshakes.close()
+        if self._handshakes is not None:
+            self._handshakes.close()
         self._deadlines.close()
         for connection in list(self.connections.values()):
             connection.close("the broker stops")

@@ -1,30 +1,27 @@
-"""The TLS listeners of a broker: their contexts, the principals of their clients, connections to other brokers."""
+"""The TLS listeners of a broker: their contexts, the principals of their clients, connections to other brokers.
+
+A broker without such listeners loads none of the modules for TLS.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import ssl
 from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from odradek.api.requests.session import Principal
 from odradek.broker.configuration.config_errors import ConfigError
-from odradek.broker.network.distinguished_names import expiry_of
-from odradek.broker.network.principal_rules import PrincipalRule, certificate_principal, parse_rules
 from odradek.ports.clock import Clock
-from odradek.ports.network import Stream
-from odradek.ports.tls import Secure, TlsStream, connect_tls
-from odradek.ports.tls_contexts import (
-    TlsSettingError,
-    TlsSettings,
-    client_context,
-    file_stamps,
-    own_certificate,
-    server_context,
-    tls_settings,
-)
+
+if TYPE_CHECKING:
+    import ssl
+
+    from odradek.api.requests.session import Principal
+    from odradek.broker.network.principal_rules import PrincipalRule
+    from odradek.ports.network import Secure, Stream
+    from odradek.ports.tls import TlsStream
+    from odradek.ports.tls_contexts import TlsSettings
 
 logger = logging.getLogger("odradek.security")
 
@@ -62,6 +59,15 @@ class TlsListeners:
         self._listeners = {name: self._load(name) for name in names}
 
     def _load(self, name: str) -> _Listener:
+        from odradek.broker.network.principal_rules import parse_rules
+        from odradek.ports.tls_contexts import (
+            TlsSettingError,
+            client_context,
+            file_stamps,
+            server_context,
+            tls_settings,
+        )
+
         try:
             settings = tls_settings(lambda setting: self._config.listener_text(name, setting))
             try:
@@ -84,6 +90,8 @@ class TlsListeners:
             self._timer = None
 
     def _check(self) -> None:
+        from odradek.ports.tls_contexts import file_stamps
+
         for name, listener in self._listeners.items():
             stamps = file_stamps(listener.settings)
             if stamps != listener.stamps:
@@ -92,6 +100,9 @@ class TlsListeners:
 
     def _reloaded(self, name: str, old: _Listener, stamps: tuple[object, ...]) -> _Listener:
         """The listener with the new files; with the old contents where the new ones cannot be used."""
+        from odradek.broker.network.distinguished_names import expiry_of
+        from odradek.ports.tls_contexts import own_certificate
+
         try:
             fresh = self._load(name)._replace(stamps=stamps)
             expiry = expiry_of(own_certificate(fresh.settings))
@@ -110,6 +121,8 @@ class TlsListeners:
 
     def principal(self, listener_name: str, stream: TlsStream) -> Principal:
         """The principal of a connection. Raises ValueError if its certificate gives none."""
+        from odradek.broker.network.principal_rules import certificate_principal
+
         return certificate_principal(stream.peer_certificate, self._listeners[listener_name].rules)
 
     def authenticates(self, listener_name: str) -> bool:
@@ -122,4 +135,6 @@ class TlsListeners:
         return partial(self._connect, listener_name) if listener_name in self._listeners else None
 
     async def _connect(self, listener_name: str, stream: Stream, host: str, timeout: float) -> Stream:
+        from odradek.ports.tls import connect_tls
+
         return await connect_tls(stream, self._listeners[listener_name].client, host, timeout)

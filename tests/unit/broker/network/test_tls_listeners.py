@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ssl
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -189,3 +191,10 @@ def test_unusable_certificate_leaves_the_previous_one(
     (line,) = caplog.messages
     assert reason in line
     assert line.endswith("connections get the previous ones")
+
+
+def test_broker_and_client_without_tls_load_no_module_for_it() -> None:
+    code = "import odradek.broker.lifecycle, odradek.client.producer, sys; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    for_tls = {"odradek.ports.tls", "odradek.ports.tls_contexts", "odradek.broker.network.handshakes"}
+    assert not for_tls.intersection(done.stdout.split())
