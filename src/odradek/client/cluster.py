@@ -21,9 +21,10 @@ from odradek.client.errors import (
 )
 from odradek.client.failure_log import FailureLog
 from odradek.client.metadata import MetadataCache, PartitionInfo, TopicInfo
+from odradek.client.surroundings import surroundings
 from odradek.client.topic_names import check_topic_name
-from odradek.ports.network import Network, TcpNetwork
-from odradek.ports.randomness import Random, SystemRandom
+from odradek.ports.network import Network
+from odradek.ports.randomness import Random
 from odradek.wire.errors import ErrorCode, KafkaError, error_code
 from odradek.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from odradek.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
@@ -96,8 +97,9 @@ class Cluster:
         allow_auto_create_topics: bool = True,
     ) -> None:
         self.options = options
-        self.random: Random = random or SystemRandom()
-        self.connections = Connections(network or TcpNetwork(), self.random, options)
+        found = surroundings()
+        self.random: Random = random or found.random
+        self.connections = Connections(network or found.network, self.random, options)
         self.metadata = MetadataCache()
         self._auto_create = allow_auto_create_topics
         self._topics: set[str] | None = set()

@@ -30,9 +30,10 @@ from odradek.client.partitioners import DefaultPartitioner, Partitioner
 from odradek.client.sender import Sender
 from odradek.client.sequences import Sequences
 from odradek.client.serializers import Serializer, describe, with_topic
+from odradek.client.surroundings import surroundings
 from odradek.client.topic_names import check_topic_name
 from odradek.client.type_parameters import Key_contra, Value_contra
-from odradek.ports.clock import Clock, SystemClock
+from odradek.ports.clock import Clock
 from odradek.ports.network import Network
 from odradek.ports.randomness import Random
 from odradek.records.batch import parse_header, verify_crc
@@ -88,7 +89,7 @@ class Producer(Generic[Key_contra, Value_contra]):
         self._transforms = bool(interceptors) or key_serializer is not None or value_serializer is not None
         self._network = network
         self._random = random
-        self._clock: Clock = clock or SystemClock()
+        self._clock: Clock = clock or surroundings().clock
         self._cluster: Cluster | None = None
         self._appended: Callable[[str, int, int, bool], None] | None = None
         self._partition: Callable[[str, Any, int, Sequence[int]], int] | None = None

@@ -1,0 +1,223 @@
+"""A real broker for tests, in a child process, with a folder and ports of its own."""
+
+from __future__ import annotations
+
+import errno
+import shutil
+import tempfile
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from odradek.client.admin import Admin
+from odradek.client.model import ConsumerRecord
+from odradek.testing.child_process import ChildProcess
+from odradek.testing.contents import IsolationLevel, create_topic, produce, read_all
+from odradek.testing.faulty_ports import READS, WRITES
+from odradek.testing.links import Link
+
+START_SECONDS: Final = 60.0
+STOP_SECONDS: Final = 30.0
+_HOST: Final = "127.0.0.1"
+_LISTENER: Final = "PLAINTEXT"
+
+# What makes tests wait elsewhere: groups begin at once, and internal topics are small.
+QUICK: Final = {
+    "group.initial.rebalance.delay.ms": "0",
+    "offsets.topic.num.partitions": "4",
+    "offsets.topic.replication.factor": "1",
+    "transaction.state.log.num.partitions": "4",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+}
+
+
+class Broker:
+    """`async with Broker() as broker`: it serves within some 0.2 s at `broker.bootstrap_servers`.
+
+    `settings` are a broker's by Kafka's names. Without `folder` the data live in a temporary one that goes with
+    the broker. `links` are names of ways to the broker that a test can cut: see `link`.
+    """
+
+    __slots__ = ("_links", "_process", "_settings", "_temporary", "folder", "port")
+
+    def __init__(
+        self, settings: Mapping[str, object] | None = None, *, folder: Path | None = None, links: Sequence[str] = ()
+    ) -> None:
+        self._settings = QUICK | {name: _text(value) for name, value in (settings or {}).items()}
+        self._temporary = folder is None
+        self.folder = folder or Path(tempfile.mkdtemp(prefix="odradek-"))
+        """Data, and the log `broker.log`."""
+        self.port = 0
+        """The port on 127.0.0.1, the same after each start; 0 before the first one."""
+        self._links = {name: Link() for name in links}
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._process = ChildProcess(self.folder / "broker.log")
+
+    async def __aenter__(self) -> Self:
+        try:
+            await self.start()
+        except BaseException:
+            await self.close()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """HOST:PORT for any Kafka client."""
+        return f"{_HOST}:{self.port}"
+
+    @property
+    def is_running(self) -> bool:
+        """Whether its process exists, paused or not."""
+        return self._process.is_running
+
+    @property
+    def pid(self) -> int | None:
+        """The number of its process; None while there is none."""
+        return self._process.pid
+
+    def log(self) -> str:
+        """The last lines that it has logged."""
+        return self._process.log()
+
+    def link(self, name: str) -> Link:
+        """A way to the broker of its own. KeyError for a name that `links` does not have."""
+        return self._links[name]
+
+    # --- the process ---
+
+    async def start(self) -> None:
+        """Start it, on its data and its port; returns when it serves. Raises BrokerFailed."""
+        for link in self._links.values():
+            if not link.port:
+                await link.open()
+        found = await self._process.start(self._all_settings(), START_SECONDS)
+        self.port = found["ports"][_LISTENER]
+        for name, link in self._links.items():
+            link.lead_to(found["ports"][_listener_of(name)])
+
+    def _all_settings(self) -> dict[str, str]:
+        listeners = {_LISTENER: self.port, **{_listener_of(name): 0 for name in self._links}}
+        advertised = {_LISTENER: self.port, **{_listener_of(name): link.port for name, link in self._links.items()}}
+        return {
+            "log.dirs": str(self.folder / "data"),
+            "listeners": ",".join(f"{name}://{_HOST}:{port}" for name, port in listeners.items()),
+            "advertised.listeners": ",".join(f"{name}://{_HOST}:{port}" for name, port in advertised.items()),
+            "listener.security.protocol.map": ",".join(f"{name}:PLAINTEXT" for name in listeners),
+            **self._settings,
+        }
+
+    async def stop(self) -> None:
+        """SIGTERM, and wait until it has stopped; the data stay. Raises BrokerFailed if it takes longer than 30 s."""
+        await self._process.stop(STOP_SECONDS)
+
+    async def kill(self) -> None:
+        """SIGKILL: a crash of the process."""
+        await self._process.kill()
+
+    async def restart(self) -> None:
+        """Stop it if it runs, and start it on the same data and port."""
+        await self.stop()
+        await self.start()
+
+    def pause(self) -> None:
+        """The process stands still, its connections stay (SIGSTOP)."""
+        self._process.pause()
+
+    def resume(self) -> None:
+        """A paused process runs again."""
+        self._process.resume()
+
+    async def close(self) -> None:
+        """Stop it for good; a temporary folder is removed."""
+        try:
+            await self._process.stop(STOP_SECONDS)
+        finally:
+            for link in self._links.values():
+                await link.close()
+            if self._temporary:
+                shutil.rmtree(self.folder, ignore_errors=True)
+
+    # --- its disk and its clock ---
+
+    async def fail_disk(self, error: int = errno.EIO, *, reads: bool = False, directory: Path | None = None) -> None:
+        """Writes and syncs fail from now on, by default as on a broken disk; `errno.ENOSPC` is a full one.
+
+        With `reads` those that the broker does itself fail, too (fetches are sent by the kernel). `directory` limits
+        the fault to the files below it. Raises BrokerFailed.
+        """
+        await self._disk(error=error, operations=WRITES | READS if reads else WRITES, directory=directory)
+
+    async def slow_disk(self, sync_s: float) -> None:
+        """Every sync takes so many seconds longer. Raises BrokerFailed."""
+        await self._disk(sync_s=sync_s)
+
+    async def heal_disk(self) -> None:
+        """The disk works; a log directory that has failed stays offline until a restart. Raises BrokerFailed."""
+        await self._disk()
+
+    async def _disk(
+        self,
+        *,
+        error: int = 0,
+        operations: Iterable[str] = (),
+        directory: Path | None = None,
+        sync_s: float = 0.0,
+    ) -> None:
+        await self._process.command(
+            disk={
+                "error": error,
+                "operations": sorted(operations),
+                "directory": "" if directory is None else str(directory),
+                "sync_seconds": sync_s,
+            }
+        )
+
+    async def shift_clock(self, shift_ms: int) -> None:
+        """The broker's wall clock is off by so much from now on, until its process ends. Raises BrokerFailed."""
+        await self._process.command(shift_ms=shift_ms)
+
+    # --- what it stores ---
+
+    @asynccontextmanager
+    async def admin(self) -> AsyncIterator[Admin]:
+        """An admin client for a while."""
+        async with Admin(bootstrap_servers=self.bootstrap_servers) as admin:
+            yield admin
+
+    async def topic(
+        self,
+        name: str | None = None,
+        partitions: int = 1,
+        *,
+        replication_factor: int = 1,
+        configs: Mapping[str, str] | None = None,
+    ) -> str:
+        """Create a topic and return its name, by default one that is not used yet. Raises KafkaError."""
+        return await create_topic(self.bootstrap_servers, name, partitions, replication_factor, configs)
+
+    async def produce(self, topic: str, *values: bytes | str | None, key: bytes | str | None = None) -> None:
+        """Write records and wait until they are acknowledged. Raises KafkaError."""
+        await produce(self.bootstrap_servers, topic, values, key)
+
+    async def records(
+        self, topic: str, *, isolation_level: IsolationLevel = "read_committed"
+    ) -> list[ConsumerRecord[bytes | None, bytes | None]]:
+        """All records of a topic up to its end now, by partition and offset. Raises KafkaError."""
+        return await read_all(self.bootstrap_servers, topic, isolation_level)
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _listener_of(link: str) -> str:
+    return f"LINK_{link.upper().replace('-', '_')}"

@@ -1,0 +1,143 @@
+"""The parent's side of `child`: start, command, pause, kill and stop the process of one broker."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+_LOG_BYTES: Final = 8_000
+
+
+class BrokerFailed(RuntimeError):
+    """The broker did not start, or died; the text has the end of its log."""
+
+
+class ChildProcess:
+    """One process at a time; its log goes to `log_path`, over all starts."""
+
+    __slots__ = ("_log_path", "_process")
+
+    def __init__(self, log_path: Path) -> None:
+        self._log_path = log_path
+        self._process: asyncio.subprocess.Process | None = None
+
+    @property
+    def pid(self) -> int | None:
+        """The process's number; None while there is none."""
+        return None if self._process is None else self._process.pid
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the process exists, paused or not."""
+        return self._process is not None and self._process.returncode is None
+
+    async def start(self, settings: Mapping[str, str], timeout_s: float) -> dict[str, Any]:
+        """Start it and wait until it serves: {"bootstrap": "HOST:PORT", "ports": {listener: port}}.
+
+        Raises BrokerFailed, also when that takes longer than `timeout_s` seconds.
+        """
+        if self.is_running:
+            raise BrokerFailed("the broker runs already")
+        # Where bytecode may not be kept, every start would compile all modules.
+        environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+        with self._log_path.open("ab") as log:
+            self._process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", "odradek.testing.child"),
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=log,
+                start_new_session=True,
+                env=environment,
+            )
+        try:
+            async with asyncio.timeout(timeout_s):
+                found = await self._exchange(settings)
+        except TimeoutError:
+            await self.kill()
+            raise BrokerFailed(f"the broker does not serve after {timeout_s:g} s\n{self.log()}") from None
+        except BaseException:
+            await self.kill()
+            raise
+        if "serves" not in found:
+            await self.kill()
+            raise BrokerFailed(found.get("failed", f"the broker ended\n{self.log()}"))
+        serves: dict[str, Any] = found["serves"]
+        return serves
+
+    async def command(self, **command: Any) -> None:
+        """Give the process a command and wait until it was obeyed. Raises BrokerFailed."""
+        if not self.is_running:
+            raise BrokerFailed("the broker does not run")
+        await self._exchange(command)
+
+    async def _exchange(self, line: Mapping[str, Any]) -> dict[str, Any]:
+        assert self._process is not None
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        with contextlib.suppress(ConnectionError):
+            self._process.stdin.write(json.dumps(line).encode() + b"\n")
+            await self._process.stdin.drain()
+        answer = await self._process.stdout.readline()
+        if not answer:
+            raise BrokerFailed(f"the broker ended\n{self.log()}")
+        found: dict[str, Any] = json.loads(answer)
+        return found
+
+    def pause(self) -> None:
+        """SIGSTOP: the process keeps its connections and does nothing."""
+        self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """SIGCONT."""
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self._process is None or self._process.returncode is not None:
+            raise BrokerFailed("the broker does not run")
+        os.killpg(self._process.pid, number)
+
+    async def kill(self) -> None:
+        """SIGKILL, as a crash; nothing where it does not run."""
+        process = self._process
+        if process is not None and process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            await process.wait()
+        self._forget()
+
+    async def stop(self, timeout_s: float) -> None:
+        """SIGTERM and wait for the end. Raises BrokerFailed after `timeout_s` seconds; the process is killed then."""
+        process = self._process
+        if process is None:
+            return
+        if process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGTERM)
+                os.killpg(process.pid, signal.SIGCONT)
+            try:
+                async with asyncio.timeout(timeout_s):
+                    await process.wait()
+            except TimeoutError:
+                await self.kill()
+                raise BrokerFailed(f"the broker did not stop within {timeout_s:g} s\n{self.log()}") from None
+        self._forget()
+
+    def _forget(self) -> None:
+        if self._process is not None and self._process.stdin is not None:
+            self._process.stdin.close()
+        self._process = None
+
+    def log(self) -> str:
+        """The end of what the process has logged, over all starts."""
+        if not self._log_path.exists():
+            return ""
+        with self._log_path.open("rb") as file:
+            file.seek(max(0, self._log_path.stat().st_size - _LOG_BYTES))
+            return file.read().decode(errors="replace")

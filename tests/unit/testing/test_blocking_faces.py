@@ -1,0 +1,101 @@
+"""The faces of test brokers for code without an event loop: blocking, unittest, testcontainers' class."""
+
+from __future__ import annotations
+
+import io
+import unittest
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka import Consumer, Producer
+
+from odradek.client.blocking_clients import BlockingProducer
+from odradek.testing import BlockingBroker, BlockingCluster
+from odradek.testing.containers import KafkaContainer
+from odradek.testing.unittest import KafkaTestCase
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[BlockingBroker]:
+    with BlockingBroker(links=["worker"]) as broker:
+        yield broker
+
+
+def test_another_client_writes_what_records_returns(broker: BlockingBroker) -> None:
+    topic = broker.topic()
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+    producer.produce(topic, b"by librdkafka")
+    producer.flush(30)
+    assert [record.value for record in broker.records(topic)] == [b"by librdkafka"]
+
+
+def test_another_client_reads_what_was_produced(broker: BlockingBroker) -> None:
+    topic = broker.topic()
+    broker.produce(topic, "for librdkafka")
+    consumer = Consumer(
+        {"bootstrap.servers": broker.bootstrap_servers, "group.id": topic, "auto.offset.reset": "earliest"}
+    )
+    consumer.subscribe([topic])
+    message = consumer.poll(30)
+    consumer.close()
+    assert message is not None
+    assert message.value() == b"for librdkafka"
+
+
+def test_blocking_link_cuts_and_heals(broker: BlockingBroker) -> None:
+    topic = broker.topic()
+    link = broker.link("worker")
+    with BlockingProducer(bootstrap_servers=link.bootstrap_servers, retry_backoff_ms=20) as producer:
+        producer.send_and_wait(topic, b"1")
+        link.cut()
+        delivery = producer.send(topic, b"2")
+        broker.produce(topic, "3")
+        assert not delivery.done()
+        link.heal()
+        assert delivery.result(30).offset == 2
+
+
+def test_link_without_that_name_is_an_error(broker: BlockingBroker) -> None:
+    with pytest.raises(KeyError):
+        broker.link("elsewhere")
+
+
+def test_restart_keeps_records_and_port(broker: BlockingBroker) -> None:
+    topic, port = broker.topic(), broker.port
+    broker.produce(topic, "kept")
+    broker.restart()
+    assert broker.port == port
+    assert [record.value for record in broker.records(topic)] == [b"kept"]
+
+
+def test_blocking_cluster_finds_leader_and_controller() -> None:
+    with BlockingCluster(2) as cluster:
+        topic = cluster.topic()
+        cluster.produce(topic, "1")
+        assert cluster.leader_of(topic) in cluster.brokers
+        assert cluster.controller() in cluster.brokers
+        assert len(cluster.records(topic)) == 1
+
+
+def test_container_takes_settings_by_the_names_of_images() -> None:
+    container = KafkaContainer("confluentinc/cp-kafka:7.6.0").with_kraft().with_env("KAFKA_NUM_PARTITIONS", "3")
+    with container.with_env("KAFKA_LISTENERS", "PLAINTEXT://0.0.0.0:9093") as kafka:
+        assert kafka.get_bootstrap_server() == f"127.0.0.1:{kafka.get_exposed_port(9093)}"
+        kafka.broker.produce("created-on-demand", "1")
+        assert len(kafka.broker.records("created-on-demand")) == 1
+    with pytest.raises(RuntimeError):
+        container.get_bootstrap_server()
+
+
+def test_test_case_of_unittest_has_a_broker() -> None:
+    class Orders(KafkaTestCase):
+        def test_one(self) -> None:
+            topic = self.kafka.topic()
+            self.kafka.produce(topic, "1")
+            assert len(self.kafka.records(topic)) == 1
+
+    suite = unittest.defaultTestLoader.loadTestsFromTestCase(Orders)
+    result = unittest.TextTestRunner(io.StringIO()).run(suite)
+    assert result.testsRun == 1
+    assert result.wasSuccessful()
+    assert not Orders.kafka.is_running

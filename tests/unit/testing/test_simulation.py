@@ -1,0 +1,190 @@
+"""`odradek.testing.simulate`: applications in virtual time, with faults that follow from a seed."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from odradek.client.consumer import Consumer
+from odradek.client.producer import Producer
+from odradek.testing import Simulation, SimulationFailed, eventually, search, simulate
+
+
+async def count_to_ten(sim: Simulation, topic: str) -> None:
+    async with Producer(bootstrap_servers=sim.bootstrap_servers, client_id="counter") as producer:
+        for number in range(10):
+            await producer.send_and_wait(topic, b"%d" % number)
+            await asyncio.sleep(1)
+
+
+def test_an_hour_passes_without_waiting() -> None:
+    async def scenario(sim: Simulation) -> float:
+        topic = await sim.topic()
+        await sim.produce(topic, "before")
+        await asyncio.sleep(3600)
+        await sim.produce(topic, "after")
+        assert [record.value for record in await sim.records(topic)] == [b"before", b"after"]
+        return sim.now
+
+    run = simulate(scenario)
+    assert run.result >= 3600
+    assert run.simulated_seconds >= 3600
+
+
+def test_same_seed_gives_the_same_run_and_another_one_does_not() -> None:
+    async def scenario(sim: Simulation) -> None:
+        topic = await sim.topic()
+        counter = sim.program("counter", lambda: count_to_ten(sim, topic))
+        await sim.faults(10)
+        await counter.ended()
+
+    first, again, other = simulate(scenario, 1), simulate(scenario, 1), simulate(scenario, 2)
+    assert (first.digest, first.trace) == (again.digest, again.trace)
+    assert first.digest != other.digest
+
+
+def test_acknowledged_records_survive_faults() -> None:
+    async def scenario(sim: Simulation) -> None:
+        topic = await sim.topic()
+        counter = sim.program("counter", lambda: count_to_ten(sim, topic))
+        await sim.faults(20, ["kill", "restart", "cut", "reset"])
+        await counter.ended()
+        assert [record.value for record in await sim.records(topic)] == [b"%d" % number for number in range(10)]
+
+    search(scenario, range(3))
+
+
+def test_killed_program_starts_again() -> None:
+    async def scenario(sim: Simulation) -> None:
+        topic = await sim.topic()
+        program = sim.program("counter", lambda: count_to_ten(sim, topic))
+        await asyncio.sleep(5)
+        program.kill()
+        await program.ended()
+        assert program.starts == 2
+        assert len(await sim.records(topic)) > 10
+
+    simulate(scenario)
+
+
+def test_stopped_program_does_not_start_again() -> None:
+    async def scenario(sim: Simulation) -> None:
+        topic = await sim.topic()
+        program = sim.program("counter", lambda: count_to_ten(sim, topic))
+        await asyncio.sleep(5)
+        program.stop()
+        await program.ended()
+        assert program.starts == 1
+        assert len(await sim.records(topic)) < 10
+
+    simulate(scenario)
+
+
+def test_program_that_is_cut_off_waits() -> None:
+    async def scenario(sim: Simulation) -> None:
+        topic = await sim.topic()
+        program = sim.program("counter", lambda: count_to_ten(sim, topic))
+        program.cut_off(40)
+        await asyncio.sleep(30)
+        assert await sim.records(topic) == []
+        await program.ended()
+        assert sim.now > 40
+
+    simulate(scenario)
+
+
+def test_group_moves_to_the_living_member() -> None:
+    async def member(sim: Simulation, topic: str, seen: list[bytes]) -> None:
+        async with Consumer(
+            topic,
+            bootstrap_servers=sim.bootstrap_servers,
+            group_id="g",
+            auto_offset_reset="earliest",
+            session_timeout_ms=6_000,
+            heartbeat_interval_ms=1_000,
+        ) as consumer:
+            async for record in consumer:
+                seen.append(record.value)  # noqa: PERF401 - the loop has no end
+
+    async def scenario(sim: Simulation) -> None:
+        topic = await sim.topic(partitions=2)
+        seen: list[bytes] = []
+        first = sim.program("first", lambda: member(sim, topic, seen))
+        sim.program("second", lambda: member(sim, topic, seen))
+        await asyncio.sleep(20)
+        first.stop()
+        await sim.produce(topic, "1", "2", "3", key="a")
+        await sim.produce(topic, "4", "5", "6", key="b")
+        await eventually(lambda: sorted(seen) == [b"1", b"2", b"3", b"4", b"5", b"6"], 30)
+
+    simulate(scenario)
+
+
+def test_cluster_elects_another_leader() -> None:
+    async def scenario(sim: Simulation) -> None:
+        topic = await sim.topic()
+        await sim.produce(topic, "before")
+        sim.broker(1).kill()
+        await sim.produce(topic, "after")
+        sim.broker(2).lose_power()
+        await sim.broker(1).start()
+        assert [record.value for record in await sim.records(topic)] == [b"before", b"after"]
+
+    simulate(scenario, brokers=3)
+
+
+def test_failure_names_seed_command_and_last_events(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(sim: Simulation) -> None:
+        sim.note("the till is opened")
+        assert sim.random.random() < 0.5, "the till is empty"
+
+    monkeypatch.setenv("PYTEST_CURRENT_TEST", "tests/test_till.py::test_till (call)")
+    with pytest.raises(AssertionError, match="the till is empty") as caught:
+        search(scenario)
+    command, events = caught.value.__notes__
+    seed = int(command.split("ODRADEK_SEED=")[1].split()[0])
+    assert "python -m pytest 'tests/test_till.py::test_till'" in command
+    assert "the till is opened" in events
+    monkeypatch.setenv("ODRADEK_SEED", str(seed))
+    with pytest.raises(AssertionError, match="the till is empty"):
+        search(scenario, range(1))
+
+
+def test_failure_of_a_program_ends_the_run() -> None:
+    async def broken() -> None:
+        raise ZeroDivisionError
+
+    async def scenario(sim: Simulation) -> None:
+        sim.program("broken", broken)
+        await asyncio.sleep(3600)
+
+    with pytest.raises(ZeroDivisionError):
+        simulate(scenario)
+
+
+def test_scenario_without_an_end_fails() -> None:
+    async def scenario(sim: Simulation) -> None:
+        await asyncio.Event().wait()
+
+    with pytest.raises(SimulationFailed, match="not ended after 60 virtual seconds"):
+        simulate(scenario, time_limit_s=60)
+
+
+@pytest.mark.parametrize("kinds", [["kil"], ["kill", "fire"]])
+def test_unknown_fault_is_an_error(kinds: list[str]) -> None:
+    async def scenario(sim: Simulation) -> Any:
+        await sim.faults(1, kinds)
+
+    with pytest.raises(ValueError, match="unknown faults"):
+        simulate(scenario)
+
+
+def test_second_program_of_a_name_is_an_error() -> None:
+    async def scenario(sim: Simulation) -> None:
+        sim.program("one", lambda: asyncio.sleep(1))
+        sim.program("one", lambda: asyncio.sleep(1))
+
+    with pytest.raises(ValueError, match="there is a program one already"):
+        simulate(scenario)

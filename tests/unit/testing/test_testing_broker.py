@@ -1,0 +1,195 @@
+"""`odradek.testing.Broker`: its process, its disk, its clock, its links."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from odradek.client.consumer import Consumer
+from odradek.client.errors import DeliveryTimedOut
+from odradek.client.producer import Producer
+from odradek.testing import Broker, BrokerFailed, Cluster, eventually
+
+QUICK: dict[str, Any] = {
+    "request_timeout_ms": 1_000,
+    "delivery_timeout_ms": 1_500,
+    "retry_backoff_ms": 20,
+    "retry_backoff_max_ms": 50,
+}
+
+
+def with_broker(test: Callable[[Broker], Awaitable[None]], **arguments: object) -> None:
+    async def main() -> None:
+        async with Broker(**arguments) as broker:  # type: ignore[arg-type]
+            await test(broker)
+
+    asyncio.run(main())
+
+
+def test_records_come_back_in_order() -> None:
+    async def test(broker: Broker) -> None:
+        topic = await broker.topic(partitions=2)
+        await broker.produce(topic, "a", b"b", None, key="k")
+        assert [(record.key, record.value) for record in await broker.records(topic)] == [
+            (b"k", b"a"),
+            (b"k", b"b"),
+            (b"k", None),
+        ]
+
+    with_broker(test)
+
+
+def test_folder_goes_with_the_broker_unless_it_was_given(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with Broker() as broker, Broker(folder=tmp_path / "kept") as kept:
+            temporary = broker.folder
+            assert temporary.exists()
+            await kept.topic("orders")
+        assert not temporary.exists()
+        async with Broker(folder=tmp_path / "kept") as again:
+            assert await again.records("orders") == []
+
+    asyncio.run(main())
+
+
+def test_killed_broker_has_its_records_and_port_after_a_start() -> None:
+    async def test(broker: Broker) -> None:
+        topic = await broker.topic()
+        await broker.produce(topic, "acknowledged")
+        address = broker.bootstrap_servers
+        await broker.kill()
+        assert not broker.is_running
+        await broker.start()
+        assert broker.bootstrap_servers == address
+        assert [record.value for record in await broker.records(topic)] == [b"acknowledged"]
+
+    with_broker(test)
+
+
+def test_paused_broker_answers_after_it_was_resumed() -> None:
+    async def test(broker: Broker) -> None:
+        topic = await broker.topic()
+        async with Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
+            await producer.send_and_wait(topic, b"before")
+            broker.pause()
+            delivery = await producer.send(topic, b"during")
+            assert not delivery.done()
+            broker.resume()
+            assert (await delivery).offset == 1
+
+    with_broker(test)
+
+
+def test_failed_disk_refuses_writes() -> None:
+    async def test(broker: Broker) -> None:
+        topic = await broker.topic()
+        await broker.fail_disk()
+        with pytest.raises(DeliveryTimedOut):
+            async with Producer(bootstrap_servers=broker.bootstrap_servers, **QUICK) as producer:
+                await producer.send_and_wait(topic, b"lost")
+
+    with_broker(test)
+
+
+def test_healed_disk_serves_after_a_restart() -> None:
+    async def test(broker: Broker) -> None:
+        topic = await broker.topic()
+        await broker.produce(topic, "before")
+        await broker.fail_disk(errno.ENOSPC)
+        await broker.heal_disk()
+        await broker.restart()
+        await broker.produce(topic, "after")
+        assert [record.value for record in await broker.records(topic)] == [b"before", b"after"]
+
+    with_broker(test)
+
+
+def test_shifted_clock_shows_in_append_times() -> None:
+    async def test(broker: Broker) -> None:
+        topic = await broker.topic(configs={"message.timestamp.type": "LogAppendTime"})
+        await broker.produce(topic, "now")
+        await broker.shift_clock(3_600_000)
+        await broker.produce(topic, "in an hour")
+        now, later = await broker.records(topic)
+        assert 3_600_000 <= later.timestamp - now.timestamp < 3_700_000
+
+    with_broker(test)
+
+
+def test_cut_link_stops_its_own_clients_only() -> None:
+    async def test(broker: Broker) -> None:
+        topic = await broker.topic()
+        link = broker.link("worker")
+        async with Producer(bootstrap_servers=link.bootstrap_servers, **QUICK) as producer:
+            await producer.send_and_wait(topic, b"by the link")
+            link.cut()
+            delivery = await producer.send(topic, b"waits")
+            await broker.produce(topic, "directly")
+            assert not delivery.done()
+            link.heal()
+            await delivery
+        assert {record.value for record in await broker.records(topic)} == {b"by the link", b"directly", b"waits"}
+
+    with_broker(test, links=["worker"])
+
+
+def test_silent_link_carries_what_was_sent_meanwhile() -> None:
+    async def test(broker: Broker) -> None:
+        topic = await broker.topic()
+        link = broker.link("worker")
+        async with Producer(bootstrap_servers=link.bootstrap_servers) as producer:
+            await producer.send_and_wait(topic, b"1")
+            link.cut(silently=True)
+            delivery = await producer.send(topic, b"2")
+            await broker.produce(topic, "3")
+            assert not delivery.done()
+            link.heal()
+            assert (await delivery).offset == 2
+
+    with_broker(test, links=["worker"])
+
+
+def test_start_says_why_the_settings_were_rejected() -> None:
+    async def main() -> None:
+        with pytest.raises(BrokerFailed, match=r"num\.partitions"):
+            async with Broker({"num.partitions": "many"}):
+                pass
+
+    asyncio.run(main())
+
+
+def test_cluster_serves_after_its_leader_was_killed() -> None:
+    async def main() -> None:
+        async with Cluster(3) as cluster:
+            topic = await cluster.topic()
+            await cluster.produce(topic, "before")
+            leader = await cluster.leader_of(topic)
+            await leader.kill()
+            await cluster.produce(topic, "after")
+            assert [record.value for record in await cluster.records(topic)] == [b"before", b"after"]
+            assert await eventually(lambda: _leads_elsewhere(cluster, topic, leader))
+
+    asyncio.run(main())
+
+
+async def _leads_elsewhere(cluster: Cluster, topic: str, former: Broker) -> bool:
+    return await cluster.leader_of(topic) is not former
+
+
+def test_group_reads_through_a_link() -> None:
+    async def test(broker: Broker) -> None:
+        topic = await broker.topic()
+        await broker.produce(topic, "1", "2")
+        address = broker.link("worker").bootstrap_servers
+        async with Consumer(topic, bootstrap_servers=address, group_id="g", auto_offset_reset="earliest") as consumer:
+            found: list[bytes] = []
+            while len(found) < 2:
+                found += [record.value for record in await consumer.poll(100)]
+        assert found == [b"1", b"2"]
+
+    with_broker(test, links=["worker"])
