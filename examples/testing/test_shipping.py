@@ -12,9 +12,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from odradek.client.consumer import Consumer
-from odradek.client.model import TopicPartition
-from odradek.client.producer import Producer
+from odradek.client import Consumer, Producer, TopicPartition
 from odradek.testing import Simulation, eventually, search
 
 ORDERS = [f"order {number}" for number in range(30)]

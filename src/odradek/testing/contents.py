@@ -8,8 +8,9 @@ from typing import Final, Literal, TypeAlias
 
 from odradek.client.admin import Admin, NewTopic
 from odradek.client.consumer import Consumer
-from odradek.client.model import ConsumerRecord, TopicPartition
+from odradek.client.model import ConsumerRecord
 from odradek.client.producer import Producer
+from odradek.records.topic_partition import TopicPartition
 
 IsolationLevel: TypeAlias = Literal["read_committed", "read_uncommitted"]
 
