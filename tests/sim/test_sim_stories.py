@@ -90,12 +90,12 @@ def test_offsets_that_were_told_and_committed() -> None:
         made.looks.append(Looked(at, at, "earliest", PLAIN, offset))
     made.commits.append(Committed(0.5, 0.6, "workers", PLAIN, 9, "m", 1, OK))
     made.commits.append(Committed(0.5, 0.6, "workers", OTHER, 9, "m", 1, OK))
-    lines = story("workers was told 8 for plain-0 at 3.000; 9 had been committed before 2.900", made)
+    lines = story("workers received 8 for plain-0 at 3.000; 9 had been committed before 2.900", made)
     assert [line for line in lines if "b1." not in line and "fault" not in line] == [
         "0.600 workers: m commits 9 of plain-0: ok",
-        "1.000 committed:workers of plain-0 is told as 9 (asked at 1.000)",
-        "2.500 committed:workers of plain-0 is told as 9 (asked at 2.500)",
-        "3.000 committed:workers of plain-0 is told as 8 (asked at 3.000)",
+        "1.000 committed:workers of plain-0 is returned as 9 (asked at 1.000)",
+        "2.500 committed:workers of plain-0 is returned as 9 (asked at 2.500)",
+        "3.000 committed:workers of plain-0 is returned as 8 (asked at 3.000)",
     ]
 
 

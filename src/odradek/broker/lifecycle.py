@@ -47,7 +47,7 @@ Step = Callable[[], Awaitable[object] | None]
 
 
 class StartError(Exception):
-    """The broker cannot start. `misconfigured` tells a mistake of the user from a failure of the machine."""
+    """The broker cannot start. `misconfigured` separates a mistake of the user from a failure of the machine."""
 
     def __init__(self, text: str, *, misconfigured: bool = True) -> None:
         self.misconfigured = misconfigured
@@ -175,7 +175,7 @@ class Broker:
         self.bootstrap, self.bound = bootstrap_of(bound[0], self._endpoints()), bound[0].address
 
     def _endpoints(self) -> dict[str, Endpoint]:
-        """Addresses that clients are told, by the name of the listener."""
+        """Addresses that clients receive, by the name of the listener."""
         ports = {each.listener.name: each.listener.port for each in self.listeners}
         return {
             listener.name: Endpoint(

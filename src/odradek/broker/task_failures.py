@@ -1,4 +1,4 @@
-"""Tasks that nobody awaits: what they raise is said in the log."""
+"""Logs the exceptions of tasks that no coroutine awaits."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 def logs_failure(logger: Logger, what: str) -> Callable[[asyncio.Task[Any]], None]:
-    """A done-callback that logs `what` with the traceback when the task has failed; cancellation is none."""
+    """A done-callback that logs `what` with the traceback when the task has failed; cancellation is not a failure."""
 
     def look_at(task: asyncio.Task[Any]) -> None:
         if not task.cancelled() and task.exception() is not None:

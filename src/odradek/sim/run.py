@@ -107,7 +107,7 @@ class _Watcher(logging.Handler):
 
 @contextlib.contextmanager
 def _unraised() -> Iterator[None]:
-    """What coroutines of dead processes say when they are thrown away is nobody's concern."""
+    """Ignore what coroutines of dead processes report when they are collected."""
     before = sys.unraisablehook
     sys.unraisablehook = lambda _: None
     try:

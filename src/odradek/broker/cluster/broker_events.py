@@ -110,7 +110,7 @@ class BrokerEvents:
 
         # A broker reports it once, in the answer to the image that it was sent.
         again = partial(self._channels.send_all_again, broker.id)
-        self._events.soon(event, lambda: self._events.later(f"tell {broker.id}", RETRY_SECONDS, again))
+        self._events.soon(event, lambda: self._events.later(f"resend {broker.id}", RETRY_SECONDS, again))
 
     def _still_there(self, reported: Iterable[PartitionNews]) -> list[TopicPartition]:
         """Without those of a topic that was recreated since: its logs are others, in other directories perhaps."""

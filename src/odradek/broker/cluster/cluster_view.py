@@ -1,8 +1,8 @@
-"""The cluster as this broker knows it: one image, told by the controller, with configurations read from the store.
+"""The cluster as this broker knows it: one image from the controller, with configurations read from the store.
 
 The controller pushes leaders and brokers (LeaderAndIsr, UpdateMetadata, StopReplica); configurations, quotas and
 features every broker reads by itself, as in Kafka's ZooKeeper mode. Where this broker is the controller, its image is
-taken as it is. At the start nobody leads: what the store says of leaders is from before this broker's registration.
+taken as it is. At the start no partition has a leader: the leaders in the store are from before its registration.
 Source: Kafka's `ZkMetadataCache`, `KafkaApis`, `ConfigHandler`.
 """
 
@@ -121,7 +121,7 @@ class ClusterView:
 
     @property
     def has_metadata(self) -> bool:
-        """Whether a controller has told this broker everything: until then no broker is known, this one neither."""
+        """Whether a controller has sent its complete image; until then this broker knows no broker, not even itself."""
         return self._metadata_arrived.is_set()
 
     @property
@@ -130,7 +130,7 @@ class ClusterView:
         return self._whole
 
     async def wait_for_metadata(self) -> None:
-        """Wait until a controller has told this broker everything."""
+        """Wait until a controller has sent its complete image."""
         await self._metadata_arrived.wait()
 
     # --- from the controller in this process ---
@@ -140,7 +140,7 @@ class ClusterView:
 
         async def event() -> None:
             if image.controller_epoch < self.image.controller_epoch:
-                # Another controller has been elected and has told this broker of it sooner than its own one noticed.
+                # A newer controller notified this broker before the controller in this process noticed its election.
                 return
             self._whole = True
             await self._publish(image)
@@ -233,7 +233,7 @@ class ClusterView:
                 for p in named.partition_states:
                     place = (named.topic_name, p.partition_index)
                     if is_over:
-                        # It ended before the present topic of that name began, and is told once more.
+                        # It ended before the present topic of that name began; the controller repeats the request.
                         answers[place] = ErrorCode.NONE
                         continue
                     known = self.image.partition(*place)
@@ -287,7 +287,7 @@ class ClusterView:
         try:
             node = await self._store.get(CONTROLLER_EPOCH)
         except StoreError as error:
-            # Then nobody can tell whether it is elected: it asks again.
+            # Its election can be neither confirmed nor excluded: it sends the request again.
             raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{CONTROLLER_EPOCH}: {error}") from error
         return -1 if node is None else ControllerEpochNode.decode(node.data)
 
@@ -298,7 +298,7 @@ class ClusterView:
         return image.with_controller(controller_id, controller_epoch)
 
     async def _topic(self, name: str, topic_id: bytes) -> Topic:
-        """What is known of the topic; of a new one its configuration, which is in the store before anybody is told."""
+        """The known topic; a new topic gets its configuration, which the store has before any broker is notified."""
         known = self.image.topics.get(name)
         if known is not None and known.id == topic_id:
             return known
@@ -339,7 +339,7 @@ class ClusterView:
             return
         logger.warning("cannot read the configurations from the metadata store: %s; reading them again later", error)
         if isinstance(error, StoreError) and self._unwatch and self._again is None:
-            # The store tells of a change once.
+            # The store notifies of a change once.
             self._again = asyncio.get_running_loop().call_later(_AGAIN_SECONDS, self._config_changed)
 
     async def _read_configs(self) -> None:

@@ -2,7 +2,7 @@
 
 The shape is that of Kafka's `KafkaController` and `ControllerEventManager`: events queue, and each is decided on the
 image that the one before left behind. A change is in the store, then in the image, then known to this broker, then
-answered; the other brokers are told meanwhile. Every write checks that no other controller has been elected since.
+answered; the other brokers are notified meanwhile. Every write checks that no other controller has been elected since.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ class Controller:
             raise
 
     def resign(self) -> None:
-        """Decide nothing more and tell nobody anything."""
+        """Stop deciding and close the channels to the other brokers."""
         for unwatch in self._unwatch:
             unwatch()
         self._unwatch.clear()
@@ -237,13 +237,13 @@ class Controller:
         return await self.change(lambda image: alter_partitions(image, broker_id, broker_epoch, changes, self._config))
 
     async def controlled_shutdown(self, broker_id: int, broker_epoch: int) -> Sequence[TopicPartition]:
-        """Partitions that the broker still leads since nobody else can. Raises KafkaError STALE_BROKER_EPOCH, ..."""
+        """Partitions that the broker still leads: no other replica can. Raises KafkaError STALE_BROKER_EPOCH, ..."""
         remaining = await self._announced(lambda image: shutting_down(image, broker_id, broker_epoch, self._config))
         logger.info("broker %d shuts down; it still leads %d partitions", broker_id, len(remaining))
         return remaining
 
     async def next_producer_id_block(self, broker_id: int | None = None, broker_epoch: int | None = None) -> range:
-        """Producer ids that nobody else will ever hand out. Raises KafkaError STALE_BROKER_EPOCH, ..."""
+        """Producer ids that no other call returns. Raises KafkaError STALE_BROKER_EPOCH, ..."""
 
         async def event() -> range:
             if broker_id is not None and broker_epoch is not None:
@@ -377,7 +377,7 @@ class Controller:
     # --- events ---
 
     async def _refreshed(self) -> None:
-        """Load the cluster, finish what is half done, go on from there. Raises StoreError, KafkaError."""
+        """Load the cluster and complete the operations that are half done. Raises StoreError, KafkaError."""
         store = self._store.store
         found = await read_registrations(store)
         image = (await load_image(store, self.image.version + 1)).with_controller(self._node_id, self.epoch)

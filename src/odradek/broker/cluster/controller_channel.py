@@ -1,8 +1,8 @@
-"""The controller's line to one other broker: whatever changes is told until the broker has acknowledged it.
+"""The controller's channel to one other broker: it sends each change until the broker has acknowledged it.
 
 A channel remembers the image that the broker has acknowledged. However many changes come while a request is under way,
-the next ones carry their sum; after a failure the same difference is told again. A connection that breaks and cannot be
-made again since nobody listens means that the process is gone: that is reported at once, long before its session ends.
+the next ones carry their sum; after a failure the same difference is sent again. If a connection breaks and the
+broker's address rejects a new one, the process is gone: that is reported at once, long before its session ends.
 Source: Kafka's `ControllerChannelManager`.
 """
 
@@ -67,11 +67,11 @@ class ChannelEvents(Protocol):
     """What a channel reports; called from its task."""
 
     def broker_died(self, broker: Broker, /) -> None:
-        """Nobody listens any more where it was."""
+        """The broker's address no longer accepts connections."""
         ...
 
     def registration_ended(self, broker: Broker, /) -> None:
-        """It has registered anew: this channel is over."""
+        """The broker has registered again: this channel is closed."""
         ...
 
     def deposed(self) -> None:
@@ -129,7 +129,7 @@ class ControllerChannel:
     def __init__(self, broker: Broker, connect: Connect, events: ChannelEvents, differences: Differences) -> None:
         self.broker = broker
         self.acknowledged: ClusterImage | None = None
-        """What the broker knows; None as long as it was told nothing."""
+        """The image that the broker has acknowledged; None before the first."""
         self._connect = connect
         self._events = events
         self._differences = differences
@@ -147,13 +147,13 @@ class ControllerChannel:
         self._wake()
 
     def send_all_again(self) -> None:
-        """Everything, as if the broker knew nothing: its answer tells which of its replicas are offline."""
+        """Send the complete image, as to a new broker: its response reports which of its replicas are offline."""
         self.acknowledged = None
         self._generation += 1
         self._wake()
 
     def watch(self) -> None:
-        """Have a connection although there is nothing to tell, to notice its end."""
+        """Keep a connection open although there is nothing to send, to notice when it breaks."""
         self._wake()
 
     def when_acknowledged(self, version: int) -> asyncio.Future[None]:
@@ -261,17 +261,17 @@ class ControllerChannel:
         return connection
 
     def _lost(self, _connection: Connection) -> None:
-        """Look at once whether it can be made again: that is how a death is noticed while there is nothing to tell."""
+        """Connect again at once: this is how a broker's death is noticed while there is nothing to send."""
         self._connection = None
         self._signs_of_death = 1
         self._wake()
 
-    # --- what is told ---
+    # --- sending ---
 
     async def _send_news(self, connection: Connection, target: ClusterImage) -> None:
         known = self.acknowledged
         # Should this fail, the broker may have taken a part of it. A topic or a replica that was in that and is over by
-        # the next time would be in no difference from what it knew before: it is told everything then.
+        # the next time would be in no difference from what it knew before: the next attempt sends the complete image.
         self.acknowledged = None
         news = (
             everything(target, self.broker.id)

@@ -37,7 +37,7 @@ class ControllerChannels:
             self._channels[broker_id].offer(image)
 
     def send_all_again(self, broker_id: int) -> None:
-        """Send the whole image to a broker once more, if it is registered: it reports all its replicas then."""
+        """Send the complete image to a broker again, if it is registered: its response reports all its replicas."""
         if broker_id in self._channels:
             self._channels[broker_id].send_all_again()
 

@@ -293,5 +293,5 @@ def _raise(code: int) -> None:
 
 
 def _while_no_controller(code: ErrorCode) -> ErrorCode:
-    """What a client that asked for metadata is told: something that it tries again after."""
+    """The error for a client that asked for metadata: one after which it retries."""
     return ErrorCode.LEADER_NOT_AVAILABLE if code is ErrorCode.NOT_CONTROLLER else code

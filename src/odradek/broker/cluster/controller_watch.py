@@ -1,7 +1,7 @@
 """Watching the controller's process from the other brokers, so that its death is noticed before its session ends.
 
 The same signs count as for the controller watching brokers: a connection that broke and cannot be made again since
-nobody listens. A store that sees deaths by itself is simply quicker.
+its address rejects connections. A store that sees deaths by itself is simply quicker.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class ControllerWatch:
             self._line.watch()
 
     def close(self) -> None:
-        """Watch nobody any more."""
+        """Stop watching."""
         self._closed = True
         self._end_line()
 

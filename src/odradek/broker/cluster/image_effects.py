@@ -28,7 +28,7 @@ class Followers(Protocol):
 
 
 class ImageEffects:
-    """Hears of every image, in order, and tells each part what concerns it."""
+    """Receives every image, in order, and passes to each part what concerns it."""
 
     __slots__ = (
         "_again",
@@ -112,7 +112,7 @@ class ImageEffects:
             self._again = asyncio.get_running_loop().call_later(_AGAIN_SECONDS, self._lead, logging.DEBUG)
 
     def stop(self) -> None:
-        """Coordinators are told of nothing more."""
+        """Stop notifying the coordinators."""
         self._stopped = True
         if self._again is not None:
             self._again.cancel()
@@ -131,8 +131,8 @@ class ImageEffects:
         complete = True
         for index, reign in before.items():
             if led.get(index) != reign:
-                # Under a new epoch of this same broker, too: somebody else may have led in between. And a topic made
-                # anew has the epochs of the old one, whose end may not have been told apart from its beginning.
+                # Under a new epoch of this same broker, too: another broker may have led in between. A recreated topic
+                # repeats the epochs of the old one, so that the epoch alone does not show the change.
                 coordinator.resigned(index)
         for index, reign in list(led.items()):
             if before.get(index) == reign:

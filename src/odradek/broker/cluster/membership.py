@@ -157,13 +157,13 @@ class Membership:
         self.on_controller: Callable[[int], None] = lambda _controller_id: None
         """Called when the controller is another, or NO_BROKER."""
         self.on_judged: Callable[[], None] = lambda: None
-        """Called when nobody relies any more on the records that this broker may have lost."""
+        """Called when no partition relies any longer on the records that this broker may have lost."""
         controller.on_resigned = self._wake
 
     # --- life ---
 
     async def join(self, broker: Broker) -> Broker:
-        """Register, and see to it that there is a controller: this broker if there is none.
+        """Register, and ensure that the cluster has a controller: this broker if no other is elected.
 
         The broker with its epoch, when it is registered and a controller is known. Raises StoreError only for what
         does not go away by itself: another live process with this id, a store that cannot be read.
@@ -328,7 +328,7 @@ class Membership:
         if node is not None and node.session == self._store.session:
             present = BrokerNode.decode(path, node.data)
             if present.epoch == self.broker_epoch:
-                # The controller says so as soon as nobody relies on the records any more that may be missing here.
+                # The controller reports it once no partition relies on the records that may be missing here.
                 self._broker = broker._replace(unclean=present.unclean)
                 if broker.unclean and not present.unclean:
                     self.on_judged()
@@ -360,7 +360,7 @@ class Membership:
             self._pause = None
 
     async def _ensure_controller(self) -> None:
-        """Know the controller, and be it if there is none."""
+        """Find the controller, and become it if no other is elected."""
         while True:
             node = await self._store.get(CONTROLLER)
             if node is None:

@@ -100,7 +100,7 @@ class Peers:
                 secure=self._secure,
             )
         except UnsupportedByBroker as error:
-            # It may be another one soon, and whoever asked goes on asking.
+            # It may be another one soon; the caller retries.
             raise Disconnected(str(error)) from error
         return await proven(connection, self._prove, broker_id)
 

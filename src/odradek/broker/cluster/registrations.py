@@ -21,7 +21,7 @@ DIRECTORY_EVENTS = "/log_dir_event_notification"
 
 
 class Registrations(NamedTuple):
-    """As of one moment at or after `sequence_version`: checking that version tells whether they still hold."""
+    """As of one moment at or after `sequence_version`: checking that version shows whether they still hold."""
 
     sequence_version: int
     brokers: dict[int, Broker]
@@ -49,7 +49,7 @@ class AlreadyRegistered(NamedTuple):
 async def register(store: MetadataStore, broker: Broker, now_ms: int) -> Broker | AlreadyRegistered:
     """Register in this session; the broker with the epoch that it got.
 
-    A registration of the same id at the same addresses is a dead process's, since nobody else can listen there now: it
+    A registration of the same id at the same addresses is a dead process's, since only one process can listen there: it
     is replaced. Raises StoreError.
     """
     path = BrokerNode.path(broker.id)
@@ -83,7 +83,7 @@ async def announce_failed_directory(store: MetadataStore, broker_id: int) -> Non
     try:
         await store.apply([Create(path, content)])
     except NodeExists:
-        # It was left by an earlier failure and nobody has looked yet, or is just looking: a new version tells anew.
+        # An earlier failure left it and no broker has handled it yet: a new version notifies again.
         try:
             await store.apply([Put(path, content)])
         except NoNode:

@@ -27,7 +27,7 @@ from odradek.ports.disk import Disk, SystemDisk
 
 
 class Listener(NamedTuple):
-    """An address to bind (host "" is every interface) or to tell clients."""
+    """An address to bind (host "" is every interface) or to advertise to clients."""
 
     name: str
     host: str
@@ -197,7 +197,7 @@ class BrokerConfig:
     def apply_dynamic(self, default: Mapping[str, str], own: Mapping[str, str]) -> frozenset[str]:
         """Take the cluster-wide and this broker's dynamic settings; answer the names whose value changed.
 
-        Values were validated when they were set; one that cannot be read any more raises ConfigError, nothing changes.
+        Values were validated when they were set. One that can no longer be read raises ConfigError; nothing changes.
         """
         for name, text in (*default.items(), *own.items()):
             if broker_definition(name) is not None:
@@ -264,7 +264,7 @@ class BrokerConfig:
         return self._parse_listeners("listeners", text if text is not None else self.text("listeners"))
 
     def advertised_listeners(self) -> list[Listener]:
-        """What clients are told. A host of "" and port 0 are for the one who binds to fill in. Raises ConfigError."""
+        """The addresses that clients receive. The server fills in a host of "" and port 0. Raises ConfigError."""
         text = self._given.get("advertised.listeners")
         controllers = self._controller_listener_names()
         if text:

@@ -79,8 +79,8 @@ def address_notices(
     address = host_port(endpoint.host, endpoint.port)
     setting = f"advertised.listeners={name}://HOST:{endpoint.port}"
     if is_loopback(endpoint.host):
-        text = f"clients are told to connect to {address}, which only this machine reaches: set {setting}"
+        text = f"clients receive the address {address}, which only this machine reaches: set {setting}"
         yield logging.WARNING, f"listener {name}: {text}"
     else:
-        text = f"clients are told to connect to {address}; if they reach it by another name, set {setting}"
+        text = f"clients receive the address {address}; if they reach it by another name, set {setting}"
         yield logging.INFO, f"listener {name}: {text}"

@@ -35,7 +35,7 @@ class Pending:
         self._connection = connection
         self.overtaking = overtaking
         self.abandon = abandon
-        """Stops the waiting when nobody is left to be answered; None for what has to run to its end."""
+        """Stops waiting once the connection is gone; None for a request that has to run to its end."""
         self.parts: list[Part] | None = None
         self.ready = False
         self.queued = False

@@ -229,6 +229,6 @@ class Dispatcher:
         for task in list(self._tasks):
             task.cancel()
         end = self._loop.time() + timeout
-        # An answer tells nobody but its connection.
+        # A response notifies only its own connection.
         while not all(pending.ready for pending in self._late) and self._loop.time() < end:  # noqa: ASYNC110
             await asyncio.sleep(_DRAIN_STEP_SECONDS)

@@ -39,7 +39,7 @@ _ESCAPED: Final = frozenset(',=+<>#;"\\')
 
 
 def subject_of(certificate: bytes) -> str:
-    """The subject of a certificate in DER. Raises ValueError if it is none."""
+    """The subject of a certificate in DER. Raises ValueError for other bytes."""
     tag, subject = _field(certificate, _SUBJECT)
     if tag != _SEQUENCE:
         raise ValueError("the certificate has no subject")
@@ -47,7 +47,7 @@ def subject_of(certificate: bytes) -> str:
 
 
 def expiry_of(certificate: bytes) -> datetime:
-    """When a certificate in DER ceases to be valid. Raises ValueError if it is none."""
+    """The time at which a certificate in DER ceases to be valid. Raises ValueError for other bytes."""
     _, validity = _field(certificate, _VALIDITY)
     tag, text = _elements(validity)[1]
     form = "%y%m%d%H%M%SZ" if tag == _UTC_TIME else "%Y%m%d%H%M%SZ"

@@ -135,7 +135,7 @@ class Server:
         if self._rates.active:
             early_ms = self._rates.from_address(host, self._clock.monotonic() * 1000)
             if early_ms:
-                # As Kafka does: a peer that is told at once would come again at once.
+                # As Kafka does: a peer whose connection is closed at once would reconnect at once.
                 asyncio.get_running_loop().call_later(early_ms / 1000, stream.close)
                 return
         if self._waiting or config.number("max.connection.creation.rate") < _UNLIMITED:

@@ -1,4 +1,4 @@
-"""Log starts that followers take over from their leaders: told to the leader once they are on the disk.
+"""Log starts that followers take over from their leaders: reported to the leader once they are on the disk.
 
 The leader answers DeleteRecords when its followers say that they have deleted, too. If they said so sooner, all of them
 could be killed and one of them be elected with the records that are gone. Apache Kafka's followers write their log
@@ -18,7 +18,7 @@ from odradek.replication.partition import Partition
 from odradek.wire.errors import KafkaError
 
 log = logging.getLogger("odradek.replication")
-_log_failure = logs_failure(log, "log starts of followers are not written any more")
+_log_failure = logs_failure(log, "cannot persist log start offsets of followed partitions; the leader keeps older ones")
 
 _RETRY_SECONDS: Final = 1.0
 
@@ -27,7 +27,7 @@ WriteStarts: TypeAlias = Callable[[Mapping[PartitionKey, int], Callable[[], None
 
 
 class FollowedStarts:
-    """`begins_later` writes where a follower's log begins; `written` hears of it."""
+    """`begins_later` writes where a follower's log begins, then calls `written`."""
 
     __slots__ = ("_task", "_wanted", "_write", "_writing", "_written")
 

@@ -1,7 +1,8 @@
 """A follower's connection to one leader: a fetch session over many partitions, long polls, appends out of the buffer.
 
 Everything happens in the turn of the loop in which an answer arrives: its batches are appended from the receive buffer,
-one write per partition, and the next fetch, which tells the leader so, goes out. Source: Kafka's ReplicaFetcherThread.
+one write per partition, and the next fetch, which reports it to the leader, goes out. Source: Kafka's
+ReplicaFetcherThread.
 """
 
 from __future__ import annotations
@@ -90,14 +91,14 @@ class FetcherHost(Protocol):
         ...
 
     def suspect(self, leader_id: int, *, gone: bool) -> None:
-        """The leader's process seems to be gone: it has closed its connection, or nobody listens; or it is not."""
+        """Report that the leader's process seems to be gone (connection closed or rejected), or is back."""
         ...
 
 
 class ReplicaFetcher:
     """Fetches from one leader what `follow` names, until `unfollow` or `close`.
 
-    Its name, as in Kafka `broker-1-fetcher-0`, tells the leader whose connections replace each other.
+    Its name, as in Kafka `broker-1-fetcher-0`, shows the leader whose connections replace each other.
     """
 
     __slots__ = (
@@ -383,7 +384,7 @@ class ReplicaFetcher:
                 continue
             row, sent = self._known.get(place), self._sent.get(place)
             if row is None or sent is None or sent > sequence:
-                # Asked for anew since, or followed anew and about to be asked for.
+                # Requested again since, or followed again and about to be requested.
                 continue
             if row[1] != followed.leader_epoch or row[2] != followed.partition.log.end_offset:
                 # An answer from before the controller or a disk had other ideas: its records may not follow these.
@@ -409,7 +410,7 @@ class ReplicaFetcher:
         elif following is Next.STOP:
             self._delayed[place] = float("inf")
             if followed.is_current:
-                # For a leader of a newer epoch this broker will hear of it, too; after a failed disk it will not.
+                # This broker will be notified of a leader of a newer epoch, too; after a failed disk it will not.
                 self._problems.note("stopped following", followed)
         else:
             if followed.failures == 1:
@@ -424,7 +425,7 @@ class ReplicaFetcher:
         self._arm(due)
 
     def _arm(self, due: float) -> None:
-        # uvloop answers with a handle that does not tell its time for one that is due already.
+        # uvloop's handle of a timer that is due already does not return its time.
         if self._timer is None or due < self._timer_due:
             if self._timer is not None:
                 self._timer.cancel()
@@ -469,7 +470,7 @@ class ReplicaFetcher:
         if following is Next.STOP:
             return
         followed.failures += 1
-        # Even when it may go on: a leader that says one thing here and another there is not to be asked in a rush.
+        # Even when it may continue: a leader that contradicts itself is not asked in a rush.
         self._delay(
             place, 0.0 if following is Next.FETCH and followed.failures == 1 else self._pause(followed.failures)
         )
@@ -493,7 +494,7 @@ class ReplicaFetcher:
 
 
 class _Problems:
-    """What keeps partitions from being fetched, told once for all that an answer names: after a failover it is many."""
+    """Reasons why partitions are not fetched, logged once for all that a response names: after a failover many."""
 
     __slots__ = ("_noted",)
 
@@ -513,7 +514,7 @@ class _Problems:
 
 
 class _Answer:
-    """Who hears of one fetch's answer: late ones of a connection that was given up are nobody's."""
+    """Receives one fetch's response; the fetcher ignores those of a connection that it has given up."""
 
     __slots__ = ("_connection", "_fetcher", "_sequence")
 

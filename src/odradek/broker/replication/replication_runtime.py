@@ -139,7 +139,7 @@ class ReplicationRuntime:
         return int(self.clock.monotonic() * 1000)
 
     def close(self) -> None:
-        """Follow nobody and ask for nothing any more, whatever the controller says."""
+        """Stop following, whatever the controller says."""
         self._closed = True
         for fetcher in self._fetchers.values():
             fetcher.close()
@@ -158,9 +158,9 @@ class ReplicationRuntime:
         self._refused.clear()
 
     def serve(self, sessions: ReplicaSessions) -> None:
-        """Look after the sessions of this broker's followers: throttle them if that is set, end those nobody uses."""
+        """Look after the sessions of this broker's followers: throttle them if that is set, end unused ones."""
         self._sessions = sessions
-        # Images that come tell only of what is another then.
+        # Later images contain differences only.
         self._throttles.apply(ClusterImage(), self._image())
         self._throttles.attach(sessions)
 
@@ -195,7 +195,7 @@ class ReplicationRuntime:
 
     def suspect(self, leader_id: int, *, gone: bool) -> None:
         """Implements FetcherHost."""
-        # Clients whose connections broke, too, are told that there is no leader, and soon ask again.
+        # Clients whose connections broke, too, learn that there is no leader, and retry soon.
         if gone:
             self._partitions.rules.unreachable.add(leader_id)
         else:
@@ -244,7 +244,7 @@ class ReplicationRuntime:
                 self._unfollow(place)
 
     def directory_failed(self) -> None:
-        """Follow nothing any more whose log is out of reach: the leader would have it read for nobody."""
+        """Stop following partitions whose log is out of reach: the leader would read records in vain."""
         for place, (_, followed) in list(self._followed.items()):
             if followed.partition.log.is_offline:
                 self._unfollow(place)
@@ -344,7 +344,7 @@ class ReplicationRuntime:
         return broker is not None and not broker.fenced and broker_epoch == broker.epoch
 
     def _reconsider(self) -> None:
-        """Brokers came or went: some may join an ISR now, others hold no high watermark back any more."""
+        """Brokers started or stopped: some may join an ISR now, others no longer delay a high watermark."""
         for partition in self._partitions.opened():
             if partition.followers:
                 partition.reconsider()
@@ -439,8 +439,9 @@ class ReplicationRuntime:
         return complete
 
     def _reconsider_later(self, partition: Partition) -> None:
-        """Who was refused may have become eligible while the controller was asked, and fetches nothing if nothing is
-        written: nobody else would propose it again.
+        """Propose rejected replicas again: they may have become eligible while the controller decided.
+
+        While no records are written they do not fetch, so that nothing else would propose them.
         """
         self._refused[partition] = None
         if self._reconsidering is None:

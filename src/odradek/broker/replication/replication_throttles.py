@@ -17,7 +17,7 @@ _FOLLOWER_RATE: Final = "follower.replication.throttled.rate"
 
 
 class ReplicationThrottles:
-    """Both sides of it. While nothing is throttled nobody asks: the sessions of followers have no throttle then."""
+    """Both sides of it. While nothing is throttled, the sessions of followers have no throttle."""
 
     __slots__ = ("_config", "_now_ms", "_sessions", "follower", "leader")
 

@@ -33,7 +33,7 @@ _LOOK_AGAIN_MS = 60_000
 """A `flush.ms` that a topic gets later is noticed after this."""
 
 LANE = "retention"
-"""The lane of `Disk.run` that looks at the files of partitions that nobody has opened."""
+"""The lane of `Disk.run` that looks at the files of unopened partitions."""
 
 
 class BackgroundJobs:

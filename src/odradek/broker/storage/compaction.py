@@ -16,7 +16,7 @@ log = logging.getLogger("odradek.cleaner")
 
 
 class CompactionJob:
-    """As many workers as `log.cleaner.threads`; each takes the dirtiest log that nobody is at."""
+    """As many workers as `log.cleaner.threads`; each takes the dirtiest log that no other worker cleans."""
 
     __slots__ = ("_changed", "_cleaner", "_clock", "_config", "_partitions", "_tasks")
 

@@ -22,7 +22,7 @@ from odradek.wire.errors import ErrorCode, KafkaError
 log = logging.getLogger("odradek.directories")
 
 LANE = "log directory sizes"
-"""The lane of `Disk.run` that looks at files which nobody has open."""
+"""The lane of `Disk.run` that looks at the files of unopened partitions."""
 
 _MOVE_RATE = "replica.alter.log.dirs.io.max.bytes.per.second"
 RETRY_SECONDS = 1.0
@@ -196,7 +196,7 @@ class LogDirectoryRuntime:
                     await asyncio.sleep(RETRY_SECONDS)
 
     async def _move_one(self, topic: str, partition: int) -> bool:
-        """Copy until the replica has taken over; False when it cannot go on for now."""
+        """Copy until the replica has taken over; False when it cannot continue for now."""
         try:
             found = self._partitions.find(topic, partition)
             if found is None:

@@ -64,10 +64,10 @@ class Partitions:
         self._refused: dict[PartitionKey, RefusedBatches] = {}
         """Batches for replicas that could not be opened when they came."""
         self.rules = ReplicaRules()
-        """What every partition here is told about replication."""
+        """What every partition here needs to know about replication."""
 
     def find(self, topic: str, index: int) -> Partition | None:
-        """The local replica; None when there is none here. Raises KafkaError KAFKA_STORAGE_ERROR."""
+        """The local replica; None when this broker has no replica of it. Raises KafkaError KAFKA_STORAGE_ERROR."""
         found = self._open.get((topic, index))
         return found if found is not None else self._touch(topic, index)
 
@@ -75,7 +75,7 @@ class Partitions:
         """The local replica of a topic given by name or id.
 
         Raises NOT_LEADER_OR_FOLLOWER for one that other brokers hold, UNKNOWN_TOPIC_OR_PARTITION or UNKNOWN_TOPIC_ID
-        for one that nobody holds, KAFKA_STORAGE_ERROR.
+        for an unknown one, KAFKA_STORAGE_ERROR.
         """
         if isinstance(topic, bytes):
             name = self._image.topic_names.get(topic)
@@ -108,7 +108,7 @@ class Partitions:
             return None
         topic = self._image.topics[name]
         if self._stopped.get((topic.id, index), _NOTHING) >= (state.leader_epoch, state.partition_epoch):
-            # Opened anew it would be empty, and the leader that this image names: followers would cut their logs.
+            # Opened again it would be empty, and the leader that this image names: followers would cut their logs.
             return None
         # Nor may it be what is open there: of the topic that had the name before.
         self._delete_directory((name, index))
@@ -123,7 +123,7 @@ class Partitions:
         return partition
 
     def apply(self, image: ClusterImage) -> None:
-        """Take over a new image: pass on leadership and settings; directories come and go when `settle` is awaited.
+        """Take over a new image: leadership and settings. `change_directories` creates and deletes the directories.
 
         Until then a partition that is asked for makes its directory itself.
         """
@@ -240,7 +240,7 @@ class Partitions:
     async def change_directories(self) -> None:
         """Create and delete directories as the last images say, some in each turn of the loop.
 
-        What fails is left out: the image means more, and whoever asks for the partition tries again and hears of it.
+        A failed change is logged and left out: the next request for the partition tries again and reports the error.
         """
         work = self._work
         while work:

@@ -69,11 +69,11 @@ def _all_seen(history: History) -> Iterable[tuple[str, Seen]]:
 
 
 def check_invented(history: History, promises: Promises) -> None:
-    """Nobody reads what nobody wrote, or finds it elsewhere."""
+    """Each record that a client read was sent, to the partition where it was found."""
     for who, seen in _all_seen(history):
         send = history.sends.get(seen.value)
         if send is None:
-            raise Violation("invented record", f"{who} read {seen}, which nobody sent")
+            raise Violation("invented record", f"{who} read {seen}, which no producer sent")
         if send.partition != seen.partition:
             raise Violation("misplaced record", f"{who} read {seen}, which was sent to {_at(send.partition)}: {send}")
 
@@ -199,7 +199,7 @@ _TOGETHER_S: Final = 1.0
 def check_outcome_order(history: History, promises: Promises) -> None:
     """A producer's records of a partition are acknowledged (or given up) in the order in which it sent them.
 
-    In a cluster what was sent to a leader that is none any more may be acknowledged by the next one after what was sent
+    In a cluster a record that was sent to a former leader may be acknowledged by the next leader after what was sent
     to that at once: then followers had it, and its offset is the lower one.
     """
     by_producer: dict[tuple[str, PartitionKey], list[Send]] = defaultdict(list)
@@ -355,7 +355,7 @@ def check_group_offsets(history: History, promises: Promises) -> None:
         if look.offset < floor:
             raise Violation(
                 "offset regress",
-                f"{look.what[10:]} was told {look.offset} for {_at(look.partition)} at {look.done_at:.3f}; "
+                f"{look.what[10:]} received {look.offset} for {_at(look.partition)} at {look.done_at:.3f}; "
                 f"{floor} had been committed before {look.asked_at:.3f}",
             )
     for commit in history.commits:
@@ -372,8 +372,8 @@ def _latest_before(steps: list[tuple[float, int]], at: float) -> int:
 def check_offsets_move_forward(history: History, promises: Promises) -> None:
     """Log start, last stable offset and high watermark never go back, and reach what was acknowledged.
 
-    In a cluster each leader shows at once that it has deleted records, and the next one may have them: whoever did not
-    hear that they are deleted cannot count on it. So does Kafka's `Partition.deleteRecordsOnLeader`.
+    In a cluster each leader shows at once that it has deleted records, and the next one may have them: a client
+    without the acknowledgement of a deletion cannot rely on it. So does Kafka's `Partition.deleteRecordsOnLeader`.
     """
     if promises.loses_power:
         return
@@ -415,7 +415,7 @@ def _acknowledged(history: History) -> dict[tuple[str, PartitionKey], list[Looke
 
 
 def _check_leaders(what: str, looks: list[Looked], acked: list[Looked]) -> None:
-    """A leader that does not know yet that it is none tells what it knew: later epochs only have to be ahead."""
+    """A leader that was deposed unnoticed returns what it knew: only later epochs have to be ahead."""
     for epoch in {look.epoch for look in looks}:
         if what != "earliest":
             _check_forward([look for look in looks if look.epoch <= epoch], epoch=epoch)
@@ -425,7 +425,7 @@ def _check_leaders(what: str, looks: list[Looked], acked: list[Looked]) -> None:
 
 
 def _check_forward(looks: list[Looked], known: Iterable[Looked] = (), epoch: int | None = None) -> None:
-    """Who asks after an answer (or when something was known) is told no less; of an epoch only, if one is given."""
+    """A later request returns no lower offset than an earlier one; of one epoch only, if it is given."""
     steps: list[tuple[float, int]] = []
     for look in sorted((*looks, *known), key=lambda each: each.done_at):
         steps.append((look.done_at, max(look.offset, steps[-1][1] if steps else -1)))
@@ -442,7 +442,7 @@ def _check_forward(looks: list[Looked], known: Iterable[Looked] = (), epoch: int
 def check_ownership(history: History, promises: Promises) -> None:
     """In one generation of a group a partition has one owner."""
     if promises.loses_power:
-        # A generation may be lost, and counted anew.
+        # A generation may be lost, and its number used again.
         return
     owners: dict[tuple[str, int, PartitionKey], tuple[str, float]] = {}
     for owned in history.owned:

@@ -42,7 +42,7 @@ def _dependencies(history: History) -> Dependencies:
 
 
 def _drop_what_leads_nowhere(read_from: Dependencies) -> None:
-    """What has read from nobody that is left is in no circle, again and again; what is left leads into one."""
+    """Remove transactions that read from no remaining one, repeatedly: the remaining ones lead into a cycle."""
     while True:
         ends = [who for who, sources in read_from.items() if not any(source in read_from for source in sources)]
         if not ends:
@@ -52,7 +52,7 @@ def _drop_what_leads_nowhere(read_from: Dependencies) -> None:
 
 
 def _circle(start: Transaction, read_from: Dependencies) -> list[Transaction]:
-    """The shortest way from the transaction back to itself; empty if there is none."""
+    """The shortest way from the transaction back to itself; empty if there is no such way."""
     came_from: dict[Transaction, Transaction] = {}
     reached = [start]
     for who in reached:

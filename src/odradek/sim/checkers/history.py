@@ -1,4 +1,4 @@
-"""What every client asked and was told, in the order of the simulated time: what the checkers judge."""
+"""Requests and responses of every client, in the order of the simulated time: the input of the checkers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ READ_COMMITTED = "read_committed"
 
 @dataclass(slots=True, eq=False)
 class Transaction:
-    """One transaction of one producer. Its state is what the producer was told: `unknown` may be either."""
+    """One transaction of one producer. Its state is as the producer knows it: `unknown` may be either."""
 
     producer: str
     number: int
@@ -57,7 +57,7 @@ class Send:
     key: bytes | None = None
 
     def outcome_or_never(self) -> float:
-        """The time of the outcome, or infinity while there is none."""
+        """The time of the outcome, or infinity before it."""
         return float("inf") if self.outcome_at is None else self.outcome_at
 
     def __str__(self) -> str:
@@ -106,7 +106,7 @@ class Committed(NamedTuple):
 
 
 class Looked(NamedTuple):
-    """What somebody was told of a partition's offsets."""
+    """The response to one request for a partition's offsets."""
 
     asked_at: float
     done_at: float
@@ -114,7 +114,7 @@ class Looked(NamedTuple):
     partition: PartitionKey
     offset: int
     epoch: int = -1
-    """Of the leader that told it; -1 if it is not known."""
+    """Of the leader that responded; -1 if it is not known."""
 
 
 @dataclass(slots=True, eq=False)
@@ -125,7 +125,7 @@ class Deletion:
     offset: int
     asked_at: float
     kept_since: float | None = None
-    """When it was acknowledged, so that no later leader has them; None if nobody may count on that."""
+    """When it was acknowledged, so that no later leader has them; None if that is not certain."""
     epoch: int = -1
     """Of the latest leader when it was acknowledged."""
 

@@ -107,7 +107,7 @@ class ClusterWatch:
                 return
 
     def _on_stored(self, key: PartitionKey) -> None:
-        """At the very moment at which somebody joins the ISR. It was a broker that called: it must not hear of it."""
+        """Check at the very moment at which a replica joins the ISR. The calling broker must not see a Violation."""
         try:
             self._see_committed(key)
         except Violation as violation:
@@ -137,7 +137,7 @@ class ClusterWatch:
         self._see_led()
 
     def _look_at_obedience(self, view: ClusterView, name: str) -> None:
-        """Once a broker has heard of a controller it takes nothing from earlier ones."""
+        """Once a broker has obeyed a controller it rejects requests of earlier ones."""
         epoch = view.image.controller_epoch
         if epoch < self._obeyed.get(name, epoch):
             raise Violation("a replaced controller is not obeyed", f"{name}: {epoch} after {self._obeyed[name]}")
@@ -162,7 +162,7 @@ class ClusterWatch:
             if (state.leader not in registered or not _has(hosts[state.leader], key))
             and any(b in alive and _has(hosts[b], key) for b in state.isr)
         ]
-        # What is not there at all is not leaderless: the next topic of the name begins anew.
+        # A deleted partition is not leaderless: the next topic of the name starts afresh.
         lives = [(self._stored.topic_id(name), index) for name, index in leaderless]
         self._leaderless = {life: self._leaderless.get(life, world.now()) for life in lives}
         for key, life in zip(leaderless, lives, strict=True):
@@ -194,7 +194,7 @@ class ClusterWatch:
         mark, epoch = partition.high_watermark, partition.leader_epoch
         before = self._marks.get(where)
         self._marks[where] = partition, epoch, mark
-        # A replica that was moved away and came back is another one: it begins with what its leader told it. So does
+        # A replica that was moved away and came back is another one: it begins with its leader's offsets. So does
         # one that followed another leader, were it only between two looks.
         if before is not None and before[0] is partition and epoch <= before[1] + 1 and mark < before[2]:
             raise Violation("high watermark goes back", f"{key} at {name}, epoch {epoch}: {mark} after {before[2]}")
@@ -247,7 +247,7 @@ class ClusterWatch:
             )
             if ours == theirs:
                 continue
-            # What compaction has removed before it was copied, or before a lost file of epochs was read anew from the
+            # What compaction has removed before it was copied, or before a lost file of epochs was rebuilt from the
             # batches, is of no epoch that a replica could know.
             if not member.log.config.compact or all(_holds(each.log, mark - 1) for each in (leader, member)):
                 raise Violation(
@@ -283,7 +283,7 @@ def _is_registered(world: World, host: BrokerHost) -> bool:
 
 
 def is_whole(world: World, host: BrokerHost) -> bool:
-    """Whether the broker is in sync everywhere, under a registration of which nobody doubts the records any more."""
+    """Whether the broker is in sync everywhere, under a registration that the controller trusts again."""
     path = BrokerNode.path(host.node_id)
     node = world.tree.find(path)
     if not host.is_up or node is None or BrokerNode.decode(path, node.data).unclean:
@@ -356,7 +356,7 @@ def _essence(state: PartitionState) -> tuple[object, ...]:
 
 
 def _strays(world: World) -> str:
-    """A replica that nobody knows of, or one that is not where it should be."""
+    """Find a replica that the metadata does not name, or one that is missing where it should be."""
     for host in world.brokers:
         there = {
             name

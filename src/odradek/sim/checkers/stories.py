@@ -26,7 +26,7 @@ _PARTITION: Final = re.compile(r"(?<![\w.-])([a-z_]+)-(\d+)(?![\w./])")
 _CLIENT: Final = re.compile(r"(?<![\w.-])([a-z]+-\d+)(?=[ .,)]|$)")
 _NUMBER: Final = re.compile(r"(?<![\w.:/#-])(\d+)(?![\w.:/])")
 _TIME: Final = re.compile(r"\b(?:at|before|after|from|to) (\d+\.\d{3})\b")
-"""When it was seen; what is only the time of a record's sending is told otherwise."""
+"""When an event was seen; the time at which a record was sent is written in another way."""
 _BROKERS: Final = re.compile(r"b\d+(\.\d+)? (serves|stops|is killed|loses power|does not start)|all is healed")
 _FAULTS: Final = re.compile(r"fault: ")
 
@@ -90,7 +90,7 @@ def story_of(violation: str, history: History, notes: Iterable[str]) -> list[str
     until = max(times) + _AROUND_S if times else float("inf")
     events = [event for event in events if event[0] <= until]
     since, last = (min(events)[0], max(events)[0]) if events else (0.0, 0.0)
-    # What happens to networks and clients after the last of these events changes nothing any more; to files it may.
+    # What happens to networks and clients after the last of these events has no effect on it; faults of files may.
     events += [
         (at, text)
         for at, text in machines
@@ -151,12 +151,12 @@ def _read_at_the_end(history: History, values: set[bytes]) -> Iterator[Event]:
 
 
 def _looked(history: History, nouns: Nouns) -> Iterator[Event]:
-    """Offsets that somebody was told (each for the first and for the last time), commits and assignments."""
+    """Offsets that clients received (each for the first and for the last time), commits and assignments."""
     reports: dict[tuple[str, PartitionKey, int], list[Event]] = {}
     for look in history.looks:
         what = look.what.removeprefix("committed:")
         if what in nouns.words and look.partition in nouns.partitions and look.offset in nouns.offsets:
-            text = f"{look.what} of {_at(look.partition)} is told as {look.offset} (asked at {look.asked_at:.3f})"
+            text = f"{look.what} of {_at(look.partition)} is returned as {look.offset} (asked at {look.asked_at:.3f})"
             reports.setdefault((look.what, look.partition, look.offset), []).append((look.done_at, text))
     for events in reports.values():
         yield from (events[0], events[-1])

@@ -49,7 +49,7 @@ async def controller_dies_half_way(world: World, host: BrokerHost, rng: random.R
 
 
 async def freeze(world: World, host: BrokerHost, rng: random.Random) -> None:
-    """A broker stands still for longer than its session, as after SIGSTOP; then it goes on with what it was about."""
+    """A broker stands still for longer than its session, as after SIGSTOP; then it resumes."""
     if rng.random() < 0.5:
         host = controller_of(world) or host
     if host.process is None or host.store is None:
@@ -62,7 +62,7 @@ async def freeze(world: World, host: BrokerHost, rng: random.Random) -> None:
 
 
 async def cut_off(world: World, host: BrokerHost, rng: random.Random) -> None:
-    """A broker, or the controller, hears of no other broker, and the store gives it up: it hears of that late."""
+    """A broker, or the controller, is cut off from the others, and the store ends its session: it learns that late."""
     if rng.random() < 0.5:
         host = controller_of(world) or host
     seconds = rng.choice((2.0, 6.0, 10.0)) * rng.uniform(0.7, 1.3)

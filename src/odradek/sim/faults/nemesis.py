@@ -167,7 +167,7 @@ async def reset(world: World, host: BrokerHost, rng: random.Random) -> None:
 
 
 async def stall(world: World, host: BrokerHost, rng: random.Random) -> None:
-    """One connection stands still while others go on: what was sent on it comes late."""
+    """One connection stands still while others continue: what was sent on it arrives late."""
     streams = [s for s in world.network.streams if s.process.host != host.host]
     if streams:
         stream = rng.choice(streams)
@@ -258,7 +258,7 @@ async def flip_bits(world: World, host: BrokerHost, rng: random.Random) -> None:
 
 
 async def part_brokers(world: World, host: BrokerHost, rng: random.Random) -> None:
-    """Two brokers do not hear of each other, or one hears of none, in both directions or one."""
+    """Two brokers cannot reach each other, or one cannot reach any other, in both directions or one."""
     others = [each for each in world.brokers if each is not host]
     if rng.random() < 0.6:
         others = [rng.choice(others)]
@@ -274,7 +274,7 @@ async def part_brokers(world: World, host: BrokerHost, rng: random.Random) -> No
 
 
 async def expire_session(world: World, host: BrokerHost, rng: random.Random) -> None:
-    """The metadata store gives up a broker that lives: it hears of it late, others may lead meanwhile."""
+    """The metadata store ends the session of a live broker: it learns of that late, others may lead meanwhile."""
     if host.store is not None:
         host.store.expire()
 

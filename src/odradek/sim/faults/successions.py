@@ -1,5 +1,5 @@
 """Faults by which others take over at the worst moment: the follower that knows least, coordinators between a decision
-and what follows from it, leaders and controllers that go on with what is over."""
+and what follows from it, leaders and controllers that continue after they were deposed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _part(world: World, host: BrokerHost, others: Iterable[BrokerHost], until: f
 
 
 def _die_for_all(hosts: Iterable[BrokerHost], rng: random.Random) -> None:
-    """They are killed; the metadata store mostly hears of it at once, else when their sessions end."""
+    """They are killed; the metadata store mostly notices at once, else when their sessions end."""
     for host in hosts:
         host.kill()
         if host.store is not None and rng.random() < 0.8:
@@ -71,7 +71,7 @@ async def _left_alone(world: World, host: BrokerHost, rng: random.Random) -> Non
 
 
 async def who_knows_least_leads(world: World, host: BrokerHost, rng: random.Random) -> None:
-    """A member of the ISR hears nothing for less time than it takes to be put out, then all others die."""
+    """A member of the ISR is cut off for less time than `replica.lag.time.max.ms`, then all others die."""
     seconds = rng.uniform(0.8, 3.2)
     _part(world, host, _others(world, host), world.now() + seconds + 1)
     await asyncio.sleep(seconds)
@@ -92,7 +92,7 @@ async def straggler_is_left(world: World, host: BrokerHost, rng: random.Random) 
 
 
 async def coordinator_dies_deciding(world: World, host: BrokerHost, rng: random.Random) -> None:
-    """What a coordinator of transactions tells others does not arrive, and it dies; so does a client, perhaps."""
+    """Requests of a transaction coordinator to others do not arrive, and it dies; so does a client, perhaps."""
     mine = _led(world, lambda key, _state: key[0] == "__transaction_state")
     if not mine:
         return
@@ -117,7 +117,7 @@ async def away_for_long(world: World, host: BrokerHost, rng: random.Random) -> N
 
 
 async def deposed_leader_asks(world: World, host: BrokerHost, rng: random.Random) -> None:
-    """A leader that takes another's place hears nothing when that one is elected again, and asks for its ISR late."""
+    """A replacing leader is cut off when the former one is elected again, and sends its AlterPartition late."""
     _die_for_all([host], rng)
     await started_again(world, host, rng, (0.2, 0.6))
     node_id = host.node_id
@@ -147,7 +147,7 @@ async def deposed_unconfirmed(world: World, host: BrokerHost, rng: random.Random
     for other in _others(world, leader):
         # A fetch that waits at the leader is still answered; the next one does not arrive.
         world.network.link(other.host, leader.host).cut_until = until
-    world.note(f"{leader.host} does not hear of its followers until {until:.3f}")
+    world.note(f"{leader.host} does not receive its followers' fetches until {until:.3f}")
     await asyncio.sleep(rng.uniform(0.2, 0.5))
     if leader.store is not None:
         leader.store.expire()
@@ -158,7 +158,7 @@ async def deposed_unconfirmed(world: World, host: BrokerHost, rng: random.Random
 
 
 async def controller_speaks_late(world: World, host: BrokerHost, rng: random.Random) -> None:
-    """What the controller tells others is under way for so long that another one has been elected meanwhile."""
+    """Requests of the controller are under way until after another controller has been elected."""
     controller = controller_of(world)
     if controller is None or controller.store is None:
         return
@@ -168,13 +168,13 @@ async def controller_speaks_late(world: World, host: BrokerHost, rng: random.Ran
             if stream.peer_port == PORT:
                 stream.outgoing.stalled_until = until
     if host is not controller:
-        # There is something to tell.
+        # The controller has something to send.
         host.kill()
         if host.store is not None:
             host.store.expire()
     await asyncio.sleep(rng.uniform(0.3, 1.5))
     if rng.random() < 0.5 and controller.process is not None and controller.is_up:
-        # It does not even hear that it is none any more.
+        # It does not even learn that it was deposed.
         world.loop.pause(controller.process, until - world.now() + rng.uniform(0, 1.0))
     controller.store.expire()
     await asyncio.sleep(until - world.now() + 1)

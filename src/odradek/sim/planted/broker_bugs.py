@@ -89,7 +89,7 @@ def _(right: Any) -> Any:
     return lambda self, data, now_ms: self.clear()
 
 
-@_bug("open transactions forgotten", "after a restart nobody knows which transactions are open", "txn",
+@_bug("open transactions forgotten", "after a restart the broker does not know which transactions are open", "txn",
       "odradek.log.producers.state:ProducerStates.load")  # fmt: skip
 def _(right: Any) -> Any:
     def load(self: Any, data: bytes, now_ms: int) -> None:
@@ -432,7 +432,7 @@ def _(right: Any) -> Any:
     return commit
 
 
-@_bug("divergence not told", "a leader does not tell a follower where its history departs", "cluster",
+@_bug("divergence not reported", "a leader does not report to a follower where its history departs", "cluster",
       "odradek.replication.partition:Partition.diverging_epoch")  # fmt: skip
 def _(right: Any) -> Any:
     return _nothing

@@ -294,10 +294,10 @@ def _(right: Any) -> Any:
     return lambda state, broker_id, brokers: broker_id in state.replicas
 
 
-# --- what brokers are told ---
+# --- the controller's requests to brokers ---
 
 
-@_bug("changes of ISRs not told", "brokers hear of new leaders, not of members that join or leave", "cluster",
+@_bug("changes of ISRs not sent", "brokers learn of new leaders, not of members that join or leave", "cluster",
       "odradek.broker.cluster.controller_channel:notice")  # fmt: skip
 def _(right: Any) -> Any:
     def notice(changes: Any, broker_id: int) -> Any:
@@ -388,7 +388,7 @@ def _(right: Any) -> Any:
             try:
                 await right(self, connection, target)
             finally:
-                # Not everything is said then, but once more what is new.
+                # The next attempt sends the difference only, not the complete image.
                 self.acknowledged = known
 
         return send_news
@@ -446,7 +446,7 @@ def _(right: Any) -> Any:
     return _nothing
 
 
-@_bug("coordinator comes back", "a broker that leads a partition of groups again goes on with what it knew before",
+@_bug("coordinator comes back", "a broker that leads a partition of groups again resumes with its old state",
       "cluster", "odradek.broker.coordinators.groups:GroupCoordinatorService.resigned",
       "odradek.broker.coordinators.groups:GroupCoordinatorService.elected")  # fmt: skip
 def _(right: Any) -> Any:
@@ -480,7 +480,7 @@ def _(right: Any) -> Any:
     return lambda self, delivery, topic, index, committed: right(self, delivery, topic, index, True)
 
 
-@_bug("markers lost on failover", "a new coordinator does not go on with markers that were being sent", "succession",
+@_bug("markers lost on failover", "a new coordinator does not resend pending markers", "succession",
       "odradek.transactions.coordinator:TransactionCoordinator.loaded")  # fmt: skip
 def _(right: Any) -> Any:
     return lambda self, now_ms, **_: []
@@ -497,7 +497,7 @@ def _(right: Any) -> Any:
     return verify
 
 
-@_bug("late fetch believed", "a fetch on a connection that its follower has given up tells its progress", "late",
+@_bug("late fetch believed", "a fetch on a connection that its follower has given up counts as progress", "late",
       "odradek.api.data.replica_fetch:_is_left")  # fmt: skip
 def _(right: Any) -> Any:
     return lambda request, context: False

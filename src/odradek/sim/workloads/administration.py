@@ -39,7 +39,7 @@ _ALTERATIONS: Final = (
 
 
 async def administrate(host: ClientHost, topic: str) -> None:
-    """A topic is created, grown, altered, written to, deleted, and created anew under the same name."""
+    """A topic is created, grown, altered, written to, deleted, and recreated under the same name."""
     world, rng = host.world, app_random(host)
     while not world.is_stopping():
         try:
@@ -54,7 +54,7 @@ async def administrate(host: ClientHost, topic: str) -> None:
 
 
 async def _create(host: ClientHost, admin: Admin, topic: str) -> bool:
-    """Delete the topic and create it anew; whether it surely was."""
+    """Delete and recreate the topic; whether that surely succeeded."""
     await must(host, admin.delete_topics([topic]), {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, *_MAY_BE})
     fresh = (await admin.create_topics([NewTopic(topic, 1, 1, configs={"retention.ms": "60000"})]))[topic]
     if isinstance(fresh, KafkaError) and fresh.code not in _MAY_BE:
@@ -80,7 +80,7 @@ async def _one_life(host: ClientHost, admin: Admin, topic: str, rng: random.Rand
 
 
 async def _alter(host: ClientHost, admin: Admin, topic: str, rng: random.Random) -> None:
-    """A setting is changed; who asks then is told the new value, whatever happens to the broker in between."""
+    """Change a setting; later requests return the new value, whatever happens to the broker in between."""
     name, value = rng.choice(_ALTERATIONS)
     resource = ConfigResource(ConfigResourceType.TOPIC, topic)
     failure = (await admin.alter_configs({resource: [AlterConfig(name, value)]}))[resource]
@@ -99,7 +99,7 @@ async def _alter(host: ClientHost, admin: Admin, topic: str, rng: random.Random)
 
 
 async def _write_through_recreation(host: ClientHost, admin: Admin, topic: str, rng: random.Random) -> None:
-    """A producer begins to write while the topic is deleted and made anew.
+    """A producer begins to write while the topic is deleted and recreated.
 
     If its first record is in the new topic, then none was acknowledged in the old one: all lie in the new one, in
     order and once. The history knows the partition as one of a topic of its own.

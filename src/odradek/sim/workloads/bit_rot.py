@@ -1,6 +1,6 @@
-"""A topic in whose files bits flip: reads of it may fail, and what comes after may be lost, but nobody is told a lie.
+"""A topic in whose files bits flip: reads may fail, and later records may be lost, but no read returns a false one.
 
-Every value carries a checksum of its own, so a reader can tell without knowing what was written.
+Every value carries a checksum of its own, so a reader can check it without knowing what was written.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def _is_whole(value: bytes) -> bool:
 
 
 async def write(host: ClientHost) -> None:
-    """Bursts of records, some compressed. What is not acknowledged is nobody's concern here."""
+    """Bursts of records, some compressed. Unacknowledged records do not matter here."""
     world, rng = host.world, app_random(host)
     number = 0
     while not world.is_stopping():
@@ -64,7 +64,7 @@ async def write(host: ClientHost) -> None:
 
 
 async def read(host: ClientHost) -> None:
-    """Read from the start again and again, over what is broken; at the end once more, which has to come to an end."""
+    """Read from the start repeatedly, across damaged batches; the last pass has to complete."""
     world, rng = host.world, app_random(host)
     while True:
         last = world.is_stopping()
@@ -95,7 +95,7 @@ async def _read_all(host: ClientHost, consumer: Consumer) -> None:
             records, idle = [], 3
         idle = 0 if records else idle + 1
         if idle >= 3:
-            # A crash may have cut off what was there: nobody reads behind the end from where the log ends now.
+            # A crash may have cut off records: a reader behind the new end waits there.
             end = min(end, (await consumer.end_offsets([_KEY]))[_KEY])
             # A batch, or with its header all that lies behind it in the file.
             consumer.seek(_KEY, position + step)

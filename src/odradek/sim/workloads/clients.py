@@ -1,4 +1,4 @@
-"""What the clients do: programs of our real client that note everything they ask and are told in the history."""
+"""Programs of the real client that note their requests and responses in the history."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from odradek.wire.messages.offset_commit import (
 )
 
 FAILURES = (KafkaError, ClientError, CorruptRecords)
-"""What a program must expect while there are faults; it begins anew then."""
+"""Failures that a program must expect while there are faults; it restarts then."""
 
 PRODUCER_OPTIONS: dict[str, Any] = {"delivery_timeout_ms": 12_000, "max_block_ms": 8_000}
 CONSUMER_OPTIONS: dict[str, Any] = {
@@ -165,7 +165,7 @@ async def produce(
 
 
 async def consume(host: ClientHost, topic: str, partitions: int, isolation: str) -> None:
-    """A consumer without a group, begun anew now and then, at the end caught up with the log."""
+    """A consumer without a group, restarted now and then, at the end caught up with the log."""
     world, rng = host.world, app_random(host)
     keys = [TopicPartition(topic, index) for index in range(partitions)]
     caught_up = False
@@ -405,7 +405,7 @@ async def reading(host: ClientHost, topics: dict[str, int]) -> AsyncIterator[Rea
 async def leave_open(
     host: ClientHost, producer: TransactionalProducer, numbered: Numbered, topics: dict[str, int]
 ) -> None:
-    """The producer dies in its last transaction and nobody comes after it: only the timeout can end it."""
+    """The producer dies in its last transaction and has no successor: only the timeout can end it."""
     host.world.mark("transaction left to its timeout")
     transaction = begin(host, producer, numbered.name)
     send = numbered.next(min(topics), 0, transaction)
@@ -585,7 +585,7 @@ async def process(
             pending.append((send, await producer.send(target, send.value, partition=send.partition[1])))
         await producer.send_offsets(group, last, member)
         if numbered.rng.random() < 0.03 and not host.world.is_stopping():
-            # Long enough for the group to go on without this member, not for the transaction to be aborted.
+            # Long enough for the group to continue without this member, not for the transaction to be aborted.
             host.world.mark("commit of a processor that has left its group")
             await asyncio.sleep(17)
         await end(host, producer, transaction, committed=numbered.rng.random() < 0.9)

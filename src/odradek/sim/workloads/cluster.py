@@ -53,7 +53,7 @@ _MAY_BE: Final = frozenset(
 
 
 async def ask_controller(admin: Admin, request: Any, answer: Any) -> Any:
-    """The answer of who is the controller for this client, which looks again if that one is none any more."""
+    """The response of the controller that this client knows; it looks again if that one was deposed."""
     connection = await admin.cluster.connections.get(await admin.cluster.controller())
     response = await admin.cluster.ask(connection, request, answer)
     if response.error_code == ErrorCode.NOT_CONTROLLER:
@@ -172,7 +172,7 @@ async def _something(
     life = lives[name]
     action = rng.random()
     if action < 0.35:
-        # From here on nobody can say which of its lives the topic is in, until it surely is created anew.
+        # From here on it is uncertain which life the topic is in, until it surely is recreated.
         lives[name] = None
         await _delete(host, admin, name, life)
     elif action < 0.45 and life is not None:
@@ -248,7 +248,7 @@ async def _see_contents(host: ClientHost, life: _Life) -> None:
     until = host.world.now() + MOVE_SECONDS
     while True:
         try:
-            # An end that was told may be that of the topic before: nobody ever comes to it in this one.
+            # A returned end may be that of the topic before: no reader ever reaches it in this one.
             async with asyncio.timeout(READ_SECONDS):
                 read = await _read(host, life)
         except (*FAILURES, TimeoutError) as error:
@@ -259,8 +259,8 @@ async def _see_contents(host: ClientHost, life: _Life) -> None:
             missing = sorted(life.acked - set(read))
             strange = sorted(set(read) - life.sent)
             repeated = len(read) != len(set(read))
-            # A leader that was cut off and has not heard yet that it is none, or that the topic was deleted, tells what
-            # its own log has.
+            # A leader that was cut off and does not know yet that it was deposed, or that the topic was deleted,
+            # returns what its own log has.
             if not (missing or strange or repeated) or host.world.now() > until:
                 break
         await asyncio.sleep(0.5)

@@ -12,7 +12,7 @@ from odradek.wire.errors import KafkaError
 
 
 async def delete_records(host: ClientHost, admin: Admin, key: TopicPartition, share: float) -> None:
-    """Delete a share of what is there; replicas that are away hear of it when they are back."""
+    """Delete a share of the records; replicas that are away learn of it when they are back."""
     world = host.world
     start = (await admin.list_offsets({key: EARLIEST}))[key].offset
     end = (await admin.list_offsets({key: LATEST}))[key].offset
@@ -26,8 +26,8 @@ async def delete_records(host: ClientHost, admin: Admin, key: TopicPartition, sh
     world.mark("records deleted")
     state = world.stored.states.get(deletion.partition)
     # Live replicas were waited for. Below min.insync.replicas the next leader may be one that was away (KIP-966), and
-    # it may have all that is committed without what was deleted. A leader that was deposed and has not heard of it
-    # waits for those that it believes in.
+    # it may have all that is committed without what was deleted. A leader that was deposed unnoticed
+    # waits for the replicas that it believes in.
     if state is None:
         deletion.kept_since = world.now()
     elif before is not None and before.leader_epoch == state.leader_epoch and not before.elr and not state.elr:

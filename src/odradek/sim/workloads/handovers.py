@@ -1,7 +1,7 @@
 """An administrator whose controllers die with what was asked of them half done.
 
 Topics have many partitions, so that each change takes several writes of the metadata store; replicas that move are cut
-off from whom they copy, so that moves last; brokers are away or hear nothing when topics are deleted and made anew.
+off from whom they copy, so that moves last; brokers are away or cut off when topics are deleted and recreated.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def _doom(world: World, rng: random.Random, writes: tuple[int, ...]) -> None:
 
 
 async def _started_if_dead(world: World, host: BrokerHost, rng: random.Random) -> None:
-    """It died in a write: the others hear of it at once or when its session ends, and go on without it."""
+    """It died in a write: the others learn of it at once or when its session ends, and continue without it."""
     store = host.store
     assert store is not None
     for _ in range(20):
@@ -118,7 +118,7 @@ def _cut_off_replica(world: World, name: str, rng: random.Random) -> BrokerHost 
 
 
 async def _reset_after_notice(world: World, host: BrokerHost, name: str) -> None:
-    """Once the broker has heard of the next topic of the name, its controller cannot know that: it tells all again."""
+    """Reset the connection once the broker knows the next topic of the name: the controller sends all again."""
     before, until = world.stored.topic_id(name), world.now() + 6
     while host.is_up and world.now() < until and not world.is_stopping():
         found = host.inspect()
@@ -128,7 +128,7 @@ async def _reset_after_notice(world: World, host: BrokerHost, name: str) -> None
             for stream in world.network.between(controller.host, host.host):
                 if stream.peer_port == PORT:
                     stream.reset()
-            world.mark("told of a topic's end once more")
+            world.mark("a topic's end was sent again")
             return
         await asyncio.sleep(0.001)
 
@@ -143,12 +143,12 @@ async def _delete(host: ClientHost, admin: Admin, name: str, rng: random.Random)
 
 
 async def _delete_and_make(host: ClientHost, admin: Admin, name: str, rng: random.Random) -> None:
-    """The next topic of the name comes before a broker could be told of the end of the one before."""
+    """Create the next topic of the name before a broker could be notified of the deletion of the last one."""
     world = host.world
     unheard = _cut_off_replica(world, name, rng)
     if unheard is not None:
         _meanwhile(world, _reset_after_notice(world, unheard, name))
-        # Of this it is told first, by itself; of all that follows at once.
+        # The broker is notified of this topic first, by itself; of all that follows at once.
         other = f"{name}-told"
         made = (await admin.create_topics([NewTopic(other, 1, 3)]))[other]
         if isinstance(made, KafkaError):

@@ -3,8 +3,8 @@
 Everything goes over one connection: Produce requests up to five at a time, from the very first batch on, and fetches
 that wait at the broker between them. Answers are taken in the order of the requests, whatever they say they belong to.
 After a lost connection or a refusal it waits until nothing is under way and sends again what is not acknowledged, from
-the oldest on, with the numbers that it had. It never gives a record up, so a broker that keeps its promises never tells
-it that a number is out of order.
+the oldest on, with the numbers that it had. It never gives a record up, so a broker that keeps its promises never
+answers that a number is out of order.
 """
 
 from __future__ import annotations
@@ -182,8 +182,8 @@ class Foreign:
         self._draining = False
 
     def _bump_epoch(self) -> None:
-        """What is under way is given up, and the next epoch begun without asking: what comes late of the old one must
-        not be written any more where the new one has.
+        """What is under way is given up, and the next epoch begun without asking: late records of the old one must
+        not be written after records of the new one.
         """
         assert self._identity is not None
         producer_id, epoch = self._identity
@@ -240,7 +240,7 @@ class Foreign:
         return all((self._positions[index] or 0) >= end for index, end in ends.items())
 
     def _rewind(self) -> None:
-        """Nothing is under way any more: the oldest goes first again."""
+        """No request is under way: the oldest record goes first again."""
         for batches in self._batches.values():
             for batch in batches:
                 batch.under_way = False
@@ -332,9 +332,9 @@ class Foreign:
         if code in _ACKNOWLEDGED:
             self._acknowledged(batches, batch, response.base_offset)
         elif code in _AFRESH and not self._draining and batches and batches[0] is batch:
-            self._host.world.mark(f"foreign producer begins anew: {code.name}")
+            self._host.world.mark(f"foreign producer restarts: {code.name}")
             if self._host.world.keeps_producers:
-                raise Violation("known producers go on", f"{code.name} for {batch.sends[0]}, the oldest under way")
+                raise Violation("known producers continue", f"{code.name} for {batch.sends[0]}, the oldest under way")
             self._reset()
         else:
             self._refused(response.error_code, "Produce")

@@ -28,7 +28,7 @@ GROUP_COORDINATOR = 0
 SESSION_SECONDS = 6.0
 _REBALANCE_TIMEOUT_MS = 5_000
 HELD_SECONDS = min(SESSION_SECONDS, _REBALANCE_TIMEOUT_MS / 1000)
-"""Who does not answer may be told to give up partitions with the next, lost, answer, and is put out after so long."""
+"""A member may miss the response that revokes partitions, and is removed after this time."""
 LEAVE = -1
 MOVED = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
 REJOIN = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.STALE_MEMBER_EPOCH})
@@ -78,14 +78,14 @@ class Member:
         self._failed = False
 
     async def beat(self, admin: Admin, *, full: bool) -> int:
-        """One heartbeat; the error code. What is given up is given up before the coordinator hears of it."""
+        """One heartbeat; the error code. It gives up revoked partitions before the coordinator knows."""
         now = self._host.world.now()
         # What an answer that did not come would have said is not said again, unless everything is asked for.
         full = full or self._failed
         self._failed = True
         if self.epoch > 0 and now - self._answered_at > HELD_SECONDS:
-            # The coordinator may have given everything to others: a good member thinks so, too. If it has not, it tells
-            # again what the member has, but only who names all fields.
+            # The coordinator may have given everything to others: a good member thinks so, too. If it has not, it
+            # returns the assignment again, but only to a member that names all fields.
             self.lose()
             full = True
         by_topic: dict[bytes, list[int]] = {}
@@ -121,7 +121,7 @@ class Member:
         self.member_id = answer.member_id or self.member_id
         self.epoch = answer.member_epoch
         if self._host.world.now() - asked > HELD_SECONDS:
-            # It was stopped meanwhile: what it is told may be another's by now, and is asked for again.
+            # It was stopped meanwhile: the partitions returned may be another's by now, and are requested again.
             self.lose()
             self._failed = True
             return 0

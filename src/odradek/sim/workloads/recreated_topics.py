@@ -1,6 +1,6 @@
-"""A group that commits offsets of a topic which is deleted and made anew, again and again (KIP-516).
+"""A group that commits offsets of a topic which is deleted and recreated repeatedly (KIP-516).
 
-Offsets tell the life of the topic in which they were committed, so whatever comes back says whose it is. Commits name
+Offsets encode the life of the topic in which they were committed, so each returned one shows whose it is. Commits name
 the topic by its id: none can mean another life than its own, however late it comes.
 """
 
@@ -101,7 +101,7 @@ async def _begin(host: ClientHost, admin: Admin, number: int) -> _Life | None:
     if isinstance(made, KafkaError):
         host.world.mark(f"error {made.code.name}")
         return None
-    host.world.mark("topic made anew for its group")
+    host.world.mark("topic recreated for its group")
     return _Life(number, made)
 
 

@@ -1,9 +1,9 @@
 """Spark's exactly-once sink against the real coordinator: the product's protocol steps under a scheduler that does all
 that Spark may do.
 
-Drivers die, are given up while they still live, and come back; a micro-batch whose end nobody noted is run again, its
-rows in other tasks and another order. Tasks fail and are run again, are started twice, and go on after they were given
-up. Executors die with all their tasks. The number of the last batch expires as a committed offset does. What stays is
+Drivers die, are given up while they still live, and come back. A micro-batch whose end was not recorded is run again,
+its rows in other tasks and another order. Tasks fail and are run again, are started twice, and continue after they were
+given up. Executors die with all their tasks. The number of the last batch expires as a committed offset does. What stays is
 Spark's own: the logs of offsets and of commits, each entry written by one driver only.
 
 At the end, each batch up to the last noted one is in the topic once, whole, and in order.
@@ -368,7 +368,7 @@ class _Job:
         raise JobFailed(f"task {task} failed {MAX_FAILURES} times")
 
     def _launch(self, task: int, rows: list[str]) -> asyncio.Future[protocol.Counts]:
-        """A task in an executor's process; the driver is told of its end, or of the executor's."""
+        """A task in an executor's process; the driver is notified of its end, or of the executor's."""
         world = self._host.world
         result: asyncio.Future[protocol.Counts] = world.loop.create_future()
         alive = [each for each in self._query.executors.values() if each.process.alive]
@@ -385,7 +385,7 @@ class _Job:
 
 
 async def _attempt(work: Callable[[], Coroutine[Any, Any, protocol.Counts]]) -> protocol.Counts | Exception:
-    """A failure is a task's result like any other: the driver that would hear of it may be dead by then."""
+    """A failure is a task's result like any other: the driver that would receive it may be dead by then."""
     try:
         return await work()
     except (*PROTOCOL_FAILURES, RowFailed) as error:
@@ -403,7 +403,7 @@ def _complete(result: asyncio.Future[protocol.Counts], task: asyncio.Task[protoc
 def _fail(result: asyncio.Future[protocol.Counts], why: str) -> None:
     if not result.done():
         result.set_exception(JobFailed(why))
-        result.exception()  # that nobody may wait for it any more is no complaint
+        result.exception()  # its exception is not reported when no caller awaits it
 
 
 # --- the verdict ---

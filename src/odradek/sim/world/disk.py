@@ -346,7 +346,7 @@ class SimulatedDisk:
             raise DiskError(errno.EIO, "simulated I/O error", path)
 
     def take_descriptor(self, path: str) -> None:
-        """For as long as a call takes, or an open file lives; raise if there is none."""
+        """Take a descriptor for a call or an open file. Raises OSError if all are taken."""
         faults = self.volume.faults
         if faults.no_descriptor and self.rng.random() < faults.no_descriptor:
             faults.refused += 1
@@ -575,7 +575,7 @@ class SimulatedDisk:
                 await asyncio.sleep(self.rng.uniform(0, 0.003))
                 return job.result()
 
-        # A thread goes on when the one who waits for it is cancelled.
+        # A thread continues when the task that waits for it is cancelled.
         return await asyncio.shield(asyncio.get_running_loop().create_task(thread()))
 
     def wait(self, lane: str) -> None:

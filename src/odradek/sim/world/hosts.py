@@ -106,7 +106,7 @@ class ClientHost:
             self.world.loop.kill(self.process)
 
     def vanish(self) -> None:
-        """It dies and is not started again. Its machine may go dark with it: its peers hear nothing."""
+        """It dies and is not started again. Its machine may go dark with it: its peers receive no reset."""
         self.gone = True
         if self.world.rng.random() < 0.5:
             for stream in [s for s in self.world.network.streams if s.process is self.process]:
@@ -244,7 +244,7 @@ class BrokerHost:
             self.world.loop.kill(self.process)
 
     def lose_power(self, rng: random.Random) -> None:
-        """The machine goes dark: its page cache is lost, its peers hear nothing."""
+        """The machine goes dark: its page cache is lost, its peers receive no reset."""
         process = self.process
         if process is not None and process.alive:
             for stream in [s for s in self.world.network.streams if s.process is process]:

@@ -95,7 +95,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         self.broken: Exception | None = None
         """What was found by somebody who watches: the run ends with it at once."""
         self.failures: list[str] = []
-        """What asyncio reported as gone wrong: exceptions in callbacks, exceptions that nobody asked for."""
+        """What asyncio reported as gone wrong: exceptions in callbacks, exceptions that no task retrieved."""
 
     # --- what callers see ---
 
@@ -243,9 +243,9 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
             self._enqueue(handle)
 
     def kill(self, process: Process) -> None:
-        """Nothing of the process runs any more; the kernel's part (`doomed`) is done at once."""
+        """Stop all tasks of the process; the kernel's part (`doomed`) is done at once."""
         process.alive = False
-        # A task that nobody refers to any more would run its `finally` blocks: the dead do not.
+        # A task without references would run its `finally` blocks: those of a dead process do not run.
         mine = f"{process.name}|"
         self._graveyard.extend(task for task in asyncio.all_tasks(self) if task.get_name().startswith(mine))
         process.held.clear()

@@ -110,7 +110,7 @@ class Pipe:
             if self.ended or self.broken is not None:
                 pass
             elif self.reader is None or self.reader.closed:
-                # Nobody is there any more: the sender gets a reset, as by TCP.
+                # The receiving process is gone: the sender gets a reset, as by TCP.
                 self._refuse()
             else:
                 network.loop.trace.mix(b"net%d" % zlib.crc32(item))
@@ -210,7 +210,7 @@ class SimulatedStream:
             return
         self._end()
         if self.incoming.arrived:
-            # Data that nobody read makes the kernel answer with a reset instead of an end.
+            # Unread data makes the kernel answer with a reset instead of an end.
             self.outgoing.put(_reset())
         else:
             self.outgoing.put(None)
@@ -364,7 +364,7 @@ class SimulatedNetwork:
             stream.incoming.stalled_until = stream.outgoing.stalled_until = 0.0
 
     def connect(self, process: Process, listener: _Listener, port: int) -> SimulatedStream:
-        """Make both ends; the listener's process hears of it when the SYN has come."""
+        """Make both ends; the listener's process is notified when the SYN arrives."""
         self._next_port += 1
         host = listener.process.host
         up, down = Pipe(self, self.link(process.host, host)), Pipe(self, self.link(host, process.host))

@@ -69,7 +69,7 @@ class SimulatedStore:
         process.doomed.append(self._died)
 
     def _died(self) -> None:
-        """On one machine the store knows at once that its client is gone, as a file lock tells; elsewhere, later."""
+        """On one machine the store knows at once that its client is gone, as by a file lock; elsewhere, later."""
         if self._session_seconds and self._rng.random() < 0.6:
             after = self._rng.uniform(0, self._session_seconds)
             self._loop.call_later(after, self._memory.expire, context=contextvars.Context())

@@ -28,7 +28,7 @@ def test_listener_on_all_interfaces_is_a_warning(host: str) -> None:
     (level, text), (second, advertised) = notices(bound(host, "0.0.0.0"), "kafka1.example.org")
     assert (level, second) == (logging.WARNING, logging.INFO)
     assert text.startswith("listener PLAINTEXT is bound to 0.0.0.0:9195 (all interfaces) without authentication: ")
-    assert "clients are told to connect to kafka1.example.org:9195" in advertised
+    assert "clients receive the address kafka1.example.org:9195" in advertised
     assert advertised.endswith("set advertised.listeners=PLAINTEXT://HOST:9195")
 
 
