@@ -111,4 +111,4 @@ def test_broker_on_all_interfaces_says_so(tmp_path: Path, caplog: pytest.LogCapt
     logged = [(record.levelno, record.getMessage()) for record in caplog.records if record.name == "odradek.broker"]
     assert any(text.endswith(f" serves on 0.0.0.0:{port}") for _, text in logged)
     assert any("without authentication" in text for level, text in logged if level == logging.WARNING)
-    assert any(f"to connect to kafka1.example.org:{port};" in text for _, text in logged)
+    assert any(f"receive the address kafka1.example.org:{port};" in text for _, text in logged)

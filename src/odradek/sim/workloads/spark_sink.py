@@ -3,8 +3,8 @@ that Spark may do.
 
 Drivers die, are given up while they still live, and come back. A micro-batch whose end was not recorded is run again,
 its rows in other tasks and another order. Tasks fail and are run again, are started twice, and continue after they were
-given up. Executors die with all their tasks. The number of the last batch expires as a committed offset does. What stays is
-Spark's own: the logs of offsets and of commits, each entry written by one driver only.
+given up. Executors die with all their tasks. The number of the last batch expires as a committed offset does. Only
+Spark's own files stay: the logs of offsets and of commits, each entry written by one driver only.
 
 At the end, each batch up to the last noted one is in the topic once, whole, and in order.
 """

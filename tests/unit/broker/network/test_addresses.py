@@ -41,7 +41,7 @@ def test_listener_on_one_address_is_a_warning() -> None:
 def test_derived_address_that_others_cannot_reach_is_a_warning() -> None:
     _, (level, text) = notices(bound("", "0.0.0.0"), "localhost")
     assert level == logging.WARNING
-    assert "connect to localhost:9195, which only this machine reaches" in text
+    assert "receive the address localhost:9195, which only this machine reaches" in text
 
 
 def test_advertised_address_that_is_set_gives_no_notice() -> None:
