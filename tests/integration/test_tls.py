@@ -120,6 +120,25 @@ def test_clients_produce_and_consume_with_certificates(
     assert with_broker(settings, lambda bootstrap: round_trip(bootstrap, security)) == RECORDS
 
 
+JAVA_STORES = Path(__file__).parents[1] / "unit" / "ports" / "java_stores"
+
+
+@pytest.mark.parametrize("kind", ["jks", "pkcs12"])
+def test_stores_of_java_in_a_file_of_apache_kafka_are_used(kind: str, security: Security, tmp_path: Path) -> None:
+    settings = {
+        "listeners": "SSL://127.0.0.1:0",
+        "log.dirs": str(tmp_path),
+        "ssl.keystore.location": str(JAVA_STORES / f"key.{kind}"),
+        "ssl.keystore.password": "store-secret",
+        "ssl.truststore.location": str(JAVA_STORES / f"trust.{kind}"),
+        "ssl.truststore.password": "store-secret",
+    }
+    if kind == "jks":
+        settings["ssl.key.password"] = "key-secret"
+    context = trusting(security, str(JAVA_STORES / "ca.pem"))
+    assert with_broker(settings, lambda bootstrap: answers(bootstrap, context))
+
+
 API_VERSIONS = bytes.fromhex("0000000b0012000000000007000174")
 
 

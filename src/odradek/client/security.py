@@ -33,13 +33,17 @@ class SecurityOptions(TypedDict, total=False):
     ssl_truststore_location: str
     """Kafka's name for ssl_cafile."""
     ssl_truststore_type: str
-    """`PEM`; the file's contents decide."""
+    """`PEM`, `JKS` or `PKCS12`; the file's contents decide."""
+    ssl_truststore_password: str
+    """Password of a trust store in JKS or PKCS12."""
     ssl_truststore_certificates: str
     """The authorities to trust as PEM text, in the place of a file."""
     ssl_keystore_location: str
     """Kafka's name for an ssl_certfile with the private key."""
     ssl_keystore_type: str
-    """`PEM`; the file's contents decide."""
+    """`PEM`, `JKS` or `PKCS12`; the file's contents decide."""
+    ssl_keystore_password: str
+    """Password of a key store in JKS or PKCS12."""
     ssl_keystore_key: str
     """The private key as PEM text, in the place of a file."""
     ssl_keystore_certificate_chain: str
@@ -65,9 +69,11 @@ SECURITY_DEFAULTS: Final[SecurityOptions] = {
     "ssl_check_hostname": True,
     "ssl_truststore_location": "",
     "ssl_truststore_type": "PEM",
+    "ssl_truststore_password": "",
     "ssl_truststore_certificates": "",
     "ssl_keystore_location": "",
     "ssl_keystore_type": "PEM",
+    "ssl_keystore_password": "",
     "ssl_keystore_key": "",
     "ssl_keystore_certificate_chain": "",
     "ssl_key_password": "",

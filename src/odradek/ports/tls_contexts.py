@@ -1,17 +1,20 @@
 """TLS settings (`ssl.*`) of listeners and clients, and the contexts of OpenSSL that follow from them.
 
-Key and trust stores are PEM: files, or the text itself in the configuration (KIP-651). Java's stores (JKS, PKCS12) are
-recognized by their first bytes and rejected with the command that converts them.
+Key and trust stores are files in PEM, JKS or PKCS12, recognized by their first bytes, or the PEM text itself in the
+configuration (KIP-651).
 """
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import os
 import re
 import ssl
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
+
+from odradek.ports.java_stores import StoreContents, StoreError, WrongPassword, read_store, store_kind
 
 _VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 _PROTOCOLS: Final = ("TLS", "TLSv1.2", "TLSv1.3")
@@ -23,7 +26,6 @@ _CLIENT_AUTH: Final = {
 _TLS_1_3_SUITES: Final = frozenset(("TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256"))
 _SUITE: Final = re.compile(r"TLS_(?:(ECDHE|DHE)_)?(RSA|ECDSA)_WITH_(.+?)_(SHA\d*)")
 _BLOCK: Final = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----(.*?)-----END \1-----", re.DOTALL)
-_MAGIC: Final = ((b"\xfe\xed\xfe\xed", "JKS"), (b"\xce\xce\xce\xce", "JCEKS"), (b"\x30", "PKCS12"))
 _CONVERT: Final = {
     "PKCS12": "openssl pkcs12 -in STORE -out STORE.pem -nodes",
     "JKS": "keytool -importkeystore -srckeystore STORE -destkeystore STORE.p12 -deststoretype PKCS12, then "
@@ -49,15 +51,21 @@ class TlsSettings(NamedTuple):
     protocol: str
     cipher_suites: tuple[str, ...]
     identification: str
+    keystore_password: str = ""
+    """Of JKS and PKCS12, as the next one; the private key has the same, unless `key_password` is set."""
+    truststore_password: str = ""
     key_file: str = ""
     """The file of the private key where the key store has certificates only; no setting of Kafka."""
+
+    def __repr__(self) -> str:
+        return f"TlsSettings({self.keystore_location!r}, {self.truststore_location!r})"  # no keys, no passwords
 
 
 def tls_settings(text: Callable[[str], str]) -> TlsSettings:
     """The settings, of which `text` gives each by Kafka's name; an empty text is none. Raises TlsSettingError."""
     for kind in ("ssl.keystore.type", "ssl.truststore.type"):
         if text(kind).upper() not in ("JKS", "PKCS12", "PEM"):
-            raise TlsSettingError(f"{kind}={text(kind)}: PEM is expected")
+            raise TlsSettingError(f"{kind}={text(kind)}: JKS, PKCS12 or PEM is expected")
     found = TlsSettings(
         text("ssl.keystore.location"),
         text("ssl.keystore.key"),
@@ -70,6 +78,8 @@ def tls_settings(text: Callable[[str], str]) -> TlsSettings:
         text("ssl.protocol"),
         _words(text("ssl.cipher.suites")),
         text("ssl.endpoint.identification.algorithm").lower(),
+        text("ssl.keystore.password"),
+        text("ssl.truststore.password"),
     )
     if found.client_auth not in _CLIENT_AUTH:
         raise TlsSettingError(f"ssl.client.auth={found.client_auth}: none, requested or required is expected")
@@ -134,8 +144,11 @@ def file_stamps(settings: TlsSettings) -> tuple[tuple[int, int, int] | None, ...
 
 def own_certificate(settings: TlsSettings) -> bytes:
     """The first certificate of the key store in DER. Raises TlsSettingError."""
-    location = settings.keystore_location
-    text = _read(location, "ssl.keystore.location").decode("latin-1") if location else settings.keystore_chain
+    location, name = settings.keystore_location, "ssl.keystore.location"
+    data = _read(location, name) if location else settings.keystore_chain.encode()
+    if location and (store := _java_store(location, data, name, settings.keystore_password)) is not None:
+        return store.chain[0]
+    text = data.decode("latin-1")
     for kind, body in _BLOCK.findall(text):
         if kind == "CERTIFICATE":
             return ssl.PEM_cert_to_DER_cert(_block(kind, body))
@@ -192,12 +205,13 @@ def openssl_suite(name: str) -> str:
 
 def _load_key(context: ssl.SSLContext, settings: TlsSettings) -> None:
     name = "ssl.keystore.location" if settings.keystore_location else "ssl.keystore.key"
-    if settings.keystore_location:
-        _check_pem(settings.keystore_location, name)
     # OpenSSL asks at the terminal for a password that it is not given.
     password = settings.key_password
     try:
-        if settings.keystore_location:
+        if (text := _java_key(settings, name)) is not None:
+            with _as_file(text) as path:
+                context.load_cert_chain(path)
+        elif settings.keystore_location:
             context.load_cert_chain(settings.keystore_location, settings.key_file or None, lambda: password)
         else:
             with _as_file(f"{rewrapped(settings.keystore_key)}\n{rewrapped(settings.keystore_chain)}") as path:
@@ -206,6 +220,23 @@ def _load_key(context: ssl.SSLContext, settings: TlsSettings) -> None:
         raise TlsSettingError(f"{name}: {_why_no_key(error, settings)}") from error
     except OSError as error:
         raise TlsSettingError(f"{name}: {settings.keystore_location}: {error.strerror}") from error
+
+
+def _java_key(settings: TlsSettings, name: str) -> str | None:
+    """Key and certificates of a JKS or PKCS12 store in PEM; None where the settings name no such store."""
+    location = settings.keystore_location
+    if location:
+        data, passwords = _read(location, name), (settings.keystore_password, settings.key_password)
+        store = _java_store(location, data, name, *passwords, with_key=True)
+        if store is not None:
+            if store.key is None or not store.chain:
+                raise TlsSettingError(f"{name}: {location}: the store has no private key with its certificate")
+            return "\n".join((_pem("PRIVATE KEY", store.key), *(_pem("CERTIFICATE", each) for each in store.chain)))
+    if settings.keystore_password:
+        raise TlsSettingError(
+            "ssl.keystore.password is for JKS and PKCS12; ssl.key.password decrypts the private key of a PEM key store"
+        )
+    return None
 
 
 def _why_no_key(error: ssl.SSLError, settings: TlsSettings) -> str:
@@ -231,10 +262,10 @@ def _load_trust(context: ssl.SSLContext, settings: TlsSettings) -> None:
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN if hasattr(ssl, "VERIFY_X509_PARTIAL_CHAIN") else 0x80000
     location = settings.truststore_location
     name = "ssl.truststore.location" if location else "ssl.truststore.certificates"
-    if location:
-        _check_pem(location, name)
     try:
-        if location:
+        if (certificates := _java_certificates(settings, name)) is not None:
+            context.load_verify_locations(cadata="\n".join(_pem("CERTIFICATE", each) for each in certificates))
+        elif location:
             context.load_verify_locations(cafile=location)
         else:
             context.load_verify_locations(cadata=rewrapped(settings.truststore_certificates))
@@ -245,12 +276,38 @@ def _load_trust(context: ssl.SSLContext, settings: TlsSettings) -> None:
         raise TlsSettingError(f"{name}: {location}: {error.strerror}") from error
 
 
-def _check_pem(path: str, name: str) -> None:
-    data = _read(path, name)
-    for magic, kind in _MAGIC:
-        if data.startswith(magic):
-            how = _CONVERT["PKCS12" if kind == "PKCS12" else "JKS"].replace("STORE", path)
-            raise TlsSettingError(f"{name}: {path} is a {kind} store, and PEM is read; convert it: {how}")
+def _java_certificates(settings: TlsSettings, name: str) -> Sequence[bytes] | None:
+    """The certificates of a JKS or PKCS12 store to trust; None where the settings name no such store."""
+    location = settings.truststore_location
+    if location:
+        store = _java_store(location, _read(location, name), name, settings.truststore_password)
+        if store is not None:
+            if not store.trusted:
+                raise TlsSettingError(f"{name}: {location}: the store has no certificate to trust")
+            return store.trusted
+    if settings.truststore_password:
+        raise TlsSettingError("ssl.truststore.password is for JKS and PKCS12; a PEM trust store has no password")
+    return None
+
+
+def _java_store(
+    location: str, data: bytes, name: str, password: str, key_password: str = "", *, with_key: bool = False
+) -> StoreContents | None:
+    """The contents of a JKS or PKCS12 store; None for other files."""
+    kind = store_kind(data)
+    if kind is None:
+        return None
+    try:
+        return read_store(data, password, key_password, with_key=with_key)
+    except StoreError as error:
+        how = ""
+        if not isinstance(error, WrongPassword):
+            how = f"; or convert it: {_CONVERT['PKCS12' if kind == 'PKCS12' else 'JKS'].replace('STORE', location)}"
+        raise TlsSettingError(f"{name}: {location}: {error}{how}") from error
+
+
+def _pem(kind: str, data: bytes) -> str:
+    return _block(kind, base64.b64encode(data).decode())
 
 
 def _read(path: str, name: str) -> bytes:

@@ -60,9 +60,10 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     own, other, locked = authority.issue("/CN=a"), authority.issue("/CN=b"), authority.issue("/CN=c", password="secret")
     (folder / "KEY12").write_bytes(b"\x30\x82\x01\x00")
     (folder / "JAVA").write_bytes(b"\xfe\xed\xfe\xed")
+    (folder / "JCEKS").write_bytes(b"\xce\xce\xce\xce")
     (folder / "MIXED").write_text(Path(own.key).read_text() + Path(other.certificate).read_text())
     found = {"STORE": own.both, "CERTIFICATE": own.certificate, "LOCKED": locked.both}
-    return found | {name: str(folder / name) for name in ("KEY12", "JAVA", "MIXED")}
+    return found | {name: str(folder / name) for name in ("KEY12", "JAVA", "JCEKS", "MIXED")}
 
 
 @pytest.mark.parametrize(
@@ -70,7 +71,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     [
         ({}, "ssl.keystore.location is not set"),
         ({"keystore_location": "/missing"}, "ssl.keystore.location: /missing: No such file"),
-        ({"keystore_type": "BKS"}, "ssl.keystore.type=BKS: PEM"),
+        ({"keystore_type": "BKS"}, "ssl.keystore.type=BKS: JKS, PKCS12 or PEM"),
         ({"client_auth": "maybe"}, "ssl.client.auth=maybe"),
         ({"keystore_location": "STORE", "client_auth": "required"}, "required needs ssl.truststore.location"),
         ({"keystore_location": "STORE", "client_auth": "requested"}, "requested needs ssl.truststore.location"),
@@ -84,8 +85,10 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         ({"keystore_location": "MIXED"}, "the private key does not belong to the first certificate"),
         ({"keystore_location": "LOCKED"}, "ssl.key.password"),
         ({"keystore_location": "LOCKED", "key_password": "wrong"}, "ssl.key.password"),
-        ({"keystore_location": "KEY12"}, "KEY12 is a PKCS12 store, and PEM is read; convert it: openssl pkcs12"),
-        ({"keystore_location": "JAVA"}, "JAVA is a JKS store, and PEM is read; convert it: keytool"),
+        ({"keystore_location": "KEY12"}, "KEY12: the password is wrong, or the store is damaged$"),
+        ({"keystore_location": "JAVA"}, "JAVA: the JKS store is damaged; or convert it: keytool"),
+        ({"keystore_location": "JCEKS"}, "JCEKS: JCEKS is not supported, .*; or convert it: keytool"),
+        ({"keystore_location": "STORE", "keystore_password": "x"}, "ssl.keystore.password is for JKS and PKCS12"),
         ({"endpoint_identification_algorithm": "ldaps"}, "ssl.endpoint.identification.algorithm=ldaps"),
     ],
 )

@@ -41,11 +41,13 @@ TLS_SETTINGS = frozenset(
         "ssl.keystore.certificate.chain",
         "ssl.keystore.key",
         "ssl.keystore.location",
+        "ssl.keystore.password",
         "ssl.keystore.type",
         "ssl.principal.mapping.rules",
         "ssl.protocol",
         "ssl.truststore.certificates",
         "ssl.truststore.location",
+        "ssl.truststore.password",
         "ssl.truststore.type",
     )
 )
@@ -540,10 +542,6 @@ REFUSED = (
     Refused(
         "names of a new certificate are not compared with those of the old one",
         ("ssl.allow.dn.changes", "ssl.allow.san.changes"),
-    ),
-    Refused(
-        "key and trust stores are PEM files, which have no password; ssl.key.password decrypts the private key",
-        ("ssl.keystore.password", "ssl.truststore.password"),
     ),
     Refused(
         _FIXED_TLS,

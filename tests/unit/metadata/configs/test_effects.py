@@ -136,7 +136,8 @@ def test_allowing_everyone_is_what_happens_anyway() -> None:
         ("listener.name.outside.num.network.threads", Effect.HARMLESS),
         ("listener.name.outside.max.connections", Effect.REFUSED),
         ("listener.name.outside.ssl.keystore.location", Effect.IMPLEMENTED),
-        ("listener.name.outside.ssl.keystore.password", Effect.REFUSED),
+        ("listener.name.outside.ssl.keystore.password", Effect.IMPLEMENTED),
+        ("listener.name.outside.ssl.engine.factory.class", Effect.REFUSED),
         ("listener.name.outside.scram-sha-256.sasl.jaas.config", Effect.REFUSED),
         ("ssl.something.custom", Effect.REFUSED),
         ("config.providers.vault.class", Effect.REFUSED),
@@ -151,7 +152,7 @@ def test_names_outside_of_the_tables(name: str, effect: Effect | None) -> None:
 
 
 def test_passwords_are_not_shown_in_refusals() -> None:
-    for name in ("ssl.keystore.password", "listener.name.a.plain.sasl.jaas.config", "config.providers.vault.token"):
+    for name in ("listener.name.a.plain.sasl.jaas.config", "config.providers.vault.token"):
         text = refusal(name, "hunter2")
         assert text is not None
         assert "hunter2" not in text
