@@ -87,7 +87,7 @@ class Connection:
         return len(self._pending)
 
     def version_of(self, request: type[Request], at_most: int = _MAX_FRAME_BYTES) -> int:
-        """The highest version of an API that both sides know. Raises UnsupportedByBroker when there is none."""
+        """The highest version of an API that both sides know. Raises UnsupportedByBroker without one."""
         offered = self.versions.get(request.API_KEY)
         name = request.__name__.removesuffix("Request")
         if offered is None:

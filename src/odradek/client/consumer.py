@@ -544,7 +544,7 @@ class Consumer(Generic[Key_co, Value_co]):
             return
         reset = self._config["auto_offset_reset"]
         if reset == "none":
-            raise OffsetOutOfRange(f"{key} has no offset {state.position}, and auto_offset_reset is none")
+            raise OffsetOutOfRange(f"{key} has no offset {state.position}, and auto_offset_reset is 'none'")
         state.want_reset(_RESETS[reset])
 
     async def _assign_all(self) -> None:
@@ -610,7 +610,7 @@ class Consumer(Generic[Key_co, Value_co]):
             if key in committed:
                 state.seek(committed[key].offset, committed[key].leader_epoch)
             elif reset == "none":
-                raise NoOffsetForPartition(f"{key} has no committed offset, and auto_offset_reset is none")
+                raise NoOffsetForPartition(f"{key} has no committed offset, and auto_offset_reset is 'none'")
             else:
                 state.want_reset(_RESETS[reset])
         resets = {k: s.reset_to for k, s in fetcher.states.items() if s.reset_to is not None}

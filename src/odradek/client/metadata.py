@@ -13,7 +13,7 @@ NO_LEADER: Final = -1
 
 
 class PartitionInfo(NamedTuple):
-    """Broker ids; leader is -1 while there is none, leader_epoch -1 where the broker does not report it."""
+    """Broker ids; leader is -1 without a leader, leader_epoch -1 where the broker does not report it."""
 
     partition: int
     leader: int

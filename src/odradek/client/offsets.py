@@ -59,7 +59,7 @@ async def list_offsets(
     isolation_level: int = READ_UNCOMMITTED,
     timeout_ms: float | None = None,
 ) -> dict[TopicPartition, OffsetAndTimestamp]:
-    """The first offset at or after each timestamp (ms, or EARLIEST, LATEST, MAX_TIMESTAMP); offset -1: there is none.
+    """The first offset at or after each timestamp (ms, or EARLIEST, LATEST, MAX_TIMESTAMP); offset -1 without one.
 
     Raises CallTimedOut, KafkaError, UnsupportedByBroker.
     """

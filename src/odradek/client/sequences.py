@@ -117,7 +117,7 @@ class Sequences:
             if not state.in_flight:
                 return True
             if len(state.in_flight) + state.overtaken >= REMEMBERED_BATCHES:
-                # Some were sent to an earlier leader: the next leader cannot tell replicated batches from a gap, and
+                # Some were sent to an earlier leader: the next cannot distinguish replicated batches from a gap, and
                 # remembers only this many.
                 return False
             # A broker accepts any first sequence of an unknown producer. If it rejected the first batch (the partition

@@ -46,7 +46,7 @@ def broker_changes(before: Mapping[int, Broker], after: Mapping[int, Broker]) ->
 
 
 def brokers_changed(image: ClusterImage, brokers: Mapping[int, Broker], defaults: Defaults) -> Decision[TopicPartition]:
-    """The registered brokers are now these. Who is shutting down goes on doing so under the same registration.
+    """The registered brokers are now these. A broker that is shutting down stays so under the same registration.
 
     Replies name the partitions that changed.
     """

@@ -1,6 +1,6 @@
 """Changes of in-sync replicas that leaders ask for (AlterPartition, KIP-497, KIP-841, KIP-903). Pure decisions.
 
-Source: Kafka's `ReplicationControlManager.alterPartition`; a change that has been made already is accepted once more,
+Source: Kafka's `ReplicationControlManager.alterPartition`; a change that has been made already is accepted again,
 as `KafkaController` did, since its answer may have been lost.
 """
 
@@ -83,7 +83,7 @@ def _is_done(state: PartitionState, broker_id: int, change: IsrChange, isr: tupl
 
 def _problem(image: ClusterImage, state: PartitionState, broker_id: int, change: IsrChange) -> ErrorCode:
     if change.leader_epoch > state.leader_epoch or change.partition_epoch > state.partition_epoch:
-        # It has heard of a controller that knows more than this one.
+        # It knows a controller that is newer than this one.
         return ErrorCode.NOT_CONTROLLER
     if change.leader_epoch < state.leader_epoch:
         return ErrorCode.FENCED_LEADER_EPOCH

@@ -13,7 +13,7 @@ _PREFIXES = {GROUP_METADATA_TOPIC: "offsets.topic.", TRANSACTION_STATE_TOPIC: "t
 
 
 class GivenSettings(Settings, Protocol):
-    """Settings that tell given values from defaults."""
+    """Settings that distinguish given values from defaults."""
 
     def given(self, name: str) -> str | None:
         """What the properties file or the command line says; None for nothing."""
@@ -23,7 +23,7 @@ class GivenSettings(Settings, Protocol):
 def creatable(name: str, settings: GivenSettings, live_brokers: int) -> NewTopic:
     """A topic as its automatic creation asks for it; an internal one as the configuration says.
 
-    Kafka's default of three copies is what a cluster wants. Where nobody has set another number, fewer brokers than
+    Kafka's default of three copies is what a cluster wants. Where no other number is set, fewer brokers than
     that get as many copies as there are brokers: a single broker must have its groups without any configuration. A
     number that was set holds, so that the first broker of a cluster to be up makes no topic with one copy.
     """

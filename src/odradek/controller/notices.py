@@ -1,7 +1,7 @@
-"""What brokers must be told of a change: the difference of two images, and each broker's part of it. Pure.
+"""Notices to brokers of a change: the difference of two images, and each broker's part of it. Pure.
 
 The controller keeps, for each broker, the image that the broker has acknowledged. Whatever happened since is one
-difference, however many changes it sums up; a broker that was told nothing yet is told everything.
+difference, however many changes it sums up; a new broker receives the complete image.
 Source: Kafka's `ControllerBrokerRequestBatch`.
 """
 
@@ -31,7 +31,7 @@ class StoppedReplica(NamedTuple):
 
 
 class Notice(NamedTuple):
-    """For one broker, to be told in this order: what to delete, what to lead or follow, what to know."""
+    """For one broker, sent in this order: replicas to delete, partitions to lead or follow, metadata to know."""
 
     full: bool
     stop: Sequence[StoppedReplica]

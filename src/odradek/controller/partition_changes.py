@@ -1,4 +1,4 @@
-"""How the state of a partition goes on: one rule for every event, and the operations that write many of them.
+"""The next state of a partition: one rule for every event, and the operations that write many of them.
 
 Whatever happens (a broker dies or comes back, followers fall behind, a move is asked for), the caller says what the
 partition shall become and `next_state` completes it: moves that are done end, eligible leader replicas are kept, a
@@ -71,7 +71,7 @@ def may_elect_unclean(topic: Topic, defaults: Defaults) -> bool:
 
 
 def rules_of(image: ClusterImage, topic: Topic, defaults: Defaults) -> Rules:
-    """For events that nobody asked for: an unclean leader only where the topic allows it."""
+    """For events without a request: an unclean leader only where the topic allows it."""
     election = Election.UNCLEAN if may_elect_unclean(topic, defaults) else Election.ONLINE
     return Rules(image.brokers, image.controller_epoch, min_in_sync(topic, defaults), election)
 
@@ -83,12 +83,12 @@ def is_alive(state: PartitionState, broker_id: int, brokers: Mapping[int, Broker
 
 
 def has_sole_leader(state: PartitionState) -> bool:
-    """A sole replica leads whenever its broker is there, in one and the same epoch: nobody can diverge from it."""
+    """Whether a sole replica leads: it does whenever its broker is there, in the same epoch, as none can diverge."""
     return len(state.replicas) == 1 and state.leader == state.replicas[0]
 
 
 def has_bounced(state: PartitionState, brokers: Mapping[int, Broker]) -> bool:
-    """Whether the leader's broker has registered anew since the leader was elected."""
+    """Whether the leader's broker has registered again since the leader was elected."""
     leader = brokers.get(state.leader)
     return leader is not None and leader.epoch != state.leader_broker_epoch
 
@@ -100,7 +100,7 @@ def next_state(before: PartitionState, wanted: PartitionState, rules: Rules) -> 
     """
     brokers = rules.brokers
     isr = tuple(b for b in wanted.isr if b in wanted.replicas)
-    # Where nobody in sync is left, those who were are the ones to wait for.
+    # Without a live replica in sync, the last ones in sync are those to wait for.
     isr = tuple(b for b in isr if is_alive(wanted, b, brokers)) or isr
     state = _without_finished_move(wanted._replace(isr=isr))
     state = _with_eligible({*before.isr, *wanted.isr}, state, rules)
@@ -174,7 +174,7 @@ def _leader(before: PartitionState, state: PartitionState, rules: Rules, *, boun
         if is_alive(state, broker, brokers):
             return broker
     if present in state.isr and present in brokers and not bounced and present not in state.offline_replicas:
-        # It is shutting down, and leads until it is gone: nobody else has all records.
+        # It is shutting down, and leads until it is gone: no other replica has all records.
         return present
     if rules.election is Election.UNCLEAN:
         for broker in state.replicas:

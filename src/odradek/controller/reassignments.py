@@ -39,7 +39,7 @@ def alter_reassignments(
     *,
     allow_replication_factor_change: bool = True,
 ) -> Decision[Reassigned]:
-    """One reply for every partition. A move that needs nobody to catch up is done at once."""
+    """One reply for every partition. A move that adds no replica is done at once."""
     changes = PartitionChanges(image)
     replies = []
     for move in moves:

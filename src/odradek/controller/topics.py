@@ -291,7 +291,7 @@ class Deletion(NamedTuple):
 
 
 def topic_deletion(topic: Topic, at_once: int = MAX_PARTITIONS_DELETED_AT_ONCE) -> Deletion:
-    """All nodes of a topic; a marker tells of many that they are to go."""
+    """All nodes of a topic; for many nodes, a marker of their deletion."""
     path = TopicNode.path(topic.name)
     operations: list[Operation] = []
     cuts: list[int] = []

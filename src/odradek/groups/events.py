@@ -153,7 +153,7 @@ class CommitRequest(NamedTuple):
 
 
 class FetchedOffset(NamedTuple):
-    """One partition's committed offset; -1 when there is none."""
+    """One partition's committed offset; -1 without one."""
 
     partition: int
     offset: int

@@ -124,7 +124,7 @@ def _topic(name: str, node: Node, nodes: Mapping[str, Node]) -> Topic:
         path = PartitionNode.path(name, index)
         state_node = nodes.get(path)
         if state_node is None:
-            # A controller died between the topic and its state: nobody leads yet.
+            # A controller died between the topic and its state: the partition has no leader yet.
             state = PartitionState(NO_LEADER, -1, replicas, ())
         else:
             state = PartitionNode.decode(path, state_node.data, state_node.version, replicas)

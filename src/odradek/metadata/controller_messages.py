@@ -1,4 +1,4 @@
-"""What the controller tells brokers, both ways: parts of the cluster image and the structs of its requests."""
+"""Conversion, both ways, between parts of the cluster image and the structs of the controller's requests."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from odradek.metadata.image import ClusterImage
 
 
 class Feature(NamedTuple):
-    """Levels as in Kafka; `initial` is in force where nobody has chosen another, as in a new cluster of Kafka's."""
+    """Levels as in Kafka; `initial` is in force until another is chosen, as in a new cluster of Kafka's."""
 
     name: str
     min_level: int

@@ -2,7 +2,7 @@
 
 A `ClusterImage` never changes; a change makes the next one, which shares all it can with the one before. Whoever holds
 an image can therefore read it for as long as it likes, and compare two by identity of their parts. Mappings inside are
-plain dicts for speed: nobody may write to them.
+plain dicts for speed: they must not be changed.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class PartitionState(NamedTuple):
     `leader_epoch` grows with every election, `partition_epoch` with every change (KIP-497). `elr` are the eligible
     leader replicas (KIP-966): out of the ISR since it is below `min.insync.replicas`, but with every committed record.
     `leader_broker_epoch` is the registration that the leader was elected in; another one of the same broker says that
-    it has started anew since. `offline_replicas` are on dead brokers or in failed directories.
+    it has restarted since. `offline_replicas` are on dead brokers or in failed directories.
     """
 
     leader: int
@@ -149,7 +149,7 @@ class ClusterImage:
         self.features_epoch = 0
 
     def topic_by_id(self, topic_id: bytes) -> Topic | None:
-        """The topic with this id; None if there is none."""
+        """The topic with this id; None if it does not exist."""
         name = self.topic_names.get(topic_id)
         return None if name is None else self.topics[name]
 
@@ -293,7 +293,7 @@ class ClusterImage:
         return image
 
     def with_client_configs(self, changed: Mapping[ClientEntity, Mapping[str, str]]) -> ClusterImage:
-        """Put these in the place of what was set for each; an entry stays even if nothing is set any more."""
+        """Put these in the place of what was set for each; an entry stays even when its last setting is removed."""
         image = self._next()
         image.client_configs = {**self.client_configs, **changed}
         return image

@@ -33,7 +33,7 @@ class SystemClock:
 
 
 def process_age() -> float:
-    """Seconds since this process was started, to a hundredth; its CPU time where /proc does not tell."""
+    """Seconds since this process was started, to a hundredth; its CPU time without /proc."""
     try:
         with open("/proc/self/stat", "rb") as file:
             started = int(file.read().rpartition(b")")[2].split()[19]) / os.sysconf("SC_CLK_TCK")

@@ -53,7 +53,7 @@ class File(Protocol):
         ...
 
     def is_cached(self, position: int, size: int) -> bool:
-        """Whether reading the range would not wait for the device; True where the platform cannot tell."""
+        """Whether reading the range would not wait for the device; True where the platform does not report it."""
         ...
 
     def truncate(self, size: int) -> None:
@@ -160,11 +160,11 @@ class Disk(Protocol):
         ...
 
     def wait(self, lane: str) -> None:
-        """Block until all calls of the lane have been executed; those who await them go on later."""
+        """Block until all calls of the lane have been executed; their awaiting tasks resume later."""
         ...
 
     def keeps_up(self) -> bool:
-        """Whether writers do not have to wait for devices. True where the platform cannot tell."""
+        """Whether writers do not have to wait for devices. True where the platform does not report it."""
         ...
 
     def boot_id(self) -> str:

@@ -29,7 +29,7 @@ def remove_lease(path: str) -> None:
 
 
 def is_abandoned(path: str) -> bool:
-    """Whether nobody holds the lease any more: its process is dead, or the lease was never taken."""
+    """Whether the lease is free: its process is dead, or the lease was never taken."""
     try:
         fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -75,7 +75,7 @@ class Lease:
     def _pipe(path: str) -> int:
         with contextlib.suppress(FileExistsError):
             os.mkfifo(path, 0o600)
-        # Both ends: a pipe that is only read would be at its end whenever nobody writes.
+        # Both ends: a pipe that is only read would be at its end whenever it has no writer.
         return os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
 
     def renew(self, now: float) -> None:

@@ -31,7 +31,7 @@ class Stream(Protocol):
         ...
 
     def send(self, part: Bytes, more: bool) -> int:
-        """Bytes taken (maybe fewer), or WOULD_BLOCK. `more` tells that another part follows at once."""
+        """Bytes taken (maybe fewer), or WOULD_BLOCK. `more` announces that another part follows at once."""
         ...
 
     def send_file(self, part: FileRange) -> int:
@@ -77,7 +77,7 @@ class Network(Protocol):
     def listen(self, host: str, port: int, accept: Callable[[Stream], None]) -> Listener: ...
 
     async def connect(self, host: str, port: int, timeout: float) -> Stream:
-        """An open stream; OSError (TimeoutError among them) when there is none within timeout seconds."""
+        """An open stream; raises OSError, or TimeoutError after timeout seconds."""
         ...
 
     def own_host(self) -> str:

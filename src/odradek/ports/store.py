@@ -5,7 +5,7 @@ and contents follow the layout that Kafka's ZooKeeper-based controller used (`/b
 ...).
 
 A client has one session at a time. While it lasts, the ephemeral nodes that it created exist; when it is lost (the
-process was silent for too long) they go, `watch_session` tells, and every call raises SessionExpired until `reopen`.
+process was silent for too long) they go, `watch_session` calls back, and calls raise SessionExpired until `reopen`.
 Each write is checked against the session where it takes effect: a process that slept through its own end cannot write.
 """
 
@@ -147,7 +147,7 @@ class MetadataStore(Protocol):
 
         `changed(P)` says that the node P or one below it may have changed, never what: read. P is the watched path or
         one below. Calls may be late and joined but are never left out: after a lost connection, a reopened session or
-        very many changes the watched path itself is named. Own writes are told like others', before or after `apply`
+        very many changes the watched path itself is named. Own writes are reported like others, before or after `apply`
         returns.
         """
         ...

@@ -62,7 +62,7 @@ class TlsSettings(NamedTuple):
 
 
 def tls_settings(text: Callable[[str], str]) -> TlsSettings:
-    """The settings, of which `text` gives each by Kafka's name; an empty text is none. Raises TlsSettingError."""
+    """The settings, of which `text` gives each by Kafka's name; an empty text is unset. Raises TlsSettingError."""
     for kind in ("ssl.keystore.type", "ssl.truststore.type"):
         if text(kind).upper() not in ("JKS", "PKCS12", "PEM"):
             raise TlsSettingError(f"{kind}={text(kind)}: JKS, PKCS12 or PEM is expected")

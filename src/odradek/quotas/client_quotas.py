@@ -15,7 +15,7 @@ _FIRST_SWEEP = 1024
 
 
 class ClientRateQuota:
-    """One kind of quota for all clients. `active` is False while nobody has one: then nothing needs to be asked.
+    """One kind of quota for all clients. `active` is False while no client has one: then nothing needs to be asked.
 
     Nobody pauses for longer than `most_ms` at a time.
     """
@@ -87,7 +87,7 @@ class ClientQuotas:
     """The quotas that this broker enforces.
 
     `request` counts percents of a second that the event loop spends on a client's requests: there is one thread, so
-    100 are all of it. As in Kafka it makes nobody pause for longer than a window.
+    100 are all of it. As in Kafka no pause is longer than a window.
     """
 
     __slots__ = ("connections", "fetch", "mutations", "produce", "request")

@@ -30,7 +30,7 @@ class TokenBucket:
         self._tokens = min(self._tokens - count, self._most)
 
     def lacking_ms(self, now_ms: float) -> int:
-        """Until it is not overdrawn any more; 0 when it is not."""
+        """Until it is no longer overdrawn; 0 when it is not."""
         self._fill(now_ms)
         return 0 if self._tokens >= 0 else max(1, round(-self._tokens / self._rate * 1000))
 
@@ -56,7 +56,7 @@ class TokenBucket:
 
 
 class MutationQuota:
-    """`active` is False while nobody has a quota: then nothing needs to be asked. `seconds` are all windows."""
+    """`active` is False while no client has a quota: then nothing needs to be asked. `seconds` are all windows."""
 
     __slots__ = ("_buckets", "_seconds", "_sweep_at", "_table", "active")
 

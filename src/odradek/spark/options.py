@@ -194,7 +194,7 @@ class SinkOptions(NamedTuple):
 
 
 def _default_checkpoint(query_name: str | None) -> str | None:
-    """Where Spark keeps a named query without a checkpointLocation of its own: sinks are not told that setting."""
+    """Where Spark keeps a named query without a checkpointLocation of its own: sinks do not receive that setting."""
     folder = os.environ.get(CHECKPOINTS_VARIABLE)
     return f"{folder}/{query_name}" if folder and query_name else None
 
@@ -225,8 +225,8 @@ def _group(
 ) -> tuple[str | None, tuple[tuple[str, str], ...]]:
     """The group that reading goes by, and client options that say so.
 
-    As with Spark's own source nobody joins the group, but it names the clients: brokers see it in client ids, by which
-    quotas and request logs go, and commitOffsets commits to it. kafka.group.id comes before groupIdPrefix, which makes
+    As with Spark's own source, no consumer joins the group. Its name is in the client ids, by which brokers apply
+    quotas and log requests, and commitOffsets commits to it. kafka.group.id comes before groupIdPrefix, which makes
     a group of its own for every query.
     """
     group = given.get("kafka.group.id")

@@ -105,14 +105,14 @@ def last_offsets(source: Mapping[str, Any]) -> list[tuple[str, int, int]]:
 
 
 class Follower:
-    """Watches all queries of this process's Spark and tells of every micro-batch that had rows.
+    """Watches all queries of this process's Spark and reports every micro-batch that had rows.
 
-    It looks again and again, because listeners hear only of the queries of their own session, and those of Connect and
+    It polls, because listeners receive only the queries of their own session, and those of Connect and
     of declarative pipelines have others.
     """
 
     def __init__(self, session: Any, report: Callable[[Progress], None], failed: Callable[[str, str], None]) -> None:
-        """`tell` and `failed(query, reason)` are called on a thread of its own."""
+        """`report` and `failed(query, reason)` are called on a thread of its own."""
         self._session = session
         self._report = report
         self._failed = failed
@@ -131,7 +131,7 @@ class Follower:
         self._thread.start()
 
     def close(self) -> None:
-        """Tell what is still to be told, while Spark is there, and end."""
+        """Report the last progress while Spark is there, and end."""
         if self._thread.is_alive():
             self._ended.set()
             self._thread.join(_ANSWER_MS / 1000 * 5)
@@ -216,7 +216,7 @@ class Follower:
 
 
 async def _timestamp(consumer: Consumer, topic: str, partition: int, offset: int) -> int:
-    """The largest timestamp in the record batch that holds an offset, in ms; -1 if it is not there any more."""
+    """The largest timestamp in the record batch that holds an offset, in ms; -1 if the batch was deleted."""
     answer = await consumer.fetch_raw(topic, partition, offset, 1, max_wait_ms=0, timeout_ms=_ANSWER_MS)
     if len(answer.batches) < HEADER_SIZE:
         return -1

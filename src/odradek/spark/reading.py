@@ -99,7 +99,7 @@ def read_range(options: SourceOptions, wanted: OffsetRange) -> Iterator[Any]:
 
 
 def _end_offset(batches: memoryview) -> int | None:
-    """The offset behind the last whole batch; None if there is none."""
+    """The offset behind the last complete batch; None without one."""
     last, position, end = None, 0, len(batches)
     while position + HEADER_SIZE <= end:
         after = position + LOG_OVERHEAD + _LENGTH(batches, position + 8)[0]
@@ -174,7 +174,7 @@ class _Reading:
         return pa.RecordBatch.from_arrays(columns, schema=SCHEMA_WITH_HEADERS)
 
     def after_loss(self, error: KafkaError, position: int) -> int:
-        """Where to go on when the position is not in the log any more; raises unless data may be lost."""
+        """The offset to continue at when the log no longer has the position; raises unless data may be lost."""
         gone = (ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
         if error.code not in gone:
             raise error

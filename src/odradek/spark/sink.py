@@ -206,7 +206,7 @@ class ExactlyOnceStreamWriter(DataSourceStreamArrowWriter):
 def _property(context: Any, name: str) -> str:
     value = context.getLocalProperty(name)
     if value is None:
-        raise RuntimeError(f"this Spark does not tell its tasks {name}: use deliveryGuarantee=at-least-once")
+        raise RuntimeError(f"this Spark does not pass {name} to its tasks: use deliveryGuarantee=at-least-once")
     return str(value)
 
 

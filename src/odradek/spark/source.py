@@ -90,7 +90,7 @@ class BatchReader(DataSourceReader):
         ]
         for each in ranges:
             if each.size < 0:
-                # Both were given by the user, who should hear that they are the wrong way round.
+                # The user gave both and should learn that they are the wrong way round.
                 logger.warning("%s-%d: the end %d lies before the start %d", *each[:2], each.end, each.start)
         return _tasks(options, topics, ranges)
 
@@ -194,7 +194,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._options.fail_on_data_loss:
             raise SourceError(
                 f"{what}: some data may have been missed (topics deleted or records expired before they were read). "
-                "failOnDataLoss=false goes on regardless"
+                "failOnDataLoss=false continues regardless"
             )
         logger.warning("%s: some data may have been missed", what)
 

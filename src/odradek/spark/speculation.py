@@ -1,6 +1,6 @@
 """Whether Spark runs tasks twice on purpose, which does not go together with writing exactly once.
 
-Python data sources are not told Spark's configuration. What can be known before any task runs is what the Java
+Python data sources do not receive Spark's configuration. What can be known before any task runs is what the Java
 processes above this one were started with and Spark's file of defaults; the leases notice the rest when a second
 attempt of a task wants to write. Outside of Linux only they do.
 """

@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class SourceError(RuntimeError):
-    """The query cannot go on as its options ask."""
+    """The query cannot continue as its options ask."""
 
 
 class Topics:

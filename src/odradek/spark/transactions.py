@@ -144,7 +144,7 @@ def abort(options: SinkOptions) -> None:
 
 
 def give_up(options: SinkOptions, begun: Begun) -> None:
-    """Undo a single write, whose transactional id nobody will use again."""
+    """Undo a single write, whose transactional id will not be used again."""
     try:
         abort(options)
     finally:

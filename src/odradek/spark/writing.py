@@ -43,7 +43,7 @@ class RowWriter:
     """Takes the rows of one task and hands record batches to whoever sends them, a round of rows at a time.
 
     Within a round what is encoded is sent while the next partition is. At its end everything has to be
-    acknowledged: nobody knows how long the next rows will take, and others may wait for the partitions.
+    acknowledged: the next rows may take any time, and others may wait for the partitions.
     """
 
     __slots__ = (
@@ -61,7 +61,7 @@ class RowWriter:
         task: int = 0,
         transactional: bool = False,
     ) -> None:
-        """The producer only tells its settings and the topics' partitions. Each task begins with another of them."""
+        """The producer only gives its settings and the topics' partitions. Each task begins with another of them."""
         self._producer = producer
         self._topic = topic
         self._emit = emit

@@ -220,7 +220,7 @@ class TransactionCoordinator:
             if error is not ErrorCode.NONE:
                 return _failed(error)
             # Written again, so that the answer waits for the in-sync replicas. A coordinator that was replaced and does
-            # not know it yet would answer for the transaction before: this epoch does not tell the two apart.
+            # not know it yet would answer for the transaction before: this epoch does not distinguish the two.
             record = TransactionRecord(request.transactional_id, transaction)
             return TransactionDecision((record,), ProducerResult(ErrorCode.NONE))
         prepared = _advance(

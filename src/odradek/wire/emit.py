@@ -82,7 +82,7 @@ class Source:
 
 
 def condition(wanted: Versions, known: Versions) -> str | None:
-    """The test that tells `wanted` apart within `known`, None if always true."""
+    """The test that selects `wanted` within `known`, None if always true."""
     if wanted.covers(known):
         return None
     if wanted.high >= known.high:

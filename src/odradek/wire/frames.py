@@ -182,7 +182,7 @@ class FrameReader:
     def received(self, count: int) -> Iterator[memoryview]:
         """The frames complete after `count` more bytes in the last `space()`; those not taken come with the next call.
 
-        Raises FrameTooLarge, or FrameError for a negative size, in the place of the frame that is none.
+        Raises FrameTooLarge, or FrameError for a negative size, in the place of the invalid frame.
         """
         view = self._view
         if view is None:
@@ -245,7 +245,7 @@ class FrameReader:
                 self._fault = FrameTooLarge(size - 4, most)
                 raise self._fault
         if large is None or filled == len(large):
-            # Whole frames that nobody took may fill the space, too.
+            # Complete frames that were not taken yet may fill the space, too.
             fresh = self.buffers.take(min(size, max(TRUST_BYTES, 2 * filled)) if size > filled else 2 * filled)
             if fresh is None:
                 return _NOTHING

@@ -176,9 +176,9 @@ def test_a_later_batch_voids_the_earlier_one(server: LeaseServer) -> None:
         with pytest.raises(LeaseError, match="later transaction"):
             await client.acquire(["t-0"])
         client.close()
-        with pytest.raises(LeaseError, match="not being written"):
+        with pytest.raises(LeaseError, match="no longer being written"):
             await LeaseClient.join(address, 1)
-        with pytest.raises(LeaseError, match="not being written"):
+        with pytest.raises(LeaseError, match="no longer being written"):
             await LeaseClient.join(Address(later.host, later.port, "guessed"), 1)
         (await LeaseClient.join(later, 1)).close()
 
@@ -193,7 +193,7 @@ def test_queries_do_not_disturb_each_other(server: LeaseServer) -> None:
         other = server.open_batch("two")
         assert await client.acquire(["t-0"]) == ("t-0", 0)
         await drop(other)
-        with pytest.raises(LeaseError, match="not being written"):
+        with pytest.raises(LeaseError, match="no longer being written"):
             await LeaseClient.join(other, 1)
         client.release("t-0", 4)
         await client.leave()
@@ -201,7 +201,7 @@ def test_queries_do_not_disturb_each_other(server: LeaseServer) -> None:
         with pytest.raises(LeaseError, match="is being committed"):
             await client.acquire(["t-0"])
         client.close()
-        with pytest.raises(LeaseError, match="not being written"):
+        with pytest.raises(LeaseError, match="no longer being written"):
             await LeaseClient.join(address, 2)
 
     asyncio.run(run())

@@ -253,9 +253,9 @@ class Shown:
 
 
 class Stopping:
-    """SIGTERM and SIGINT: let the batch in hand end, stop the queries, and let the program go on to its end.
+    """SIGTERM and SIGINT: let the batch in hand end, stop the queries, and let the program run to its end.
 
-    The second signal stops at once. Queries are told on a thread of its own: the main one may be waiting for Java.
+    The second signal stops at once. Queries are stopped on a thread of its own: the main one may be waiting for Java.
     """
 
     def __init__(self, session: Any, timeout_s: float) -> None:

@@ -39,7 +39,7 @@ def _offsets_schemas() -> Mapping[int, Schema]:
 
 
 def decode_offsets_record(record: Record) -> tuple[str | None, str | None]:
-    """Key and value as JSON, each None where there is none."""
+    """Key and value as JSON, each None if absent."""
     return _decode(record, _offsets_schemas())
 
 

@@ -64,7 +64,7 @@ def claim(home: Path, disk: Disk) -> DirectoryLock:
 def broker_settings(
     given: Mapping[str, str], config: BrokerConfig, broker_id: int, brokers: int, listen: tuple[str, int]
 ) -> dict[str, str]:
-    """What one of the brokers is told beside the properties file.
+    """Settings of one of the brokers, beside the properties file.
 
     `given` are the settings of the command line; `{id}` in them stands for the id of each broker.
     """

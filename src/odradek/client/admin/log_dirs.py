@@ -50,7 +50,7 @@ class ReplicaInfo(NamedTuple):
 
 
 class LogDirDescription(NamedTuple):
-    """A log directory. `error` is set when it is offline; bytes are None where the broker is too old to tell."""
+    """A log directory. `error` is set when it is offline; bytes are None where the broker is too old to report them."""
 
     error: KafkaError | None
     replicas: dict[TopicPartition, ReplicaInfo]

@@ -12,7 +12,7 @@ _METADATA_TOPIC: Final = "__cluster_metadata"
 
 
 class ClusterDescription(NamedTuple):
-    """Live brokers, sorted by id; controller_id is -1 while there is none."""
+    """Live brokers, sorted by id; controller_id is -1 without a controller."""
 
     cluster_id: str
     controller_id: int

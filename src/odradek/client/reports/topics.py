@@ -21,7 +21,7 @@ _TOPICS_PER_REQUEST: Final = 2_000
 
 
 class PartitionDetails(NamedTuple):
-    """Broker ids; leader is -1 while there is none, elr None where the broker does not tell it."""
+    """Broker ids; leader is -1 without a leader, elr None where the broker does not report it."""
 
     partition: int
     leader: int
@@ -88,7 +88,7 @@ async def describe_topics(admin: Admin, names: Sequence[str], partitions_per_ans
 async def _pages(admin: Admin, names: Sequence[str], limit: int) -> dict[str, TopicDetails]:
     cluster = admin.cluster
     found: dict[str, TopicDetails] = {}
-    # The broker answers in the order of names and goes on at the cursor.
+    # The broker answers in the order of names and continues at the cursor.
     wanted = sorted(names)
     for start in range(0, len(wanted), _TOPICS_PER_REQUEST):
         cursor: DescribeTopicPartitionsRequestCursor | None = None

@@ -228,7 +228,7 @@ class LogDirectories:
     def open(
         self, topic: str, partition: int, topic_id: bytes, config: LogConfig, *, is_new: bool = True
     ) -> PartitionLog:
-        """The partition's log, created if there is none.
+        """The partition's log, created if it does not exist.
 
         What an earlier topic of the same name left behind is deleted. Raises KafkaError KAFKA_STORAGE_ERROR, or
         NOT_LEADER_OR_FOLLOWER until `recovery` has checked the log.

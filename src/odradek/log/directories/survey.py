@@ -1,6 +1,6 @@
 """Whether retention or compaction may have work in logs that are not open, from the names and sizes of their files.
 
-Runs in a thread and opens no file. It may report work where there is none, since it does not know the timestamps; never
+Runs in a thread and opens no file. It may report needless work, since it does not know the timestamps; never
 the reverse.
 """
 

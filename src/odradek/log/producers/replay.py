@@ -53,7 +53,7 @@ def prepare_markers(segment: Segment, data: memoryview, batches: Iterable[tuple[
 def replay_marker(
     producers: ProducerStates, segment: Segment, header: BatchHeader, marker: ControlRecord | None
 ) -> None:
-    """A transaction has ended; if it was aborted, its segment's index tells readers."""
+    """A transaction has ended; if it was aborted, its segment's index records it for readers."""
     if marker is None or not marker.is_end_transaction:
         return
     completed = producers.apply_marker(header, header.base_offset, marker)

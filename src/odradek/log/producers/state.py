@@ -66,7 +66,7 @@ class ProducerEntry:
         self.coordinator_epoch = -1
         self.last_timestamp = -1
         self.transaction_first_offset = NO_OFFSET
-        """Where its open transaction began; -1 if there is none."""
+        """The offset at which its open transaction began; -1 without one."""
         self.batches: deque[AppendedBatch] = deque(maxlen=BATCHES_TO_RETAIN)
 
     @property
@@ -279,7 +279,7 @@ class ProducerStates:
         ]
         for producer_id in expired:
             del self.producers[producer_id]
-        # Those whose coordinator said no, or never answered: nobody waits since the last time that this was called.
+        # Those whose coordinator rejected them or never answered: no request has waited since the last call of this.
         self._guards = {key: guard for key, guard in self._guards.items() if guard not in self._old_guards}
         self._old_guards = set(self._guards.values())
         return expired
@@ -311,14 +311,14 @@ class ProducerStates:
         return list(self._ongoing.items())
 
     def forget_transaction(self, first_offset: int) -> None:
-        """It is not open any more, however it ended."""
+        """Close it, however it ended."""
         self.producers[self._ongoing.pop(first_offset)].transaction_first_offset = NO_OFFSET
 
     def complete_windows(self, headers: Iterable[BatchHeader]) -> None:
         """Remember the batches before each producer's last one again, from the log's tail in order of offsets.
 
         A snapshot holds the last one only. Kafka leaves it at that: there, what a producer had in flight when the
-        broker stopped and sends once more is out of order unless it is the last.
+        broker stopped and sends again is out of order unless it is the last.
         """
         if not self.producers:
             return

@@ -125,7 +125,7 @@ class OffsetIndex:
         return self._entries.entry(slot)[1] if slot >= 0 else 0
 
     def floor(self, position: int, upper_offset: int) -> int:
-        """The last indexed position up to `position` whose batch ends below `upper_offset`; 0 if there is none."""
+        """The last indexed position up to `position` whose batch ends below `upper_offset`; 0 without one."""
         entries = self._entries
         slot = min(entries.upper_slot(position, 1), entries.upper_slot(upper_offset - 1 - self._base, 0)) - 1
         return entries.entry(slot)[1] if slot >= 0 else 0
@@ -176,7 +176,7 @@ class TimeIndex:
         return self._base + self._entries.entry(slot)[1] if slot >= 0 else self._base
 
     def last_entry(self) -> tuple[int, int]:
-        """(timestamp, offset) of the last entry; (-1, base offset) if there is none."""
+        """(timestamp, offset) of the last entry; (-1, base offset) without one."""
         count = len(self._entries)
         if not count:
             return NO_TIMESTAMP, self._base

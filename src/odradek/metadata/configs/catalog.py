@@ -197,7 +197,7 @@ def _ensure_heartbeats_fit(configs: Mapping[str, str], broker_value: Callable[[s
 
 
 def validate_dynamic_broker_configs(configs: Mapping[str, str], *, per_broker: bool) -> None:
-    """What may be set while a broker runs (KIP-226). Names nobody knows are kept for plugins. Raises InvalidConfig."""
+    """What may be set while a broker runs (KIP-226). Unknown names are kept for plugins. Raises InvalidConfig."""
     fixed = [name for name in configs if (d := BROKER.get(name)) is not None and d.scope is Scope.READ_ONLY]
     if fixed:
         raise InvalidConfig(f"Cannot update these configs dynamically: [{', '.join(sorted(fixed))}]")

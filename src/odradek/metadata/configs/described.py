@@ -111,7 +111,7 @@ def describe_broker(
         source = values[0].source if values else ConfigSource.DEFAULT_CONFIG
         definition = broker_definition(name)
         if definition is None:
-            # A plugin's: nobody here can tell whether it is a secret.
+            # A plugin's: it may be a secret.
             described.append(Described(name, None, False, source, True, _hidden(values), UNKNOWN_TYPE, None))
             continue
         text = values[0].text if values and values[0].name == name else plain_text(definition.parse_default())

@@ -25,7 +25,7 @@ ODRADEK_CONFIGS = (
     _c("odradek.max.control.request.bytes", INT, str(4 << 20), at_least(1024)),
     _c("odradek.max.request.topics", INT, "100000", at_least(1)),
     _c("odradek.max.request.partitions", INT, "200000", at_least(1)),
-    # With odradek.batch.validation=records; nobody else decodes the headers, and message.max.bytes bounds them.
+    # With odradek.batch.validation=records; otherwise headers are not decoded, and message.max.bytes bounds them.
     _c("odradek.max.record.headers", INT, "10000", at_least(0)),
     # A peer that is not admitted has so long to complete its TLS handshake, and as long for SASL or its first request.
     _c("odradek.unauthenticated.timeout.ms", INT, "10000", at_least(1)),
@@ -39,7 +39,7 @@ ODRADEK_CONFIGS = (
     _c("odradek.adopt.partitions", BOOLEAN, "false"),
     # header: CRC, counts and sizes of batches; records: every record in them, too.
     _c("odradek.batch.validation", STRING, "header", one_of("header", "records")),
-    # Logs that nobody wrote to for as long are synced and give back memory and files.
+    # Logs without appends for this time are synced and give back memory and files.
     _c("odradek.idle.check.interval.ms", LONG, "30000", at_least(1)),
     # Larger appends are written by a thread, and all while the disk does not keep up: when a write on the event loop
     # took longer than the stall, or the kernel lets writers wait, and for the probation after the last such sign.
@@ -118,5 +118,5 @@ _LEGACY = (
     _c("auto.include.jmx.reporter", BOOLEAN, "true", None, LOW),
 )
 
-# They answer no DescribeConfigs: a 4.3 broker has never heard of them.
+# They answer no DescribeConfigs: a 4.3 broker does not know them.
 LEGACY_CONFIGS = tuple(definition._replace(listed=False) for definition in _LEGACY)

@@ -151,7 +151,7 @@ class Neighbours:
             return
         self._lease.renew(now)
         if now - self._due > interval:
-            # We were stopped ourselves, and have seen nobody's silence.
+            # This process was stopped itself: the others may have written meanwhile.
             for peer in self._peers.values():
                 peer.since = now
         following = now + interval

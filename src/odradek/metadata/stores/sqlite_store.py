@@ -142,7 +142,7 @@ class SqliteStore:
     def _then_notify(
         self, change: Callable[P, TreeChange | None], *args: P.args, **kwargs: P.kwargs
     ) -> TreeChange | None:
-        """In the lane: change, then tell, even if nobody waits for the answer any more."""
+        """In the lane: change, then notify, even if the caller was cancelled."""
         outcome = change(*args, **kwargs)
         if outcome is not None:
             self._loop.call_soon_threadsafe(self._notify, outcome)
@@ -220,7 +220,7 @@ class SqliteStore:
         self._watches.fire_all()
 
     def _died(self, session: int) -> None:
-        """Its pipe has ended: either it ended its session before, or nobody did."""
+        """Its pipe has ended: either it ended its session before, or the session is still open."""
         if session in self._tasks or self._tree is None:
             return
         if self._has_ended(session):

@@ -46,9 +46,9 @@ _BUSY_SECONDS = 10.0
 _WAL_ATTEMPTS = 50
 
 NEWS_KEPT = 4096
-"""Changed paths that the file keeps; who missed more is told that anything may have changed."""
+"""Changed paths that the file keeps; a process that missed more learns that anything may have changed."""
 MOST_NEWS = 256
-"""A transaction that changed more paths is told of as a change of everything."""
+"""A transaction that changed more paths is recorded as a change of everything."""
 EVERYTHING = ""
 
 
@@ -156,7 +156,7 @@ class SqliteTree:
         changed: list[str] = []
         with _Transaction(self._writer):
             ended = session in self._sessions()
-            # Asked with the file locked: nobody else ends it, and its owner cannot write, meanwhile.
+            # Checked with the file locked: no other process ends it, and its owner cannot write, meanwhile.
             if ended and confirmed is not None and not confirmed():
                 return None
             if ended:

@@ -2,7 +2,7 @@
 
 kazoo has threads of its own; requests go to it from the event loop, and answers and events come back to the loop. The
 session is ZooKeeper's. A lost connection is kazoo's to restore (to another server of the ensemble): requests under way
-fail with ConnectionLost, watches are set again, and everybody who watches is told to look.
+fail with ConnectionLost, watches are set again, and every watcher is notified.
 """
 
 from __future__ import annotations
@@ -168,7 +168,7 @@ class ZooKeeperStore:
         self._connected.set()
         if again:
             logger.info("connected to ZooKeeper again")
-        # A server keeps watches for its own connections only, and tells nothing of what happened in between.
+        # A server keeps watches for its own connections only, and does not report changes in between.
         self._start(self._watch_again(client))
 
     async def _watch_again(self, client: Client) -> None:
@@ -236,7 +236,7 @@ class ZooKeeperStore:
     def _ask(self, client: Client, request: Any) -> asyncio.Future[Any]:
         """Send now, in the order of the calls; the answer, or ConnectionLost after the connection timeout.
 
-        A future and not a coroutine, since nobody may be left to await it when kazoo's thread has ended.
+        A future and not a coroutine, since no task may be left to await it when kazoo's thread has ended.
         """
         future: asyncio.Future[Any] = self._loop.create_future()
 
@@ -281,7 +281,7 @@ class ZooKeeperStore:
             raise SessionExpired("the session is over")
         client = self._client
         if client is None or not client.connected:
-            # Nothing is given to kazoo meanwhile: it would be sent some time, when nobody counts on it any more.
+            # Nothing is given to kazoo meanwhile: it would be sent later, when no caller relies on it.
             self._connected.clear()
             if client is not None and client.connected:
                 self._connected.set()
@@ -378,7 +378,7 @@ class ZooKeeperStore:
                 (absent if found is None else self._known).add(path)
 
     def _remember(self, operations: Iterable[Operation]) -> None:
-        """Nodes that are not there any more are no parents."""
+        """Deleted nodes are no parents."""
         gone = [operation.path for operation in operations if isinstance(operation, Delete)]
         if gone:
             self._known -= {known for known in self._known if any(is_at_or_below(known, path) for path in gone)}

@@ -29,7 +29,7 @@ class Database(Protocol):
         ...
 
     def begin(self, connection: Any, lock: str | None = None) -> None:
-        """Begin a transaction which nobody else with the same `lock` is in."""
+        """Begin a transaction that excludes others with the same `lock`."""
         ...
 
     def is_away(self, error: Exception) -> bool:

@@ -1,4 +1,4 @@
-"""Wait for a store that is away: the batch in hand stays in hand, the query pauses, and goes on when the store is back.
+"""Wait for a store that is away: the batch in hand stays in hand, the query pauses, and resumes when the store is back.
 
 Spark asks for the next micro-batch only when the writing of this one has returned, so waiting inside of the write *is*
 the pause: no offset moves, no row is dropped, and the source's records wait in their topic.
@@ -44,7 +44,7 @@ class Patience(NamedTuple):
     ) -> T:
         """The result of `work`, tried again while it fails in a way that is `away`.
 
-        Raises what else it fails with, and StoppedWaiting once it is not `wanted` any more.
+        Raises what else it fails with, and StoppedWaiting once it is no longer `wanted`.
         """
         began = time.monotonic()
         pause_s = self.first_s
@@ -75,10 +75,10 @@ def _line(error: Exception) -> str:
 
 
 def still_runs(frame: Any) -> Callable[[], bool]:
-    """Whether the streaming query that this batch belongs to has not been told to stop.
+    """Whether the streaming query that this batch belongs to still runs, without a request to stop.
 
     Spark's stop() waits for the batch's function to return, so a function that waits has to ask. Always true where
-    there is nobody to ask: outside of a query, or with Spark Connect.
+    it cannot be asked: outside of a query, or with Spark Connect.
     """
     session = frame.sparkSession
     context = getattr(session, "_sc", None)
@@ -96,7 +96,7 @@ class Patient:
 
         .foreachBatch(Patient(write, away=(requests.ConnectionError,)))
 
-    The function is called again with the same frame, which is computed anew; so it has to be idempotent, and it suits
+    The function is called again with the same frame, which is computed again; so it has to be idempotent, and it suits
     queries without state. The sinks of this package have their own patience, which computes nothing twice.
     """
 

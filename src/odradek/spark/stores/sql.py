@@ -41,7 +41,7 @@ class Ledger:
     def __init__(self, database: Database, name: str, checkpoint: str, *, resumed: bool = False) -> None:
         """`name` stands for the query, in this database for ever; `checkpoint` is its checkpointLocation.
 
-        With `resumed`, a query with a new checkpoint may go on from `starting_offsets`; without, it is an error,
+        With `resumed`, a query with a new checkpoint may continue from `starting_offsets`; without, it is an error,
         because its batches count from 0 again and could be taken for those already written.
         """
         self.database = database
@@ -63,7 +63,7 @@ class Ledger:
         return None if row is None else Recorded(row[0], row[1], json.loads(row[2]))
 
     def starting_offsets(self, default: str = "earliest") -> str:
-        """The option startingOffsets for a query that goes on where the database is, whatever became of Spark's
+        """The option startingOffsets for a query that continues at the database's state, whatever became of Spark's
         checkpoint; the default where the database has nothing of it yet."""
         with contextlib.closing(self.database.connect()) as connection:
             self.create(connection)
