@@ -19,10 +19,11 @@ from collections import deque
 from collections.abc import Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Any, Final, Generic, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar, Unpack
 
 from odradek.client.accumulator import Delivery, OnDelivery
 from odradek.client.blocking import Blocking, shared
+from odradek.client.columns import ROWS_AT_ONCE
 from odradek.client.config import ConsumerOptions, ProducerOptions
 from odradek.client.consumer import CommitCallback, Consumer
 from odradek.client.errors import ClientClosed, IllegalState
@@ -37,6 +38,9 @@ from odradek.client.serializers import Deserializer, Serializer
 from odradek.client.transactions import TransactionalProducer
 from odradek.client.type_parameters import Key_co, Key_contra, Value_co, Value_contra
 from odradek.records.topic_partition import TopicPartition
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 T = TypeVar("T")
 
@@ -143,6 +147,21 @@ class BlockingProducer(Generic[Key_contra, Value_contra]):
         """As `Producer.send_and_wait`."""
         return self._blocking.run(self._producer.send_and_wait(topic, value, key, headers, partition, timestamp_ms))
 
+    def send_table(
+        self,
+        data: Any,
+        topic: str,
+        *,
+        value: str | Sequence[str] = "value",
+        key: str | None = None,
+        headers: str | None = None,
+        timestamp: str | None = None,
+        partition: str | None = None,
+    ) -> int:
+        """As `Producer.send_table`."""
+        columns = {"value": value, "key": key, "headers": headers, "timestamp": timestamp, "partition": partition}
+        return self._blocking.run(self._producer.send_table(data, topic, **columns))  # type: ignore[arg-type]
+
     def flush(self, timeout_s: float | None = None) -> None:
         """As `Producer.flush`. Raises TimeoutError after timeout_s."""
         self._blocking.run(self._producer.flush(), timeout_s)
@@ -237,6 +256,21 @@ class BlockingTransactionalProducer(Generic[Key_contra, Value_contra]):
         """As `TransactionalProducer.send`."""
         sent = self._producer.send(topic, value, key, headers, partition, timestamp_ms, on_delivery)
         return BlockingDelivery(self._blocking.run(sent), self._blocking)
+
+    def send_table(
+        self,
+        data: Any,
+        topic: str,
+        *,
+        value: str | Sequence[str] = "value",
+        key: str | None = None,
+        headers: str | None = None,
+        timestamp: str | None = None,
+        partition: str | None = None,
+    ) -> int:
+        """As `TransactionalProducer.send_table`."""
+        columns = {"value": value, "key": key, "headers": headers, "timestamp": timestamp, "partition": partition}
+        return self._blocking.run(self._producer.send_table(data, topic, **columns))  # type: ignore[arg-type]
 
     def send_offsets(
         self, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata | int], member: Member | None = None
@@ -345,6 +379,22 @@ class BlockingConsumer(Generic[Key_co, Value_co]):
             self._ready.extend(records)
             if not records and idle_timeout_s is not None:
                 return
+
+    def arrow(
+        self, batch_rows: int = ROWS_AT_ONCE, *, include_headers: bool = False, values: pa.Schema | None = None
+    ) -> Iterator[pa.Table]:
+        """As `Consumer.arrow`, until `close`. Raises IllegalState while records of a loop are not read yet."""
+        if self._ready:
+            raise IllegalState(f"{len(self._ready)} records that were read are not returned yet: read them first")
+        tables = self._consumer.arrow(batch_rows, include_headers=include_headers, values=values)
+        try:
+            while not self._closed:
+                try:
+                    yield self._alone(anext(tables))
+                except (ClientClosed, StopAsyncIteration):
+                    return
+        finally:
+            self._blocking.run(tables.aclose())
 
     def poll(self, timeout_ms: float = 0, max_records: int | None = None) -> list[ConsumerRecord[Key_co, Value_co]]:
         """As `Consumer.poll`."""

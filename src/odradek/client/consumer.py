@@ -18,11 +18,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Final, Generic, Self, Unpack
+from typing import TYPE_CHECKING, Any, Final, Generic, Self, Unpack
 
 from odradek.client.cluster import Cluster
+from odradek.client.columns import ROWS_AT_ONCE, ColumnReader, concatenated
 from odradek.client.config import ConsumerOptions, resolve_consumer
 from odradek.client.connections import retrieve_failure
 from odradek.client.errors import (
@@ -49,6 +50,9 @@ from odradek.ports.network import Network
 from odradek.ports.randomness import Random
 from odradek.records.topic_partition import TopicPartition
 from odradek.wire.errors import KafkaError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 __all__ = ["Consumer", "RebalanceListener"]
 
@@ -301,6 +305,59 @@ class Consumer(Generic[Key_co, Value_co]):
                 await asyncio.sleep(0)
             else:
                 await fetcher.wait(wait_s)
+
+    async def arrow(
+        self,
+        batch_rows: int = ROWS_AT_ONCE,
+        *,
+        include_headers: bool = False,
+        values: pa.Schema | None = None,
+    ) -> AsyncGenerator[pa.Table, None]:
+        """Records as Arrow tables, without end: topic, partition, key, value, offset, timestamp, perhaps headers.
+
+        A table has what was fetched meanwhile, up to the answer with which it has `batch_rows` rows. `values` is the
+        schema of values in JSON, which become structs. Deserializers and interceptors are not called. The positions are
+        behind a table while it is in use. Raises as `poll`, and ValueError for values that are not JSON objects.
+        """
+        fetcher, _ = self._started()
+        loop = asyncio.get_running_loop()
+        reader = ColumnReader(check_crcs=self._config["check_crcs"], include_headers=include_headers, values=values)
+        while not self._closed:
+            wait_s = await self._prepare(loop.time() + _IDLE_S)
+            tables = self._take_tables(reader, batch_rows)
+            fetcher.poke()
+            if tables:
+                yield tables[0] if len(tables) == 1 else concatenated(tables)
+                await asyncio.sleep(0)
+            else:
+                await fetcher.wait(wait_s)
+
+    def _take_tables(self, reader: ColumnReader, batch_rows: int) -> list[pa.Table]:
+        """Tables of fetched answers, beginning each time with another partition."""
+        assert self._fetcher is not None
+        states = list(self._fetcher.states.values())
+        tables: list[pa.Table] = []
+        rows = 0
+        self._turn += 1
+        for index in range(len(states)):
+            state = states[(index + self._turn) % len(states)]
+            while rows < batch_rows and not state.pause and state.has_position:
+                before = state.position, state.position_epoch
+                taken = state.take_chunk()
+                if taken is None:
+                    break
+                try:
+                    table = reader.read(state.key, *taken)
+                except Exception:
+                    # Positions are after the tables taken so far; the next call meets the failure again.
+                    state.seek(*before)
+                    if not tables:
+                        raise
+                    return tables
+                if table.num_rows:
+                    tables.append(table)
+                    rows += table.num_rows
+        return tables
 
     async def fetch_raw(
         self,

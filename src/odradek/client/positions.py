@@ -27,15 +27,28 @@ MAX_CHUNKS: Final = 2
 class Chunk:
     """The record batches of one answer for one partition."""
 
-    __slots__ = ("_aborted", "_aborted_producers", "_batches", "_read_committed", "next_offset", "view")
+    __slots__ = (
+        "_aborted",
+        "_aborted_producers",
+        "_batches",
+        "_read_committed",
+        "aborted",
+        "leader_epoch",
+        "next_offset",
+        "view",
+    )
 
     def __init__(self, view: memoryview, aborted: Sequence[AbortedTransaction] | None, fetch_offset: int) -> None:
         """`aborted` is None for read_uncommitted. Raises CorruptRecords."""
         self.view = view
         self._batches = deque(split_batches(view, allow_partial_tail=True))
         self.next_offset = max(self._batches[-1][1].next_offset, fetch_offset) if self._batches else fetch_offset
+        self.leader_epoch = self._batches[-1][1].partition_leader_epoch if self._batches else -1
+        """That of the last batch."""
         self._read_committed = aborted is not None
-        self._aborted = deque(sorted(aborted or (), key=lambda each: each.first_offset))
+        self.aborted: Sequence[AbortedTransaction] = aborted or ()
+        """The transactions whose records are not to be returned."""
+        self._aborted = deque(sorted(self.aborted, key=lambda each: each.first_offset))
         self._aborted_producers: set[int] = set()
 
     def __bool__(self) -> bool:
@@ -171,6 +184,20 @@ class PartitionState:
             yield record
             if self.pause:
                 return
+
+    def take_chunk(self) -> tuple[Chunk, int] | None:
+        """A whole answer with the offset of the first record that was not returned yet; the position moves past it.
+
+        Records that are decoded already are fetched again.
+        """
+        if self._at < len(self._ready):
+            self.seek(self.position, self.position_epoch)
+        if not self.chunks:
+            return None
+        chunk = self.chunks.popleft()
+        first, self.position = self.position, max(self.position, chunk.next_offset)
+        self.position_epoch = chunk.leader_epoch
+        return chunk, first
 
     def _advance_past_gap(self) -> None:
         """With no buffered records left, move to the next fetch offset: after gaps and markers."""

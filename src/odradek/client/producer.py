@@ -21,6 +21,7 @@ from typing import Any, Final, Generic, Self, SupportsIndex, TypeVar, Unpack
 
 from odradek.client.accumulator import Accumulator, Batch, Delivery, OnDelivery, record_size
 from odradek.client.cluster import Cluster, error_of
+from odradek.client.columns import Columns, to_table
 from odradek.client.config import ProducerOptions, resolve_producer
 from odradek.client.errors import BufferExhausted, CallTimedOut, ClientClosed, IllegalState
 from odradek.client.interceptors import ProducerInterceptor
@@ -253,6 +254,27 @@ class Producer(Generic[Key_contra, Value_contra]):
             batch = await self._memory_for(partial(self._encoded, topic, partition, data, header.records_count))
             deliveries.append(Delivery(batch, 0, header.max_timestamp))
         return deliveries
+
+    async def send_table(
+        self,
+        data: Any,
+        topic: str,
+        *,
+        value: str | Sequence[str] = "value",
+        key: str | None = None,
+        headers: str | None = None,
+        timestamp: str | None = None,
+        partition: str | None = None,
+    ) -> int:
+        """Write a table of pyarrow, pandas, polars or DuckDB, a record per row, and wait until all are acknowledged.
+
+        The arguments name columns; `value` may be a list of them, which become JSON objects. Partitions follow from the
+        column, else from the key as Kafka's clients choose them; rows without a key share one. Serializers and
+        interceptors are not called. Returns the number of rows. Raises TypeError, ValueError, and as `send`.
+        """
+        from odradek.client.table_writer import write_table
+
+        return await write_table(self, to_table(data), topic, Columns(value, key, headers, timestamp, partition))
 
     async def flush(self) -> None:
         """Send the records queued so far without linger, and wait until each is acknowledged or lost.

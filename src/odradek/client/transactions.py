@@ -22,6 +22,7 @@ from typing import Any, Final, Generic, Self, Unpack
 
 from odradek.client.accumulator import Delivery, OnDelivery
 from odradek.client.cluster import GROUP_COORDINATOR, TRANSACTION_COORDINATOR, Cluster
+from odradek.client.columns import Columns, to_table
 from odradek.client.config import ProducerOptions
 from odradek.client.errors import ClientError, ConfigError, IllegalState, ProducerFenced, TransactionAborted
 from odradek.client.interceptors import ProducerInterceptor
@@ -256,6 +257,24 @@ class TransactionalProducer(Generic[Key_contra, Value_contra]):
         """As `Producer.send_and_wait`: in the log, and visible to read_committed after the commit."""
         self._expect_open()
         return await self.producer.send_and_wait(topic, value, key, headers, partition, timestamp_ms)
+
+    async def send_table(
+        self,
+        data: Any,
+        topic: str,
+        *,
+        value: str | Sequence[str] = "value",
+        key: str | None = None,
+        headers: str | None = None,
+        timestamp: str | None = None,
+        partition: str | None = None,
+    ) -> int:
+        """As `Producer.send_table`, within the transaction. Raises IllegalState outside of one."""
+        from odradek.client.table_writer import write_table
+
+        self._expect_open()
+        columns = Columns(value, key, headers, timestamp, partition)
+        return await write_table(self.producer, to_table(data), topic, columns, is_transactional=True)
 
     async def flush(self) -> None:
         """As `Producer.flush`; `commit` does it, too."""

@@ -7,17 +7,15 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from odradek.client.producer import Producer
 from odradek.records.arrow import encode_from_arrow
-from odradek.records.arrow_gather import primitive
+from odradek.records.arrow_partitions import choose_partitions, rows_by_partition
 from odradek.records.builder import BatchFields
 from odradek.records.compression import CODEC_NAMES
 from odradek.records.errors import RecordTooLarge
-from odradek.records.murmur import partition_column
 from odradek.records.topic_partition import PartitionKey
 from odradek.spark import clients
 from odradek.spark.protocol import Encoded
@@ -118,43 +116,14 @@ class RowWriter:
         names = rows.schema.names
         key = rows.column("key") if "key" in names else None
         columns = [key, rows.column("value"), rows.column("headers") if "headers" in names else None]
-        chosen = self._partitions(topic, rows, key, count)
-        first = int(chosen[0])
-        if bool((chosen == first).all()):
-            self._send_partition(topic, first, columns)
-            return
-        # Numpy sorts two bytes by radix, eight by comparing.
-        order = np.argsort(chosen.astype(np.uint16) if count < 1 << 16 else chosen, kind="stable")
-        ends = np.cumsum(np.bincount(chosen, minlength=count))
-        index = primitive(pa.int64(), order)
-        columns = [None if column is None else column.take(index) for column in columns]
-        bounds = [0, *ends.tolist()]
-        for number in range(count):
-            partition = (number + self._task) % count
-            start, end = bounds[partition : partition + 2]
-            if end > start:
-                part = [None if column is None else column.slice(start, end - start) for column in columns]
-                self._send_partition(topic, partition, part)
-
-    def _partitions(self, topic: str, rows: Any, key: Any, count: int) -> Any:
-        """The partition of each row: the column's, else by the key's hash, else one for all keyless rows at hand."""
-        chosen: Any = None
-        if "partition" in rows.schema.names:
-            given = rows.column("partition")
-            chosen = given.fill_null(-1).to_numpy(zero_copy_only=False)
-            wrong = ((chosen < 0) & ~given.is_null().to_numpy(zero_copy_only=False)) | (chosen >= count)
-            if wrong.any():
-                raise RowError(f"topic {topic} has {count} partitions, a row asks for {chosen[wrong.argmax()]}")
-            if not given.null_count:
-                return chosen.astype(np.int64)
-        hashed: Any = np.full(rows.num_rows, -1, np.int64)
-        if key is not None and key.null_count < len(key):
-            hashed = partition_column(key, count).astype(np.int64)
-        result = hashed if chosen is None else np.where(chosen >= 0, chosen, hashed)
-        if (result < 0).any():
-            self._sticky += 1
-            result = np.where(result < 0, self._sticky % count, result)
-        return result
+        given = rows.column("partition") if "partition" in names else None
+        self._sticky += 1
+        try:
+            chosen = choose_partitions(given, key, rows.num_rows, count, self._sticky % count)
+        except ValueError as error:
+            raise RowError(f"{topic}: {error}") from error
+        for partition, part in rows_by_partition(columns, chosen, count, self._task):
+            self._send_partition(topic, partition, part)
 
     def _send_partition(self, topic: str, partition: int, columns: list[Any]) -> None:
         key, value, headers = columns
