@@ -14,7 +14,8 @@ import pytest
 
 from odradek.api.requests.declarations import DECLARATIONS, Audience, Declaration
 from odradek.api.requests.registry import apis_for_clients, endpoint
-from odradek.api.requests.rights import Denial, Operation, Resource, Right
+from odradek.api.requests.rights import Denial, Right
+from odradek.wire.acls import AclOperation, ResourceType
 from tests.unit.house.sources import PACKAGE
 
 FACTS = Path(__file__).with_name("authorization_by_kafka_4_3_0.csv")
@@ -29,13 +30,13 @@ def words(name: str) -> str:
     return "".join(f"_{letter}" if letter.isupper() else letter.upper() for letter in name).lstrip("_")
 
 
-def facts(key: int) -> list[tuple[Operation, Resource, str]]:
+def facts(key: int) -> list[tuple[AclOperation, ResourceType, str]]:
     """What Kafka asks for: operation, resource, and the effect of a denial in words."""
     with FACTS.open(newline="") as file:
         return [
             (
-                Operation.ANY if row["operation"].startswith("(") else Operation[words(row["operation"])],
-                Resource[words(row["resource_type"])],
+                AclOperation.ANY if row["operation"].startswith("(") else AclOperation[words(row["operation"])],
+                ResourceType[words(row["resource_type"])],
                 row["error_or_effect"],
             )
             for row in csv.DictReader(file)

@@ -11,7 +11,8 @@ from __future__ import annotations
 from enum import Enum
 from typing import Final, NamedTuple
 
-from odradek.api.requests.rights import Denial, Operation, Resource, Right
+from odradek.api.requests.rights import Denial, Right
+from odradek.wire.acls import AclOperation, ResourceType
 from odradek.wire.apis import ApiKey
 from odradek.wire.errors import ErrorCode
 
@@ -62,22 +63,22 @@ class Declaration(NamedTuple):
         return f"api_{self.key:02}_{self.key.name.lower()}"
 
 
-_READ, _WRITE, _CREATE, _DELETE = Operation.READ, Operation.WRITE, Operation.CREATE, Operation.DELETE
-_ALTER, _DESCRIBE, _ANY = Operation.ALTER, Operation.DESCRIBE, Operation.ANY
-_DESCRIBE_CONFIGS, _ALTER_CONFIGS = Operation.DESCRIBE_CONFIGS, Operation.ALTER_CONFIGS
+_READ, _WRITE, _CREATE, _DELETE = AclOperation.READ, AclOperation.WRITE, AclOperation.CREATE, AclOperation.DELETE
+_ALTER, _DESCRIBE, _ANY = AclOperation.ALTER, AclOperation.DESCRIBE, AclOperation.ANY
+_DESCRIBE_CONFIGS, _ALTER_CONFIGS = AclOperation.DESCRIBE_CONFIGS, AclOperation.ALTER_CONFIGS
 _TOPIC, _GROUP, _CLUSTER, _TRANSACTIONAL_ID = (
-    Resource.TOPIC,
-    Resource.GROUP,
-    Resource.CLUSTER,
-    Resource.TRANSACTIONAL_ID,
+    ResourceType.TOPIC,
+    ResourceType.GROUP,
+    ResourceType.CLUSTER,
+    ResourceType.TRANSACTIONAL_ID,
 )
 _REQUEST, _HIDDEN, _NEXT, _REPORTED = Denial.REQUEST, Denial.HIDDEN, Denial.NEXT, Denial.REPORTED
 
-_CLUSTER_ACTION: Final = Right(Operation.CLUSTER_ACTION, _CLUSTER, _REQUEST)
+_CLUSTER_ACTION: Final = Right(AclOperation.CLUSTER_ACTION, _CLUSTER, _REQUEST)
 _ON_DEMAND: Final = "if the request asks for the authorized operations"
 
 
-def _of_cluster(operation: Operation) -> tuple[Right, ...]:
+def _of_cluster(operation: AclOperation) -> tuple[Right, ...]:
     return (Right(operation, _CLUSTER, _REQUEST),)
 
 
@@ -85,7 +86,7 @@ def _of_member() -> tuple[Right, ...]:
     return (Right(_READ, _GROUP, _REQUEST),)
 
 
-def _of_configs(operation: Operation) -> tuple[Right, ...]:
+def _of_configs(operation: AclOperation) -> tuple[Right, ...]:
     return (
         Right(operation, _TOPIC, when="topics"),
         Right(operation, _CLUSTER, when="brokers, loggers of brokers, client metrics"),
@@ -110,7 +111,7 @@ _DECLARED: Final = (
         ApiKey.FETCH,
         (
             Right(
-                Operation.CLUSTER_ACTION,
+                AclOperation.CLUSTER_ACTION,
                 _CLUSTER,
                 when="if a follower fetches",
                 denied_with=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
@@ -158,7 +159,7 @@ _DECLARED: Final = (
         (
             Right(_DESCRIBE, _GROUP),
             Right(_DESCRIBE, _TRANSACTIONAL_ID),
-            Right(Operation.CLUSTER_ACTION, _CLUSTER, _REQUEST, "if the key is that of a share partition"),
+            Right(AclOperation.CLUSTER_ACTION, _CLUSTER, _REQUEST, "if the key is that of a share partition"),
         ),
     ),
     Declaration(ApiKey.JOIN_GROUP, _of_member()),
@@ -196,8 +197,8 @@ _DECLARED: Final = (
         ApiKey.INIT_PRODUCER_ID,
         (
             Right(_WRITE, _TRANSACTIONAL_ID, _REQUEST),
-            Right(Operation.TWO_PHASE_COMMIT, _TRANSACTIONAL_ID, _REQUEST, "if it enables two-phase commit"),
-            Right(Operation.IDEMPOTENT_WRITE, _CLUSTER, _NEXT, "without a transactional id"),
+            Right(AclOperation.TWO_PHASE_COMMIT, _TRANSACTIONAL_ID, _REQUEST, "if it enables two-phase commit"),
+            Right(AclOperation.IDEMPOTENT_WRITE, _CLUSTER, _NEXT, "without a transactional id"),
             Right(
                 _WRITE,
                 _TOPIC,
@@ -209,7 +210,7 @@ _DECLARED: Final = (
     ),
     Declaration(
         ApiKey.OFFSET_FOR_LEADER_EPOCH,
-        (Right(Operation.CLUSTER_ACTION, _CLUSTER, _NEXT), Right(_DESCRIBE, _TOPIC)),
+        (Right(AclOperation.CLUSTER_ACTION, _CLUSTER, _NEXT), Right(_DESCRIBE, _TOPIC)),
         names_topics=True,
     ),
     Declaration(
@@ -217,7 +218,7 @@ _DECLARED: Final = (
         (
             Right(_WRITE, _TRANSACTIONAL_ID, _REQUEST, "version 3 and below"),
             Right(_WRITE, _TOPIC, when="version 3 and below: if one topic is denied, none is added"),
-            Right(Operation.CLUSTER_ACTION, _CLUSTER, _REQUEST, "version 4 and above, which brokers send"),
+            Right(AclOperation.CLUSTER_ACTION, _CLUSTER, _REQUEST, "version 4 and above, which brokers send"),
         ),
         names_topics=True,
     ),

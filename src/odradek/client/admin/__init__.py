@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any
 from odradek.client.admin.admin import Admin
 from odradek.client.admin.configs import AlterConfig, ConfigEntry, ConfigResource, ConfigSynonym
 from odradek.client.admin.enums import (
-    AclOperation,
-    AclPermissionType,
     AlterConfigOp,
     ConfigResourceType,
     ConfigSource,
@@ -17,10 +15,8 @@ from odradek.client.admin.enums import (
     FeatureUpgradeType,
     GroupState,
     GroupType,
-    PatternType,
     QuotaEntityType,
     QuotaMatch,
-    ResourceType,
     ScramMechanism,
     TransactionState,
 )
@@ -29,10 +25,9 @@ from odradek.client.admin.replicas import PartitionReassignment
 from odradek.client.admin.requests import raise_first
 from odradek.client.admin.topics import NewTopic
 from odradek.client.admin.topology import ClusterDescription, QuorumDescription, QuorumReplica
+from odradek.wire.acls import AclBinding, AclFilter, AclOperation, AclPermissionType, PatternType, ResourceType
 
 if TYPE_CHECKING:
-    from odradek.client.admin.acls import AclBinding as AclBinding
-    from odradek.client.admin.acls import AclFilter as AclFilter
     from odradek.client.admin.features import FeatureMetadata as FeatureMetadata
     from odradek.client.admin.features import FeatureUpdate as FeatureUpdate
     from odradek.client.admin.features import VersionSpan as VersionSpan
@@ -104,8 +99,6 @@ __all__ = [
 
 # Loaded on first use, as a command that lists topics needs none of them.
 _HOMES = {
-    "AclBinding": "acls",
-    "AclFilter": "acls",
     "FeatureMetadata": "features",
     "FeatureUpdate": "features",
     "VersionSpan": "features",

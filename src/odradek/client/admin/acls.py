@@ -3,40 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import Any
 
-from odradek.client.admin.enums import AclOperation, AclPermissionType, PatternType, ResourceType
 from odradek.client.admin.requests import AdminRequests, failure_of, raise_failure
 from odradek.client.cluster import error_of
+from odradek.wire.acls import AclBinding, AclFilter, AclOperation, AclPermissionType, PatternType, ResourceType
 from odradek.wire.errors import KafkaError
 from odradek.wire.messages.create_acls import CreateAclsRequest, CreateAclsRequestCreation, CreateAclsResponse
 from odradek.wire.messages.delete_acls import DeleteAclsRequest, DeleteAclsRequestFilter, DeleteAclsResponse
 from odradek.wire.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
-
-
-class AclBinding(NamedTuple):
-    """An ACL: `principal` is `User:NAME`, `host` an address or `*`."""
-
-    resource_type: ResourceType
-    resource_name: str
-    principal: str
-    operation: AclOperation
-    permission: AclPermissionType = AclPermissionType.ALLOW
-    host: str = "*"
-    pattern_type: PatternType = PatternType.LITERAL
-
-
-class AclFilter(NamedTuple):
-    """Which ACLs are meant; None and ANY match all."""
-
-    resource_type: ResourceType = ResourceType.ANY
-    resource_name: str | None = None
-    principal: str | None = None
-    operation: AclOperation = AclOperation.ANY
-    permission: AclPermissionType = AclPermissionType.ANY
-    host: str | None = None
-    pattern_type: PatternType = PatternType.ANY
-
 
 EVERY_ACL = AclFilter()
 

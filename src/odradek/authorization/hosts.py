@@ -1,0 +1,59 @@
+"""Hosts of ACLs: `*`, an address, or a network such as `10.0.0.0/8`.
+
+Kafka compares the text of addresses. Here addresses are compared by value, so that every spelling of an IPv6 address
+is the same host, and a network matches the addresses in it (KIP-1276 proposes that for Kafka).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from ipaddress import ip_address, ip_network
+from typing import Final
+
+from odradek.wire.acls import WILDCARD
+
+_IPV4_IN_IPV6: Final = "::ffff:"
+HostMatcher = Callable[[str], bool]
+"""Whether an address, as `normalized` returns it, is one that the ACL is for."""
+
+
+def normalized(host: str) -> str:
+    """The one spelling of an address that is compared; any other text as it is."""
+    address = host.partition("%")[0]
+    if address.lower().startswith(_IPV4_IN_IPV6) and "." in address:
+        address = address[len(_IPV4_IN_IPV6) :]
+    try:
+        return str(ip_address(address))
+    except ValueError:
+        return host
+
+
+def is_valid_host(host: str) -> bool:
+    """Whether an ACL may have this host: a text with a slash has to be a network."""
+    if "/" not in host:
+        return bool(host)
+    try:
+        ip_network(host, strict=False)
+    except ValueError:
+        return False
+    return True
+
+
+def host_matcher(host: str) -> HostMatcher | None:
+    """What decides whether an ACL with this host applies; None for `*`, which applies to every host."""
+    if host == WILDCARD:
+        return None
+    if "/" in host:
+        try:
+            network = ip_network(host, strict=False)
+        except ValueError:
+            return lambda _address: False
+        return lambda address: _is_in(address, network)
+    return normalized(host).__eq__
+
+
+def _is_in(address: str, network: object) -> bool:
+    try:
+        return ip_address(address) in network  # type: ignore[operator]  # a network of either version
+    except ValueError:
+        return False

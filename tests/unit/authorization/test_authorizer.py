@@ -1,0 +1,117 @@
+"""The access of a connection: super users, remembered decisions, what is reported."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from odradek.authorization.acl_index import grouped
+from odradek.authorization.authorizer import Access, Authorizer, Mode, Question, Settings
+from odradek.authorization.decision_log import acl_text, escaped
+from odradek.authorization.decisions import Decision
+from odradek.authorization.hosts import is_valid_host, normalized
+from odradek.wire.acls import AclBinding, AclOperation, AclPermissionType, PatternType, ResourceType
+
+READ, WRITE, DESCRIBE = AclOperation.READ, AclOperation.WRITE, AclOperation.DESCRIBE
+TOPIC = ResourceType.TOPIC
+READ_ORDERS = AclBinding(TOPIC, "orders", "User:alice", READ)
+
+
+class Reported(NamedTuple):
+    name: str
+    is_allowed: bool
+    quiet: bool
+
+
+class World:
+    """An authorizer, a client and what was reported."""
+
+    def __init__(self, *bindings: AclBinding, settings: Settings = Settings(), **client: bool) -> None:  # noqa: B008
+        self.reported: list[Reported] = []
+        self.authorizer = Authorizer(settings, self._report)
+        self.authorizer.update(grouped(bindings))
+        self.alice = Access(self.authorizer, "User:alice", "10.0.0.1", **client)
+
+    def _report(self, question: Question, decision: Decision, quiet: bool) -> None:
+        self.reported.append(Reported(question.name, decision.is_allowed, quiet))
+
+
+def test_super_user_may_do_what_is_denied() -> None:
+    denied = READ_ORDERS._replace(permission=AclPermissionType.DENY)
+    world = World(denied, settings=Settings(frozenset(("User:alice",))))
+    assert world.alice.allows(READ, TOPIC, "orders")
+    assert world.alice.allows_on_any(WRITE, TOPIC)
+
+
+def test_role_may_be_a_super_user() -> None:
+    member = AclBinding(ResourceType.USER, "Role:admins", "User:alice", AclOperation.ALL)
+    world = World(member, settings=Settings(frozenset(("Role:admins",))))
+    assert world.alice.allows_cluster(AclOperation.ALTER)
+
+
+def test_broker_may_do_everything() -> None:
+    assert World(is_broker=True).alice.allows_cluster(AclOperation.CLUSTER_ACTION)
+
+
+def test_decision_is_remembered_until_the_acls_change() -> None:
+    world = World(READ_ORDERS)
+    for _ in range(3):
+        assert world.alice.allows(READ, TOPIC, "orders")
+    assert len(world.reported) == 1
+    world.authorizer.update({})
+    assert not world.alice.allows(READ, TOPIC, "orders")
+
+
+def test_removed_membership_ends_the_access_of_an_open_connection() -> None:
+    member = AclBinding(ResourceType.USER, "Role:analysts", "User:alice", AclOperation.ALL)
+    world = World(READ_ORDERS._replace(principal="Role:analysts"), member)
+    assert world.alice.allows(READ, TOPIC, "orders")
+    world.authorizer.update(grouped([READ_ORDERS._replace(principal="Role:analysts")]))
+    assert not world.alice.allows(READ, TOPIC, "orders")
+
+
+def test_quiet_denial_is_reported_again_when_it_refuses_a_request() -> None:
+    world = World()
+    for quiet in (True, True, False, False, True):
+        assert not world.alice.allows(READ, TOPIC, "orders", quiet=quiet)
+    assert [each.quiet for each in world.reported] == [True, False]
+
+
+def test_audit_mode_allows_and_reports_denials() -> None:
+    world = World(settings=Settings(mode=Mode.AUDIT))
+    assert world.alice.allows(READ, TOPIC, "orders")
+    assert world.reported == [Reported("orders", False, False)]
+
+
+def test_remembered_decisions_are_bounded() -> None:
+    world = World(READ_ORDERS)
+    for number in range(5000):
+        world.alice.allows(READ, TOPIC, f"t{number}")
+    world.alice.allows(READ, TOPIC, "x" * 30_000)
+    assert sum(map(len, world.alice._decisions.values())) <= 2000
+
+
+def test_operations_are_a_bit_field_of_what_is_allowed() -> None:
+    world = World(READ_ORDERS)
+    assert world.alice.operations(TOPIC, "orders") == 1 << READ | 1 << DESCRIBE
+    assert all(each.quiet for each in world.reported)
+
+
+def test_addresses_are_compared_by_value() -> None:
+    assert normalized("::ffff:10.0.0.1") == "10.0.0.1"
+    assert normalized("0:0:0:0:0:0:0:1") == normalized("::1")
+    assert normalized("fe80::1%eth0") == "fe80::1"
+    assert normalized("host.example") == "host.example"
+
+
+def test_host_with_a_slash_has_to_be_a_network() -> None:
+    assert is_valid_host("10.0.0.0/8")
+    assert is_valid_host("2001:db8::/32")
+    assert is_valid_host("*")
+    assert not is_valid_host("10.0.0.0/33")
+    assert not is_valid_host("")
+
+
+def test_line_of_the_log_has_no_line_breaks_of_clients() -> None:
+    assert escaped("a\nPrincipal = User:eve") == "a\\nPrincipal = User:eve"
+    forged = READ_ORDERS._replace(principal="User:a\nb", pattern_type=PatternType.PREFIXED)
+    assert acl_text(forged) == "Allow User:a\\nb READ on TOPIC:PREFIXED:orders from *"
