@@ -8,7 +8,7 @@ listed by ApiVersions for old librdkafka's sake (KAFKA-18659) and refused.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Collection
 
 from odradek.api.data.new_leaders import MOVED, current_leader, endpoints
 from odradek.api.data.produced_records import FIRST_WITH_ZSTD, check_carried, is_transactional
@@ -56,10 +56,16 @@ def handle(
         return _all_failed(request, context, ErrorCode.INVALID_REQUIRED_ACKS)
     if request.transactional_id is None:
         return _produce(request, context, None)
-    refused = rejections(request, context)
+    # A transaction must not get partitions to which the producer may not write.
+    refused = rejections(request if context.denied is None else _without(context.denied, request), context)
     if isinstance(refused, dict):
         return _produce(request, context, refused)
     return _produce_later(keep(request), context, refused)
+
+
+def _without(denied: Collection[TopicKey], request: ProduceRequest) -> ProduceRequest:
+    topics = [each for each in request.topics if each[0] not in denied]
+    return ProduceRequest(request.transactional_id, request.acks, request.timeout_ms, topics)
 
 
 async def _produce_later(
@@ -95,10 +101,13 @@ def _produce(
     failed = False
     now_ms = context.services.clock.now_ms()
     require = context.services.partitions.require
+    denied = context.denied
     for topic, partitions in request.topics:
         answers = []
         for index, records in partitions:
             try:
+                if denied is not None and topic in denied:
+                    raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
                 partition = require(topic, index)
                 if records is None or context.version < FIRST_WITH_ZSTD:
                     records = check_carried(records, context.version)
@@ -126,11 +135,7 @@ def _produce(
             answers.append(_appended(index, result))
         produced.append((topic, answers))
     if acks == 0:
-        if failed:
-            # The client asked for no answer; a closed connection is the only way to tell it, as in Kafka.
-            context.connection.close("a produce request with acks=0 failed")
-        else:
-            _throttle(context)
+        _unanswered(context, failed=failed)
         return None
     if not waiting:
         return _encode(produced, context, failed=failed)
@@ -142,6 +147,14 @@ def _produce(
     else:
         delayed.wait_until_written()
     return late
+
+
+def _unanswered(context: RequestContext, *, failed: bool) -> None:
+    if failed:
+        # The client asked for no answer; a closed connection is the only way to report it, as in Kafka.
+        context.connection.close("a produce request with acks=0 failed")
+    else:
+        _throttle(context)
 
 
 def _appended(index: int, result: AppendResult) -> ProducedPartition:

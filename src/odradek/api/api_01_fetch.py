@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Iterable
+from typing import TYPE_CHECKING
 
 from odradek.api.data.new_leaders import MOVED, current_leader, endpoints
 from odradek.api.data.replica_fetch import serve as serve_follower
@@ -23,6 +24,7 @@ from odradek.replication.delayed_read import DelayedRead
 from odradek.replication.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, FetchSession
 from odradek.replication.partition import NO_EPOCH, Partition, PartitionRead
 from odradek.replication.read_replicas import RACK_AWARE, nearest_replica
+from odradek.wire.acls import AclOperation, ResourceType
 from odradek.wire.apis import ApiKey
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.fetch import (
@@ -34,6 +36,9 @@ from odradek.wire.fetch import (
     encode_response,
 )
 from odradek.wire.produce import RequestedPartition, TopicKey
+
+if TYPE_CHECKING:
+    from odradek.authorization.authorizer import Access
 
 _ERROR_OF_THE_WHOLE_FROM = 7
 _FROM_ANY_REPLICA = 11
@@ -103,6 +108,7 @@ class _Reader:
     """One fetch: what it wants, and what was found at the last attempt."""
 
     __slots__ = (
+        "_access",
         "_context",
         "_found",
         "_incremental",
@@ -117,6 +123,7 @@ class _Reader:
     def __init__(self, request: FetchRequest, context: RequestContext) -> None:
         self._request = request
         self._context = context
+        self._access = None if context.services.authorization is None else context.access
         self._session: FetchSession | None = None
         self._incremental = False
         self._max_bytes = self._most_bytes()
@@ -162,8 +169,12 @@ class _Reader:
         partitions: list[Partition] = []
         size = 0
         must_answer = time_is_up
+        access = self._access
         for place, wanted in self._wanted:
             try:
+                if access is not None:
+                    # At every attempt: a fetch may wait for long, and ACLs may change meanwhile.
+                    self._check_readable(place[0], access)
                 partition = self._partition(place, wanted[1])
                 read = self._read(partition, wanted, left, size == 0)
             except KafkaError as error:
@@ -180,6 +191,12 @@ class _Reader:
         self.partitions = partitions
         lacking = min(request.min_bytes, self._max_bytes) - size
         return 0 if lacking <= 0 or must_answer or not partitions else lacking
+
+    def _check_readable(self, topic: TopicKey, access: Access) -> None:
+        """Raise KafkaError unless the client may read the topic; an unknown id is none that it may not read."""
+        name = topic if isinstance(topic, str) else self._context.services.image().topic_names.get(topic)
+        if name is not None and not access.allows(AclOperation.READ, ResourceType.TOPIC, name):
+            raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 
     def _partition(self, place: RequestedPartition, current_leader_epoch: int) -> Partition:
         partition = self._context.services.partitions.require(*place)

@@ -8,30 +8,25 @@ rebootstrap. Unlike Kafka in KRaft mode, an auto-created topic is in the same an
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from typing import Any
+from typing import TYPE_CHECKING
 
-from odradek.api.data.encoded_topics import EncodedTopics
+from odradek.api.data.described_topics import OMITTED, described_topics
 from odradek.api.data.new_leaders import reachable_image
 from odradek.api.requests.context import RequestContext
 from odradek.api.requests.registry import api
 from odradek.metadata.image import ClusterImage
+from odradek.wire.acls import AclOperation, ResourceType
 from odradek.wire.apis import ApiKey
 from odradek.wire.errors import ErrorCode
-from odradek.wire.messages.metadata import (
-    MetadataRequest,
-    MetadataResponse,
-    MetadataResponseBroker,
-    MetadataResponseTopic,
-)
+from odradek.wire.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseBroker
 from odradek.wire.primitives import ZERO_UUID
+
+if TYPE_CHECKING:
+    from odradek.authorization.authorizer import Access
 
 CLUSTER_OPERATIONS = sum(1 << code for code in (5, 7, 8, 9, 10, 11, 12))
 """Bits of AclOperation that apply to a cluster; without an authorizer everybody may do everything."""
 TOPIC_OPERATIONS = sum(1 << code for code in (3, 4, 5, 6, 7, 8, 10, 11))
-OMITTED = -(1 << 31)
-_BY_ID = 12
-_ENCODED = EncodedTopics()
-"""Of all brokers of this process: an entry counts for the very objects only that it was made from."""
 
 
 @api(ApiKey.METADATA)
@@ -61,8 +56,16 @@ def _to_create(request: MetadataRequest, context: RequestContext) -> list[str]:
     services = context.services
     missing = _missing(request, services.image())
     if missing and request.allow_auto_topic_creation and services.config.flag("auto.create.topics.enable"):
-        return missing
+        return missing if services.authorization is None else _creatable(missing, context.access)
     return []
+
+
+def _creatable(names: list[str], access: Access) -> list[str]:
+    """The topics that the client may see and create: CREATE on the cluster, or on the topic."""
+    names = [name for name in names if access.allows(AclOperation.DESCRIBE, ResourceType.TOPIC, name)]
+    if access.allows_cluster(AclOperation.CREATE, quiet=True):
+        return names
+    return [name for name in names if access.allows(AclOperation.CREATE, ResourceType.TOPIC, name)]
 
 
 def _missing(request: MetadataRequest, image: ClusterImage) -> list[str]:
@@ -75,7 +78,17 @@ def _missing(request: MetadataRequest, image: ClusterImage) -> list[str]:
 def _answer(request: MetadataRequest, context: RequestContext, failures: dict[str, ErrorCode]) -> MetadataResponse:
     image = reachable_image(context)
     listener = context.session.listener_name
-    operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else OMITTED
+    cluster_operations = CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else OMITTED
+    if context.services.authorization is None:
+        operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else OMITTED
+        topics = described_topics(request, image, context.version, failures, operations)
+    else:
+        from odradek.api.authorization.visible_topics import visible_cluster_operations, visible_topics
+
+        creates = request.allow_auto_topic_creation and context.services.config.flag("auto.create.topics.enable")
+        topics = visible_topics(request, image, context, creates=creates, failures=failures)
+        if request.include_cluster_authorized_operations:
+            cluster_operations = visible_cluster_operations(context.access)
     return MetadataResponse(
         brokers=[
             MetadataResponseBroker(
@@ -86,33 +99,6 @@ def _answer(request: MetadataRequest, context: RequestContext, failures: dict[st
         ],
         cluster_id=image.cluster_id,
         controller_id=image.controller_id,
-        topics=_topics(request, image, context.version, failures, operations),
-        cluster_authorized_operations=CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else OMITTED,
+        topics=topics,
+        cluster_authorized_operations=cluster_operations,
     )
-
-
-def _topics(
-    request: MetadataRequest, image: ClusterImage, version: int, failures: dict[str, ErrorCode], operations: int
-) -> list[Any]:
-    """Each a MetadataResponseTopic, or one that is encoded already."""
-    encoded = _ENCODED.get
-    if request.topics is None or (version == 0 and not request.topics):
-        return [encoded(image.topics[name], image, version, operations) for name in sorted(image.topics)]
-    described: list[Any] = []
-    for wanted in request.topics:
-        name = wanted.name
-        if wanted.topic_id != ZERO_UUID and version >= _BY_ID:
-            # The name beside an id is null in some clients and empty in others (Java's).
-            name, topic = None, image.topic_by_id(wanted.topic_id)
-            code = ErrorCode.UNKNOWN_TOPIC_ID
-        elif name:
-            topic = image.topics.get(name)
-            code = failures.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        else:
-            topic, code = None, ErrorCode.INVALID_TOPIC_EXCEPTION
-        if topic is None:
-            name = name if name is not None or version >= _BY_ID else ""
-            described.append(MetadataResponseTopic(code, name, wanted.topic_id, topic_authorized_operations=operations))
-        else:
-            described.append(encoded(topic, image, version, operations))
-    return described

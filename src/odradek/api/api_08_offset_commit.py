@@ -93,6 +93,7 @@ def _known(topics: Topics, context: RequestContext) -> tuple[list[OffsetToCommit
     """What the coordinator is to be asked for; and where some partitions do not exist the codes of all, 0 if asked."""
     image = context.services.image()
     by_id = context.version >= TOPIC_ID_FROM
+    denied = context.denied
     offsets: list[OffsetToCommit] = []
     codes: list[ErrorCode] = []
     new = tuple.__new__
@@ -105,6 +106,8 @@ def _known(topics: Topics, context: RequestContext) -> tuple[list[OffsetToCommit
         found = image.topics.get(name)  # type: ignore[arg-type]
         count = 0 if found is None else len(found.partitions)
         topic_id = b"" if found is None else found.id
+        if denied is not None and key in denied:
+            count, unknown = 0, ErrorCode.TOPIC_AUTHORIZATION_FAILED
         for index, offset, epoch, metadata in partitions:
             if 0 <= index < count:
                 # Without the keyword handling of a NamedTuple's constructor.

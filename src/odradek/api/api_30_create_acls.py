@@ -1,16 +1,30 @@
-"""CreateAcls, of a broker without an authorizer: every entry is refused."""
+"""CreateAcls: an entry that is no ACL fails alone. ACLs that exist are created again without an error."""
 
 from __future__ import annotations
 
-from odradek.api.api_29_describe_acls import NO_AUTHORIZER
+from odradek.api.requests.acl_messages import NO_AUTHORIZER, binding_of
 from odradek.api.requests.context import RequestContext
 from odradek.api.requests.registry import api
+from odradek.wire.acls import AclBinding
 from odradek.wire.apis import ApiKey
-from odradek.wire.errors import ErrorCode
+from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.create_acls import CreateAclsRequest, CreateAclsResponse, CreateAclsResponseCreation
 
 
 @api(ApiKey.CREATE_ACLS)
-def handle(request: CreateAclsRequest, _context: RequestContext) -> CreateAclsResponse:
-    refused = CreateAclsResponseCreation(ErrorCode.SECURITY_DISABLED, NO_AUTHORIZER)
-    return CreateAclsResponse(results=[refused] * len(request.creations))
+async def handle(request: CreateAclsRequest, context: RequestContext) -> CreateAclsResponse:
+    authorization = context.services.authorization
+    if authorization is None:
+        refused = CreateAclsResponseCreation(ErrorCode.SECURITY_DISABLED, NO_AUTHORIZER)
+        return CreateAclsResponse(results=[refused] * len(request.creations))
+    results: list[CreateAclsResponseCreation] = []
+    bindings: list[AclBinding] = []
+    for creation in request.creations:
+        try:
+            bindings.append(binding_of(creation))
+            results.append(CreateAclsResponseCreation())
+        except KafkaError as error:
+            results.append(CreateAclsResponseCreation(error.code, error.message))
+    if bindings:
+        await authorization.create(bindings)
+    return CreateAclsResponse(results=results)

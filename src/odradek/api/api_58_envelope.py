@@ -11,7 +11,7 @@ from typing import Any
 
 from odradek.api.requests.context import Client, LateAnswer, RequestContext
 from odradek.api.requests.envelope import decoded_address, decoded_principal
-from odradek.api.requests.registry import Endpoint, api, endpoint
+from odradek.api.requests.registry import Endpoint, api, endpoint_of
 from odradek.api.requests.responses import encode_response, failed_frame
 from odradek.api.requests.session import Session
 from odradek.api.requests.throttling import pause
@@ -69,7 +69,7 @@ def _opened(
     frame = memoryview(request.request_data)
     try:
         key, version, correlation_id, client_id, position = parse_request_header(frame)
-        found = endpoint(key)
+        found = endpoint_of(context.services)(key)
         if found is None or not found.declared.is_forwarded:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"Requests of API key {key} are not forwarded.")
         spec = APIS[key]

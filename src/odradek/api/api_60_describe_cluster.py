@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Awaitable
 
-from odradek.api.api_03_metadata import CLUSTER_OPERATIONS, OMITTED
+from odradek.api.api_03_metadata import CLUSTER_OPERATIONS
+from odradek.api.data.described_topics import OMITTED
 from odradek.api.requests.context import RequestContext
 from odradek.api.requests.registry import api
 from odradek.wire.apis import ApiKey

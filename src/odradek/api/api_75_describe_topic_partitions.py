@@ -8,6 +8,7 @@ from odradek.api.requests.context import RequestContext
 from odradek.api.requests.registry import api
 from odradek.controller.names import name_problem
 from odradek.metadata.image import NO_LEADER, ClusterImage, PartitionState, Topic
+from odradek.wire.acls import AclOperation, ResourceType
 from odradek.wire.apis import ApiKey
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.describe_topic_partitions import (
@@ -23,6 +24,9 @@ from odradek.wire.messages.describe_topic_partitions import (
 def handle(request: DescribeTopicPartitionsRequest, context: RequestContext) -> DescribeTopicPartitionsResponse:
     image = reachable_image(context)
     names = sorted({topic.name for topic in request.topics} or image.topics)
+    access = None if context.services.authorization is None else context.access
+    if access is not None and not request.topics:
+        names = [name for name in names if access.allows(AclOperation.DESCRIBE, ResourceType.TOPIC, name, quiet=True)]
     first_partition = 0
     if request.cursor is not None:
         first_partition = request.cursor.partition_index
@@ -38,7 +42,18 @@ def handle(request: DescribeTopicPartitionsRequest, context: RequestContext) -> 
     limit = context.services.config.number("max.request.partition.size.limit")
     if request.response_partition_limit > 0:
         limit = min(limit, request.response_partition_limit)
-    return _page(image, names, first_partition, limit, asked=bool(request.topics))
+    denied: list[str] = []
+    if access is not None and request.topics:
+        denied = [name for name in names if not access.allows(AclOperation.DESCRIBE, ResourceType.TOPIC, name)]
+        names = [name for name in names if name not in denied]
+    response = _page(image, names, first_partition, limit, asked=bool(request.topics))
+    for name in denied:
+        response.topics.append(DescribeTopicPartitionsResponseTopic(ErrorCode.TOPIC_AUTHORIZATION_FAILED, name))
+    if access is not None:
+        for topic in response.topics:
+            if not topic.error_code and topic.name is not None:
+                topic.topic_authorized_operations = access.operations(ResourceType.TOPIC, topic.name)
+    return response
 
 
 def _page(

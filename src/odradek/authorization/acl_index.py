@@ -10,19 +10,20 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from odradek.authorization.hosts import HostMatcher, host_matcher
-from odradek.wire.acls import WILDCARD, AclBinding, AclOperation, AclPermissionType, PatternType, ResourceType
+from odradek.wire.acls import (
+    WILDCARD,
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    PatternType,
+    ResourcePattern,
+    ResourceType,
+    pattern_of,
+)
 
 ROLE: Final = "Role"
 """The type of principals that stand for all of their members (`Role:analysts`)."""
 EVERY_USER: Final = "User:*"
-
-
-class Pattern(NamedTuple):
-    """The resources that some ACLs are for (Kafka's `ResourcePattern`)."""
-
-    type: ResourceType
-    name: str
-    pattern_type: PatternType
 
 
 class Rule(NamedTuple):
@@ -38,17 +39,13 @@ class Rule(NamedTuple):
 
 Rules = Mapping[str, tuple[Rule, ...]]
 """The ACLs of one resource pattern by principal."""
-Acls = Mapping[Pattern, frozenset[AclBinding]]
+Acls = Mapping[ResourcePattern, frozenset[AclBinding]]
+"""The ACLs of a cluster by their patterns."""
 
 
-def pattern_of(binding: AclBinding) -> Pattern:
-    """The pattern of an ACL."""
-    return Pattern(binding.resource_type, binding.resource_name, binding.pattern_type)
-
-
-def grouped(bindings: Iterable[AclBinding]) -> dict[Pattern, frozenset[AclBinding]]:
+def grouped(bindings: Iterable[AclBinding]) -> dict[ResourcePattern, frozenset[AclBinding]]:
     """The ACLs by their patterns."""
-    found: dict[Pattern, set[AclBinding]] = {}
+    found: dict[ResourcePattern, set[AclBinding]] = {}
     for binding in bindings:
         found.setdefault(pattern_of(binding), set()).add(binding)
     return {pattern: frozenset(of_pattern) for pattern, of_pattern in found.items()}
@@ -82,7 +79,7 @@ class AclIndex:
             by_type[kind] = self._changed(by_type.get(kind, _NO_RULES), of_type)
         self._by_type: dict[ResourceType, _TypeIndex] = by_type
 
-    def _changed(self, old: _TypeIndex, patterns: Iterable[Pattern]) -> _TypeIndex:
+    def _changed(self, old: _TypeIndex, patterns: Iterable[ResourcePattern]) -> _TypeIndex:
         literal, prefixed = dict(old.literal), dict(old.prefixed)
         for pattern in patterns:
             of_kind = literal if pattern.pattern_type == PatternType.LITERAL else prefixed
@@ -114,13 +111,13 @@ class AclIndex:
             found.append(rules)
         return found
 
-    def of_type(self, kind: ResourceType) -> Iterator[tuple[Pattern, Rules]]:
+    def of_type(self, kind: ResourceType) -> Iterator[tuple[ResourcePattern, Rules]]:
         """Every pattern of a type of resources, and its ACLs."""
         of_type = self._by_type.get(kind, _NO_RULES)
         for name, rules in of_type.literal.items():
-            yield Pattern(kind, name, PatternType.LITERAL), rules
+            yield ResourcePattern(kind, name, PatternType.LITERAL), rules
         for name, rules in of_type.prefixed.items():
-            yield Pattern(kind, name, PatternType.PREFIXED), rules
+            yield ResourcePattern(kind, name, PatternType.PREFIXED), rules
 
     def roles_of(self, principal: str, address: str) -> frozenset[str]:
         """The roles (`Role:NAME`) of a principal.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from odradek.api.requests.context import Services
 from odradek.broker.cluster.cluster_secret import BrokerProof, ClusterSecret
@@ -36,6 +36,9 @@ from odradek.quotas.client_quotas import ClientQuotas
 from odradek.replication.fetch_sessions import FetchSessions
 from odradek.replication.replica_sessions import ReplicaSessions
 from odradek.transactions.connections import NewestConnections
+
+if TYPE_CHECKING:
+    from odradek.broker.authorization.broker_authorization import BrokerAuthorization
 
 _FETCHERS_KNOWN = 4096
 
@@ -91,6 +94,8 @@ class Parts(NamedTuple):
     """Listeners and connections of clients."""
     tls: TlsListeners
     """Certificates of listeners with TLS."""
+    authorization: BrokerAuthorization | None
+    """The authorizer and the ACLs; None if none is set."""
 
 
 def assemble(config: BrokerConfig, ports: Ports, storage: Storage, tls: TlsListeners) -> Parts:
@@ -101,6 +106,7 @@ def assemble(config: BrokerConfig, ports: Ports, storage: Storage, tls: TlsListe
     log_directories = LogDirectoryRuntime(config, storage.partitions, storage.directories, ports.disk, _image_of(view))
     log_directories.on_recovered = lambda *_: coordinators.effects.lead(view.image)
     services = _services(config, ports, storage, cluster, coordinators, log_directories)
+    authorization = services.authorization = _authorization(config, storage)
     limits = RequestLimits(
         config.number("odradek.max.control.request.bytes"),
         config.number("odradek.max.request.topics"),
@@ -110,7 +116,16 @@ def assemble(config: BrokerConfig, ports: Ports, storage: Storage, tls: TlsListe
     server = Server(ports.network, dispatcher, config, ports.clock, coordinators.quotas.connections, limits, tls)
     storage.directories.writers.charge_to(server.charge)
     background = BackgroundJobs(config, storage.partitions, storage.directories, ports.disk, ports.clock)
-    return Parts(storage, cluster, coordinators, log_directories, background, dispatcher, server, tls)
+    return Parts(storage, cluster, coordinators, log_directories, background, dispatcher, server, tls, authorization)
+
+
+def _authorization(config: BrokerConfig, storage: Storage) -> BrokerAuthorization | None:
+    if not config.text("authorizer.class.name"):
+        return None
+    # A broker without an authorizer starts without its modules.
+    from odradek.broker.authorization.broker_authorization import BrokerAuthorization, authorizer_settings
+
+    return BrokerAuthorization(authorizer_settings(config), storage.store)
 
 
 def _image_of(view: ClusterView) -> Callable[[], ClusterImage]:

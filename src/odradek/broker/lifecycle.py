@@ -119,6 +119,7 @@ class Broker:
                 opened.callback(parts.cluster.watch.close)
                 opened.callback(parts.server.close)
                 opened.callback(tls.close)
+                opened.callback(_forget_acls, parts)
                 for stage in self._stages(parts):
                     await _run(stage.start)
                 opened.pop_all()
@@ -143,6 +144,8 @@ class Broker:
         return (
             Stage(_nothing, lambda: self._close_storage(parts)),
             Stage(parts.tls.watch, parts.tls.close),
+            # Before any request can be served: without ACLs a denied client would be refused nothing, or everything.
+            Stage(lambda: _load_acls(parts), lambda: _forget_acls(parts)),
             Stage(lambda: self._bind(parts), server.close),
             Stage(_nothing, cluster.peers.close),
             # Before its connections end: a broker that the controller cannot reach any longer is mistaken for dead.
@@ -236,6 +239,17 @@ class Broker:
             await storage.store.close()
         except StoreError as error:
             logger.warning("cannot close the metadata store: %s", error)
+
+
+async def _load_acls(parts: Parts) -> None:
+    if parts.authorization is not None:
+        await parts.authorization.stored.load()
+        parts.authorization.stored.follow()
+
+
+def _forget_acls(parts: Parts) -> None:
+    if parts.authorization is not None:
+        parts.authorization.stored.close()
 
 
 async def _leave_cluster(parts: Parts) -> None:

@@ -54,6 +54,9 @@ CHAPTERS: Final = (
                 ),
                 (),
             ),
+            "../wire/acls": (
+                "AclBinding", "AclFilter", "ResourceType", "PatternType", "AclOperation", "AclPermissionType",
+            ),
             "admin/requests": ("raise_first",),
         },
     ),

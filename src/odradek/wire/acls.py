@@ -95,6 +95,19 @@ class AclBinding(NamedTuple):
     pattern_type: PatternType = PatternType.LITERAL
 
 
+class ResourcePattern(NamedTuple):
+    """The resources that an ACL is for."""
+
+    type: ResourceType
+    name: str
+    pattern_type: PatternType = PatternType.LITERAL
+
+
+def pattern_of(binding: AclBinding) -> ResourcePattern:
+    """The pattern of an ACL."""
+    return ResourcePattern(binding.resource_type, binding.resource_name, binding.pattern_type)
+
+
 class AclFilter(NamedTuple):
     """Which ACLs are meant; None and ANY match all. MATCH selects the ACLs that apply to the resource of that name."""
 

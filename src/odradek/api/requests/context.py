@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -21,9 +21,11 @@ from odradek.wire.errors import ErrorCode
 from odradek.wire.produce import TopicKey
 
 if TYPE_CHECKING:
+    from odradek.api.services.authorization_service import AuthorizationService
     from odradek.api.services.cluster_service import ClusterMember, ElectedController
     from odradek.api.services.controller_service import ControllerService
     from odradek.api.services.log_directory_service import LogDirectoryService
+    from odradek.authorization.authorizer import Access
     from odradek.controller.configs import ConfigChange
     from odradek.groups.service import GroupService
     from odradek.metadata.configs.described import Described
@@ -123,6 +125,8 @@ class Services:
     log_directories: LogDirectoryService
     cluster_secret: SharedSecret
     image: Callable[[], ClusterImage]
+    authorization: AuthorizationService | None = None
+    """None where everybody may do everything."""
 
 
 class RequestContext:
@@ -134,6 +138,7 @@ class RequestContext:
         "client_id",
         "connection",
         "correlation_id",
+        "denied",
         "services",
         "size",
         "version",
@@ -155,6 +160,8 @@ class RequestContext:
         self.connection = connection
         self.size = size
         """Bytes of the request."""
+        self.denied: Collection[TopicKey] | None = None
+        """Topics of Produce and OffsetCommit that the client may not use; None where it may use all."""
         self._began_ms: float | None = None
         self._busy_ms = 0.0
 
@@ -162,6 +169,13 @@ class RequestContext:
     def session(self) -> Session:
         """Who has sent the request."""
         return self.connection.session
+
+    @property
+    def access(self) -> Access:
+        """What the client may do; only of a broker with an authorizer (`services.authorization`)."""
+        authorization = self.services.authorization
+        assert authorization is not None, "the broker has no authorizer"
+        return authorization.access(self.connection.session)
 
     @property
     def quota_entity(self) -> tuple[str, str]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
     from odradek.api.requests.broker_proof import AcceptingSide
+    from odradek.authorization.authorizer import Access
 
 
 class Principal(NamedTuple):
@@ -47,6 +48,7 @@ class Session:
     """
 
     __slots__ = (
+        "access",
         "authentication",
         "broker_id",
         "client_software_name",
@@ -67,6 +69,8 @@ class Session:
         self.exchange: AcceptingSide | None = None
         """The steps so far, while the authentication is in progress."""
         self.broker_id: int | None = None
+        self.access: Access | None = None
+        """The decisions about this principal so far; the authorizer replaces it with the principal."""
         self.client_software_name = ""
         """As the client's ApiVersions request names it (KIP-511); empty before."""
         self.client_software_version = ""

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final, Protocol
 
+from odradek.broker.configuration.authorizers import AUTHORIZERS, super_users
 from odradek.broker.configuration.config_errors import Problem
 from odradek.metadata.configs.catalog import BROKER, LISTENER_PREFIX
 from odradek.metadata.configs.effects import TLS_SETTINGS
@@ -15,6 +16,8 @@ from odradek.metadata.configs.effects import TLS_SETTINGS
 _LOCAL_HOSTS: Final = frozenset(("", "localhost", "127.0.0.1", "::1", "0.0.0.0"))
 
 _PROTOCOLS: Final = ("PLAINTEXT", "SSL")
+_HARMLESS_ALONE: Final = ("true", "audit")
+"""Values that restrict no client where there is no authorizer."""
 _OTHER_ROLES: Final = {
     "controller": "every broker can be the controller, there are no nodes of that role alone",
     "broker": "its controllers are nodes of Apache Kafka, whose cluster Odradek does not join (broker,controller with "
@@ -76,6 +79,7 @@ def refusals(config: RoleSettings) -> Iterator[Problem]:
     if between_brokers not in _PROTOCOLS:
         name = "security.inter.broker.protocol"
         yield Problem(name, f"{name}={between_brokers} is refused: PLAINTEXT and SSL are implemented")
+    yield from _authorizer(config)
     yield from _roles(config)
     yield from _quorum(config)
     metadata, first = config.text("metadata.log.dir"), config.log_dirs[:1]
@@ -98,6 +102,23 @@ def _tls(config: RoleSettings, listeners: set[str]) -> Iterator[Problem]:
         if not any(config.listener_text(name, each) for each in ("ssl.keystore.location", "ssl.keystore.key")):
             text = "ssl.keystore.location is not set: a TLS listener needs a key and a certificate"
             yield Problem("listeners", f"listeners: {name} is refused: {text}")
+
+
+def _authorizer(config: RoleSettings) -> Iterator[Problem]:
+    """An authorizer that is not implemented, its settings without one, and super users that are no principals."""
+    name = config.text("authorizer.class.name")
+    if name and name not in AUTHORIZERS:
+        text = f"this version loads no authorizers; implemented are {', '.join(AUTHORIZERS)}"
+        yield Problem("authorizer.class.name", f"authorizer.class.name={name} is refused: {text}")
+    if not name:
+        for restricting in ("super.users", "allow.everyone.if.no.acl.found", "odradek.authorizer.mode"):
+            if (given := config.given(restricting)) and given.strip().lower() not in _HARMLESS_ALONE:
+                text = "authorizer.class.name is not set, every client may do everything"
+                yield Problem(restricting, f"{restricting} is refused: {text}")
+    try:
+        super_users(config.text("super.users"))
+    except ValueError as error:
+        yield Problem("super.users", f"super.users: {error}")
 
 
 def _split(name: str) -> tuple[str | None, str]:

@@ -14,7 +14,7 @@ from typing import Any
 from odradek.api.requests.context import RequestContext, Services
 from odradek.api.requests.declarations import Audience
 from odradek.api.requests.envelope import decided_by_controller
-from odradek.api.requests.registry import Endpoint, endpoint
+from odradek.api.requests.registry import Endpoint, endpoint_of
 from odradek.api.requests.responses import encode_response, error_of, failed_frame
 from odradek.api.requests.throttling import pause
 from odradek.api.services.controller_service import NotTheController
@@ -44,7 +44,17 @@ async def _completed(answer: Awaitable[Any], complete: Callable[[Any], Any]) -> 
 class Dispatcher:
     """Serves the frames of all connections of a broker."""
 
-    __slots__ = ("_late", "_late_limit", "_limits", "_loop", "_services", "_small", "_tasks", "_time_quota")
+    __slots__ = (
+        "_endpoint",
+        "_late",
+        "_late_limit",
+        "_limits",
+        "_loop",
+        "_services",
+        "_small",
+        "_tasks",
+        "_time_quota",
+    )
 
     def __init__(
         self, services: Services, loop: asyncio.AbstractEventLoop, limits: RequestLimits | None = None
@@ -53,6 +63,8 @@ class Dispatcher:
         # A topic and a partition take a byte each at least: what is smaller exceeds no limit.
         self._small = min(COUNTED_FROM_BYTES, *self._limits)
         self._services = services
+        # A broker without an authorizer does no work for one.
+        self._endpoint = endpoint_of(services)
         self._time_quota = services.quotas.request
         self._loop = loop
         self._tasks: dict[asyncio.Future[Any], ApiKey] = {}
@@ -77,7 +89,7 @@ class Dispatcher:
         if is_counted and (excess := self._limits.excess_bytes(connection.session, frame)) is not None:
             raise Disconnect(excess)
         key, version, correlation_id, client_id, position = parse_request_header(frame)
-        found = endpoint(key)
+        found = self._endpoint(key)
         if found is None:
             raise Disconnect(f"request for API key {key}, which is not served")
         spec = APIS[key]

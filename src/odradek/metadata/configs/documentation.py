@@ -442,6 +442,7 @@ DOCUMENTATION: dict[str, str] = {
         "Time for the TLS handshake of a connection, and again for SASL or, without SASL, for the first request."
     ),
     "odradek.group.unsettled.heartbeat.interval.ms": "How often members report while a consumer group rebalances.",
+    "odradek.authorizer.mode": "What follows from a denial: `enforce` fails the request, `audit` only logs it.",
     "odradek.adopt.partitions": "Whether a partition's directory copied in from another cluster is kept and served.",
     "odradek.batch.validation": "Whether a producer's batches are checked by their headers or record by record.",
     "odradek.metadata.store": "SQLite file that brokers of one machine share; by default each has its own.",

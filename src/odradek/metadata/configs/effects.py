@@ -58,6 +58,8 @@ IMPLEMENTED = TLS_SETTINGS | frozenset(
         "advertised.host.name",
         "advertised.listeners",
         "advertised.port",
+        "allow.everyone.if.no.acl.found",
+        "authorizer.class.name",
         "auto.create.topics.enable",
         "auto.leader.rebalance.enable",
         "broker.id",
@@ -150,6 +152,7 @@ IMPLEMENTED = TLS_SETTINGS | frozenset(
         "num.recovery.threads.per.data.dir",
         "num.replica.fetchers",
         "odradek.adopt.partitions",
+        "odradek.authorizer.mode",
         "odradek.batch.validation",
         "odradek.group.access",
         "odradek.group.new.partitions.from.start",
@@ -193,6 +196,7 @@ IMPLEMENTED = TLS_SETTINGS | frozenset(
         "request.timeout.ms",
         "security.inter.broker.protocol",
         "socket.request.max.bytes",
+        "super.users",
         "transaction.abort.timed.out.transaction.cleanup.interval.ms",
         "transaction.max.timeout.ms",
         "transaction.partition.verification.enable",
@@ -507,7 +511,6 @@ GROUP_HARMLESS = (
     ),
 )
 
-_NO_AUTHORIZER = "this version has no authorizer, every client may do everything"
 _FIXED_TLS = "TLS is OpenSSL's here, which has no such choice"
 _NO_SASL = "this version has no SASL, clients are not authenticated"
 _NO_POLICY = "this version loads no policy classes, every request would be allowed"
@@ -518,8 +521,6 @@ TLS_IN_FILE_ONLY = "it is read from the broker's file, when the broker starts"
 """Why dynamic values of `TLS_SETTINGS` are refused."""
 
 REFUSED = (
-    Refused(_NO_AUTHORIZER, ("authorizer.class.name", "super.users")),
-    Refused(_NO_AUTHORIZER, ("allow.everyone.if.no.acl.found",), accepted=("true",)),
     Refused(_NO_POLICY, ("alter.config.policy.class.name", "create.topic.policy.class.name")),
     Refused(
         "this version loads no quota callback; quotas are set with `odradek configs`", ("client.quota.callback.class",)

@@ -37,6 +37,8 @@ ODRADEK_CONFIGS = (
     _c("odradek.group.access", BOOLEAN, "false"),
     # Directories of partitions that were copied in from another cluster are served as the topic of their name.
     _c("odradek.adopt.partitions", BOOLEAN, "false"),
+    # enforce: denied requests fail; audit: they are served, and the log says what would be denied.
+    _c("odradek.authorizer.mode", STRING, "enforce", one_of("enforce", "audit")),
     # header: CRC, counts and sizes of batches; records: every record in them, too.
     _c("odradek.batch.validation", STRING, "header", one_of("header", "records")),
     # Logs without appends for this time are synced and give back memory and files.
@@ -112,7 +114,7 @@ _LEGACY = (
     _c("password.encoder.cipher.algorithm", STRING, "AES/CBC/PKCS5Padding", None, LOW),
     _c("password.encoder.key.length", INT, "128", at_least(8), LOW),
     _c("password.encoder.iterations", INT, "4096", at_least(1024), LOW),
-    # read by the authorizer that Kafka comes with
+    # read by the authorizer that Kafka comes with, and by ours
     _c("super.users", STRING, None),
     _c("allow.everyone.if.no.acl.found", BOOLEAN, "false"),
     _c("auto.include.jmx.reporter", BOOLEAN, "true", None, LOW),

@@ -1,0 +1,49 @@
+"""Guards of Produce and OffsetCommit: their handlers refuse the denied topics, as they encode answers by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from odradek.api.authorization.guarding import Handle, require
+from odradek.api.data.produced_records import is_transactional
+from odradek.api.requests.context import RequestContext
+from odradek.authorization.authorizer import Access
+from odradek.wire.acls import AclOperation, ResourceType
+from odradek.wire.offset_commit import OffsetCommit
+from odradek.wire.produce import ProduceRequest, TopicKey
+
+
+def guard_produce(request: ProduceRequest, context: RequestContext, access: Access, handle: Handle) -> Any:
+    """WRITE on the transactional id if a batch is transactional, and on each topic."""
+    if request.transactional_id is not None and _has_transactional_batch(request):
+        require(access, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
+    context.denied = denied_topics((topic for topic, _ in request.topics), AclOperation.WRITE, context, access)
+    return handle(request, context)
+
+
+def _has_transactional_batch(request: ProduceRequest) -> bool:
+    return any(
+        records is not None and is_transactional(records)
+        for _, partitions in request.topics
+        for _, records in partitions
+    )
+
+
+def guard_offset_commit(request: OffsetCommit, context: RequestContext, access: Access, handle: Handle) -> Any:
+    """READ on the group, and on each topic."""
+    require(access, AclOperation.READ, ResourceType.GROUP, request.group_id)
+    context.denied = denied_topics((topic for topic, _ in request.topics), AclOperation.READ, context, access)
+    return handle(request, context)
+
+
+def denied_topics(
+    topics: Iterable[TopicKey], operation: AclOperation, context: RequestContext, access: Access
+) -> frozenset[TopicKey] | None:
+    """The topics, by name or id, that the client may not use; None if it may use all. An unknown id is not denied."""
+    denied = []
+    for topic in topics:
+        name = topic if isinstance(topic, str) else context.services.image().topic_names.get(topic)
+        if name is not None and not access.allows(operation, ResourceType.TOPIC, name):
+            denied.append(topic)
+    return frozenset(denied) if denied else None

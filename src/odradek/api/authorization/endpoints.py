@@ -1,0 +1,69 @@
+"""Endpoints with their guards, for a dispatcher whose broker has an authorizer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from odradek.api.authorization.guarding import Entries, Guard, merge, split, with_list
+from odradek.api.authorization.guards import GUARDS, OWN_PARTS
+from odradek.api.requests.context import RequestContext
+from odradek.api.requests.failures import failure_response
+from odradek.api.requests.registry import Endpoint, Handler, OwnPart, endpoint
+from odradek.wire.apis import ApiKey
+from odradek.wire.errors import ErrorCode, KafkaError
+
+_guarded: dict[int, Endpoint] = {}
+
+
+def guarded_endpoint(key: int) -> Endpoint | None:
+    """The endpoint of a key, whose handler serves what the client may ask for; None when the key is not served."""
+    found = _guarded.get(key)
+    if found is None:
+        plain = endpoint(key)
+        if plain is None:
+            return None
+        guard = GUARDS.get(plain.key, _refuse)
+        own_part = plain.own_part
+        if own_part is not None:
+            own_part = _guarded_part(plain.key, own_part, OWN_PARTS[plain.key])
+        found = _guarded[key] = plain._replace(handle=_guarded_handler(plain, guard), own_part=own_part)
+    return found
+
+
+def _guarded_handler(plain: Endpoint, guard: Guard) -> Handler:
+    handle, name = plain.handle, plain.key.name
+
+    def guarded(request: Any, context: RequestContext) -> Any:
+        access = context.access
+        access.request = name
+        return guard(request, context, access, handle)
+
+    return guarded
+
+
+def _refuse(_request: Any, _context: RequestContext, _access: Any, _handle: Handler) -> Any:
+    """Of an API without a guard."""
+    raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+
+
+def _guarded_part(key: ApiKey, own_part: OwnPart, entries: Entries) -> OwnPart:
+    def guarded(request: Any, context: RequestContext) -> tuple[Any | None, Callable[[Any | None], Any]]:
+        access = context.access
+        access.request = key.name
+        allowed, refused = split(request, entries, access)
+        if not refused:
+            return own_part(request, context)
+        rest, complete = own_part(with_list(request, entries.field, allowed), context)
+
+        def completed(answer: Any | None) -> Any:
+            found = complete(answer)
+            for entry in refused:
+                code = entries.error(entry)
+                of_entry = with_list(request, entries.field, [entry])
+                merge(found, failure_response(key, of_entry, context.version, code, code.message))
+            return found
+
+        return (rest if allowed else None), completed
+
+    return guarded
