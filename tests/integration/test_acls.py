@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ssl
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +10,7 @@ import pytest
 
 from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.broker.lifecycle import Broker
-from odradek.client import Admin, Consumer, Producer
+from odradek.client import Admin, Producer
 from odradek.client.admin import AclBinding, AclFilter, AclOperation, NewTopic, ResourceType
 from odradek.wire.errors import ErrorCode, KafkaError
 from tests.certificates import Authority, Certificate

@@ -65,6 +65,7 @@ class Side:
         decoded, end = request_class(key).decode(memoryview(out), 0, version)
         assert end == len(out)
         services = SimpleNamespace(
+            authorization=None,
             replica_sessions=SimpleNamespace(rules=SimpleNamespace(unreachable=frozenset())),
             quotas=ClientQuotas(11, 1),
             controller=self.controller,
@@ -73,7 +74,7 @@ class Side:
             image=lambda: self.fixed or self.view.image,
         )
         context = SimpleNamespace(
-            services=services, version=version, session=Session("PLAINTEXT", "127.0.0.1"), client_id="c"
+            denied=None, services=services, version=version, session=Session("PLAINTEXT", "127.0.0.1"), client_id="c"
         )
         found = endpoint(key)
         assert found is not None

@@ -19,7 +19,7 @@ def test_find_coordinator_is_not_available_for_a_new_unknown_topic() -> None:
         async def auto_create(self, _names: Sequence[str]) -> dict[str, ErrorCode]:
             return {}
 
-    services: Any = SimpleNamespace(controller=Controller(), image=ClusterImage)
-    context: Any = SimpleNamespace(services=services)
+    services: Any = SimpleNamespace(authorization=None, controller=Controller(), image=ClusterImage)
+    context: Any = SimpleNamespace(denied=None, services=services)
     found = asyncio.run(api._find(0, "group", context))
     assert found.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE

@@ -70,7 +70,9 @@ class Caller:
         state = PartitionState(1, 0, (1,), (1,))
         image.topics = {"t": Topic("t", TOPIC_ID, (state, state))}
         image.topic_names = {TOPIC_ID: "t"}
-        self.services = SimpleNamespace(groups=broker.runtime, image=lambda: image, quotas=ClientQuotas(11, 1))
+        self.services = SimpleNamespace(
+            authorization=None, groups=broker.runtime, image=lambda: image, quotas=ClientQuotas(11, 1)
+        )
         self.connection = SimpleNamespace(identifier=1, later=Late)
         self.session = Session("PLAINTEXT", "10.0.0.1")
 
@@ -81,6 +83,7 @@ class Caller:
         assert found is not None
         decoded, _ = found.decode(memoryview(data), 0, version)
         context = SimpleNamespace(
+            denied=None,
             services=self.services,
             version=version,
             client_id="me",

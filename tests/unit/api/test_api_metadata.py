@@ -36,6 +36,7 @@ def context_of(image: ClusterImage, cluster: Any, version: int) -> Any:
         version=version,
         session=Session("PLAINTEXT", "127.0.0.1"),
         services=SimpleNamespace(
+            authorization=None,
             image=lambda: image if cluster is TOLD else cluster.image,
             config=config,
             replica_sessions=replica_sessions,

@@ -84,6 +84,7 @@ def batch(value: bytes) -> memoryview:
 def context_of(partitions: dict[int, Partition]) -> Any:
     quota = SimpleNamespace(active=False)
     services = SimpleNamespace(
+        authorization=None,
         partitions=SimpleNamespace(require=lambda _topic, index: partitions[index]),
         clock=SystemClock(),
         quotas=SimpleNamespace(produce=quota, request=quota),
@@ -91,7 +92,7 @@ def context_of(partitions: dict[int, Partition]) -> Any:
         image=lambda: None,
     )
     return SimpleNamespace(
-        version=9, correlation_id=7, client_id="c", size=100, services=services, connection=Connection()
+        denied=None, version=9, correlation_id=7, client_id="c", size=100, services=services, connection=Connection()
     )
 
 

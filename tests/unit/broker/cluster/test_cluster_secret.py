@@ -43,7 +43,11 @@ class Accepting:
         self.session = Session("PLAINTEXT", "10.0.0.2")
         self.identifier = 1
         self.services = SimpleNamespace(
-            cluster_secret=secret, node_id=node_id, random=SeededRandom(node_id), quotas=ClientQuotas(11, 1)
+            authorization=None,
+            cluster_secret=secret,
+            node_id=node_id,
+            random=SeededRandom(node_id),
+            quotas=ClientQuotas(11, 1),
         )
 
     def request(self, request: Any, _response: Any, version: int, _timeout_ms: float) -> asyncio.Task[Any]:

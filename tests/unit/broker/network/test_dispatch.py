@@ -62,8 +62,8 @@ def served(
 ) -> Any:
     declared = Declaration(KEY, is_overtaking=overtaking)
     found = Endpoint(declared, more.get("decode", request_class(KEY).decode), handle, more.get("failed"))
-    monkeypatch.setattr(dispatch, "endpoint", lambda key: found)
-    services: Any = SimpleNamespace(quotas=ClientQuotas(11, 1))
+    monkeypatch.setattr(dispatch, "endpoint_of", lambda _services: lambda _key: found)
+    services: Any = SimpleNamespace(authorization=None, quotas=ClientQuotas(11, 1))
     connection: Any = peer
     return Dispatcher(services, asyncio.get_running_loop())(frame(), connection)
 
@@ -176,10 +176,10 @@ def test_an_answer_that_takes_its_time_does_not_keep_those_after_it(monkeypatch:
         return pending
 
     found = Endpoint(Declaration(KEY, is_overtaking=True), request_class(KEY).decode, handle)
-    monkeypatch.setattr(dispatch, "endpoint", lambda key: found)
+    monkeypatch.setattr(dispatch, "endpoint_of", lambda _services: lambda _key: found)
 
     async def scenario() -> None:
-        services: Any = SimpleNamespace(quotas=ClientQuotas(11, 1))
+        services: Any = SimpleNamespace(authorization=None, quotas=ClientQuotas(11, 1))
         dispatcher = Dispatcher(services, asyncio.get_running_loop())
         for _ in range(100):
             dispatcher(frame(), peer)

@@ -166,6 +166,7 @@ async def controlling(node_id: int = 1) -> Any:
     controller, view = await lone_controller(config, {"PLAINTEXT": Endpoint("h", 9092, "PLAINTEXT")})
     await controller.create_topics([NewTopic("t", 2, 1)])
     return SimpleNamespace(
+        authorization=None,
         controller=controller,
         config=config,
         clock=SystemClock(),
@@ -178,6 +179,7 @@ async def controlling(node_id: int = 1) -> Any:
 def without_control(services: Any) -> Any:
     """The services of another broker of the same cluster."""
     return SimpleNamespace(
+        authorization=None,
         controller=Elsewhere(services),
         config=services.config,
         clock=services.clock,

@@ -77,6 +77,7 @@ class Leader:
         """Connections that are made are stalled."""
         self.unreachable = False
         self.services: Any = SimpleNamespace(
+            authorization=None,
             replica_sessions=self.sessions,
             fetchers=NewestConnections(),
             partitions=SimpleNamespace(require=self.require),
@@ -171,6 +172,7 @@ class FakeConnection:
 
     def _arrive(self, request: FetchRequest, answer: Callable[[Any], None]) -> None:
         context: Any = SimpleNamespace(
+            denied=None,
             services=self._leader.services,
             version=VERSION,
             correlation_id=1,
