@@ -11,8 +11,9 @@ from typing import Any
 
 from odradek.api.requests.context import Client, LateAnswer, RequestContext
 from odradek.api.requests.envelope import decoded_address, decoded_principal
-from odradek.api.requests.registry import Endpoint, api, endpoint_of
+from odradek.api.requests.registry import Endpoint, api
 from odradek.api.requests.responses import encode_response, failed_frame
+from odradek.api.requests.served_endpoints import endpoint_of
 from odradek.api.requests.session import Session
 from odradek.api.requests.throttling import pause
 from odradek.api.services.controller_service import NotTheController

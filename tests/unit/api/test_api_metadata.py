@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from odradek.api import api_03_metadata, api_60_describe_cluster
-from odradek.api.api_03_metadata import OMITTED
+from odradek.api.data.described_topics import OMITTED
 from odradek.api.data.encoded_topics import EncodedTopics
 from odradek.api.requests.session import Session
 from odradek.broker.cluster.cluster_view import ClusterView

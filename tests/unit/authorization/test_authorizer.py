@@ -25,11 +25,11 @@ class Reported(NamedTuple):
 class World:
     """An authorizer, a client and what was reported."""
 
-    def __init__(self, *bindings: AclBinding, settings: Settings = Settings(), **client: bool) -> None:  # noqa: B008
+    def __init__(self, *bindings: AclBinding, settings: Settings = Settings(), is_broker: bool = False) -> None:  # noqa: B008
         self.reported: list[Reported] = []
         self.authorizer = Authorizer(settings, self._report)
         self.authorizer.update(grouped(bindings))
-        self.alice = Access(self.authorizer, "User:alice", "10.0.0.1", **client)
+        self.alice = Access(self.authorizer, "User:alice", "10.0.0.1", is_broker=is_broker)
 
     def _report(self, question: Question, decision: Decision, quiet: bool) -> None:
         self.reported.append(Reported(question.name, decision.is_allowed, quiet))

@@ -8,15 +8,12 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from odradek.api.requests.declarations import DECLARATIONS, Audience, Declaration
 from odradek.ports.network import Part
 from odradek.wire.apis import APIS, Api, ApiKey, request_class
 from odradek.wire.errors import ErrorCode
-
-if TYPE_CHECKING:
-    from odradek.api.requests.context import Services
 
 Handler = Callable[..., Any]
 Decoder = Callable[[memoryview, int, int], tuple[Any, int]]
@@ -74,15 +71,6 @@ def endpoint(key: int) -> Endpoint | None:
         importlib.import_module(f"odradek.api.{declared.module}")
         found = _endpoints[key]
     return found
-
-
-def endpoint_of(services: Services) -> Callable[[int], Endpoint | None]:
-    """The endpoint of a key as these services serve it: with its guard where there is an authorizer."""
-    if services.authorization is None:
-        return endpoint
-    from odradek.api.authorization.endpoints import guarded_endpoint  # a broker without an authorizer needs no guards
-
-    return guarded_endpoint
 
 
 def apis_for_clients() -> dict[int, Api]:

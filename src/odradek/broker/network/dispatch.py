@@ -14,8 +14,9 @@ from typing import Any
 from odradek.api.requests.context import RequestContext, Services
 from odradek.api.requests.declarations import Audience
 from odradek.api.requests.envelope import decided_by_controller
-from odradek.api.requests.registry import Endpoint, endpoint_of
+from odradek.api.requests.registry import Endpoint
 from odradek.api.requests.responses import encode_response, error_of, failed_frame
+from odradek.api.requests.served_endpoints import endpoint_of
 from odradek.api.requests.throttling import pause
 from odradek.api.services.controller_service import NotTheController
 from odradek.broker.network.connection import Disconnect, InboundConnection, Pending
