@@ -298,7 +298,7 @@ def test_a_write_outside_of_the_transaction_is_refused(client: Any) -> None:
     assert producer.produce(client, name, b"x") is ErrorCode.NONE
     assert producer.end(client).error_code == 0
     assert producer.produce(client, name, b"x") is ErrorCode.INVALID_TXN_STATE
-    producer.transactional_id = unique("nobody")
+    producer.transactional_id = unique("unknown")
     assert producer.produce(client, name, b"x", version=12) is ErrorCode.INVALID_PRODUCER_ID_MAPPING
 
 
@@ -368,7 +368,7 @@ def test_brokers_verify_and_add_in_batches(odradek_broker: Any, client: Any, ver
     assert ask(True) == [ErrorCode.NONE, ErrorCode.TRANSACTION_ABORTABLE]
     assert ask(False) == [ErrorCode.NONE, ErrorCode.NONE]
     assert ask(True) == [ErrorCode.NONE, ErrorCode.NONE]
-    assert ask(True, unique("nobody")) == [ErrorCode.INVALID_PRODUCER_ID_MAPPING] * 2
+    assert ask(True, unique("unknown")) == [ErrorCode.INVALID_PRODUCER_ID_MAPPING] * 2
 
 
 def test_describe_and_list(client: Any) -> None:
@@ -378,7 +378,7 @@ def test_describe_and_list(client: Any) -> None:
     producer.init(client)
     producer.add(client, name, 0, 1)
     producer.produce(client, name, b"x", partition=1)
-    request = describe_transactions.DescribeTransactionsRequest([transactional_id, "nobody", ""])
+    request = describe_transactions.DescribeTransactionsRequest([transactional_id, "unknown", ""])
     found, unknown, empty = client.call(request, 0).transaction_states
     assert (found.transaction_state, found.producer_id, found.producer_epoch) == ("Ongoing", producer.producer_id, 0)
     assert [(entry.topic, entry.partitions) for entry in found.topics] == [(name, [0, 1])]

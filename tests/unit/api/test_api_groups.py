@@ -213,16 +213,16 @@ async def test_heartbeats(call: Caller, version: int) -> None:
 async def test_leaving_places_errors_by_version(call: Caller, version: int) -> None:
     member = await call.member()
     if version < 3:
-        answer = await call(ApiKey.LEAVE_GROUP, version, LeaveGroupRequest("g", "nobody"))
+        answer = await call(ApiKey.LEAVE_GROUP, version, LeaveGroupRequest("g", "unknown"))
         assert answer.error_code == E.UNKNOWN_MEMBER_ID
         answer = await call(ApiKey.LEAVE_GROUP, version, LeaveGroupRequest("g", member))
         assert answer.error_code == E.NONE
         return
-    leaving = [LeaveGroupRequestMember("nobody"), LeaveGroupRequestMember(member)]
+    leaving = [LeaveGroupRequestMember("unknown"), LeaveGroupRequestMember(member)]
     answer = await call(ApiKey.LEAVE_GROUP, version, LeaveGroupRequest("g", members=leaving))
     assert answer.error_code == E.NONE
     found = [(m.member_id, m.group_instance_id, m.error_code) for m in answer.members]
-    assert found == [("nobody", None, E.UNKNOWN_MEMBER_ID), (member, None, E.NONE)]
+    assert found == [("unknown", None, E.UNKNOWN_MEMBER_ID), (member, None, E.NONE)]
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.OFFSET_COMMIT))

@@ -166,11 +166,11 @@ def test_credentials() -> None:
     async def test(ask: Ask) -> None:
         made = alter_user_scram_credentials
         request = made.AlterUserScramCredentialsRequest(
-            [made.AlterUserScramCredentialsRequestDeletion("nobody", 1)],
+            [made.AlterUserScramCredentialsRequestDeletion("unknown", 1)],
             [made.AlterUserScramCredentialsRequestUpsertion("u", 1, 4096, b"salt", b"x" * 32)],
         )
         answer = await ask(request, 0)
-        assert {r.user: r.error_code for r in answer.results} == {"nobody": ErrorCode.RESOURCE_NOT_FOUND, "u": 0}
+        assert {r.user: r.error_code for r in answer.results} == {"unknown": ErrorCode.RESOURCE_NOT_FOUND, "u": 0}
         described = await ask(describe_user_scram_credentials.DescribeUserScramCredentialsRequest(None), 0)
         (result,) = described.results
         assert [(c.mechanism, c.iterations) for c in result.credential_infos] == [(1, 4096)]

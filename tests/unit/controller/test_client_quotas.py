@@ -55,7 +55,7 @@ ENTITIES: list[Entity] = [
         ([Component("user", 1, None)], True, [[ANY_USER]]),
         ([Component("client-id", 2, None)], True, [[CLIENT], [ANY_CLIENT]]),
         ([Component("user", 0, "u/1"), Component("client-id", 2, None)], True, [[USER, CLIENT], [USER, ANY_CLIENT]]),
-        ([Component("user", 0, "nobody")], False, []),
+        ([Component("user", 0, "unknown")], False, []),
     ],
 )
 def test_filters(components: list[Component], strict: bool, expected: list[Entity]) -> None:

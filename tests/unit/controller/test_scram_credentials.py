@@ -70,8 +70,8 @@ def test_who_has_which() -> None:
 @pytest.mark.parametrize(
     ("alteration", "code"),
     [
-        (Deletion("nobody", SHA_256), ErrorCode.RESOURCE_NOT_FOUND),
-        (Deletion("nobody", 9), ErrorCode.UNSUPPORTED_SASL_MECHANISM),
+        (Deletion("unknown", SHA_256), ErrorCode.RESOURCE_NOT_FOUND),
+        (Deletion("unknown", 9), ErrorCode.UNSUPPORTED_SASL_MECHANISM),
         (upsertion(""), ErrorCode.UNACCEPTABLE_CREDENTIAL),
         (upsertion(mechanism=0), ErrorCode.UNSUPPORTED_SASL_MECHANISM),
         (upsertion(iterations=4095), ErrorCode.UNACCEPTABLE_CREDENTIAL),

@@ -41,7 +41,7 @@ def test_commit_is_rejected_for_a_wrong_member_or_generation() -> None:
     offset = ("topic", 0, 1)
     assert shard.commit("g", member, 1, offset) == [E.NONE]
     assert shard.commit("g", member, 2, offset) is E.ILLEGAL_GENERATION
-    assert shard.commit("g", "nobody", 1, offset) is E.UNKNOWN_MEMBER_ID
+    assert shard.commit("g", "unknown", 1, offset) is E.UNKNOWN_MEMBER_ID
     assert shard.commit("g", "", -1, offset) is E.UNKNOWN_MEMBER_ID
     assert shard.commit("nowhere", member, 1, offset) is E.ILLEGAL_GENERATION
     known = {"unknown_group_error": E.GROUP_ID_NOT_FOUND}
@@ -118,7 +118,7 @@ def test_transactional_commit_is_fenced_by_generation_in_every_state() -> None:
         assert len(outcome.records) == 1
     for request, error in (
         (CommitRequest("g", member, None, 0, offsets), E.ILLEGAL_GENERATION),
-        (CommitRequest("g", "nobody", None, 1, offsets), E.UNKNOWN_MEMBER_ID),
+        (CommitRequest("g", "unknown", None, 1, offsets), E.UNKNOWN_MEMBER_ID),
         (CommitRequest("nowhere", member, None, 1, offsets), E.ILLEGAL_GENERATION),
     ):
         with pytest.raises(KafkaError) as refused:

@@ -35,7 +35,7 @@ def test_old_clients_join_without_a_member_id() -> None:
         ({"session_timeout_ms": 5_999}, E.INVALID_SESSION_TIMEOUT),
         ({"session_timeout_ms": 1_800_001}, E.INVALID_SESSION_TIMEOUT),
         ({"group_id": ""}, E.INVALID_GROUP_ID),
-        ({"member_id": "nobody"}, E.UNKNOWN_MEMBER_ID),
+        ({"member_id": "unknown"}, E.UNKNOWN_MEMBER_ID),
         ({"protocols": ()}, E.INCONSISTENT_GROUP_PROTOCOL),
         ({"protocol_type": ""}, E.INCONSISTENT_GROUP_PROTOCOL),
     ],
@@ -273,7 +273,7 @@ def test_follower_that_never_syncs_is_removed_from_a_stable_group() -> None:
     [
         ({"generation": 0}, E.ILLEGAL_GENERATION),
         ({"generation": 2}, E.ILLEGAL_GENERATION),
-        ({"member_id": "nobody"}, E.UNKNOWN_MEMBER_ID),
+        ({"member_id": "unknown"}, E.UNKNOWN_MEMBER_ID),
         ({"group_id": "other"}, E.UNKNOWN_MEMBER_ID),
         ({"group_id": ""}, E.INVALID_GROUP_ID),
         ({"protocol_type": "connect"}, E.INCONSISTENT_GROUP_PROTOCOL),
@@ -294,7 +294,7 @@ def test_heartbeat_is_rejected_for_a_wrong_member_or_generation() -> None:
     (member,) = shard.stable_group(1)
     assert shard.heartbeat("g", member, 1) is E.NONE
     assert shard.heartbeat("g", member, 2) is E.ILLEGAL_GENERATION
-    assert shard.heartbeat("g", "nobody", 1) is E.UNKNOWN_MEMBER_ID
+    assert shard.heartbeat("g", "unknown", 1) is E.UNKNOWN_MEMBER_ID
     assert shard.heartbeat("other", member, 1) is E.UNKNOWN_MEMBER_ID
     assert shard.heartbeat("", member, 1) is E.INVALID_GROUP_ID
     assert shard.heartbeat("g", member, 1, "instance") is E.UNKNOWN_MEMBER_ID
@@ -304,7 +304,7 @@ def test_leaving_members_are_answered_one_by_one_and_cause_one_rebalance() -> No
     shard = VirtualShard()
     first, second, third = shard.stable_group(3)
     pending = shard.answers[shard.join()].member_id
-    assert shard.leave("g", first, "nobody", pending, second) == [E.NONE, E.UNKNOWN_MEMBER_ID, E.NONE, E.NONE]
+    assert shard.leave("g", first, "unknown", pending, second) == [E.NONE, E.UNKNOWN_MEMBER_ID, E.NONE, E.NONE]
     assert shard.heartbeat("g", third, 1) is E.REBALANCE_IN_PROGRESS
     assert shard.answers[shard.join("g", third)].generation_id == 2
     assert shard.leave("nowhere", first) == [E.UNKNOWN_MEMBER_ID]

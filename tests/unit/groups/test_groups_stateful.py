@@ -78,7 +78,7 @@ class GroupHistory(RuleBasedStateMachine):
     @rule(actor=actors, lag=st.integers(0, 1))
     def heartbeat(self, actor: str, lag: int) -> None:
         group = self.shard.coordinator.classic.by_id.get("g")
-        member_id = self.member_ids.get(actor, "nobody")
+        member_id = self.member_ids.get(actor, "unknown")
         error = self.shard.heartbeat("g", member_id, self.generation - lag, STATIC.get(actor))
         if group is None or member_id not in group.members:
             assert error in (E.UNKNOWN_MEMBER_ID, E.FENCED_INSTANCE_ID)
@@ -87,7 +87,7 @@ class GroupHistory(RuleBasedStateMachine):
     def leave(self, actor: str, by_instance: bool) -> None:
         if self.shard.refuse is None and self.shard.held is None:
             instance = STATIC.get(actor)
-            member_id = "" if by_instance and instance else self.member_ids.get(actor, "nobody")
+            member_id = "" if by_instance and instance else self.member_ids.get(actor, "unknown")
             self.shard.leave("g", LeavingMember(member_id, instance))
             self.learn()
 

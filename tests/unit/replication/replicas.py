@@ -36,7 +36,7 @@ class Replica:
         self.id = broker_id
         self.path = path
         self.cluster = cluster
-        self.told: list[PartitionState] = []
+        self.reported: list[PartitionState] = []
         """What the controller has said and this broker has not heard yet."""
         self.alive = False
         self.epoch = 0
@@ -68,16 +68,16 @@ class Replica:
     def crash(self) -> None:
         """The process dies; what it wrote stays in its files."""
         self.alive = False
-        self.told.clear()
+        self.reported.clear()
 
-    def hear(self) -> None:
+    def apply_next(self) -> None:
         """Take over what the controller said first of what is not heard yet."""
-        self.partition.apply_state(self.told.pop(0))
+        self.partition.apply_state(self.reported.pop(0))
 
     def hear_the_sum(self) -> None:
         """Take over the last of it alone: the controller tells differences, however many changes they sum up."""
-        self.told[:-1] = ()
-        self.hear()
+        self.reported[:-1] = ()
+        self.apply_next()
 
     def records(self, upper_offset: int | None = None) -> list[tuple[int, bytes]]:
         log = self.partition.log
@@ -148,7 +148,7 @@ class Replica:
         wanted = [((topic, entry[0]), entry) for topic, entries in request.topics for entry in entries]
         session.fetched(wanted, (), lambda _topic, _index: self.partition, self.cluster.now_ms)
         found, _, _ = session.collect(request.max_bytes, None)
-        told = session.answered(found)
+        reported = session.answered(found)
         rows = []
         for member, read in found:
             high_watermark, start = member.told
@@ -156,7 +156,7 @@ class Replica:
                 rows.append(FetchedPartition(0, member.error, high_watermark, diverging_epoch=member.diverging))
             else:
                 rows.append(FetchedPartition(0, 0, high_watermark, -1, start, read.ranges, read.size))
-        rows += [FetchedPartition(0, 0, member.told[0], -1, member.told[1]) for member in told]
+        rows += [FetchedPartition(0, 0, member.told[0], -1, member.told[1]) for member in reported]
         return joined(encode_response(VERSION, 1, [(TOPIC_ID, rows)], session_id=session.identifier))
 
 
@@ -182,7 +182,7 @@ class Cluster:
         self.replicas = {broker_id: Replica(broker_id, path / f"{broker_id}", self) for broker_id in ids}
         for replica in self.replicas.values():
             replica.start()
-            replica.told.append(self.state)
+            replica.reported.append(self.state)
 
     def is_eligible(self, broker_id: int, broker_epoch: int) -> bool:
         replica = self.replicas[broker_id]
@@ -195,7 +195,7 @@ class Cluster:
         self.state = state._replace(partition_epoch=state.partition_epoch + 1, **fields)  # type: ignore[arg-type]
         for replica in self.replicas.values():
             if replica.alive:
-                replica.told.append(self.state)
+                replica.reported.append(self.state)
 
     def elect(self, broker_id: int) -> None:
         self.change(leader=broker_id, leader_epoch=self.state.leader_epoch + 1)
@@ -218,7 +218,7 @@ class Cluster:
         replica.start()
         if self.state.leader == NO_LEADER and broker_id in self.state.isr:
             self.elect(broker_id)
-        replica.told[:] = [self.state]
+        replica.reported[:] = [self.state]
 
     def alter(self, leader_id: int, *, lose_answer: bool = False) -> None:
         """The controller decides about the leader's oldest proposal."""
@@ -298,15 +298,15 @@ class Cluster:
         while leader.proposals:
             self.alter(leader.id)
 
-    def settle(self, rounds: int = 30) -> None:
+    def run_rounds(self, rounds: int = 30) -> None:
         """Everybody is alive and hears everything, until nothing changes any more."""
         for replica in self.replicas.values():
             if not replica.alive:
                 self.restart(replica.id)
         for _ in range(rounds):
             for replica in self.replicas.values():
-                while replica.told:
-                    replica.hear()
+                while replica.reported:
+                    replica.apply_next()
             for replica in self.replicas.values():
                 self.fetch(replica.id)
                 while replica.proposals:

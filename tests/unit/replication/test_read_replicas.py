@@ -16,7 +16,7 @@ RACKS = {1: "a", 2: "b", 3: "b"}
 def cluster(tmp_path: Path) -> Cluster:
     made = Cluster(tmp_path)
     for replica in made.replicas.values():
-        replica.hear()
+        replica.apply_next()
     for _ in range(3):
         made.produce(1)
         made.fetch(2)
@@ -36,7 +36,7 @@ def test_the_one_furthest_on_in_the_rack(cluster: Cluster, rack: str, offset: in
 
 def test_only_those_in_sync(cluster: Cluster) -> None:
     cluster.change(isr=(1, 3))
-    cluster.replicas[1].hear()
+    cluster.replicas[1].apply_next()
     leader = cluster.replicas[1].partition
     assert nearest_replica(leader, "b", 0, RACKS.get) == 3
     assert nearest_replica(leader, "b", 1, RACKS.get) is None, "which does not have it yet"

@@ -22,7 +22,7 @@ brokers = st.integers(1, 3)
 def cluster(tmp_path: Path) -> Cluster:
     made = Cluster(tmp_path, min_insync_replicas=2)
     for replica in made.replicas.values():
-        replica.hear()
+        replica.apply_next()
     return made
 
 
@@ -117,28 +117,28 @@ def test_under_min_isr_nothing_is_committed(cluster: Cluster) -> None:
     cluster.crash(2)
     cluster.crash(3)
     leader = cluster.replicas[1]
-    while leader.told:
-        leader.hear()
+    while leader.reported:
+        leader.apply_next()
     assert cluster.state.isr == (1,)
     assert leader.partition.high_watermark == 0
     assert not cluster.produce(1), "NOT_ENOUGH_REPLICAS"
     assert cluster.produce(1, acks_all=False)
     assert leader.partition.high_watermark == 0
-    cluster.settle()
+    cluster.run_rounds()
     assert cluster.state.isr == (1, 2, 3)
     assert leader.partition.high_watermark == 2
 
 
 def test_what_an_old_leader_wrote_alone_is_cut_off(cluster: Cluster) -> None:
     cluster.produce(1)
-    cluster.settle(5)
+    cluster.run_rounds(5)
     cluster.produce(1)
     cluster.produce(1)
     cluster.elect(2)
-    cluster.replicas[2].hear()
+    cluster.replicas[2].apply_next()
     cluster.produce(2)
     assert cluster.replicas[1].partition.log.end_offset == 3
-    cluster.settle(5)
+    cluster.run_rounds(5)
     assert cluster.replicas[1].records() == cluster.replicas[2].records()
     assert len(cluster.replicas[1].records()) == 2
     assert cluster.replicas[1].partition.log.history.leader_epochs.entries() == [(0, 0), (1, 1)]
@@ -147,17 +147,17 @@ def test_what_an_old_leader_wrote_alone_is_cut_off(cluster: Cluster) -> None:
 def test_several_epochs_that_nobody_else_knows_go_one_after_the_other(cluster: Cluster) -> None:
     """Epochs 1 to 4 were led by broker 1 with nobody listening: the follower finds the common end in a few steps."""
     cluster.produce(1)
-    cluster.settle(5)
+    cluster.run_rounds(5)
     for _ in range(4):
         cluster.elect(1)
-        cluster.replicas[1].hear()
+        cluster.replicas[1].apply_next()
         cluster.produce(1, acks_all=False, records=3)
     for epoch_of in (2, 3, 2):
         cluster.elect(epoch_of)
-        while cluster.replicas[epoch_of].told:
-            cluster.replicas[epoch_of].hear()
+        while cluster.replicas[epoch_of].reported:
+            cluster.replicas[epoch_of].apply_next()
         cluster.produce(epoch_of, acks_all=False)
-    cluster.settle(12)
+    cluster.run_rounds(12)
     records = cluster.replicas[2].records()
     assert all(replica.records() == records for replica in cluster.replicas.values())
 
@@ -167,12 +167,12 @@ def test_a_follower_that_is_far_behind_begins_where_the_leader_does(cluster: Clu
         cluster.produce(1)
     cluster.fetch(2)
     cluster.crash(3)
-    cluster.replicas[1].hear()
+    cluster.replicas[1].apply_next()
     cluster.fetch(2)
     leader = cluster.replicas[1].partition
     assert leader.high_watermark == 5
     leader.delete_records(4)
-    cluster.settle(5)
+    cluster.run_rounds(5)
     follower = cluster.replicas[3].partition
     assert follower.log.log_start_offset == 4
     assert cluster.replicas[3].records() == cluster.replicas[1].records()
@@ -182,7 +182,7 @@ def test_a_follower_that_is_far_behind_begins_where_the_leader_does(cluster: Clu
 def test_deleted_records_are_gone_when_all_live_replicas_have_deleted_them(cluster: Cluster) -> None:
     for _ in range(3):
         cluster.produce(1)
-    cluster.settle(3)
+    cluster.run_rounds(3)
     leader = cluster.replicas[1].partition
     done: list[int] = []
     assert leader.delete_records(2) == 2
@@ -198,10 +198,10 @@ def test_deleted_records_are_gone_on_in_sync_replicas_before_they_fetch(cluster:
     """Found by the simulator (cluster5-1100278): it was elected, and had what a client had been told was deleted."""
     for _ in range(3):
         cluster.produce(1)
-    cluster.settle(3)
+    cluster.run_rounds(3)
     cluster.elect(2)
     for broker in (2, 1):
-        cluster.replicas[broker].hear()
+        cluster.replicas[broker].apply_next()
     cluster.fetch(1)
     leader = cluster.replicas[2].partition
     assert leader.is_leader
@@ -224,7 +224,7 @@ def test_a_start_that_was_cut_off_counts_only_once_it_is_written_again(cluster: 
     """Or deleted records would come back when its log is opened again."""
     for _ in range(5):
         cluster.produce(1)
-    cluster.settle(5)
+    cluster.run_rounds(5)
     follower = cluster.replicas[3].partition
     follower.leader_told(5, 4)
     follower.start_written(4)
@@ -240,10 +240,10 @@ def test_a_leader_that_lost_the_end_of_its_log_makes_followers_cut_theirs(cluste
     """As after an unclean election: the leader has less, of the same epoch."""
     for _ in range(3):
         cluster.produce(1)
-    cluster.settle(5)
+    cluster.run_rounds(5)
     cluster.replicas[2].partition.truncate_to(1)
     cluster.elect(2)
-    cluster.settle(5)
+    cluster.run_rounds(5)
     assert [len(replica.records()) for replica in cluster.replicas.values()] == [1, 1, 1]
     assert cluster.replicas[1].partition.high_watermark == 1
 
@@ -283,10 +283,10 @@ def test_a_new_leader_takes_nobody_in_before_he_has_what_it_began_with(cluster: 
         cluster.fetch(3)
     cluster.elect(3)
     leader = cluster.replicas[3]
-    while leader.told:
-        leader.hear()
-    while cluster.replicas[2].told:
-        cluster.replicas[2].hear()
+    while leader.reported:
+        leader.apply_next()
+    while cluster.replicas[2].reported:
+        cluster.replicas[2].apply_next()
     assert leader.partition.high_watermark < 3
     cluster.fetch_bytes = 1
     while cluster.replicas[2].partition.log.end_offset < 2:
@@ -303,9 +303,9 @@ def test_the_high_watermark_waits_for_who_may_be_in_the_isr_already(cluster: Clu
     cluster.fetch(3)
     cluster.leave_behind(2)
     cluster.fetch(2)
-    leader.told.clear()
+    leader.reported.clear()
     cluster.alter(1, lose_answer=True)
-    leader.told.clear()
+    leader.reported.clear()
     assert cluster.state.isr == (1, 3, 2)
     cluster.alter(1)
     assert leader.partition.proposal is not None
@@ -330,16 +330,16 @@ def test_image_older_than_the_controllers_answer_changes_nothing(cluster: Cluste
 
 def test_what_followers_had_in_an_earlier_leadership_counts_no_more(cluster: Cluster) -> None:
     cluster.produce(1)
-    cluster.settle(3)
+    cluster.run_rounds(3)
     cluster.elect(2)
     for broker in (1, 2):
-        while cluster.replicas[broker].told:
-            cluster.replicas[broker].hear()
+        while cluster.replicas[broker].reported:
+            cluster.replicas[broker].apply_next()
     cluster.fetch(1)
     cluster.elect(1)
     leader = cluster.replicas[1]
-    while leader.told:
-        leader.hear()
+    while leader.reported:
+        leader.apply_next()
     assert {f.end_offset for f in leader.partition.followers.values()} == {-1}
     cluster.produce(1)
     assert leader.partition.high_watermark == 1
@@ -348,15 +348,15 @@ def test_what_followers_had_in_an_earlier_leadership_counts_no_more(cluster: Clu
 def test_follower_progress_before_a_missed_election_no_longer_counts(cluster: Cluster) -> None:
     """It led, and leads again; who led in between had the others cut off what they had told it."""
     first, second, third = cluster.replicas.values()
-    cluster.settle(1)
+    cluster.run_rounds(1)
     for _ in range(3):
         cluster.produce(1)
     for _ in range(2):
         cluster.fetch(3)
     assert first.partition.followers[3].end_offset == 3
     cluster.elect(2)
-    second.hear()
-    third.hear()
+    second.apply_next()
+    third.apply_next()
     cluster.fetch(3)
     assert third.partition.log.end_offset == 0
     cluster.crash(2)
@@ -365,7 +365,7 @@ def test_follower_progress_before_a_missed_election_no_longer_counts(cluster: Cl
     assert first.partition.leader_epoch == cluster.state.leader_epoch
     assert first.partition.high_watermark == 0
     assert cluster.acked == [], "only one replica has it"
-    third.hear()
+    third.apply_next()
     for _ in range(2):
         cluster.fetch(3)
     assert (first.partition.high_watermark, len(cluster.acked)) == (3, 3)
@@ -377,7 +377,7 @@ class Replication(RuleBasedStateMachine):
         self.directory = tempfile.TemporaryDirectory()
         self.cluster = Cluster(Path(self.directory.name), min_insync_replicas=min_isr)
         for replica in self.cluster.replicas.values():
-            replica.hear()
+            replica.apply_next()
         self.min_isr = min_isr
         self.answers: dict[int, tuple[int, bytes, tuple[int, int]]] = {}
         self.high_watermarks: dict[tuple[int, int, int], int] = {}
@@ -409,15 +409,15 @@ class Replication(RuleBasedStateMachine):
             self.cluster.replicas[broker].take(*answer)
 
     @rule(broker=brokers)
-    def hear(self, broker: int) -> None:
+    def apply_next(self, broker: int) -> None:
         replica = self.cluster.replicas[broker]
-        if replica.alive and replica.told:
-            replica.hear()
+        if replica.alive and replica.reported:
+            replica.apply_next()
 
     @rule(broker=brokers)
     def hear_the_sum(self, broker: int) -> None:
         replica = self.cluster.replicas[broker]
-        if replica.alive and replica.told:
+        if replica.alive and replica.reported:
             replica.hear_the_sum()
 
     @rule(broker=brokers, lose_answer=st.booleans())
@@ -431,8 +431,8 @@ class Replication(RuleBasedStateMachine):
         """Deep states are reached from where things have gone on."""
         for _ in range(rounds):
             for replica in self.cluster.replicas.values():
-                while replica.alive and replica.told:
-                    replica.hear()
+                while replica.alive and replica.reported:
+                    replica.apply_next()
             for replica in self.cluster.replicas.values():
                 if replica.alive:
                     self.cluster.fetch(replica.id)
@@ -488,7 +488,7 @@ class Replication(RuleBasedStateMachine):
     def teardown(self) -> None:
         if not hasattr(self, "cluster"):
             return
-        self.cluster.settle()
+        self.cluster.run_rounds()
         leader = self.cluster.leader()
         assert leader is not None
         records = leader.records()

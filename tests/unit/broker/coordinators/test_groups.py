@@ -508,7 +508,7 @@ async def test_group_can_be_deleted_after_its_last_member_left(tmp_path: Path) -
     broker = GroupBroker(tmp_path).start()
     member = await stable_member(broker)
     assert await broker.runtime.delete_groups(["g"]) == [E.NON_EMPTY_GROUP]
-    left = await broker.runtime.leave("g", [LeavingMember(member), LeavingMember("nobody")])
+    left = await broker.runtime.leave("g", [LeavingMember(member), LeavingMember("unknown")])
     assert [m.error for m in left] == [E.NONE, E.UNKNOWN_MEMBER_ID]
     await broker.commit(commit_request(("t", 0, 1)))
     assert await broker.runtime.delete_offsets("g", [("t", 0), ("t", 1)]) == [E.NONE, E.NONE]

@@ -82,7 +82,7 @@ REQUESTS: dict[int, Any] = {
         ]
     ),
     ApiKey.ALTER_USER_SCRAM_CREDENTIALS: alter_user_scram_credentials.AlterUserScramCredentialsRequest(
-        [alter_user_scram_credentials.AlterUserScramCredentialsRequestDeletion("nobody", 1)]
+        [alter_user_scram_credentials.AlterUserScramCredentialsRequestDeletion("unknown", 1)]
     ),
     ApiKey.UPDATE_FEATURES: update_features.UpdateFeaturesRequest(feature_updates=[]),
     ApiKey.UNREGISTER_BROKER: unregister_broker.UnregisterBrokerRequest(99),
