@@ -524,3 +524,23 @@ def test_keep_copies() -> None:
     ((topic, ((index, records), (_, nothing))),) = kept.topics
     assert (kept.transactional_id, kept.acks, kept.timeout_ms, topic, index, nothing) == ("tx", 1, 2, "t", 0, None)
     assert records == expected
+
+
+def test_partition_whose_transaction_ends_in_a_later_question_is_verified() -> None:
+    """It was open after the first answer and is not after the second: it is part of the third question."""
+    logs = {name: Log(name, (5, 0)) for name in "tuv"} | {"w": Log("w")}
+    asked: list[list[str]] = []
+
+    async def verify_or_add(wanted: Any, _: int) -> Any:
+        asked.append([topic for topic, _ in wanted.partitions])
+        logs["tu"[len(asked) - 1] if len(asked) < 3 else "w"].opened.clear()
+        return dict.fromkeys(wanted.partitions, ErrorCode.INVALID_TXN_STATE)
+
+    async def play() -> Any:
+        context = produce_context(logs["t"], verify_or_add)
+        context.services.partitions.require = lambda topic, _: logs[topic]
+        batches: Batches = [(topic, [(0, memoryview(batch_of()))]) for topic in logs]
+        return await rejections(ProduceRequest("tx", -1, 1000, batches), context)  # type: ignore[misc]
+
+    assert asyncio.run(play()) == {(name, 0): ErrorCode.INVALID_TXN_STATE for name in "tuw"}
+    assert asked == [["w"], ["w", "t"], ["w", "t", "u"]]

@@ -328,3 +328,33 @@ def test_waiting_classic_member_is_answered_only_by_a_completed_upgrade(shard: V
     assert shard.coordinator.classic.by_id["g"].joining == 1
     ConsumerMember(shard, "k", "a").join()
     assert shard.answers[waiting].error is ErrorCode.REBALANCE_IN_PROGRESS
+
+
+def test_classic_member_keeps_its_session_by_heartbeats(shard: VirtualShard) -> None:
+    new = ConsumerMember(shard, "k", "a").join()
+    old = ClassicMember(shard)
+    old.join()
+    old.sync()
+    converge(shard, [old], [new])
+    for _ in range(40):
+        shard.sleep(1_000)
+        new.beat()
+        assert old.heartbeat() is ErrorCode.NONE
+    assert {m.member_id for m in describe(shard).members} == {"k", old.member_id}
+
+
+@pytest.mark.parametrize("request_", ["join", "sync", "heartbeat"])
+def test_classic_member_has_a_whole_session_from_any_request(shard: VirtualShard, request_: str) -> None:
+    new = ConsumerMember(shard, "k", "a").join()
+    old = ClassicMember(shard)
+    old.join()
+    old.sync()
+    converge(shard, [old], [new])
+    shard.sleep(6_000)
+    new.beat()
+    getattr(old, request_)()
+    shard.sleep(9_000)
+    new.beat()
+    assert len(describe(shard).members) == 2
+    shard.sleep(2_000)
+    assert [m.member_id for m in describe(shard).members] == ["k"]

@@ -32,6 +32,11 @@ from odradek.metadata.stores.memory_store import MemoryStore
 from odradek.ports.store import Create, Delete, MetadataStore, Node, Put, StoreError
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.leader_and_isr import LeaderAndIsrRequest
+from odradek.wire.messages.stop_replica import (
+    StopReplicaRequest,
+    StopReplicaRequestPartitionState,
+    StopReplicaRequestTopicState,
+)
 from odradek.wire.messages.update_metadata import UpdateMetadataRequest
 
 SELF = 2
@@ -413,3 +418,38 @@ async def test_view_follows_a_controller_elected_while_it_reads_the_cluster() ->
     view.broker_epoch = 1
     await send(view, None, CLUSTER.with_controller(1, 2))
     assert view.has_metadata
+
+
+@running
+async def test_stop_of_an_earlier_leader_epoch_is_fenced() -> None:
+    """It was decided before this broker became a replica again: obeyed, it would delete what is wanted."""
+    view = await new_view()
+    stopped: list[list[tuple[str, int]]] = []
+    view.on_stopped = lambda places, delete: stopped.append(places)
+    led = topic("a", state(1, 5), state(1, 5), state(1, 5))
+    await send(view, None, CLUSTER.with_topic(led))
+    epochs = {0: 4, 1: 5, 2: 6}
+    request = StopReplicaRequest(
+        controller_id=1,
+        controller_epoch=1,
+        broker_epoch=1,
+        topic_states=[
+            StopReplicaRequestTopicState(
+                "a", [StopReplicaRequestPartitionState(i, e, True) for i, e in epochs.items()], topic_id=led.id
+            )
+        ],
+    )
+    answers = await view.stop_replica(request, 1)
+    assert answers == {("a", 0): ErrorCode.FENCED_LEADER_EPOCH, ("a", 1): ErrorCode.NONE, ("a", 2): ErrorCode.NONE}
+    assert stopped == [[("a", 1), ("a", 2)]]
+
+
+@running
+async def test_images_of_the_controller_in_this_process_replace_each_other() -> None:
+    view = await new_view()
+    mine = ClusterImage("c").with_controller(SELF, 1).with_topic(topic("old", state(1, 0)))
+    await view.take(mine)
+    await view.take(mine.with_topic(topic("new", state(1, 0))))
+    assert set(view.image.topics) == {"old", "new"}
+    await view.take(mine.with_controller(SELF, 2).without_topics({"old"}))
+    assert (set(view.image.topics), view.image.controller_epoch) == (set(), 2)

@@ -13,6 +13,7 @@ import pytest
 
 from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.broker.replication import replication_runtime
+from odradek.broker.replication.replica_fetcher import ReplicaFetcher
 from odradek.broker.replication.replication_runtime import ReplicationRuntime
 from odradek.broker.storage.partitions import Partitions
 from odradek.client.errors import Disconnected
@@ -387,4 +388,36 @@ async def test_what_was_throttled_before_a_broker_started_is_throttled(tmp_path:
     runtime.apply(stored, world.image)
     assert sessions.throttle is not None
     runtime.close()
+    world.runtime.close()
+
+
+@in_a_loop
+async def test_partition_that_did_not_change_keeps_its_fetch(tmp_path: Path) -> None:
+    """Another image names the same leader in the same epoch: the progress of the fetch is not thrown away."""
+    world = World(tmp_path)
+    states = [PartitionState(2, 0, (1, 2), (1, 2)), PartitionState(3, 0, (1, 3), (1, 3))]
+    world.place(*states)
+    before = dict(world.runtime._followed)
+    world.place(*(state._replace(isr=(state.leader,), partition_epoch=1) for state in states))
+    assert world.runtime._followed == before
+    world.place(states[0]._replace(leader_epoch=1, partition_epoch=2), states[1]._replace(partition_epoch=2))
+    assert world.runtime._followed[TOPIC_ID, 0] != before[TOPIC_ID, 0]
+    assert world.runtime._followed[TOPIC_ID, 1] == before[TOPIC_ID, 1]
+    world.runtime.close()
+
+
+@in_a_loop
+async def test_leader_learns_of_a_persisted_log_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The fetch of exactly the partition whose log start is on the disk is sent again."""
+    world = World(tmp_path)
+    world.place(PartitionState(2, 0, (1, 2), (1, 2)), PartitionState(2, 0, (1, 2), (1, 2)))
+    written: list[tuple[bytes, int]] = []
+    monkeypatch.setattr(ReplicaFetcher, "start_written", lambda _, place: written.append(place))
+    partition = world.partitions.held["t", 1]
+    records = [(offset, None, b"value", ()) for offset in range(3)]
+    assert partition.append_as_follower(memoryview(encode_batch(records)), 0, 0)
+    world.starts_written.set()
+    partition.leader_told(3, 2)
+    await until(lambda: bool(written))
+    assert written == [(TOPIC_ID, 1)]
     world.runtime.close()

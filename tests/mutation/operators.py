@@ -1,0 +1,243 @@
+"""The changes: every single one that can be made to a module, found in its syntax tree."""
+
+from __future__ import annotations
+
+import ast
+from typing import Final, NamedTuple
+
+_COMPARISONS: Final[dict[type[ast.cmpop], tuple[type[ast.cmpop], ...]]] = {
+    ast.Lt: (ast.LtE, ast.GtE),
+    ast.LtE: (ast.Lt, ast.Gt),
+    ast.Gt: (ast.GtE, ast.LtE),
+    ast.GtE: (ast.Gt, ast.Lt),
+    ast.Eq: (ast.NotEq,),
+    ast.NotEq: (ast.Eq,),
+    ast.Is: (ast.IsNot,),
+    ast.IsNot: (ast.Is,),
+    ast.In: (ast.NotIn,),
+    ast.NotIn: (ast.In,),
+}
+_ARITHMETIC: Final[dict[type[ast.operator], type[ast.operator]]] = {
+    ast.Add: ast.Sub,
+    ast.Sub: ast.Add,
+    ast.Mult: ast.FloorDiv,
+    ast.FloorDiv: ast.Mult,
+    ast.Div: ast.Mult,
+    ast.Mod: ast.FloorDiv,
+    ast.LShift: ast.RShift,
+    ast.RShift: ast.LShift,
+    ast.BitAnd: ast.BitOr,
+    ast.BitOr: ast.BitAnd,
+}
+_LOGGERS: Final = ("logger", "logging")
+
+
+class Mutant(NamedTuple):
+    """One change of one module: the bytes from `start` to `end` become `text`."""
+
+    path: str
+    """Of the module, below the repository's root."""
+    line: int
+    """Where the change begins, from 1."""
+    start: int
+    end: int
+    before: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line}: {_one_line(self.before)}  ->  {_one_line(self.text)}"
+
+    @property
+    def identity(self) -> tuple[str, str, str]:
+        """What names the change when lines above it were added or removed."""
+        return self.path, _one_line(self.before), _one_line(self.text)
+
+    def apply(self, source: bytes) -> bytes:
+        """The module with this change."""
+        return source[: self.start] + self.text.encode() + source[self.end :]
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def mutants_of(path: str, source: bytes) -> list[Mutant]:
+    """Every change of the module, in the order of its text. Messages, annotations, decorators and logging stay."""
+    finder = _Finder(path, source)
+    finder.visit(ast.parse(source))
+    return sorted(set(finder.found), key=lambda mutant: (mutant.start, mutant.end, mutant.text))
+
+
+class _Finder(ast.NodeVisitor):
+    """Walks a module and collects its mutants."""
+
+    def __init__(self, path: str, source: bytes) -> None:
+        self.path = path
+        self.source = source
+        self.found: list[Mutant] = []
+        self._line_starts = [0]
+        for line in source.splitlines(keepends=True):
+            self._line_starts.append(self._line_starts[-1] + len(line))
+
+    def _add(self, node: ast.expr | ast.stmt, text: str) -> None:
+        assert node.end_lineno is not None
+        assert node.end_col_offset is not None
+        start = self._line_starts[node.lineno - 1] + node.col_offset
+        end = self._line_starts[node.end_lineno - 1] + node.end_col_offset
+        before = self.source[start:end].decode()
+        self.found.append(Mutant(self.path, node.lineno, start, end, before, text))
+
+    def _replace(self, node: ast.expr, other: ast.expr) -> None:
+        self._add(node, f"({ast.unparse(ast.fix_missing_locations(other))})")
+
+    # Statements
+
+    def visit_Expr(self, node: ast.Expr) -> None:
+        if isinstance(node.value, ast.Constant):
+            return  # a docstring
+        value = node.value.value if isinstance(node.value, ast.Await) else node.value
+        if isinstance(value, ast.Call):
+            if _is_logging(value):
+                return
+            self._add(node, "pass")
+        self.generic_visit(node)
+
+    def visit_If(self, node: ast.If) -> None:
+        if isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
+            return
+        self._negate(node.test)
+        self.generic_visit(node)
+
+    def visit_IfExp(self, node: ast.IfExp) -> None:
+        self._negate(node.test)
+        self.generic_visit(node)
+
+    def visit_While(self, node: ast.While) -> None:
+        self._add(node.test, "False")
+        if not (isinstance(node.test, ast.Constant) and node.test.value is True):
+            self.visit(node.test)
+        for statement in (*node.body, *node.orelse):
+            self.visit(statement)
+
+    def visit_comprehension(self, node: ast.comprehension) -> None:
+        for test in node.ifs:
+            self._negate(test)
+        self.generic_visit(node)
+
+    def visit_Continue(self, node: ast.Continue) -> None:
+        self._add(node, "break")
+
+    def visit_Break(self, node: ast.Break) -> None:
+        self._add(node, "continue")
+
+    def visit_AugAssign(self, node: ast.AugAssign) -> None:
+        other = _ARITHMETIC.get(type(node.op))
+        if other is not None:
+            changed = ast.AugAssign(node.target, other(), node.value)
+            self._add(node, ast.unparse(ast.fix_missing_locations(changed)))
+        self.visit(node.value)
+
+    # Expressions
+
+    def _negate(self, test: ast.expr) -> None:
+        if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+            return  # visit_UnaryOp does it
+        if isinstance(test, ast.Compare) and len(test.ops) == 1:
+            return  # visit_Compare does it
+        self._replace(test, ast.UnaryOp(ast.Not(), test))
+
+    def visit_UnaryOp(self, node: ast.UnaryOp) -> None:
+        if isinstance(node.op, ast.Not | ast.USub):
+            self._replace(node, node.operand)
+        self.generic_visit(node)
+
+    def visit_Compare(self, node: ast.Compare) -> None:
+        for index, op in enumerate(node.ops):
+            for other in _COMPARISONS[type(op)]:
+                ops = [*node.ops[:index], other(), *node.ops[index + 1 :]]
+                self._replace(node, ast.Compare(node.left, ops, node.comparators))
+        self.generic_visit(node)
+
+    def visit_BoolOp(self, node: ast.BoolOp) -> None:
+        other = ast.Or() if isinstance(node.op, ast.And) else ast.And()
+        self._replace(node, ast.BoolOp(other, node.values))
+        self.generic_visit(node)
+
+    def visit_BinOp(self, node: ast.BinOp) -> None:
+        other = _ARITHMETIC.get(type(node.op))
+        if other is not None and not _is_text(node.left) and not _is_text(node.right) and not _is_type(node):
+            self._replace(node, ast.BinOp(node.left, other(), node.right))
+        self.generic_visit(node)
+
+    def visit_Constant(self, node: ast.Constant) -> None:
+        if isinstance(node.value, bool):
+            self._add(node, str(not node.value))
+        elif isinstance(node.value, int | float):
+            self._add(node, str(node.value + 1))
+
+    def visit_Call(self, node: ast.Call) -> None:
+        if not _is_logging(node) and not _is_cast(node):
+            self.generic_visit(node)
+
+    # Left alone
+
+    def visit_JoinedStr(self, node: ast.JoinedStr) -> None:
+        """Messages; and their parts have no positions of their own before Python 3.12."""
+
+    def visit_Assert(self, node: ast.Assert) -> None:
+        """States what is true anyway."""
+
+    def visit_Raise(self, node: ast.Raise) -> None:
+        """The kind of an error is a name; its words are not tested."""
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
+        if node.value is not None:
+            self.visit(node.value)
+
+    def visit_arguments(self, node: ast.arguments) -> None:
+        for default in (*node.defaults, *filter(None, node.kw_defaults)):
+            self.visit(default)
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> None:
+        for statement in node.body:
+            self.visit(statement)
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
+        self._function(node)
+
+    def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> None:
+        self._function(node)
+
+    def _function(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
+        if node.name in ("__repr__", "__str__"):
+            return
+        self.visit(node.args)
+        for statement in node.body:
+            self.visit(statement)
+
+
+def _is_logging(call: ast.Call) -> bool:
+    function = call.func
+    return (
+        isinstance(function, ast.Attribute)
+        and isinstance(function.value, ast.Name | ast.Attribute)
+        and ast.unparse(function.value).rpartition(".")[2].lstrip("_") in _LOGGERS
+    )
+
+
+def _is_cast(call: ast.Call) -> bool:
+    return isinstance(call.func, ast.Name) and call.func.id in ("cast", "TypeVar", "NewType")
+
+
+def _is_text(node: ast.expr) -> bool:
+    return isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Constant) and isinstance(node.value, str | bytes))
+
+
+def _is_type(node: ast.BinOp) -> bool:
+    """`A | B` and `A | None`: a union of types, which changes nothing when it runs."""
+    return isinstance(node.op, ast.BitOr) and all(
+        isinstance(side, ast.BinOp)
+        or (isinstance(side, ast.Constant) and side.value is None)
+        or (isinstance(side, ast.Name) and (side.id[0].isupper() or side.id in dir(__builtins__)))
+        for side in (node.left, node.right)
+    )

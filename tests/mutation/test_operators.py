@@ -1,0 +1,67 @@
+"""Which changes of a module are mutants."""
+
+from __future__ import annotations
+
+import textwrap
+
+import pytest
+
+from tests.mutation.operators import mutants_of
+
+
+def changes(source: str) -> set[tuple[str, str]]:
+    return {(mutant.before, mutant.text) for mutant in mutants_of("module.py", textwrap.dedent(source).encode())}
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("x = a < b", {("a < b", "(a <= b)"), ("a < b", "(a >= b)")}),
+        ("x = a == b", {("a == b", "(a != b)")}),
+        ("x = a and b", {("a and b", "(a or b)")}),
+        ("x = not a", {("not a", "(a)")}),
+        ("x = a + b", {("a + b", "(a - b)")}),
+        ("x += 1", {("x += 1", "x -= 1"), ("1", "2")}),
+        ("x = True", {("True", "False")}),
+        ("f(x)", {("f(x)", "pass")}),
+        ("while True:\n    f()", {("True", "False"), ("f()", "pass")}),
+        ("if a:\n    x = y", {("a", "(not a)")}),
+        ("for a in b:\n    continue", {("continue", "break")}),
+    ],
+)
+def test_operator_finds_every_change(source: str, expected: set[tuple[str, str]]) -> None:
+    assert changes(source) == expected
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        '"""Documentation."""',
+        "logger.info('one')",
+        "self._logger.warning('one', 2)",
+        "x: int | None",
+        "raise ValueError(a + 1)",
+        "x = f'{a + 1}'",
+        "x = 'a' + b",
+        "if TYPE_CHECKING:\n    f()",
+    ],
+)
+def test_messages_and_types_are_no_mutants(source: str) -> None:
+    assert changes(source) == set()
+
+
+def test_mutant_changes_one_place_only() -> None:
+    source = "# ä\nif a:\n    x = b > c\n".encode()
+    changed = {mutant.apply(source).decode() for mutant in mutants_of("module.py", source)}
+    assert changed == {
+        "# ä\nif (not a):\n    x = b > c\n",
+        "# ä\nif a:\n    x = (b >= c)\n",
+        "# ä\nif a:\n    x = (b <= c)\n",
+    }
+
+
+def test_identity_survives_lines_above_a_mutant() -> None:
+    (before,) = mutants_of("module.py", b"x = True\n")
+    (after,) = mutants_of("module.py", b"import a\n\nx = True\n")
+    assert before.line != after.line
+    assert before.identity == after.identity

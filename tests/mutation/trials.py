@@ -1,0 +1,84 @@
+"""What a mutant is shown to: unit tests that execute its line, then seeds of the simulator that do."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from tests.mutation.coverage_map import CoverageMap, LineTrace, Observed, Recorder
+
+_OPTIONS: Final = ("-q", "-p", "no:randomly", "-p", "no:cacheprovider", "-p", "no:xdist", "--hypothesis-seed=1")
+FIRST_SEED: Final = 1
+
+
+class _Selection:
+    """A pytest plugin that keeps certain tests only, in a certain order."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._place = {name: index for index, name in enumerate(names)}
+
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        items[:] = sorted((item for item in items if item.nodeid in self._place), key=self._of)
+
+    def _of(self, item: pytest.Item) -> int:
+        return self._place[item.nodeid]
+
+
+def record_tests(root: Path, directories: Sequence[str], result: Path) -> int:
+    """Run the tests below `directories` once and write what each executes; 0 if that was possible."""
+    recorder = Recorder(LineTrace(root, "src/odradek"))
+    status = pytest.main([*_OPTIONS, "--timeout=600", *directories], plugins=[recorder])
+    result.write_bytes(pickle.dumps([tuple(test) for test in recorder.tests]))
+    return 0 if status in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED) else 1
+
+
+def read_tests(result: Path) -> CoverageMap:
+    """What `record_tests` wrote."""
+    return CoverageMap([Observed(*fields) for fields in pickle.loads(result.read_bytes())])
+
+
+def run_tests(tests: Sequence[Observed]) -> int:
+    """1 if one of the tests fails."""
+    names = [test.name for test in tests]
+    files = list(dict.fromkeys(name.partition("::")[0] for name in names))
+    status = pytest.main([*_OPTIONS, "-x", "--timeout=120", *files], plugins=[_Selection(names)])
+    return 0 if status == pytest.ExitCode.OK else 1
+
+
+def record_seeds(root: Path, result: Path) -> int:
+    """Run one seed of every profile and write which lines each executes."""
+    from odradek.sim.faults.nemesis import PROFILES
+    from odradek.sim.run import run_seed
+
+    found: dict[str, Any] = {}
+    trace = LineTrace(root, "src/odradek")
+    for profile in sorted(PROFILES):
+        with trace:
+            outcome = run_seed(FIRST_SEED, profile)
+        found[profile] = (outcome.real_seconds, trace.take())
+        print(profile, outcome.real_seconds, outcome.violation, flush=True)
+    result.write_bytes(pickle.dumps(found))
+    return 0
+
+
+def read_seeds(result: Path) -> dict[str, Observed]:
+    """What `record_seeds` wrote, by profile."""
+    return {name: Observed(name, *fields) for name, fields in pickle.loads(result.read_bytes()).items()}
+
+
+def run_seeds(seeds: Sequence[tuple[int, str]]) -> int:
+    """1 if one of the seeds finds a violation."""
+    from odradek.sim.run import run_seed
+
+    os.environ["PYTHONHASHSEED"] = "0"
+    for seed, profile in seeds:
+        outcome = run_seed(seed, profile)
+        if outcome.violation:
+            print(f"{profile}-{seed}: {outcome.violation}: {outcome.story}", flush=True)
+            return 1
+    return 0

@@ -1,0 +1,115 @@
+"""The job that compacts logs in the background: it starts by itself, and continues after pauses and failures."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from odradek.broker.configuration.broker_config import BrokerConfig
+from odradek.broker.storage.compaction import CompactionJob
+from odradek.wire.errors import ErrorCode, KafkaError
+
+
+class Cleaner:
+    """Names the logs that a test makes dirty; each is clean when it was compacted once."""
+
+    def __init__(self) -> None:
+        self.dirty: list[Any] = []
+        self.offered: list[list[str]] = []
+        self.cleaned: list[str] = []
+        self.failures: list[KafkaError] = []
+
+    def dirtiest(self, candidates: list[tuple[Any, int]], _: int) -> tuple[Any, None] | None:
+        self.offered.append([log.topic for log, _ in candidates])
+        return (self.dirty[0], None) if self.dirty else None
+
+    async def clean(self, log: Any, *_: Any) -> Any:
+        if self.failures:
+            raise self.failures.pop(0)
+        self.dirty.remove(log)
+        self.cleaned.append(log.topic)
+        outcome = SimpleNamespace(end_offset=1, keys=1, kept_bytes=1, read_bytes=1)
+        return SimpleNamespace(from_offset=0, outcome=outcome)
+
+
+def log_named(topic: str, *, compact: bool = True, is_offline: bool = False) -> Any:
+    return SimpleNamespace(topic=topic, partition=0, config=SimpleNamespace(compact=compact), is_offline=is_offline)
+
+
+async def wait_until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(60):
+        while not condition():
+            await asyncio.sleep(0.001)
+
+
+def start(cleaner: Cleaner, *logs: Any, **settings: str) -> tuple[CompactionJob, BrokerConfig]:
+    values = {name.replace("_", "."): value for name, value in settings.items()}
+    config = BrokerConfig({"node.id": "1", "log.cleaner.backoff.ms": "1", **values})
+    partitions = SimpleNamespace(opened=lambda: [SimpleNamespace(log=log, last_stable_offset=1) for log in logs])
+    clock = SimpleNamespace(now_ms=lambda: 1, monotonic=lambda: 1.0)
+    job = CompactionJob(config, cast("Any", partitions), cast("Any", cleaner), cast("Any", clock))
+    job.start()
+    return job, config
+
+
+def test_dirty_logs_are_compacted_in_the_background() -> None:
+    async def scenario() -> None:
+        cleaner = Cleaner()
+        logs = [log_named("a"), log_named("b")]
+        job, _ = start(cleaner, *logs)
+        cleaner.dirty += logs
+        await wait_until(lambda: cleaner.cleaned == ["a", "b"])
+        cleaner.dirty.append(logs[0])
+        await wait_until(lambda: cleaner.cleaned == ["a", "b", "a"])
+        await job.stop()
+
+    asyncio.run(scenario())
+
+
+def test_compaction_continues_after_a_failed_directory() -> None:
+    async def scenario() -> None:
+        cleaner = Cleaner()
+        cleaner.failures.append(KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "the disk has failed"))
+        log = log_named("a")
+        cleaner.dirty.append(log)
+        job, _ = start(cleaner, log)
+        await wait_until(lambda: cleaner.cleaned == ["a"])
+        await job.stop()
+
+    asyncio.run(scenario())
+
+
+def test_only_online_logs_with_compaction_are_candidates() -> None:
+    async def scenario() -> None:
+        cleaner = Cleaner()
+        job, _ = start(cleaner, log_named("a"), log_named("b", compact=False), log_named("c", is_offline=True))
+        await wait_until(lambda: bool(cleaner.offered))
+        assert cleaner.offered[0] == ["a"]
+        await job.stop()
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(("threads", "enabled", "tasks"), [("3", "true", 3), ("1", "true", 1), ("3", "false", 0)])
+def test_number_of_workers_is_the_setting(threads: str, enabled: str, tasks: int) -> None:
+    async def scenario() -> int:
+        job, _ = start(Cleaner(), log_cleaner_threads=threads, log_cleaner_enable=enabled)
+        count = sum(task.get_name().startswith("cleaner ") for task in asyncio.all_tasks())
+        await job.stop()
+        return count
+
+    assert asyncio.run(scenario()) == tasks
+
+
+def test_stopped_job_leaves_no_task() -> None:
+    async def scenario() -> None:
+        job, _ = start(Cleaner())
+        await asyncio.sleep(0)
+        await job.stop()
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+
+    asyncio.run(scenario())
