@@ -1,28 +1,37 @@
-"""SaslHandshake: the peer chooses a mechanism. Brokers choose that of `broker_proof`; clients have none yet.
+"""SaslHandshake: the peer chooses a mechanism (KIP-43). Brokers choose that of `broker_proof`, on any listener.
 
-As in Kafka, a listener without SASL answers a client's handshake with ILLEGAL_SASL_STATE.
+As in Kafka, a listener without SASL answers a client's handshake with ILLEGAL_SASL_STATE, and the connection of a
+client that asks for an unknown mechanism ends.
 """
 
 from __future__ import annotations
 
-from odradek.api.requests.broker_proof import MECHANISM
+from collections.abc import Awaitable
+
 from odradek.api.requests.context import RequestContext
 from odradek.api.requests.registry import api
-from odradek.api.requests.session import Authentication
+from odradek.api.services.login_service import Choice
 from odradek.wire.apis import ApiKey
 from odradek.wire.errors import ErrorCode
 from odradek.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 
-_AUTHENTICATE_FROM = 1
-"""After a handshake of version 0 tokens would follow without SaslAuthenticate around them."""
-
 
 @api(ApiKey.SASL_HANDSHAKE)
-def handle(request: SaslHandshakeRequest, context: RequestContext) -> SaslHandshakeResponse:
-    session = context.session
-    is_complete = session.authentication is Authentication.COMPLETE
-    if request.mechanism != MECHANISM or context.version < _AUTHENTICATE_FROM or is_complete:
-        return SaslHandshakeResponse(ErrorCode.ILLEGAL_SASL_STATE)
-    session.authentication = Authentication.IN_PROGRESS
-    session.exchange = None
-    return SaslHandshakeResponse(mechanisms=[MECHANISM])
+def handle(
+    request: SaslHandshakeRequest, context: RequestContext
+) -> SaslHandshakeResponse | Awaitable[SaslHandshakeResponse]:
+    chosen = context.services.logins.choose(context.session, request.mechanism, context.version)
+    return _rejected(chosen, context) if chosen.ends else _response(chosen)
+
+
+def _response(chosen: Choice) -> SaslHandshakeResponse:
+    return SaslHandshakeResponse(chosen.code, list(chosen.mechanisms))
+
+
+async def _rejected(chosen: Choice, context: RequestContext) -> SaslHandshakeResponse:
+    await context.services.logins.delay()
+    if chosen.code is ErrorCode.NONE:
+        context.connection.close(chosen.ends)
+    else:
+        context.connection.end(chosen.ends)
+    return _response(chosen)

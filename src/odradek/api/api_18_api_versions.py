@@ -12,6 +12,7 @@ from functools import cache
 
 from odradek.api.requests.context import RequestContext
 from odradek.api.requests.registry import api, apis_for_clients
+from odradek.api.requests.session import Authentication
 from odradek.metadata.features import FEATURES, finalized
 from odradek.wire.apis import ApiKey
 from odradek.wire.errors import ErrorCode
@@ -27,11 +28,11 @@ _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
 @cache
-def _table() -> list[ApiVersionsResponseApiVersion]:
+def _table(with_sasl: bool) -> list[ApiVersionsResponseApiVersion]:
     return [
         # KAFKA-18659: librdkafka before 2.8 stops compressing unless Produce seems to begin at 0.
         ApiVersionsResponseApiVersion(key, 0 if key == ApiKey.PRODUCE else spec.min_version, spec.max_version)
-        for key, spec in apis_for_clients().items()
+        for key, spec in apis_for_clients(with_sasl=with_sasl).items()
     ]
 
 
@@ -43,11 +44,13 @@ def handle(request: ApiVersionsRequest, context: RequestContext) -> ApiVersionsR
             return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
         context.session.client_software_name = name
         context.session.client_software_version = version
+    # A client that sees SaslHandshake on another listener would believe that it has to log in.
+    table = _table(context.session.authentication is not Authentication.NOT_REQUIRED)
     if context.version < 3:
-        return ApiVersionsResponse(api_keys=_table())
+        return ApiVersionsResponse(api_keys=table)
     epoch, levels = finalized(context.services.image())
     return ApiVersionsResponse(
-        api_keys=_table(),
+        api_keys=table,
         supported_features=[
             ApiVersionsResponseSupportedFeature(feature.name, feature.min_level, feature.max_level)
             for feature in FEATURES
@@ -61,4 +64,4 @@ def handle(request: ApiVersionsRequest, context: RequestContext) -> ApiVersionsR
 
 def unsupported_version_response() -> ApiVersionsResponse:
     """What a request in an unknown version gets, in version 0: the range to try again with."""
-    return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=_table())
+    return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=_table(False))

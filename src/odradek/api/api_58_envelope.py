@@ -45,6 +45,10 @@ class ForwardedClient:
         """Raises TypeError: the connection carries the requests of other clients, too."""
         raise TypeError(f"a forwarded request cannot close the connection of its client: {reason}")
 
+    def end(self, reason: str) -> None:
+        """Raises TypeError, as `close`."""
+        self.close(reason)
+
 
 @api(ApiKey.ENVELOPE)
 async def handle(request: EnvelopeRequest, context: RequestContext) -> EnvelopeResponse:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from odradek.api.requests.context import Services
@@ -23,11 +23,13 @@ from odradek.broker.coordinators.transactions import TransactionCoordinatorServi
 from odradek.broker.log_levels import BrokerLoggers
 from odradek.broker.network.dispatch import Dispatcher
 from odradek.broker.network.limits import RequestLimits
-from odradek.broker.network.server import Server
+from odradek.broker.network.server import Guards, Server
 from odradek.broker.network.tls_listeners import TlsListeners
 from odradek.broker.opening import Storage
 from odradek.broker.ports import Ports
 from odradek.broker.replication.replication_runtime import ReplicationRuntime
+from odradek.broker.security.logins import Logins
+from odradek.broker.security.sasl_listeners import SaslListener
 from odradek.broker.storage.background import BackgroundJobs
 from odradek.broker.storage.log_directory_runtime import LogDirectoryRuntime
 from odradek.metadata.image import GROUP_METADATA_TOPIC, Broker, ClusterImage
@@ -98,14 +100,17 @@ class Parts(NamedTuple):
     """The authorizer and the ACLs; None if none is set."""
 
 
-def assemble(config: BrokerConfig, ports: Ports, storage: Storage, tls: TlsListeners) -> Parts:
+def assemble(
+    config: BrokerConfig, ports: Ports, storage: Storage, tls: TlsListeners, sasl: Mapping[str, SaslListener]
+) -> Parts:
     """Make the parts of a broker and connect them. Must run on the event loop that the broker uses."""
     cluster = _cluster_parts(config, ports, storage, tls)
     coordinators = _coordinators(config, ports, storage, cluster)
     view = storage.view
     log_directories = LogDirectoryRuntime(config, storage.partitions, storage.directories, ports.disk, _image_of(view))
     log_directories.on_recovered = lambda *_: coordinators.effects.lead(view.image)
-    services = _services(config, ports, storage, cluster, coordinators, log_directories)
+    logins = Logins(config.node_id, config, sasl, cluster.secret, _image_of(view), ports.clock)
+    services = _services(config, ports, storage, cluster, coordinators, log_directories, logins)
     authorization = services.authorization = _authorization(config, storage)
     limits = RequestLimits(
         config.number("odradek.max.control.request.bytes"),
@@ -113,7 +118,9 @@ def assemble(config: BrokerConfig, ports: Ports, storage: Storage, tls: TlsListe
         config.number("odradek.max.request.partitions"),
     )
     dispatcher = Dispatcher(services, asyncio.get_running_loop(), limits)
-    server = Server(ports.network, dispatcher, config, ports.clock, coordinators.quotas.connections, limits, tls)
+    server = Server(
+        ports.network, dispatcher, config, ports.clock, coordinators.quotas.connections, limits, Guards(tls, logins)
+    )
     storage.directories.writers.charge_to(server.charge)
     background = BackgroundJobs(config, storage.partitions, storage.directories, ports.disk, ports.clock)
     return Parts(storage, cluster, coordinators, log_directories, background, dispatcher, server, tls, authorization)
@@ -201,6 +208,7 @@ def _services(
     cluster: ClusterParts,
     coordinators: Coordinators,
     log_directories: LogDirectoryRuntime,
+    logins: Logins,
 ) -> Services:
     """What handlers of requests may use."""
     slots = config.number("max.incremental.fetch.session.cache.slots")
@@ -225,6 +233,6 @@ def _services(
         loggers=BrokerLoggers(config.node_id),
         quotas=coordinators.quotas,
         log_directories=log_directories,
-        cluster_secret=cluster.secret,
+        logins=logins,
         image=_image_of(storage.view),
     )

@@ -23,11 +23,13 @@ from odradek.broker.cluster.controller import Controller
 from odradek.broker.cluster.membership import Membership
 from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.broker.configuration.config_errors import ConfigError
+from odradek.broker.configuration.refusals import SASL_PROTOCOLS, TLS_PROTOCOLS
 from odradek.broker.departure import Departure
 from odradek.broker.network.addresses import BoundListener, address_notices, bootstrap_of
 from odradek.broker.network.tls_listeners import TlsListeners
 from odradek.broker.opening import open_storage
 from odradek.broker.ports import Ports
+from odradek.broker.security.sasl_listeners import sasl_listeners
 from odradek.broker.storage.partitions import Partitions
 from odradek.log.directories.log_directories import LogDirectories
 from odradek.log.directories.log_directory import LogDirectoryError
@@ -106,15 +108,16 @@ class Broker:
         """Serve when this returns. Raises StartError."""
         for purpose, names in self._config.without_effect().items():
             logger.warning("settings without effect: %s (%s)", ", ".join(names), purpose)
-        secured = [each.name for each in self._config.listeners() if each.security_protocol == "SSL"]
+        secured = [each.name for each in self._config.listeners() if each.security_protocol in TLS_PROTOCOLS]
         try:
             tls = TlsListeners(self._config, secured, self._ports.clock)
+            sasl = sasl_listeners(self._config)
             # A failed start gives back what it took: the next attempt may come from this very process.
             async with AsyncExitStack() as opened:
                 self.waits_for_store = True
                 storage = await open_storage(self._config, self._ports, opened)
                 self.waits_for_store = False
-                parts = self._parts = assemble(self._config, self._ports, storage, tls)
+                parts = self._parts = assemble(self._config, self._ports, storage, tls, sasl)
                 opened.callback(storage.view.close)
                 opened.callback(parts.cluster.watch.close)
                 opened.callback(parts.server.close)
@@ -212,7 +215,8 @@ class Broker:
         logger.info("node %d of cluster %s serves on %s", config.node_id, cluster_id, addresses)
         is_derived = not config.given("advertised.listeners") and not config.given("advertised.host.name")
         for each in self.listeners:
-            authenticates = tls.authenticates(each.listener.name)
+            has_sasl = each.listener.security_protocol in SASL_PROTOCOLS
+            authenticates = has_sasl or tls.authenticates(each.listener.name)
             for level, text in address_notices(
                 each, self._endpoints(), is_derived=is_derived, authenticates=authenticates
             ):

@@ -25,6 +25,8 @@ _UNSUPPORTED_VERSION: Final = 35
 _REFUSED: Final = _UNSUPPORTED_VERSION.to_bytes(2, "big")
 _MAX_FRAME_BYTES: Final = 0x7FFFFFFF
 _FETCH: Final = 1
+_LOGIN: Final = (17, 36)
+"""SaslHandshake and SaslAuthenticate."""
 _READS_PER_WAKE: Final = 16
 
 Response = TypeVar("Response", bound=ApiMessage)
@@ -57,8 +59,8 @@ class Connection:
     """An open connection; make one with `open_connection`."""
 
     __slots__ = (
-        "_client_id", "_correlation_id", "_loop", "_out", "_pending", "_reader", "_stream", "_timer", "_timer_due",
-        "_writing", "closed", "features", "on_close", "throttled_until", "versions",
+        "_client_id", "_correlation_id", "_held", "_loop", "_out", "_pending", "_reader", "_stream", "_timer",
+        "_timer_due", "_writing", "closed", "features", "on_close", "throttled_until", "versions",
     )  # fmt: skip
 
     def __init__(self, stream: Stream, client_id: str, loop: asyncio.AbstractEventLoop) -> None:
@@ -67,6 +69,7 @@ class Connection:
         self._loop = loop
         self._reader = FrameReader(_MAX_FRAME_BYTES)
         self._out: deque[bytes | bytearray | memoryview] = deque()
+        self._held: list[bytearray] | None = None
         self._writing = False
         self._pending: dict[int, _Pending] = {}
         self._correlation_id = 0
@@ -128,8 +131,23 @@ class Connection:
                     self._timer.cancel()
                 self._timer_due = deadline
                 self._timer = self._loop.call_at(deadline, self._check_deadlines)
+        if self._held is not None and request.API_KEY not in _LOGIN:
+            self._held.append(frame)
+            return
         self._out.append(frame)
         if not self._writing:
+            self._flush()
+
+    def hold_requests(self) -> None:
+        """Send nothing but requests of a login until `release_requests`."""
+        if self._held is None:
+            self._held = []
+
+    def release_requests(self) -> None:
+        """Send the requests that were held, and later ones at once."""
+        held, self._held = self._held, None
+        self._out.extend(held or ())
+        if self.closed is None and not self._writing:
             self._flush()
 
     def request(

@@ -10,8 +10,9 @@ from typing import Any, Final, NamedTuple
 
 from odradek.client.config import CommonOptions, parse_servers
 from odradek.client.connection import Connection, open_connection
-from odradek.client.errors import ClientClosed, ClientError, Disconnected
+from odradek.client.errors import AuthenticationFailed, ClientClosed, ClientError, Disconnected
 from odradek.client.failure_log import FailureLog
+from odradek.client.sasl import Reauthentication, logins
 from odradek.client.security import secure_connections
 from odradek.ports.network import Network
 from odradek.ports.randomness import Random
@@ -56,13 +57,14 @@ class Connections:
     """Hands out open connections by broker id."""
 
     __slots__ = (
-        "_bootstrap", "_by_address", "_closed", "_failures", "_loop", "_network", "_options", "_random", "_secure",
-        "brokers",
+        "_bootstrap", "_by_address", "_closed", "_failures", "_log_in", "_loop", "_network", "_options", "_random",
+        "_secure", "brokers",
     )  # fmt: skip
 
     def __init__(self, network: Network, random: Random, options: CommonOptions) -> None:
         """Raises ConfigError for certificates that cannot be used."""
         self._secure = secure_connections(options)
+        self._log_in = logins(options, random)
         self._network = network
         self._random = random
         self._options = options
@@ -101,7 +103,7 @@ class Connections:
     async def any(self) -> Connection:
         """The connection of any broker: the least busy open one, else of the first broker that can be reached.
 
-        Raises Disconnected when none can be reached.
+        Raises Disconnected when none can be reached, AuthenticationFailed when one rejects this client.
         """
         opened = [
             slot.connection
@@ -118,7 +120,7 @@ class Connections:
         for host, port in candidates:
             try:
                 return await self._connect(host, port, DATA)
-            except ClientClosed:
+            except (ClientClosed, AuthenticationFailed):
                 raise
             except ClientError as error:
                 failures.append(str(error))
@@ -168,6 +170,7 @@ class Connections:
                 request_timeout_ms=options["request_timeout_ms"],
                 secure=self._secure,
             )
+            again = await self._authenticate(connection)
         except ClientError as error:
             self._failed(slot)
             pause_ms = max(0.0, slot.retry_at - self._loop.time()) * 1000
@@ -182,6 +185,8 @@ class Connections:
 
         def gone(closed: Connection) -> None:
             slot.connection = None
+            if again is not None:
+                again.cancel()
             self._failed(slot)
             if not self._closed:
                 logger.info(
@@ -191,6 +196,20 @@ class Connections:
 
         connection.on_close = gone
         return connection
+
+    async def _authenticate(self, connection: Connection) -> Reauthentication | None:
+        """Log in by SASL if the options say so; the connection is closed if that fails. Raises ClientError."""
+        if self._log_in is None:
+            return None
+        timeout_ms = self._options["request_timeout_ms"]
+        try:
+            lifetime_ms = await self._log_in(connection, timeout_ms)
+        except BaseException:
+            connection.close()
+            raise
+        again = Reauthentication(connection, self._log_in, self._random, timeout_ms)
+        again.schedule(lifetime_ms)
+        return again
 
     def _failed(self, slot: _Slot) -> None:
         slot.failures += 1

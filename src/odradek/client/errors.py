@@ -54,6 +54,10 @@ class RequestTimedOut(TransportError, TimeoutError):
     """No answer came within `request_timeout_ms`."""
 
 
+class AuthenticationFailed(ClientError):
+    """The broker does not accept this client's credentials, or does not prove that it knows the password."""
+
+
 class CallTimedOut(ClientError, TimeoutError):
     """A call did not succeed within its time (`default_api_timeout_ms`, `max_block_ms`); caused by the last failure."""
 

@@ -11,7 +11,7 @@ from odradek.ports.network import Secure, Stream
 if TYPE_CHECKING:
     import ssl
 
-PROTOCOLS: Final = ("PLAINTEXT", "SSL")
+PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 """Implemented values of `security_protocol`."""
 
 
@@ -19,7 +19,7 @@ class SecurityOptions(TypedDict, total=False):
     """Options of every client for secure connections."""
 
     security_protocol: str
-    """`PLAINTEXT` or `SSL`."""
+    """`PLAINTEXT`, `SSL`, `SASL_PLAINTEXT` or `SASL_SSL`."""
     ssl_cafile: str
     """PEM file of the authorities to trust; the system's if it is not set."""
     ssl_certfile: str
@@ -58,6 +58,14 @@ class SecurityOptions(TypedDict, total=False):
     """`TLSv1.2` excludes TLS 1.3."""
     ssl_cipher_suites: str
     """Cipher suites by Java's or OpenSSL's names; empty: OpenSSL's choice."""
+    sasl_mechanism: str
+    """`PLAIN`, `SCRAM-SHA-256` or `SCRAM-SHA-512`."""
+    sasl_plain_username: str
+    """User name for PLAIN and SCRAM."""
+    sasl_plain_password: str
+    """Password for PLAIN and SCRAM."""
+    sasl_jaas_config: str
+    """Kafka's form of user name and password: a line with a login module."""
 
 
 SECURITY_DEFAULTS: Final[SecurityOptions] = {
@@ -81,6 +89,10 @@ SECURITY_DEFAULTS: Final[SecurityOptions] = {
     "ssl_enabled_protocols": "TLSv1.2,TLSv1.3",
     "ssl_protocol": "TLSv1.3",
     "ssl_cipher_suites": "",
+    "sasl_mechanism": "",
+    "sasl_plain_username": "",
+    "sasl_plain_password": "",
+    "sasl_jaas_config": "",
 }
 _SAME: Final = {
     "ssl_truststore_location": "ssl_cafile",
@@ -94,11 +106,17 @@ def check_security(config: Mapping[str, Any]) -> None:
     """Raise ConfigError for a protocol that is not implemented and for options that contradict each other."""
     protocol = str(config["security_protocol"]).upper()
     if protocol not in PROTOCOLS:
-        raise ConfigError(f"security_protocol {config['security_protocol']!r}: PLAINTEXT and SSL are supported")
-    given = [name for name, default in SECURITY_DEFAULTS.items() if name != "security_protocol"
-             and config[name] not in (default, None)]  # fmt: skip
-    if protocol == "PLAINTEXT" and given:
-        raise ConfigError(f"{given[0]} needs security_protocol=SSL")
+        raise ConfigError(f"security_protocol {config['security_protocol']!r}: {', '.join(PROTOCOLS)} are supported")
+    given = [name for name, default in SECURITY_DEFAULTS.items() if config[name] not in (default, None)]
+    for name in given:
+        if name.startswith("ssl_") and protocol not in ("SSL", "SASL_SSL"):
+            raise ConfigError(f"{name} needs security_protocol=SSL or SASL_SSL")
+        if name.startswith("sasl_") and not protocol.startswith("SASL_"):
+            raise ConfigError(f"{name} needs security_protocol=SASL_SSL or SASL_PLAINTEXT")
+    if protocol.startswith("SASL_"):
+        from odradek.client.sasl import check_sasl  # a client without SASL does not load it
+
+        check_sasl(config)
     for kafkas, other in _SAME.items():
         if config[kafkas] and config[other]:
             raise ConfigError(f"{kafkas} and {other} mean the same: set one of them")
@@ -108,7 +126,7 @@ def check_security(config: Mapping[str, Any]) -> None:
 
 def secure_connections(config: Mapping[str, Any]) -> Secure | None:
     """What puts TLS on connections; None for plain text. Raises ConfigError for files that cannot be used."""
-    if str(config["security_protocol"]).upper() != "SSL":
+    if str(config["security_protocol"]).upper() not in ("SSL", "SASL_SSL"):
         return None
     from odradek.ports.tls import connect_tls
 

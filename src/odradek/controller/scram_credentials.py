@@ -1,70 +1,19 @@
 """SCRAM credentials of users (KIP-554): stored as keys that only prove a password, described without them.
 
-Source: Kafka's `ScramControlManager` and `ScramCredentialUtils`, RFC 5802 for the keys.
+Source: Kafka's `ScramControlManager` and `ScramCredentialUtils`.
 """
 
 from __future__ import annotations
 
-import base64
-import binascii
-import hashlib
-import hmac
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from enum import IntEnum
 from typing import NamedTuple
 
 from odradek.controller.client_quotas import write_client_configs
 from odradek.controller.outcome import Decision, Failure
 from odradek.metadata.image import ClientEntity, ClusterImage
+from odradek.security.scram import MAX_ITERATIONS, MIN_ITERATIONS, Mechanism, ScramCredential, credential_of
 from odradek.wire.errors import ErrorCode, KafkaError
-
-MIN_ITERATIONS = 4096
-MAX_ITERATIONS = 16384
-
-
-class Mechanism(IntEnum):
-    """SCRAM mechanisms, by Kafka's numbers."""
-
-    SCRAM_SHA_256 = 1
-    SCRAM_SHA_512 = 2
-
-    @property
-    def config_name(self) -> str:
-        """The name of the mechanism in SASL and in the store."""
-        return self.name.replace("_", "-")
-
-    @property
-    def hash_name(self) -> str:
-        """The name of the hash function in hashlib."""
-        return self.name.removeprefix("SCRAM_").replace("_", "").lower()
-
-
-class ScramCredential(NamedTuple):
-    """What the broker keeps of a password (RFC 5802)."""
-
-    salt: bytes
-    stored_key: bytes
-    server_key: bytes
-    iterations: int
-
-    def text(self) -> str:
-        """As Kafka stores it."""
-        parts = (("salt", self.salt), ("stored_key", self.stored_key), ("server_key", self.server_key))
-        encoded = [f"{name}={base64.b64encode(value).decode()}" for name, value in parts]
-        return ",".join((*encoded, f"iterations={self.iterations}"))
-
-    @classmethod
-    def parse(cls, text: str) -> ScramCredential:
-        """ValueError unless `text` made it."""
-        fields = dict(part.split("=", 1) for part in text.split(",") if "=" in part)
-        try:
-            salt, stored, server = (
-                base64.b64decode(fields[name], validate=True) for name in ("salt", "stored_key", "server_key")
-            )
-            return cls(salt, stored, server, int(fields["iterations"]))
-        except (KeyError, binascii.Error) as error:
-            raise ValueError(f"not a SCRAM credential: {error!r}") from error
 
 
 class Deletion(NamedTuple):
@@ -103,14 +52,6 @@ class DescribedUser(NamedTuple):
     credentials: Sequence[tuple[int, int]] = ()
 
 
-def credential_of(mechanism: Mechanism, upsertion: Upsertion) -> ScramCredential:
-    """The credential that the broker keeps, derived from the salted password (RFC 5802, section 3)."""
-    name = mechanism.hash_name
-    client_key = hmac.digest(upsertion.salted_password, b"Client Key", name)
-    server_key = hmac.digest(upsertion.salted_password, b"Server Key", name)
-    return ScramCredential(upsertion.salt, hashlib.new(name, client_key).digest(), server_key, upsertion.iterations)
-
-
 def scram_credential(image: ClusterImage, user: str, mechanism: Mechanism) -> ScramCredential | None:
     """A user's credential; None without one."""
     text = image.client_configs.get(ClientEntity(user), {}).get(mechanism.config_name)
@@ -134,7 +75,8 @@ def alter_scram_credentials(
             before = image.client_configs.get(ClientEntity(user), {})
             after = changed.setdefault(ClientEntity(user), dict(before))
             if isinstance(alteration, Upsertion):
-                after[mechanism.config_name] = credential_of(mechanism, alteration).text()
+                _, _, iterations, salt, salted = alteration
+                after[mechanism.config_name] = credential_of(mechanism, salted, salt, iterations).text()
             elif after.pop(mechanism.config_name, None) is None:
                 raise KafkaError(
                     ErrorCode.RESOURCE_NOT_FOUND, "Attempt to delete a user credential that does not exist"

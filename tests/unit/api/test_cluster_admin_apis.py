@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from odradek.api.requests.registry import endpoint
+from odradek.api.requests.session import Session
 from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.broker.log_levels import BrokerLoggers
 from odradek.controller.configs import ResourceType
@@ -69,7 +70,7 @@ def served(test: Callable[[Ask], Any]) -> None:
             found = endpoint(key)
             assert found is not None
             response = found.handle(
-                decoded, SimpleNamespace(services=services, version=version, session=SimpleNamespace())
+                decoded, SimpleNamespace(services=services, version=version, session=Session("PLAINTEXT", "127.0.0.1"))
             )
             if inspect.isawaitable(response):
                 response = await response

@@ -13,8 +13,6 @@ from odradek.client.admin.users import ScramUpsertion
 from odradek.controller.client_quotas import QuotaChange, QuotaOperation, alter_client_quotas, describe_client_quotas
 from odradek.controller.scram_credentials import (
     Deletion,
-    Mechanism,
-    ScramCredential,
     Upsertion,
     alter_scram_credentials,
     describe_scram_credentials,
@@ -23,6 +21,7 @@ from odradek.controller.scram_credentials import (
 from odradek.metadata.changes import load_image
 from odradek.metadata.image import ClusterImage
 from odradek.metadata.stores.memory_store import MemoryStore
+from odradek.security.scram import Mechanism, ScramCredential
 from odradek.wire.errors import ErrorCode
 
 SHA_256, SHA_512 = Mechanism.SCRAM_SHA_256, Mechanism.SCRAM_SHA_512

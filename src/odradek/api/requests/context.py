@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from odradek.api.services.cluster_service import ClusterMember, ElectedController
     from odradek.api.services.controller_service import ControllerService
     from odradek.api.services.log_directory_service import LogDirectoryService
+    from odradek.api.services.login_service import LoginService
     from odradek.authorization.authorizer import Access
     from odradek.controller.configs import ConfigChange
     from odradek.groups.service import GroupService
@@ -53,6 +54,10 @@ class Client(Protocol):
         ...
 
     def close(self, reason: str) -> None: ...
+
+    def end(self, reason: str) -> None:
+        """Serve no further request, and close once the answers so far are sent."""
+        ...
 
 
 class Configuration(Protocol):
@@ -92,14 +97,6 @@ class PartitionLookup(Protocol):
         ...
 
 
-class SharedSecret(Protocol):
-    """The secret by which brokers of a cluster know each other."""
-
-    async def read(self) -> bytes:
-        """Raises KafkaError if the metadata store cannot be read."""
-        ...
-
-
 @dataclass(slots=True)
 class Services:
     """Everything that serves requests in this broker; built once by `broker.assembly`."""
@@ -123,7 +120,7 @@ class Services:
     loggers: Loggers
     quotas: ClientQuotas
     log_directories: LogDirectoryService
-    cluster_secret: SharedSecret
+    logins: LoginService
     image: Callable[[], ClusterImage]
     authorization: AuthorizationService | None = None
     """None where everybody may do everything."""

@@ -50,8 +50,8 @@ class Declaration(NamedTuple):
     """The connection's next request may start while the answer of this one still waits."""
     is_throttled: bool = True
     """Quotas may delay the client after the answer."""
-    is_listed: bool = True
-    """The ApiVersions answer lists the API, if it is for clients."""
+    is_for_sasl: bool = False
+    """The ApiVersions answer lists the API on listeners with SASL only."""
     size: Size = Size.CONTROL
     """How many bytes a client's request may have."""
     names_topics: bool = False
@@ -168,8 +168,7 @@ _DECLARED: Final = (
     Declaration(ApiKey.SYNC_GROUP, _of_member()),
     Declaration(ApiKey.DESCRIBE_GROUPS, (Right(_DESCRIBE, _GROUP), Right(_ANY, _GROUP, _REPORTED, _ON_DEMAND))),
     Declaration(ApiKey.LIST_GROUPS, (Right(_DESCRIBE, _CLUSTER, _NEXT), Right(_DESCRIBE, _GROUP, _HIDDEN))),
-    # Only brokers prove anything yet: a client that saw these in the list would believe that a listener has SASL.
-    Declaration(ApiKey.SASL_HANDSHAKE, is_listed=False, is_throttled=False, size=Size.SMALL),
+    Declaration(ApiKey.SASL_HANDSHAKE, is_for_sasl=True, is_throttled=False, size=Size.SMALL),
     Declaration(ApiKey.API_VERSIONS, size=Size.SMALL),
     Declaration(
         ApiKey.CREATE_TOPICS,
@@ -245,7 +244,7 @@ _DECLARED: Final = (
     Declaration(ApiKey.ALTER_CONFIGS, _of_configs(_ALTER_CONFIGS), is_forwarded=True, names_topics=True),
     Declaration(ApiKey.ALTER_REPLICA_LOG_DIRS, _of_cluster(_ALTER), names_topics=True),
     Declaration(ApiKey.DESCRIBE_LOG_DIRS, _of_cluster(_DESCRIBE), names_topics=True),
-    Declaration(ApiKey.SASL_AUTHENTICATE, is_listed=False, is_throttled=False, size=Size.SMALL),
+    Declaration(ApiKey.SASL_AUTHENTICATE, is_for_sasl=True, is_throttled=False, size=Size.SMALL),
     Declaration(ApiKey.CREATE_PARTITIONS, (Right(_ALTER, _TOPIC),), is_forwarded=True, names_topics=True),
     Declaration(ApiKey.DELETE_GROUPS, (Right(_DELETE, _GROUP),)),
     Declaration(ApiKey.ELECT_LEADERS, _of_cluster(_ALTER), is_forwarded=True, names_topics=True),

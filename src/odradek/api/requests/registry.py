@@ -73,10 +73,10 @@ def endpoint(key: int) -> Endpoint | None:
     return found
 
 
-def apis_for_clients() -> dict[int, Api]:
+def apis_for_clients(*, with_sasl: bool = False) -> dict[int, Api]:
     """The schema's entry (name, versions) of every key that the ApiVersions answer lists."""
     return {
         key: APIS[key]
         for key, declared in DECLARATIONS.items()
-        if declared.is_listed and declared.audience is Audience.CLIENTS
+        if declared.audience is Audience.CLIENTS and (with_sasl or not declared.is_for_sasl)
     }

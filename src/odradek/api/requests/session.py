@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 if TYPE_CHECKING:
-    from odradek.api.requests.broker_proof import AcceptingSide
     from odradek.authorization.authorizer import Access
 
 
@@ -40,6 +39,42 @@ class Authentication(Enum):
     """The peer has proven its identity."""
 
 
+class Proven(NamedTuple):
+    """The result of a complete login."""
+
+    principal: Principal
+    expires_ms: float | None = None
+    """When the credential expires, in milliseconds since 1970; None if it does not."""
+    broker_id: int | None = None
+    """The id of the broker that the peer has proven to be; None for a client."""
+
+
+class Login(Protocol):
+    """One exchange of a mechanism, from the first message of the peer to its last."""
+
+    @property
+    def mechanism(self) -> str:
+        """The name of the mechanism."""
+        ...
+
+    @property
+    def proven(self) -> Proven | None:
+        """The result, once the exchange is complete."""
+        ...
+
+    async def step(self, message: bytes) -> bytes:
+        """The answer to the peer's next message. Raises SaslError."""
+        ...
+
+
+class Gate(Protocol):
+    """Decides which frames of a connection are served, while its authentication is not complete or may expire."""
+
+    def __call__(self, frame: memoryview, connection: Any) -> Any:
+        """None to serve the frame as any other, else the answer to it. Raises Disconnect."""
+        ...
+
+
 class Session:
     """One connection's circumstances, from its start to its end.
 
@@ -53,8 +88,9 @@ class Session:
         "broker_id",
         "client_software_name",
         "client_software_version",
-        "exchange",
+        "gate",
         "listener_name",
+        "login",
         "peer_host",
         "principal",
     )
@@ -66,8 +102,10 @@ class Session:
         """The peer's address; of a forwarded request, the client's."""
         self.principal = principal
         self.authentication = Authentication.NOT_REQUIRED
-        self.exchange: AcceptingSide | None = None
+        self.login: Login | None = None
         """The steps so far, while the authentication is in progress."""
+        self.gate: Gate | None = None
+        """None once every request of the connection is served: the dispatcher checks this for each one."""
         self.broker_id: int | None = None
         self.access: Access | None = None
         """The decisions about this principal so far; the authorizer replaces it with the principal."""

@@ -158,6 +158,14 @@ class BrokerConfig:
         default = BROKER[name].default
         return self._given.get(name, "" if default is None else default).strip()
 
+    def mechanism_text(self, listener_name: str, mechanism: str, name: str) -> str:
+        """A setting of one listener and SASL mechanism from the file, else as `listener_text`."""
+        wanted = f"{LISTENER_PREFIX}{listener_name}.{mechanism}.{name}".lower()
+        for each, text in self._given.items():
+            if each.lower() == wanted:
+                return text.strip()
+        return self.listener_text(listener_name, name)
+
     def source(self, name: str) -> ConfigSource:
         """Where the value of a configuration comes from."""
         for _, _, source in self.set_values(name):
@@ -365,7 +373,7 @@ class BrokerConfig:
             if wanted and wanted not in names:
                 raise ConfigError(f"{name}: {wanted} is not among the listeners")
         protocol = self.text("security.inter.broker.protocol")
-        if "security.inter.broker.protocol" in self._given and protocol == "SSL" and protocol not in names:
+        if "security.inter.broker.protocol" in self._given and protocol != "PLAINTEXT" and protocol not in names:
             raise ConfigError(f"security.inter.broker.protocol: {protocol} is not among the listeners")
         if self.text("inter.broker.listener.name") and "security.inter.broker.protocol" in self._given:
             raise ConfigError(

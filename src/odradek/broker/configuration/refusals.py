@@ -10,12 +10,15 @@ from typing import Final, Protocol
 
 from odradek.broker.configuration.authorizers import AUTHORIZERS, super_users
 from odradek.broker.configuration.config_errors import Problem
-from odradek.metadata.configs.catalog import BROKER, LISTENER_PREFIX
-from odradek.metadata.configs.effects import TLS_SETTINGS
+from odradek.metadata.configs.catalog import BROKER, LISTENER_PREFIX, inner_name
+from odradek.metadata.configs.effects import SASL_SETTINGS, TLS_SETTINGS
 
+TLS_PROTOCOLS: Final = frozenset(("SSL", "SASL_SSL"))
+"""Security protocols with TLS."""
+SASL_PROTOCOLS: Final = frozenset(("SASL_PLAINTEXT", "SASL_SSL"))
+"""Security protocols with SASL."""
 _LOCAL_HOSTS: Final = frozenset(("", "localhost", "127.0.0.1", "::1", "0.0.0.0"))
 
-_PROTOCOLS: Final = ("PLAINTEXT", "SSL")
 _HARMLESS_ALONE: Final = ("true", "audit")
 """Values that restrict no client where there is no authorizer."""
 _OTHER_ROLES: Final = {
@@ -70,15 +73,8 @@ class RoleSettings(Protocol):
 def refusals(config: RoleSettings) -> Iterator[Problem]:
     """Each value that this node cannot follow."""
     protocols = {name: protocol for name, _host, _port, protocol in config.all_listeners()}
-    for name, protocol in protocols.items():
-        if protocol not in _PROTOCOLS:
-            text = f"listeners: {name} is refused: {protocol} is not implemented, PLAINTEXT and SSL are"
-            yield Problem("listeners", text)
-    yield from _tls(config, {name for name, protocol in protocols.items() if protocol == "SSL"})
-    between_brokers = config.text("security.inter.broker.protocol")
-    if between_brokers not in _PROTOCOLS:
-        name = "security.inter.broker.protocol"
-        yield Problem(name, f"{name}={between_brokers} is refused: PLAINTEXT and SSL are implemented")
+    yield from _tls(config, {name for name, protocol in protocols.items() if protocol in TLS_PROTOCOLS})
+    yield from _sasl(config, {name for name, protocol in protocols.items() if protocol in SASL_PROTOCOLS})
     yield from _authorizer(config)
     yield from _roles(config)
     yield from _quorum(config)
@@ -95,9 +91,9 @@ def _tls(config: RoleSettings, listeners: set[str]) -> Iterator[Problem]:
         if inner not in TLS_SETTINGS or not config.given(name) or config.given(name) == BROKER[inner].default:
             continue
         if prefix is not None and prefix not in listeners:
-            yield Problem(name, f"{name} is refused: {prefix} is not a listener with the protocol SSL")
+            yield Problem(name, f"{name} is refused: {prefix} is not a listener with TLS")
         elif not listeners:
-            yield Problem(name, f"{name} is refused: no listener has the protocol SSL")
+            yield Problem(name, f"{name} is refused: no listener has TLS")
     for name in sorted(listeners):
         if not any(config.listener_text(name, each) for each in ("ssl.keystore.location", "ssl.keystore.key")):
             text = "ssl.keystore.location is not set: a TLS listener needs a key and a certificate"
@@ -119,6 +115,22 @@ def _authorizer(config: RoleSettings) -> Iterator[Problem]:
         super_users(config.text("super.users"))
     except ValueError as error:
         yield Problem("super.users", f"super.users: {error}")
+
+
+def _sasl(config: RoleSettings, listeners: set[str]) -> Iterator[Problem]:
+    """SASL settings that no SASL listener reads, and those that need the name of a listener and a mechanism."""
+    for name in config.set_names():
+        prefix, inner = _split(name)
+        base = inner_name(name)
+        if base not in SASL_SETTINGS or not config.given(name) or config.given(name) == BROKER[base].default:
+            continue
+        if prefix is not None and prefix not in listeners:
+            yield Problem(name, f"{name} is refused: {prefix} is not a listener with SASL")
+        elif not listeners:
+            yield Problem(name, f"{name} is refused: no listener has SASL")
+        elif base == "sasl.jaas.config" and inner == base:
+            example = f"listener.name.{min(listeners).lower()}.plain.sasl.jaas.config"
+            yield Problem(name, f"{name} is refused: a broker reads it of a listener and a mechanism ({example})")
 
 
 def _split(name: str) -> tuple[str | None, str]:

@@ -24,6 +24,11 @@ MANY_PARTS = 256
 """So many parts of answers gather before they are sent, while requests of the same read are still to be served."""
 
 
+END_STEP_SECONDS = 0.01
+END_STEPS = 500
+"""Steps in which a peer must receive the last answer before its connection is closed."""
+
+
 class Pending:
     """The place in the queue of an answer that is not there yet."""
 
@@ -333,6 +338,20 @@ class InboundConnection:
         self._adjust_reading()
 
     # --- end ---
+
+    def end(self, reason: str) -> None:
+        """Serve no further request, and close once the answers so far are sent; after 5 s in any case."""
+        self._mutes += 1
+        self._adjust_reading()
+        asyncio.get_running_loop().call_soon(self._end, reason, END_STEPS)
+
+    def _end(self, reason: str, steps: int) -> None:
+        if self.closed:
+            return
+        if (self._order or self._out) and steps:
+            asyncio.get_running_loop().call_later(END_STEP_SECONDS, self._end, reason, steps - 1)
+        else:
+            self.close(reason)
 
     @property
     def idle(self) -> bool:

@@ -89,6 +89,9 @@ class Dispatcher:
         is_counted = size > self._small and not connection.session.is_broker
         if is_counted and (excess := self._limits.excess_bytes(connection.session, frame)) is not None:
             raise Disconnect(excess)
+        gate = connection.session.gate
+        if gate is not None and (answer := gate(frame, connection)) is not None:
+            return answer  # type: ignore[no-any-return]
         key, version, correlation_id, client_id, position = parse_request_header(frame)
         found = self._endpoint(key)
         if found is None:

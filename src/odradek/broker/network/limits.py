@@ -34,6 +34,8 @@ class RequestLimits(NamedTuple):
         """Bytes of a request of that key; None where `socket.request.max.bytes` alone bounds it."""
         if session.is_broker:
             return None
+        if not session.is_admitted:
+            return min(_SMALL_BYTES, self.control_bytes)
         declared = DECLARATIONS.get(key)
         if declared is None or declared.audience is not Audience.CLIENTS or declared.size is Size.SMALL:
             return min(_SMALL_BYTES, self.control_bytes)

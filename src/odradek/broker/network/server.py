@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections import Counter, deque
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from odradek.api.requests.session import Session
 from odradek.broker.configuration.broker_config import BrokerConfig
@@ -15,6 +15,7 @@ from odradek.broker.network.deadlines import Deadlines
 from odradek.broker.network.limits import RequestLimits
 from odradek.broker.network.repeated_lines import RepeatedLines
 from odradek.broker.network.tls_listeners import TlsListeners
+from odradek.broker.security.logins import Logins
 from odradek.ports.clock import Clock
 from odradek.ports.network import Listener, Network, Stream
 from odradek.quotas.connection_rates import ConnectionRates
@@ -27,6 +28,18 @@ if TYPE_CHECKING:
 log = logging.getLogger("odradek.connections")
 
 _UNLIMITED = 2_147_483_647
+
+
+class Guards(NamedTuple):
+    """What clients have to do before they are served."""
+
+    tls: TlsListeners | None = None
+    """The TLS of listeners."""
+    logins: Logins | None = None
+    """The SASL of listeners."""
+
+
+NO_GUARDS: Final = Guards()
 
 
 class Server:
@@ -49,6 +62,7 @@ class Server:
         "_limits",
         "_lines",
         "_listeners",
+        "_logins",
         "_network",
         "_next_identifier",
         "_open",
@@ -68,7 +82,7 @@ class Server:
         clock: Clock,
         rates: ConnectionRates,
         limits: RequestLimits,
-        tls: TlsListeners | None = None,
+        guards: Guards = NO_GUARDS,
     ) -> None:
         self._network = network
         self._dispatch = dispatch
@@ -77,7 +91,8 @@ class Server:
         self._rates = rates
         self._limits = limits
         self._lines = RepeatedLines(log, clock)
-        self._tls = tls
+        self._tls = guards.tls
+        self._logins = guards.logins
         self._handshakes: Handshakes | None = None
         self._waiting: deque[tuple[Stream, str]] = deque()
         queued = config.number("queued.max.request.bytes")
@@ -194,6 +209,10 @@ class Server:
         """The handshake is complete: the certificate names the client."""
         assert self._tls is not None, "the listener has TLS"
         host = stream.peer_host
+        if self._logins is not None and self._logins.guards(listener_name):
+            # Whatever the certificate says, the login gives the principal.
+            self._open_connection(stream, Session(listener_name, host))
+            return
         try:
             principal = self._tls.principal(listener_name, stream)
         except ValueError as error:
@@ -205,6 +224,8 @@ class Server:
 
     def _open_connection(self, stream: Stream, session: Session) -> None:
         config = self._config
+        if self._logins is not None:
+            self._logins.admit(session)
         self._next_identifier += 1
         most = config.number("socket.request.max.bytes")
         connection = InboundConnection(

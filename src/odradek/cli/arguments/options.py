@@ -306,7 +306,9 @@ def client_settings(
         if option in known:
             options[option] = value
         elif name.startswith(_SECURITY):
-            raise UsageError(f"{name} is not implemented yet: of security, the client has TLS with PEM files")
+            raise UsageError(
+                f"{name} is not implemented yet: of security, the client has TLS with PEM files, PLAIN and SCRAM"
+            )
         elif not _is_known_anywhere(option):
             ignored.append(name)
     if ignored:

@@ -29,10 +29,10 @@ _OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 
 
 class Field(NamedTuple):
-    """A field of a profile. `option` is the client's option; None while the client does not implement the field."""
+    """A field of a profile. `option` is the client's option."""
 
     about: str
-    option: str | None = None
+    option: str
     secret: bool = False
 
 
@@ -44,9 +44,9 @@ FIELDS: Final[Mapping[str, Field]] = {
     "tls_certificate": Field("file with the client's certificate", "ssl_certfile"),
     "tls_key": Field("file with the client's private key", "ssl_keyfile"),
     "tls_key_password": Field("password of the private key", "ssl_password", secret=True),
-    "sasl_mechanism": Field("PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER"),
-    "sasl_username": Field("user name"),
-    "sasl_password": Field("password", secret=True),
+    "sasl_mechanism": Field("PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512", "sasl_mechanism"),
+    "sasl_username": Field("user name", "sasl_plain_username"),
+    "sasl_password": Field("password", "sasl_plain_password", secret=True),
 }
 
 
@@ -158,17 +158,11 @@ def chosen(option: str | None, *, has_servers: bool) -> dict[str, str]:
     """The client options of the profile that applies; `option` is the value of `--profile`.
 
     `--profile`, then $ODRADEK_PROFILE name it; empty, they choose none. Otherwise it is the current one, unless the
-    servers are named elsewhere. Raises UsageError, also for a field that the client does not implement.
+    servers are named elsewhere. Raises UsageError.
     """
     name = option if option is not None else os.environ.get(PROFILE_VARIABLE)
     if name is None and not has_servers:
         name = read().current
     if not name:
         return {}
-    options: dict[str, str] = {}
-    for field, value in named(read(), name).items():
-        target = FIELDS[field].option
-        if target is None:
-            raise UsageError(f"profile {name}: {field} is not implemented yet: the client connects without SASL")
-        options[target] = value
-    return options
+    return {FIELDS[field].option: value for field, value in named(read(), name).items()}

@@ -436,6 +436,8 @@ DOCUMENTATION: dict[str, str] = {
     "connection.",
     "odradek.max.request.partitions": "Partitions that one request may name; with more it is refused as a whole.",
     "odradek.max.record.headers": "Headers that a record may have, where odradek.batch.validation is records.",
+    "odradek.login.max.failures": "Failed SASL logins of an address before its next ones are rejected; 0: no limit.",
+    "odradek.login.failure.window.ms": "Time in which that many failed logins are forgotten.",
     "odradek.max.request.topics": "Topics that one request may name; with more it is refused as a whole.",
     "odradek.max.in.flight.requests": "Requests of one connection that may be open before it is no longer read.",
     "odradek.unauthenticated.timeout.ms": (

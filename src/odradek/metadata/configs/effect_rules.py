@@ -8,11 +8,11 @@ from enum import StrEnum
 from odradek.metadata.configs.catalog import BROKER, LISTENER_PREFIX, broker_definition, inner_name
 from odradek.metadata.configs.definitions import InvalidConfig, RefusedConfig, Value
 from odradek.metadata.configs.effects import (
+    FILE_ONLY,
+    FILE_SETTINGS,
     GROUP_HARMLESS,
     HARMLESS,
     REFUSED,
-    TLS_IN_FILE_ONLY,
-    TLS_SETTINGS,
     TOPIC_HARMLESS,
     TOPIC_REFUSED,
     Harmless,
@@ -43,7 +43,7 @@ _PLUGIN_PURPOSE = "settings of plug-ins, which this version does not load"
 _SINGLE_LISTENER = "settings of a single listener are not read; set {inner} for all listeners"
 _REFUSED_PREFIXES = (
     ("ssl.", "ssl.engine.factory.class"),
-    ("sasl.", "sasl.enabled.mechanisms"),
+    ("sasl.", "sasl.client.callback.handler.class"),
     ("config.providers.", "config.providers"),
 )
 """A prefix of names that plug-ins of Kafka's security define, and the setting that refuses them."""
@@ -53,12 +53,12 @@ _FIRST_WORDS = frozenset(name.partition(".")[0] for name in BROKER)
 def effect_of(name: str) -> Effect | None:
     """How a broker setting is treated; None for a name that neither Kafka nor a plug-in has."""
     inner = inner_name(name)
-    if inner in TLS_SETTINGS:
+    if inner in FILE_SETTINGS:
         return Effect.IMPLEMENTED
-    if inner in _REFUSED or inner.startswith(tuple(prefix for prefix, _ in _REFUSED_PREFIXES)):
-        return Effect.REFUSED
     if inner in _HARMLESS:
         return Effect.HARMLESS
+    if inner in _REFUSED or inner.startswith(tuple(prefix for prefix, _ in _REFUSED_PREFIXES)):
+        return Effect.REFUSED
     if inner in BROKER:
         # Kafka's settings of one listener are read for all listeners only.
         return Effect.IMPLEMENTED if inner == name else Effect.REFUSED
@@ -117,8 +117,9 @@ def ensure_not_refused(configs: Mapping[str, str]) -> None:
 
 
 def _dynamic_refusal(name: str, text: str) -> str | None:
-    if inner_name(name) in TLS_SETTINGS:
-        return _shown(name, text, TLS_IN_FILE_ONLY)
+    inner = inner_name(name)
+    if inner in FILE_SETTINGS:
+        return _shown(name, text, FILE_ONLY)
     return refusal(name, text)
 
 

@@ -53,7 +53,21 @@ TLS_SETTINGS = frozenset(
 )
 """Implemented, for all listeners and for one (`listener.name.NAME.…`), in the file only."""
 
-IMPLEMENTED = TLS_SETTINGS | frozenset(
+SASL_SETTINGS = frozenset(
+    (
+        "connections.max.reauth.ms",
+        "sasl.enabled.mechanisms",
+        "sasl.jaas.config",
+        "sasl.server.max.receive.size",
+    )
+)
+"""Implemented, for all listeners, for one, or for one and a mechanism (`listener.name.NAME.MECHANISM.…`), in the file
+only."""
+
+FILE_SETTINGS = TLS_SETTINGS | SASL_SETTINGS
+"""Implemented, in the file only."""
+
+IMPLEMENTED = FILE_SETTINGS | frozenset(
     (
         "advertised.host.name",
         "advertised.listeners",
@@ -69,6 +83,7 @@ IMPLEMENTED = TLS_SETTINGS | frozenset(
         "compression.lz4.level",
         "compression.type",
         "compression.zstd.level",
+        "connection.failed.authentication.delay.ms",
         "connections.max.idle.ms",
         "control.plane.listener.name",
         "controlled.shutdown.enable",
@@ -158,6 +173,8 @@ IMPLEMENTED = TLS_SETTINGS | frozenset(
         "odradek.group.new.partitions.from.start",
         "odradek.group.unsettled.heartbeat.interval.ms",
         "odradek.idle.check.interval.ms",
+        "odradek.login.failure.window.ms",
+        "odradek.login.max.failures",
         "odradek.max.control.request.bytes",
         "odradek.max.in.flight.requests",
         "odradek.max.record.headers",
@@ -370,9 +387,10 @@ HARMLESS = (
         "measuring windows of the throttle for moves between log directories, which paces every read here",
         ("alter.log.dirs.replication.quota.window.num", "alter.log.dirs.replication.quota.window.size.seconds"),
     ),
+    Harmless("what Kafka does before its authorizer is ready", ("early.start.listeners",)),
     Harmless(
-        "what Kafka does before its authorizer is ready, or after a failed authentication; there is neither here",
-        ("connection.failed.authentication.delay.ms", "early.start.listeners"),
+        "the login of brokers at each other; brokers prove themselves by the secret of their cluster",
+        ("sasl.mechanism.controller.protocol", "sasl.mechanism.inter.broker.protocol"),
     ),
     Harmless(
         _NO_TIERS,
@@ -512,13 +530,13 @@ GROUP_HARMLESS = (
 )
 
 _FIXED_TLS = "TLS is OpenSSL's here, which has no such choice"
-_NO_SASL = "this version has no SASL, clients are not authenticated"
+_NO_SASL = "this version has PLAIN, SCRAM-SHA-256 and SCRAM-SHA-512, without Kerberos, OAuth and classes"
 _NO_POLICY = "this version loads no policy classes, every request would be allowed"
 _NO_TOKENS = "this version has no delegation tokens"
 _OTHER_CONTROLLER = "the controller runs in the brokers; this node would lead a cluster of its own"
 
-TLS_IN_FILE_ONLY = "it is read from the broker's file, when the broker starts"
-"""Why dynamic values of `TLS_SETTINGS` are refused."""
+FILE_ONLY = "it is read from the broker's file, when the broker starts"
+"""Why dynamic values of `FILE_SETTINGS` are refused."""
 
 REFUSED = (
     Refused(_NO_POLICY, ("alter.config.policy.class.name", "create.topic.policy.class.name")),
@@ -539,7 +557,6 @@ REFUSED = (
         ("principal.builder.class", "sasl.kerberos.principal.to.local.rules"),
     ),
     Refused("this version loads no security providers", ("security.providers",)),
-    Refused(_NO_SASL, ("connections.max.reauth.ms", "sasl.server.max.receive.size")),
     Refused(
         "names of a new certificate are not compared with those of the old one",
         ("ssl.allow.dn.changes", "ssl.allow.san.changes"),
@@ -558,8 +575,6 @@ REFUSED = (
         _NO_SASL,
         (
             "sasl.client.callback.handler.class",
-            "sasl.enabled.mechanisms",
-            "sasl.jaas.config",
             "sasl.kerberos.kinit.cmd",
             "sasl.kerberos.min.time.before.relogin",
             "sasl.kerberos.service.name",
@@ -575,8 +590,6 @@ REFUSED = (
             "sasl.login.refresh.window.jitter",
             "sasl.login.retry.backoff.max.ms",
             "sasl.login.retry.backoff.ms",
-            "sasl.mechanism.controller.protocol",
-            "sasl.mechanism.inter.broker.protocol",
             "sasl.oauthbearer.assertion.algorithm",
             "sasl.oauthbearer.assertion.claim.aud",
             "sasl.oauthbearer.assertion.claim.exp.seconds",

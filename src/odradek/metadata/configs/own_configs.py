@@ -35,6 +35,9 @@ ODRADEK_CONFIGS = (
     _c("odradek.group.new.partitions.from.start", BOOLEAN, "true"),
     # Files 0640 and directories 0750 instead of 0600 and 0700.
     _c("odradek.group.access", BOOLEAN, "false"),
+    # Failed logins of one address before its next ones are rejected unseen; as many are forgotten in one window.
+    _c("odradek.login.max.failures", INT, "100", at_least(0)),
+    _c("odradek.login.failure.window.ms", INT, "60000", at_least(1)),
     # Directories of partitions that were copied in from another cluster are served as the topic of their name.
     _c("odradek.adopt.partitions", BOOLEAN, "false"),
     # enforce: denied requests fail; audit: they are served, and the log says what would be denied.

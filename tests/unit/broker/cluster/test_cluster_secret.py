@@ -16,9 +16,12 @@ from odradek.api.requests.registry import endpoint
 from odradek.api.requests.session import ANONYMOUS, Authentication, Session
 from odradek.broker.cluster.cluster_secret import BrokerProof, ClusterSecret
 from odradek.broker.network.dispatch import Dispatcher
+from odradek.broker.security.logins import Logins
 from odradek.client.errors import Disconnected
+from odradek.metadata.image import ClusterImage
 from odradek.metadata.nodes import CLUSTER_KEY
 from odradek.metadata.stores.memory_store import MemoryStore, MemoryTree
+from odradek.ports.clock import SystemClock
 from odradek.ports.randomness import SeededRandom
 from odradek.ports.store import StoreUnavailable
 from odradek.quotas.client_quotas import ClientQuotas
@@ -42,11 +45,10 @@ class Accepting:
     def __init__(self, secret: ClusterSecret, node_id: int = 1) -> None:
         self.session = Session("PLAINTEXT", "10.0.0.2")
         self.identifier = 1
+        config: Any = SimpleNamespace(number=lambda _name: 0)
         self.services = SimpleNamespace(
             authorization=None,
-            cluster_secret=secret,
-            node_id=node_id,
-            random=SeededRandom(node_id),
+            logins=Logins(node_id, config, {}, secret, ClusterImage, SystemClock()),
             quotas=ClientQuotas(11, 1),
         )
 
@@ -81,7 +83,7 @@ def test_brokers_with_one_store_prove_themselves_to_each_other() -> None:
         assert session.broker_id == 2
         assert session.authentication is Authentication.COMPLETE
         assert str(session.principal) == "Broker:2"
-        assert session.exchange is None
+        assert session.login is None
 
     run(test)
 

@@ -50,8 +50,13 @@ def test_stock_file_of_a_broker_beside_controllers_is_refused() -> None:
             {"listeners": "SSL://h:1", "ssl.keystore.location": "k", "listener.name.other.ssl.protocol": "TLSv1.2"},
             "listener.name.other.ssl.protocol",
         ),
-        ({"security.inter.broker.protocol": "SASL_PLAINTEXT"}, "security.inter.broker.protocol"),
-        ({"listeners": "IN://h:1", "listener.security.protocol.map": "IN:SASL_PLAINTEXT"}, "listeners: IN"),
+        ({"connections.max.reauth.ms": "1000"}, "connections.max.reauth.ms"),
+        ({"sasl.enabled.mechanisms": "PLAIN"}, "sasl.enabled.mechanisms"),
+        ({"listeners": "SASL_PLAINTEXT://h:1", "sasl.jaas.config": "x"}, "sasl.jaas.config"),
+        (
+            {"listeners": "SASL_PLAINTEXT://h:1", "listener.name.other.plain.sasl.jaas.config": "x"},
+            "listener.name.other.plain.sasl.jaas.config",
+        ),
         (
             {
                 "listeners": "PLAINTEXT://h:1,CONTROLLER://h:2",

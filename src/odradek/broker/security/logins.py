@@ -1,0 +1,284 @@
+"""Logins of all connections: which mechanism, whose credential, what an answer says, and when the connection ends."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hmac
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final, NamedTuple, Protocol
+
+from odradek.api.requests.broker_proof import MECHANISM as BROKERS
+from odradek.api.requests.session import Authentication, Login, Principal, Proven, Session
+from odradek.api.services.login_service import Choice, LoginAnswer
+from odradek.broker.network.repeated_lines import RepeatedLines
+from odradek.broker.security.exchanges import USER, BrokerLogin, PlainLogin, RejectedLogin, ScramLogin
+from odradek.broker.security.gate import SaslGate
+from odradek.broker.security.sasl_listeners import SaslListener
+from odradek.controller.scram_credentials import scram_credential
+from odradek.metadata.image import ClientEntity, ClusterImage
+from odradek.ports.clock import Clock
+from odradek.security import plain
+from odradek.security.errors import SaslError
+from odradek.security.login_limits import LoginLimits
+from odradek.security.scram import (
+    MECHANISMS,
+    MIN_ITERATIONS,
+    ClientFirst,
+    Mechanism,
+    ScramCredential,
+    pretended_credential,
+)
+from odradek.wire.errors import ErrorCode
+
+logger = logging.getLogger("odradek.security")
+
+_PURPOSE: Final = b"odradek credentials of unknown users"
+_DEFAULT: Final = ScramCredential(bytes(16), b"", b"", MIN_ITERATIONS)
+
+
+class LoginSettings(Protocol):
+    """The part of a broker's configuration that is read here."""
+
+    def number(self, name: str) -> int:
+        """A numeric setting."""
+        ...
+
+
+class Secret(Protocol):
+    """The secret by which brokers of a cluster know each other."""
+
+    def nonce(self) -> bytes:
+        """Random bytes for one proof."""
+        ...
+
+    async def read(self) -> bytes:
+        """Raises KafkaError if the metadata store cannot be read."""
+        ...
+
+
+class FoundCredential(NamedTuple):
+    """The credential of a name; `proven` is None for an unknown one."""
+
+    credential: ScramCredential
+    proven: Proven | None
+
+
+class Logins:
+    """Serves SaslHandshake and SaslAuthenticate on all listeners."""
+
+    __slots__ = (
+        "_clock",
+        "_config",
+        "_image",
+        "_known_image",
+        "_limits",
+        "_lines",
+        "_listeners",
+        "_node_id",
+        "_pretended",
+        "_secret",
+    )
+
+    def __init__(
+        self,
+        node_id: int,
+        config: LoginSettings,
+        listeners: Mapping[str, SaslListener],
+        secret: Secret,
+        image: Callable[[], ClusterImage],
+        clock: Clock,
+    ) -> None:
+        """`listeners` are those with SASL, by name."""
+        self._node_id = node_id
+        self._config = config
+        self._listeners = listeners
+        self._secret = secret
+        self._image = image
+        self._clock = clock
+        self._limits = LoginLimits()
+        self._lines = RepeatedLines(logger, clock)
+        self._known_image: Mapping[ClientEntity, Mapping[str, str]] | None = None
+        self._pretended: dict[Mechanism, list[ScramCredential]] = {}
+
+    def guards(self, listener_name: str) -> bool:
+        """Whether a listener has SASL."""
+        return listener_name in self._listeners
+
+    def admit(self, session: Session) -> None:
+        """Let a new connection to a SASL listener do nothing but authenticate itself."""
+        if self.guards(session.listener_name):
+            session.authentication = Authentication.REQUIRED
+            session.gate = SaslGate(session, self, self._clock)
+
+    # --- SaslHandshake ---
+
+    def choose(self, session: Session, mechanism: str, version: int) -> Choice:
+        """Begin an exchange; implements LoginService."""
+        gate = session.gate
+        if mechanism == BROKERS:
+            return self._choose_brokers(session, version)
+        if not isinstance(gate, SaslGate) or not gate.admits_handshake:
+            return Choice(ErrorCode.ILLEGAL_SASL_STATE)
+        listener = self._listeners[session.listener_name]
+        if self._is_blocked(session):
+            return Choice(ends="too many logins of this address have failed")
+        if mechanism not in listener.mechanisms:
+            self._log_failure(session, mechanism, "the listener does not have the mechanism")
+            return Choice(
+                ErrorCode.UNSUPPORTED_SASL_MECHANISM, listener.mechanisms, "the SASL mechanism is not enabled"
+            )
+        if gate.mechanism not in ("", mechanism):
+            reason = f"a re-authentication cannot change the mechanism from {gate.mechanism} to {mechanism}"
+            session.login = RejectedLogin(mechanism, reason)
+        else:
+            session.login = self._exchange(listener, mechanism)
+        session.authentication = Authentication.IN_PROGRESS
+        gate.expect_tokens(version)
+        return Choice(ErrorCode.NONE, listener.mechanisms)
+
+    def _choose_brokers(self, session: Session, version: int) -> Choice:
+        gate = session.gate
+        is_late = session.authentication is Authentication.COMPLETE
+        if version < 1 or is_late or (isinstance(gate, SaslGate) and not gate.admits_handshake):
+            # After a handshake of version 0 tokens would follow without SaslAuthenticate around them.
+            return Choice(ErrorCode.ILLEGAL_SASL_STATE)
+        session.authentication = Authentication.IN_PROGRESS
+        session.login = BrokerLogin(self._node_id, self._secret.read, self._secret.nonce())
+        if isinstance(gate, SaslGate):
+            gate.expect_tokens(version)
+        return Choice(ErrorCode.NONE, [BROKERS])
+
+    def _exchange(self, listener: SaslListener, mechanism: str) -> Login:
+        if mechanism == plain.MECHANISM and listener.users is not None:
+            return PlainLogin(listener.users)
+        return ScramLogin(MECHANISMS[mechanism], self._find, base64.b64encode(self._secret.nonce()).decode())
+
+    # --- SaslAuthenticate ---
+
+    async def step(self, session: Session, message: bytes) -> LoginAnswer:
+        """Serve the next message of the exchange; implements LoginService."""
+        login = session.login
+        if login is None or session.authentication is not Authentication.IN_PROGRESS:
+            return LoginAnswer(ErrorCode.ILLEGAL_SASL_STATE, "SaslHandshake comes before SaslAuthenticate.")
+        try:
+            self._check_size(session, message)
+            data = await login.step(message)
+            if login.proven is None:
+                return LoginAnswer(data=data)
+            self._check_unchanged(session, login.proven)
+        except SaslError as error:
+            return self._failed(session, login, str(error))
+        return LoginAnswer(data=data, lifetime_ms=self._complete(session, login, login.proven))
+
+    async def delay(self) -> None:
+        """Implements LoginService."""
+        await asyncio.sleep(self._config.number("connection.failed.authentication.delay.ms") / 1000)
+
+    def _check_size(self, session: Session, message: bytes) -> None:
+        listener = self._listeners.get(session.listener_name)
+        if listener is not None and len(message) > listener.max_message_bytes:
+            raise SaslError("the message exceeds sasl.server.max.receive.size")
+
+    def _check_unchanged(self, session: Session, proven: Proven) -> None:
+        gate = session.gate
+        if isinstance(gate, SaslGate) and gate.is_reauthenticating and proven.principal != session.principal:
+            raise SaslError(
+                f"a re-authentication cannot change the principal from {str(session.principal)!r} "
+                f"to {str(proven.principal)!r}"
+            )
+
+    def _complete(self, session: Session, login: Login, proven: Proven) -> int:
+        """The session from here on; its lifetime in milliseconds, 0 without a limit (KIP-368)."""
+        session.authentication, session.login = Authentication.COMPLETE, None
+        session.principal = proven.principal
+        session.broker_id = proven.broker_id
+        gate = session.gate
+        if not isinstance(gate, SaslGate):
+            return 0
+        lifetime_ms = 0
+        if proven.broker_id is None:
+            limits = [float(self._listeners[session.listener_name].max_reauth_ms[login.mechanism])]
+            if proven.expires_ms is not None:
+                limits.append(max(1.0, proven.expires_ms - self._clock.now_ms()))
+            lifetime_ms = int(min((limit for limit in limits if limit > 0), default=0))
+        gate.open(login.mechanism, lifetime_ms)
+        return lifetime_ms
+
+    def _failed(self, session: Session, login: Login, reason: str) -> LoginAnswer:
+        gate = session.gate
+        session.login = None
+        if not isinstance(gate, SaslGate):
+            session.authentication = Authentication.NOT_REQUIRED
+            logger.warning("rejected the proof of a broker from %s: %s", session.peer_host, reason)
+            return LoginAnswer(ErrorCode.SASL_AUTHENTICATION_FAILED, "Authentication failed.")
+        self._log_failure(session, login.mechanism, reason)
+        what = "re-authentication" if gate.is_reauthenticating else "authentication"
+        # The same for an unknown user and a wrong password.
+        message = (
+            f"Authentication failed during {what} due to invalid credentials with SASL mechanism {login.mechanism}"
+        )
+        return LoginAnswer(ErrorCode.SASL_AUTHENTICATION_FAILED, message, ends=f"{what} failed")
+
+    # --- limits ---
+
+    def _is_blocked(self, session: Session) -> bool:
+        limit = self._config.number("odradek.login.max.failures")
+        window_ms = self._config.number("odradek.login.failure.window.ms")
+        return self._limits.is_blocked(session.peer_host, limit, window_ms, self._clock.monotonic() * 1000)
+
+    def _log_failure(self, session: Session, mechanism: str, reason: str) -> None:
+        limit = self._config.number("odradek.login.max.failures")
+        window_ms = self._config.number("odradek.login.failure.window.ms")
+        host, name = session.peer_host, session.listener_name
+        count = self._limits.failed(host, limit, window_ms, self._clock.monotonic() * 1000)
+        line = "login of %s by %r on listener %s failed: %s"
+        self._lines.log(logging.INFO, line, host, mechanism[:40], name, reason)
+        if limit and count == limit:
+            logger.warning(
+                "%d logins of %s have failed; its next ones are rejected for up to %d ms "
+                "(odradek.login.max.failures, odradek.login.failure.window.ms)",
+                count, host, window_ms,
+            )  # fmt: skip
+
+    # --- credentials ---
+
+    def _find(self, mechanism: Mechanism, first: ClientFirst) -> Awaitable[FoundCredential]:
+        return self._find_user(mechanism, first.username)
+
+    async def _find_user(self, mechanism: Mechanism, user: str) -> FoundCredential:
+        """The credential of a user, or one that no password fits: both take the same way."""
+        secret = hmac.digest(await self._secret.read(), _PURPOSE, "sha256")
+        like = self._examples(mechanism)
+        index = int.from_bytes(hmac.digest(secret, user.encode(), "sha256")[:8], "big") % len(like)
+        pretended = pretended_credential(mechanism, user, secret, like[index])
+        try:
+            credential = scram_credential(self._image(), user, mechanism)
+        except ValueError:
+            logger.warning("the %s credential of user %r in the store cannot be read", mechanism.config_name, user)
+            credential = None
+        if credential is None:
+            return FoundCredential(pretended, None)
+        return FoundCredential(credential, Proven(Principal(USER, user)))
+
+    def _examples(self, mechanism: Mechanism) -> list[ScramCredential]:
+        """Credentials that differ in iterations or in the length of the salt: an unknown user resembles one of them."""
+        configs = self._image().client_configs
+        if configs is not self._known_image:
+            self._known_image = configs
+            self._pretended.clear()
+        found = self._pretended.get(mechanism)
+        if found is None:
+            kinds: dict[tuple[int, int], ScramCredential] = {}
+            for entity, values in configs.items():
+                text = values.get(mechanism.config_name)
+                if text is None or entity.user is None or entity.client_id is not None:
+                    continue
+                try:
+                    each = ScramCredential.parse(text)
+                except ValueError:
+                    continue
+                kinds[each.iterations, len(each.salt)] = each
+            found = self._pretended[mechanism] = [kinds[key] for key in sorted(kinds)] or [_DEFAULT]
+        return found

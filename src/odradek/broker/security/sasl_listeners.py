@@ -1,0 +1,112 @@
+"""The SASL listeners of a broker: mechanisms and their settings, read from the broker's file at its start."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple, Protocol
+
+from odradek.broker.configuration.broker_config import Listener
+from odradek.broker.configuration.config_errors import ConfigError
+from odradek.broker.configuration.refusals import SASL_PROTOCOLS
+from odradek.metadata.configs.definitions import split_list
+from odradek.security import plain, scram
+from odradek.security.jaas import JaasError, LoginModule, parse_jaas, plain_users
+from odradek.security.plain import PlainUsers
+
+MECHANISMS: Final = (plain.MECHANISM, *scram.MECHANISMS)
+"""Implemented mechanisms."""
+MAX_MESSAGE_BYTES: Final = 65_536
+"""Largest message of a peer before it is authenticated, if `sasl.server.max.receive.size` allows more."""
+
+
+class SaslSettings(Protocol):
+    """The part of a broker's configuration that is read here."""
+
+    def listeners(self) -> Sequence[Listener]:
+        """The listeners of the broker."""
+        ...
+
+    def listener_text(self, listener_name: str, name: str) -> str:
+        """A setting of one listener from the file, else that of all, else its default."""
+        ...
+
+    def mechanism_text(self, listener_name: str, mechanism: str, name: str) -> str:
+        """A setting of one listener and mechanism from the file, else that of the listener, else that of all."""
+        ...
+
+
+class SaslListener(NamedTuple):
+    """What one listener authenticates its clients by."""
+
+    name: str
+    mechanisms: tuple[str, ...]
+    users: PlainUsers | None
+    """Users of PLAIN; None if it is not enabled."""
+    max_reauth_ms: Mapping[str, int]
+    """`connections.max.reauth.ms` by mechanism; 0 is no limit."""
+    max_message_bytes: int
+
+
+def sasl_listeners(config: SaslSettings) -> dict[str, SaslListener]:
+    """All SASL listeners by name. Raises ConfigError."""
+    return {
+        listener.name: _sasl_listener(config, listener.name)
+        for listener in config.listeners()
+        if listener.security_protocol in SASL_PROTOCOLS
+    }
+
+
+def _sasl_listener(config: SaslSettings, name: str) -> SaslListener:
+    """Read the settings of a SASL listener. Raises ConfigError, which names the listener and the setting."""
+    mechanisms = tuple(each.upper() for each in split_list(config.listener_text(name, "sasl.enabled.mechanisms")))
+    for mechanism in mechanisms:
+        if mechanism not in MECHANISMS:
+            raise ConfigError(
+                f"listener {name}: sasl.enabled.mechanisms: {mechanism} is not implemented, {', '.join(MECHANISMS)} are"
+            )
+    if not mechanisms:
+        raise ConfigError(f"listener {name}: sasl.enabled.mechanisms is empty")
+    modules = {mechanism: _module(config, name, mechanism) for mechanism in mechanisms}
+    users = None
+    if plain.MECHANISM in mechanisms:
+        users = PlainUsers(_plain_passwords(name, modules[plain.MECHANISM]))
+    max_reauth_ms = {
+        mechanism: _number(name, config, mechanism, "connections.max.reauth.ms") for mechanism in mechanisms
+    }
+    most = _number(name, config, mechanisms[0], "sasl.server.max.receive.size")
+    return SaslListener(name, mechanisms, users, max_reauth_ms, min(most, MAX_MESSAGE_BYTES))
+
+
+def _module(config: SaslSettings, name: str, mechanism: str) -> LoginModule | None:
+    setting = f"listener.name.{name.lower()}.{mechanism.lower()}.sasl.jaas.config"
+    text = config.mechanism_text(name, mechanism, "sasl.jaas.config")
+    if not text:
+        return None
+    try:
+        module = parse_jaas(text)
+    except JaasError as error:
+        raise ConfigError(f"{setting}: {error}") from error
+    if mechanism not in module.mechanisms:
+        raise ConfigError(f"{setting}: {module.name} is for {' and '.join(module.mechanisms)}")
+    return module
+
+
+def _plain_passwords(name: str, module: LoginModule | None) -> Mapping[str, str]:
+    setting = f"listener.name.{name.lower()}.plain.sasl.jaas.config"
+    if module is None:
+        raise ConfigError(f"{setting} is not set: PLAIN has no other users than those that it names")
+    passwords = plain_users(module.options)
+    if not passwords:
+        raise ConfigError(f'{setting} names no user: user_NAME="PASSWORD" expected')
+    empty = sorted(user for user, password in passwords.items() if not user or not password)
+    if empty:
+        raise ConfigError(f"{setting}: the name or the password of a user is empty ({', '.join(map(repr, empty))})")
+    return passwords
+
+
+def _number(listener: str, config: SaslSettings, mechanism: str, name: str) -> int:
+    text = config.mechanism_text(listener, mechanism, name)
+    try:
+        return max(0, int(text))
+    except ValueError:
+        raise ConfigError(f"listener {listener}: {name}: {text!r} is not a number") from None
