@@ -58,7 +58,7 @@ def _named(outcome: Outcome, kind: str) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="./dev faults", description=__doc__)
     parser.add_argument(
-        "--minutes", type=float, default=12.0, help="how long faults go on; reading and judging come after"
+        "--minutes", type=float, default=12.0, help="duration of the faults; reading and judging come after"
     )
     parser.add_argument(
         "--events", type=int, metavar="N", help="so many faults of each deployment, however long it takes"

@@ -44,7 +44,7 @@ LIBRDKAFKA: Final[dict[str, Any]] = {
     "socket.timeout.ms": 10000,
 }
 FORSAKEN: Final = "Failed to fetch committed offsets for 0 partition(s)"
-"""What librdkafka (2.16) tells when a coordinator that is none answered OffsetFetch: an error for the group and no
+"""What librdkafka (2.16) reports when a former coordinator answered OffsetFetch: an error for the group and no
 partitions, as Apache Kafka does. It does not ask again, and reads these partitions no more."""
 _NOTES: Final = 20_000
 _NOTES_TOLD: Final = 12
@@ -270,7 +270,7 @@ class LibrdkafkaTransactions(Worker):
             time.sleep(self.chance.expovariate(20))
 
     def _transaction(self, producer: Producer) -> bool:
-        """Whether the producer can go on."""
+        """Whether the producer can continue."""
         place, chance = self.place, self.chance
         commit = chance.random() < 0.65
         instance = f"{self.name}/{self._instances}"
@@ -302,7 +302,7 @@ class LibrdkafkaTransactions(Worker):
             place.mark(f"librdkafka transaction {error.name()}")
             self._suspect(transaction, error)
             if not error.txn_requires_abort():
-                # Committed or not: who comes next settles it.
+                # Committed or not: the next producer with the id completes it.
                 transaction.state = UNKNOWN if transaction.commit_asked_at is not None else ABORTED
                 transaction.ended_at = place.now()
                 return False
@@ -341,7 +341,7 @@ def _insist(call: Callable[[], object]) -> None:
 class LibrdkafkaMember(Worker):
     """A member of a group that reads and commits; at the end it reads on until `caught_up` is set.
 
-    It begins anew, where the group has committed, when librdkafka has told that it is FORSAKEN.
+    It restarts at the committed offsets when librdkafka has reported that it is FORSAKEN.
     """
 
     def __init__(self, place: Place, name: str, group: str, topic: str, *, modern: bool = False) -> None:

@@ -128,7 +128,7 @@ class Node:
         return ask_metadata(self.client_port, timeout_seconds)
 
     def exceptions(self) -> list[str]:
-        """Lines of its log that tell of an exception that nobody expected, each with what follows it."""
+        """Lines of its log with an unexpected exception, each with the lines that follow it."""
         if not self.process.log_path.exists():
             return []
         lines = self.process.log_path.read_text(errors="replace").splitlines()

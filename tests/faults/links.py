@@ -3,7 +3,7 @@
 `python -m tests.faults.links NAME=TARGET_PORT[:PORT] ...` prints NAME=PORT of each, then obeys lines `NAME ACTION`:
 
     cut      every connection is reset now
-    lose     every connection is reset when its next answer comes: what was asked has been done, nobody hears of it
+    lose     every connection is reset when its next answer comes: the request took effect, the client does not know
     stall    nothing is passed on, nothing breaks, new connections are accepted (a partition without resets)
     deaf     only what goes to the broker is held back
     mute     only what the broker answers is held back

@@ -160,7 +160,7 @@ def cut_brokers(torment: Torment) -> None:
 
 
 def stall_brokers(torment: Torment) -> None:
-    """The other brokers reach one of them not at all, or do not hear its answers; it reaches them."""
+    """The other brokers cannot reach one of them, or do not receive its responses; it reaches them."""
     action = torment.chance.choice(("stall", "deaf", "mute"))
     _linked(torment, f"brokers-{torment.leader().broker_id}", action, 0.5, 7.0)
 

@@ -1,4 +1,4 @@
-"""What the clients make of what librdkafka tells them."""
+"""How the clients treat the errors that librdkafka reports."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ def test_those_who_wait_for_a_buffer_get_one(make_broker: Callable[..., Any], co
     assert connect(running.bootstrap).call(METADATA, 12).brokers
     second.socket.settimeout(20)
     second.socket.sendall(data[:500_000])
-    assert connect(running.bootstrap).call(METADATA, 12).brokers, "others go on"
+    assert connect(running.bootstrap).call(METADATA, 12).brokers, "others continue"
     first.socket.sendall(data[500_000:])
     assert first.receive_frame()
     second.socket.sendall(data[500_000:])

@@ -24,7 +24,7 @@ _DEADLINE_SECONDS = 30
 
 
 def retried(ask: Any, *codes: ErrorCode | str) -> Any:
-    """Ask until the answer's error is none of these."""
+    """Ask until the answer's error is outside these."""
     deadline = time.monotonic() + _DEADLINE_SECONDS
     while True:
         answer = ask()
@@ -125,7 +125,7 @@ class RawTransactions:
 def await_markers(client: Any, topic: str, partitions: int = 1) -> None:
     """Return when no transaction is open in the topic.
 
-    The end of a transaction is answered before its markers are written, for which nobody waits on a slow disk.
+    The end of a transaction is answered before its markers are written: no request waits for a slow disk.
     """
     deadline = time.monotonic() + _DEADLINE_SECONDS
     rows = [list_offsets.ListOffsetsRequestPartition(index, timestamp=-1) for index in range(partitions)]
@@ -142,7 +142,7 @@ def await_markers(client: Any, topic: str, partitions: int = 1) -> None:
 
 
 def read_committed(client: Any, topic: str, partition: int = 0) -> list[bytes]:
-    """The values that a read_committed consumer gets when no transaction is open any more."""
+    """The values that a read_committed consumer gets when no transaction is open."""
     await_markers(client, topic, partition + 1)
     offset = 0
     found: list[bytes] = []

@@ -41,7 +41,7 @@ def test_an_unknown_version_of_api_versions_is_answered_with_the_table(
     assert end == len(answer)
     assert table.error_code == ErrorCode.UNSUPPORTED_VERSION
     assert {entry.api_key for entry in table.api_keys} >= {0, 1, 2, 3, 18}
-    assert client.call(api_versions.ApiVersionsRequest("test", "1"), 4).error_code == 0, "the connection goes on"
+    assert client.call(api_versions.ApiVersionsRequest("test", "1"), 4).error_code == 0, "the connection still works"
 
 
 def test_an_invalid_client_name_is_refused(odradek_broker: Any, connect: Connect) -> None:

@@ -138,7 +138,7 @@ def test_who_makes_too_many_partitions_is_refused_or_made_to_wait(broker: Any, c
     began = time.monotonic()
     answer = client.receive(client.send(many_topics(prefix, 4, 3), version, name))
     codes = sorted(topic.error_code for topic in answer.topics)
-    # The bucket of eleven seconds holds 5.5 partitions: two topics of three overdraw it by half a partition.
+    # The bucket of eleven seconds holds 5.5 partitions: two topics of three overdraw it by 0.5 partitions.
     assert codes == ([0, 0, 89, 89] if version == 7 else [0] * 4)
     most_ms, took_ms = (1000 if version == 7 else 13_000), (time.monotonic() - began) * 1000
     assert most_ms - took_ms - 5 <= answer.throttle_time_ms <= most_ms, "it fills while the topics are being made"

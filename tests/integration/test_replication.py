@@ -159,7 +159,7 @@ def set_configs(nodes: Nodes, kind: int, name: str, values: dict[str, str]) -> N
 
 
 def test_what_is_acknowledged_outlives_its_leaders(cluster: ClusterProcess, topic: str) -> None:
-    """Leaders are killed one after the other while an idempotent producer goes on."""
+    """Leaders are killed one after the other while an idempotent producer continues."""
     acknowledged: dict[int, bytes] = {}
 
     def delivered(error: Any, message: Any) -> None:

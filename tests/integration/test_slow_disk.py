@@ -1,4 +1,4 @@
-"""A broker whose disk stalls: it goes on serving, and nothing is acknowledged or read before it is written."""
+"""A broker whose disk stalls continues to serve, and acknowledges and returns written records only."""
 
 from __future__ import annotations
 

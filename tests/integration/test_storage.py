@@ -213,7 +213,7 @@ def test_a_directory_that_fails_leaves_the_other_serving(
     for partition in set(range(4)) - set(lost):
         assert len(read_all(broker, "t", partition)) == 2
     broker.stop()
-    # Nor does a start without it make the partitions anew, empty, in the directory that is left.
+    # Nor does a start without it recreate the partitions, empty, in the remaining directory.
     (tmp_path / "b").write_bytes(b"not a directory")
     broker.start()
     for partition in lost:

@@ -334,7 +334,7 @@ def test_watches_tell_of_what_other_sessions_do(world: World) -> None:
         await first.apply([Create("/a/b", b"1")])
         await eventually(lambda: {"/a", "/a/b"} <= set(seen))
         seen.clear()
-        # What a watch has told of is there for its reader.
+        # A change that a watch has reported is visible to its reader.
         data: list[Any] = []
         tasks: list[asyncio.Task[None]] = []
 
@@ -405,7 +405,7 @@ def test_a_stopped_process_loses_its_session_and_cannot_write(world: World) -> N
         await eventually(lambda: "/ids/1" in seen)
         seen.clear()
         assert await holder.write() == "ok"
-        # What it did itself is told of before it is stopped: the next news is of its end.
+        # Its own change is reported before it is stopped: the next event is its end.
         await eventually(lambda: "/ids/1" in seen)
         seen.clear()
         holder.stop()
@@ -416,7 +416,7 @@ def test_a_stopped_process_loses_its_session_and_cannot_write(world: World) -> N
         holder.resume()
         outcome = await holder.write()
         if outcome == "ConnectionLost":
-            # The server has hung up on it, and it hears of the session only from the next one.
+            # The server has closed its connection, and it learns of the session only from the next one.
             outcome = await holder.write()
         assert outcome == "SessionExpired"
         assert await store.get("/ids/1") == Node(b"taken", 0, other.session)

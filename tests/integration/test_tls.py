@@ -353,7 +353,7 @@ def test_commands_connect_by_a_properties_file_of_kafka(
 
 
 def test_certificate_is_replaced_while_a_client_is_connected(security: Security, tmp_path: Path) -> None:
-    """The old connection goes on, new ones get the new certificate."""
+    """The old connection stays open, new ones get the new certificate."""
     store = tmp_path / "store.pem"
     store.write_text(Path(security.broker.both).read_text())
     settings = security.settings(tmp_path / "data", ssl_keystore_location=str(store))

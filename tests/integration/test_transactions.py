@@ -189,7 +189,7 @@ def test_a_transaction_that_takes_too_long_is_aborted(odradek_broker: Any, conne
     assert retried(Shown, "Ongoing", "PrepareAbort").error_code == "CompleteAbort"
     assert producer.end(client).error_code == ErrorCode.PRODUCER_FENCED
     assert read_committed(client, name) == []
-    # KIP-360: the same producer gets its next epoch and goes on.
+    # KIP-360: the same producer gets its next epoch and continues.
     before = producer.producer_id
     assert producer.init(client, recover=True).error_code == 0
     assert (producer.producer_id, producer.epoch) == (before, 1)
@@ -463,7 +463,7 @@ def test_a_delayed_end_does_not_touch_the_next_transaction(
     producer.add(abandoned, name, 0)
     producer.produce(data, name, b"first")
     delayed = producer.end_request(delayed_commit)
-    # The client hears nothing on its connection, opens another one, and repeats itself there.
+    # The client gets no response on its connection, opens another one, and repeats its request there.
     assert producer.end(newer, commit=delayed_commit).error_code == 0
     assert producer.add(newer, name, 0) is ErrorCode.NONE
     assert producer.produce(data, name, b"second") is ErrorCode.NONE
@@ -495,5 +495,5 @@ def test_other_requests_on_an_abandoned_connection_have_no_effect(odradek_broker
         describe_transactions.DescribeTransactionsRequest([producer.transactional_id]), 0
     ).transaction_states
     assert [(entry.topic, entry.partitions) for entry in state.topics] == [(name, [0])]
-    # Whoever has a newer connection goes on.
+    # The client with the newer connection continues.
     assert producer.end(connect(bootstrap)).error_code == 0

@@ -1,4 +1,4 @@
-"""A broker that starts while the controller cannot tell it of the cluster: clients wait, as for one that is not up."""
+"""A broker that starts while it cannot get metadata from the controller: clients wait, as before its start."""
 
 from __future__ import annotations
 

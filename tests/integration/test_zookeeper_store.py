@@ -81,7 +81,7 @@ def test_a_server_that_comes_back(tmp_path: Path) -> None:
             lost: list[bool] = []
             store.watch("/", seen.append)
             store.watch_session(lambda: lost.append(True))
-            # A request under way when the server dies: nobody can say what became of it.
+            # A request under way when the server dies has an unknown outcome.
             zookeeper.signal(0, signal.SIGSTOP)
             writing = asyncio.create_task(store.apply([Check("/controller_epoch", 0), Put("/controller_epoch", b"2")]))
             await asyncio.sleep(0.05)

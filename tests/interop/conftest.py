@@ -80,7 +80,7 @@ def server(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(scope="session")
 def java_tools() -> JavaTools:
     if not (os.environ.get("JAVA_HOME") or shutil.which("java")):
-        pytest.skip("Apache's tools need Java, and there is none")
+        pytest.skip("Apache's tools need Java, which is not installed")
     if not (os.environ.get("KAFKA_HOME") or shutil.which("mvn")):
         pytest.skip("Apache's tools come from KAFKA_HOME, which is not set, or by mvn, which is not on PATH")
     done = subprocess.run([sys.executable, str(KAFKA), "fetch"], capture_output=True, text=True)

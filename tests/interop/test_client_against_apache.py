@@ -39,7 +39,7 @@ def run(body: Coroutine[Any, Any, None], timeout_s: float = 60) -> None:
 
 
 async def until(condition: Callable[[], Coroutine[Any, Any, bool]]) -> None:
-    """Apache's brokers hear of a change a moment after the controller has confirmed it."""
+    """Apache's brokers learn of a change a moment after the controller has confirmed it."""
     while not await condition():
         await asyncio.sleep(0.05)
 

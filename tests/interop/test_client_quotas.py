@@ -1,4 +1,4 @@
-"""What client libraries make of a quota: they are told, they wait, and nothing is lost."""
+"""Client libraries under a quota: they receive the throttle time, wait, and lose no records."""
 
 from __future__ import annotations
 

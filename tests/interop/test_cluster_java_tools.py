@@ -117,7 +117,7 @@ def test_what_is_short_of_replicas_and_elections(
     safe = topic_on(admin, [3, 1, 2], **{"min.insync.replicas": "2"})
     sole = topic_on(admin, [3])
     cluster.signal_broker(3, signal.SIGSTOP)
-    # librdkafka goes on asking the broker that it is connected to: that may be the stopped one, or one that tells
+    # librdkafka continues to ask the broker that it is connected to: that may be the stopped one, or one that tells
     # what it knew before.
     living = AdminClient({"bootstrap.servers": ",".join(cluster.bootstrap.split(",")[:2])})
     try:
@@ -149,7 +149,7 @@ def test_an_unclean_election_and_directories(cluster: ClusterProcess, admin: Adm
     cluster.signal_broker(3, signal.SIGSTOP)
     cluster.signal_broker(2, signal.SIGCONT)
     try:
-        until(lambda: states(admin, topic)[0][0] == -1, "nobody in sync is left")
+        until(lambda: states(admin, topic)[0][0] == -1, "no replica in sync is left")
         elected = run("leader-election", "--election-type", "unclean", "--topic", topic, "--partition", "0")
         assert f"Successfully completed leader election (UNCLEAN) for partitions {topic}-0" in elected
         until(lambda: states(admin, topic)[0][0] == 2, "the other leads")

@@ -19,7 +19,7 @@ def go_clients(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The program; what it is built of stays in Go's own caches."""
     go = shutil.which("go")
     if go is None:
-        pytest.skip("Go's clients need Go, and there is none")
+        pytest.skip("Go's clients need Go, which is not installed")
     environment = {**os.environ, "GOFLAGS": "-mod=readonly -buildvcs=false"}
     fetched = subprocess.run([go, "mod", "download"], cwd=SOURCES, env=environment, capture_output=True, text=True)
     if fetched.returncode:

@@ -1,4 +1,4 @@
-"""A topic that is deleted and made again under its name is noticed by producers and consumers that go on."""
+"""Running producers and consumers notice that a topic was deleted and recreated under its name."""
 
 from __future__ import annotations
 

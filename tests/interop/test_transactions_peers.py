@@ -189,7 +189,7 @@ def test_kafka_python(bootstrap: str, unique_name: UniqueName) -> None:
 
 
 def refusals(bootstrap: str) -> dict[str, list[str]]:
-    """What a producer is told after its transaction was ended by others: by its timeout, and by its own recovery."""
+    """Errors that a producer receives after its transaction was ended by its timeout or by its own recovery."""
     client = RawClient(bootstrap)
     topic = f"tx-{uuid.uuid4().hex[:12]}"
     create_topic(client, topic)

@@ -43,7 +43,7 @@ class OneLog:
         # A replica that was away, and does not know of the deletion, may lead next.
         (20, (4, 4), ((), (3,)), (None, -1)),
         (20, (4, 4), ((3,), ()), (None, -1)),
-        # It may be one that was deposed and has not heard of it that answered.
+        # A leader that was deposed unnoticed may have answered.
         (20, (3, 4), ((), ()), (None, -1)),
         (KafkaError(ErrorCode.REQUEST_TIMED_OUT), (4, 4), ((), ()), (None, -1)),
     ],

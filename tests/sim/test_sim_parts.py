@@ -235,7 +235,7 @@ def test_process_without_descriptors_keeps_using_its_open_files() -> None:
             call()
         assert failure.value.errno == errno.EMFILE
     assert disk.boot_id() == ""
-    assert file.append([b"goes on"]) == 0
+    assert file.append([b"another"]) == 0
     disk.rename("/d/a", "/d/c")
     disk.make_directories("/d/e")
     assert (volume.faults.injected, volume.faults.refused) == (0, len(calls) + 1)
@@ -464,7 +464,7 @@ def test_a_next_leader_may_begin_before_what_only_the_last_one_had_deleted() -> 
     cluster = ALL_KEPT._replace(is_cluster=True)
 
     def looks(*found: tuple[int, int], deleted_in: int | None = None, final_start: int = 2) -> History:
-        """(offset, leader's epoch) of each look. Records below 2 are deleted, which somebody hears after the first."""
+        """(offset, leader's epoch) of each look. Records below 2 are deleted, which a client learns after the first."""
         made = history()
         made.looks += [Looked(at, at + 0.5, "earliest", KEY, *look) for at, look in enumerate(found, 10)]
         heard = None if deleted_in is None else 10.7

@@ -44,7 +44,7 @@ def _only_the_offset_that_expires(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _both_attempts_write(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A task may be run again at any time, and nobody compares."""
+    """A task may be run again at any time, without a comparison."""
 
     def join(self: Any, holder: object, task: int) -> None:
         self._tasks[task] = holder
@@ -54,7 +54,7 @@ def _both_attempts_write(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _a_transaction_for_the_marker_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who dies between the two has written rows that nobody knows of."""
+    """A driver that dies between the two has written unrecorded rows."""
 
     async def finish(
         producer: TransactionalProducer, begun: Any, kept: Any, recorded: Any, source: Any, topic: Any, records: int

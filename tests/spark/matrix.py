@@ -53,7 +53,7 @@ KINDS: Final = {
         Kind("driver", "kill -9 of driver, Java and Python"),
         Kind("broker", "kill -9 of the broker, and a restart"),
         Kind("cut", "every connection breaks"),
-        Kind("lose", "every connection breaks at its next answer: done, but nobody hears of it"),
+        Kind("lose", "every connection breaks at its next answer: done, but the client does not know"),
         Kind("task", "the task fails and Spark runs it again", TASK_POINTS),
         Kind("stage", "shuffle files are lost, and Spark runs stages again", TASK_POINTS),
         Kind("executor", "kill -9 of the executor's Java in a small cluster", TASK_POINTS),

@@ -42,7 +42,7 @@ SETTINGS = {"group.initial.rebalance.delay.ms": 0}
 
 
 def plainly(lines: list[str]) -> tuple[dict[tuple[str, str], int], Counter[str]]:
-    """Views per page and hour, of the hours that nothing is waited for any more, and per user."""
+    """Views per page and hour, of the closed hours, and per user."""
     pages: Counter[tuple[str, datetime]] = Counter()
     users: Counter[str] = Counter()
     newest = weblog.BEGIN
@@ -123,7 +123,7 @@ def test_page_views_over_a_broker_that_dies(spark: Any, make_broker: MakeBroker,
                 try:
                     assert query.awaitTermination(200)
                 except StreamingQueryException:
-                    failed = True  # a commit whose outcome nobody knows may fail the query
+                    failed = True  # a commit of unknown outcome may fail the query
             if not failed:
                 break
             queries = start()
@@ -205,7 +205,7 @@ def test_page_views_while_driver_and_broker_are_killed_again_and_again(make_brok
             if part % 2:
                 broker.kill()
                 broker.start()
-                # a commit whose outcome nobody knows may end the program, by an error
+                # a commit of unknown outcome may end the program, by an error
                 command.wait_for_batches(2)
                 time.sleep(chance.random())
             else:

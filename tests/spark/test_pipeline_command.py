@@ -34,7 +34,7 @@ writer = rows.writeStream.format("odradek").queryName("copy").options(**servers,
 query = writer.start()
 if mode == "wait":
     query.awaitTermination()
-    print("the program goes on")
+    print("the program continues")
     print(spark.sparkContext.range(1).map(lambda _: sys.modules["pyspark"].__file__).first())
 """
 
@@ -133,7 +133,7 @@ def test_a_program_shows_its_progress_and_ends_gracefully_when_told_to(run: Run)
     ended = run.end(process)
     assert ended.status == 0, ended.err
     said, loaded = ended.out.splitlines()
-    assert said == "the program goes on"
+    assert said == "the program continues"
     # Spark's Python processes load PySpark from where its bytecode is kept
     assert launcher() != sys.executable
     assert ".zip" not in loaded

@@ -249,7 +249,7 @@ def test_a_driver_killed_between_the_commit_and_sparks_note_of_it(
     assert not faults.exists(), f"after-end was not reached\n{log.read_text()[-3000:]}"
     pipeline.check()
     assert pipeline.committed_batch() == 0
-    # It goes on in another driver; `./dev spark-faults driver` starts one of its own each time.
+    # It continues in another driver; `./dev spark-faults driver` starts one of its own each time.
     assert run_query(spark, pipeline, bootstrap) == ""
     pipeline.check_complete()
 
@@ -271,7 +271,7 @@ def test_a_broker_killed_in_mid_batch(spark: Any, make_broker: Callable[..., Bro
         try:
             assert running.awaitTermination(WAIT_S)
         except StreamingQueryException:
-            # a commit whose outcome nobody knows may fail the query; it must not matter
+            # a commit of unknown outcome may fail the query; it must not matter
             pipeline.check()
             query.run()
         pipeline.check_complete()

@@ -1,4 +1,4 @@
-"""Reading topics with Spark: the contract of Spark's own Kafka source, word for word where a program can tell."""
+"""Reading topics with Spark: the contract of Spark's own Kafka source, word for word where a program can see it."""
 
 import json
 from collections.abc import Callable
@@ -144,7 +144,7 @@ def test_large_ranges_are_split(reader: Frame, topics: Topics) -> None:
 def test_records_that_are_not_there_any_more(reader: Frame, topics: Topics) -> None:
     topic = topics.create(2)
     topics.fill(topic, numbered(3) + numbered(3, 1))
-    # as after the topic was made anew: the second partition is shorter than what was asked for
+    # as after the topic was recreated: the second partition is shorter than what was asked for
     given = {
         "startingOffsets": json.dumps({topic: {"0": 1, "1": 5}}),
         "endingOffsets": json.dumps({topic: {"0": 3, "1": 9}}),
@@ -212,5 +212,5 @@ def test_finished_batches_can_be_committed_to_a_group(
     group = f"{topic}-group"
     options = {"commitOffsets": "true", "kafka.group.id": group, "maxOffsetsPerTrigger": "10"}
     run_stream(stream(topic, **options), tmp_path, "committing")
-    # Spark tells a source that a batch is over when it plans the next one
+    # Spark notifies a source that a batch is over when it plans the next one
     assert topics.group_offsets(group) == {TopicPartition(topic, 0): 20}

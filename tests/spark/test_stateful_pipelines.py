@@ -46,7 +46,7 @@ def test_a_join_of_two_topics_within_watermarks(stream: Frame, topics: Topics, t
     topics.fill(orders, [at(0, "a"), at(1, "b"), at(2, "c")])
     topics.fill(payments, [at(5, "a"), at(50, "c")])
     run()
-    # time goes on in both topics, so that what was not paid in time is known to be
+    # time advances in both topics, so that what was not paid in time is known to be
     topics.fill(orders, [at(200, "z")])
     topics.fill(payments, [at(200, "y")])
     run()

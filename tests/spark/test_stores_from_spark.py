@@ -98,7 +98,7 @@ def test_a_query_pauses_while_its_database_is_away(
     postgres.start()
     query.processAllAvailable()
     assert sum(count for (count,) in read_rows(postgres.database, table, ["count"])) == 100
-    # told to stop while it waits, it does, and the batch is written by the next run
+    # asked to stop while it waits, it does, and the batch is written by the next run
     postgres.crash()
     topics.fill(source, numbers(70))
     wait_until_away(query)

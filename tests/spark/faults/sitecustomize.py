@@ -7,9 +7,9 @@ point takes the file away and acts. Actions:
     exit              this Python process dies
     kill              so do the driver and its Java, where the driver was started in a session of its own
     executor          so does the Java process that this one belongs to
-    broker PGID       the broker dies; this process goes on
-    proxy PORT HOW    the proxy before the broker breaks connections, see tests/spark/proxy.py; this process goes on
-    shuffle FOLDER    the files of Spark's shuffles are lost; this process goes on
+    broker PGID       the broker dies; this process continues
+    proxy PORT HOW    the proxy before the broker breaks connections, see tests/spark/proxy.py; this process continues
+    shuffle FOLDER    the files of Spark's shuffles are lost; this process continues
 """
 
 import os
@@ -19,7 +19,7 @@ import sys
 
 _FILE = os.environ.get("ODRADEK_TEST_FAULTS", "")
 
-# Spark puts its Python modules in front as zip files, which every process would compile anew, half a second each; the
+# Spark puts its Python modules in front as zip files, which every process would compile again, half a second each; the
 # same modules are installed.
 sys.path[:] = [each for each in sys.path if not os.path.basename(each).startswith(("pyspark.zip", "py4j-"))]
 
@@ -109,7 +109,7 @@ if _FILE and "odradek.spark.leases" not in sys.orig_argv:
     _around_async(TransactionalProducer, "_commit_offsets", "before-offsets", "after-offsets")
     _around_async(TransactionalProducer, "_end_txn", "before-end", "after-end")
     # Spark plans an end, writes it to its log of offsets, asks for partitions; runs the batch, writes it to its log of
-    # commits, and tells the source.
+    # commits, and notifies the source.
     _around(source.StreamReader, "latestOffset", after="before-offset-log")
     _around(source.StreamReader, "partitions", before="after-offset-log")
     _around(sink.ExactlyOnceStreamWriter, "commit", after="before-commit-log")

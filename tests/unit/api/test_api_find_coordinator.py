@@ -13,7 +13,7 @@ from odradek.wire.errors import ErrorCode
 
 
 def test_find_coordinator_is_not_available_for_a_new_unknown_topic() -> None:
-    """The controller may take its time to tell, or the topic be gone again."""
+    """The controller may take its time to notify, or the topic be gone again."""
 
     class Controller:
         async def auto_create(self, _names: Sequence[str]) -> dict[str, ErrorCode]:

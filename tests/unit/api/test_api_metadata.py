@@ -138,8 +138,8 @@ def test_topics_are_encoded_as_the_generated_codec_does_and_once(version: int) -
     ("api", "request_of"), [(api_03_metadata, MetadataRequest), (api_60_describe_cluster, DescribeClusterRequest)]
 )
 def test_nobody_hears_of_a_cluster_without_brokers(api: Any, request_of: Any) -> None:
-    """A broker that has just started knows none before the controller has told it. librdkafka gives up all brokers that
-    an answer does not name, and asks nobody any more when none is left."""
+    """A broker that has just started knows no broker before the controller has sent an image. librdkafka drops all
+    brokers that an answer does not name, and sends no more requests when none is left."""
 
     async def scenario() -> None:
         view = ClusterView(MemoryStore(), BrokerConfig({"node.id": "1"}))

@@ -380,7 +380,7 @@ def produce_context(log: Log, verify_or_add: Any) -> Any:
 
 
 def never(*_: Any) -> Any:
-    raise AssertionError("nobody had to be asked")
+    raise AssertionError("no coordinator had to be asked")
 
 
 def test_a_producer_that_is_at_it_is_not_verified() -> None:
@@ -445,7 +445,7 @@ def test_a_write_that_waits_keeps_its_bytes() -> None:
 
 
 def test_transaction_ended_during_verification_of_another_is_rejected() -> None:
-    """Before transaction.version 2 its marker has the same epoch: the batch would begin one that nobody ends."""
+    """Before transaction.version 2 its marker has the same epoch: the batch would begin one that is never ended."""
     logs = {"t": Log("t", (5, 0)), "u": Log("u")}
     asked: list[Any] = []
     refused = {("t", 0): ErrorCode.INVALID_TXN_STATE, ("u", 0): ErrorCode.INVALID_TXN_STATE}
@@ -498,7 +498,7 @@ def test_partition_that_appears_during_verification_is_not_written_to() -> None:
 
 @pytest.mark.parametrize("topics", [["t"], ["t", "u"]])
 def test_partition_that_opens_only_after_verification_is_not_written_to(topics: list[str]) -> None:
-    """As when a descriptor is free again: nobody has asked whether it is part of the transaction."""
+    """As when a descriptor is free again: its part in the transaction was not verified."""
     logs = {"t": Log("t"), "u": Log("u")}
     failures = [ErrorCode.KAFKA_STORAGE_ERROR]
 

@@ -122,7 +122,7 @@ def test_a_store_that_does_not_answer_when_a_broker_leaves_is_one_line(
         store = DyingStore(MemoryStore(MemoryTree()))
         broker = Broker(BrokerConfig({"log.dirs": str(tmp_path), **_ANY_PORT}), Ports(store=store))
         await broker.start()
-        store.failure = StoreUnavailable("nobody answers")
+        store.failure = StoreUnavailable("no response")
         await broker.stop()
         again = _broker(tmp_path, 0)
         await again.start()
@@ -130,7 +130,7 @@ def test_a_store_that_does_not_answer_when_a_broker_leaves_is_one_line(
 
     asyncio.run(test())
     warnings = [record for record in caplog.records if record.levelno >= logging.WARNING]
-    assert ["stops: nobody answers" in record.getMessage() for record in warnings] == [True]
+    assert ["stops: no response" in record.getMessage() for record in warnings] == [True]
     assert warnings[0].exc_info is None
 
 

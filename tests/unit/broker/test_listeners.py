@@ -1,4 +1,4 @@
-"""What a broker with several listeners tells its clients, and how it names itself."""
+"""Addresses that a broker with several listeners returns to clients, and the one that it registers."""
 
 from __future__ import annotations
 

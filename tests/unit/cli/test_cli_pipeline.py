@@ -1,4 +1,4 @@
-"""`odradek pipeline`: what it refuses, and how it tells of failures; runs are in tests/spark."""
+"""`odradek pipeline`: rejected arguments, and messages on failures; runs are in tests/spark."""
 
 from pathlib import Path
 

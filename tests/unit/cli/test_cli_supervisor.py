@@ -160,7 +160,7 @@ def test_a_broker_is_looked_after_although_its_process_cannot_be_noted(
 def test_a_broker_is_looked_after_although_nobody_takes_what_it_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As when standard error is a file on a full disk: a pipe that nobody reads would bring its broker to a halt."""
+    """As when standard error is a file on a full disk: a pipe without a reader would block its broker."""
 
     class Full(io.StringIO):
         def write(self, _: str) -> int:

@@ -14,7 +14,7 @@ from odradek.cli.commands.consume import end_on_signals
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_signal_during_a_step_is_not_mistaken_for_a_timeout(number: int) -> None:
-    """As asyncio's own handler of SIGINT is: nobody heard it, and the command went on."""
+    """As asyncio's own handler of SIGINT is: the signal had no effect, and the command continued."""
     heard: list[list[int]] = []
 
     async def body() -> None:

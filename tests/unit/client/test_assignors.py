@@ -97,7 +97,7 @@ def test_sticky_moves_no_more_than_it_must(partitions: int, before: int, after: 
 def test_cooperative_rebalances_converge_without_overlap(
     counts: dict[str, int], before: dict[str, set[str]], after: dict[str, set[str]]
 ) -> None:
-    """A partition is never given to a member while another still owns it, and two rounds settle it."""
+    """A partition is never given to a member while another still owns it, and two rounds suffice."""
     assignor = CooperativeStickyAssignor()
     owned: Assignment = assignor.assign(counts, {m: MemberSubscription(sorted(t)) for m, t in before.items()})
     generation = 1

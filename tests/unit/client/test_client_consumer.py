@@ -132,7 +132,7 @@ def test_without_reset_policy_it_says_so() -> None:
 
 
 def test_a_log_that_was_cut_by_an_unclean_election_is_noticed() -> None:
-    """KIP-320: the new leader has less than what was read; reading goes on where its log ends."""
+    """KIP-320: the new leader has less than what was read; reading continues where its log ends."""
     cluster = filled(FakeCluster(brokers=2, topics={"t": 1}))
 
     async def body(consumer: Consumer) -> None:

@@ -374,7 +374,7 @@ def test_old_leader_epochs_do_not_replace_new_ones() -> None:
     assert cache.update_leader("t", 0, 2, 6)
     assert not cache.update_leader("t", 0, 1, 6)
     assert cache.leader("t", 0) == 2
-    # A topic that was deleted and made again starts anew.
+    # A recreated topic starts afresh.
     cache.update(answer(0, 1, b"\2" * 16), 2.0, asked=["t"])
     assert (cache.leader("t", 0), cache.names_by_id) == (1, {b"\2" * 16: "t"})
     assert cache.update(answer(0, 1, error=3), 3.0, asked=["t"]) == {"t": 3}

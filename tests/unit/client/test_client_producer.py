@@ -105,7 +105,7 @@ def test_leader_moves_and_the_old_one_dies() -> None:
 
 
 def test_metadata_in_a_produce_answer_is_used_at_once() -> None:
-    """KIP-951: NOT_LEADER_OR_FOLLOWER names the new leader, so no Metadata request is needed to go on."""
+    """KIP-951: NOT_LEADER_OR_FOLLOWER names the new leader, so no Metadata request is needed to continue."""
     cluster = FakeCluster(brokers=2, topics={"t": 1})
 
     def moved(broker: Any, request: Any, version: int, proper: Any) -> Any:
@@ -411,7 +411,7 @@ def test_closed_and_not_started() -> None:
 
 
 def test_an_answer_counts_although_the_topic_was_forgotten_meanwhile() -> None:
-    """A broker that has not heard of the topic yet made the client forget it."""
+    """A broker that did not know the topic yet made the client forget it."""
     cluster = FakeCluster()
 
     async def body(producer: Producer) -> None:

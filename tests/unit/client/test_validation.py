@@ -120,7 +120,7 @@ def test_a_leader_speaks_for_its_own_epoch_only() -> None:
 
 
 def test_what_was_cut_off_is_not_fetched_while_another_leader_is_asked() -> None:
-    """Fetched at the old position, it would go on behind records of the new leader that it has not read."""
+    """Fetched at the old position, it would continue behind records of the new leader that it has not read."""
     other = TopicPartition("t", 1)
     states = _read_to(80, KEY, other)
     to_be_checked: list[bool] = []

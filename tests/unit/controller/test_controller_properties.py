@@ -206,10 +206,10 @@ class World:
         """Nothing is left to do that would be done if a new controller looked at everything now."""
         assert recovered_partitions(self.image, CONFIG).operations == ()
 
-    # --- brokers are told ---
+    # --- notices to brokers ---
 
     def notify_brokers(self) -> None:
-        """Each broker hears now and then; one that is away starts from nothing."""
+        """Notify each broker now and then; one that is away starts from an empty image."""
         for broker_id in BROKERS:
             broker = self.registrations.get(broker_id)
             known = self.known.get(broker_id)

@@ -1,4 +1,4 @@
-"""What a leader may make of its ISR, and what it is told otherwise."""
+"""ISR changes that a leader may propose, and the errors for others."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_the_change_that_ends_a_move() -> None:
     assert after == PartitionState(3, 5, (3, 2), (3, 2), 7, controller_epoch=7, leader_broker_epoch=13)
     staying = BEFORE._replace(replicas=(1, 3, 2), adding_replicas=(3,), removing_replicas=(2,))
     decision = alter_partitions(cluster(staying), 1, 11, [change(1, 2, 3)], DEFAULTS)
-    # Who was removed must not go on as if it were a follower of the same epoch.
+    # A removed replica must not continue as a follower of the same epoch.
     assert decision.replies[0].error is ErrorCode.NEW_LEADER_ELECTED
     after = decision.image.partition("t", 0)
     assert after == PartitionState(1, 5, (1, 3), (1, 3), 7, controller_epoch=7, leader_broker_epoch=11)

@@ -40,7 +40,7 @@ def state(leader: int, *isr: int, elr: tuple[int, ...] = (), replicas: tuple[int
         # An eligible one takes over, before anybody unclean does.
         (state(1, 1, elr=(3,)), brokers(2, 3), Election.UNCLEAN, (3, (3,), (1,))),
         (state(NO_LEADER, 1, elr=(2, 3)), brokers(3), Election.ONLINE, (3, (3,), (1, 2))),
-        # Who restarted steps back behind those who stayed, and leads anew if there are none.
+        # A restarted leader gives way to live members, and leads again without them.
         (state(1, 1, 2, 3), brokers(1, 2, 3, restarted=(1,)), Election.ONLINE, (2, (1, 2, 3), ())),
         (state(1, 1), brokers(1, 2, 3, restarted=(1,)), Election.ONLINE, (1, (1,), ())),
         # Whoever shuts down hands over, or leads until it is gone.
@@ -95,7 +95,7 @@ def test_an_unclean_member_gives_way_to_whoever_is_complete() -> None:
     assert (leads.leader, leads.isr, leads.elr) == (2, (2,), ())
     alone = image(state(NO_LEADER, 1), now=brokers(3))
     last = brokers_changed(alone, {**brokers(3), **unclean}, DEFAULTS).image.topics["t"].partitions[0]
-    assert (last.leader, last.isr) == (1, (1,)), "nobody has more"
+    assert (last.leader, last.isr) == (1, (1,)), "no replica has more"
 
 
 def test_leader_of_an_unclean_election_stays_when_the_controller_changes() -> None:

@@ -43,9 +43,9 @@ class ConsumerMember:
         return self
 
     def beat(self, **fields: Any) -> ConsumerMember:
-        """Report what it owns; then take over what it is told at once.
+        """Report the owned partitions; then adopt the assignment at once.
 
-        After an answer that was lost it reports all that it has, as clients do: it is told its assignment again then.
+        After a lost response it reports all that it has, as clients do: the coordinator then repeats the assignment.
         """
         if self.lost_answer:
             fields = {**self.fields, "topics": self.topics, **fields, "owned": self.owned}
@@ -54,7 +54,7 @@ class ConsumerMember:
         return self
 
     def lose_answer(self) -> None:
-        """The coordinator hears of it, and may move it on, and it does not know."""
+        """The coordinator receives it, and may advance the member, which does not learn that."""
         self.shard.beat(self.group_id, self.member_id, self.epoch, instance=self.instance, owned=self.owned)
         self.lost_answer = True
 

@@ -393,7 +393,7 @@ def test_a_clock_that_was_set_back_does_not_hold_up_the_next_target(shard: Virtu
     first = ConsumerMember(shard, "m1", "a").join()
     shard.now_ms -= 30 * 60_000
     shard.restart()
-    assert first.beat().interval_ms == 5_000, "it is settled"
+    assert first.beat().interval_ms == 5_000, "the group is stable"
     second = ConsumerMember(shard, "m2", "a").join()
     rebalance(first, second)
     assert (first.epoch, second.epoch) == (3, 3)

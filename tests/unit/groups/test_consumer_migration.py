@@ -25,7 +25,7 @@ def metadata(*topics: str, owned: dict[str, list[int]] | None = None, version: i
 
 
 class ClassicMember:
-    """A cooperative classic member: it gives back what it is not assigned any more, and joins again."""
+    """A cooperative classic member: it gives up revoked partitions, and joins again."""
 
     def __init__(self, shard: VirtualShard, member_id: str = "", instance: str | None = None) -> None:
         self.shard = shard

@@ -82,7 +82,7 @@ def test_records_have_the_bytes_of_apache_kafka() -> None:
     assert value == b"\x00\x00" + struct.pack(">iib", 2, 1, 1) + b"\x01\x01\x00"
     key, value = encode_record(SubscriptionRecord("g", "m", SUBSCRIPTION))
     assert key == b"\x00\x05\x00\x01g\x00\x01m"
-    # A member of the new protocol is told from others by a classic part that is null, and present.
+    # A member of the new protocol differs by a classic part that is null, and present.
     assert (
         value == b"\x00\x00\x02i\x00\x02c\x03/h\x03\x02a\x02b\x00" + struct.pack(">i", 1000) + b"\x00\x01\x00\x01\x00"
     )

@@ -1,7 +1,7 @@
 """Members of both protocols come, go, lose answers and change their minds, in any order.
 
 After every step the shard checks itself against its log (`VirtualShard.check`), and no partition may be in the hands
-of two members that believe what they were told.
+of two members that believe their responses.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class ConsumerGroups(RuleBasedStateMachine):
 
     @rule()
     def wait_long(self) -> None:
-        """All sessions end; who comes back is told so and lets go. Until then nobody else may have joined."""
+        """All sessions end; a returning member gets an error and gives up its partitions. Others may not join yet."""
         self.shard.sleep(2 * PATIENCE_MS)
         for member in self.members.values():
             member.epoch, member.owned = 0, {}

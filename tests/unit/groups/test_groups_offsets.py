@@ -266,7 +266,7 @@ def test_committed_and_pending_offsets_of_deleted_topics_are_deleted() -> None:
 
 
 def test_offsets_of_a_recreated_topic_survive_the_deletion_of_the_old_one() -> None:
-    """That the old one is gone may be heard of, or acted upon, after consumers of the new one have committed."""
+    """The coordinator may learn of the deletion of the old one, or act on it, after commits of the new one."""
     shard = VirtualShard()
     old_id = shard.topic("topic", 2)
     shard.commit("g", "", -1, OffsetToCommit("topic", 0, 7, topic_id=old_id))
@@ -295,7 +295,7 @@ def test_recreated_topic_does_not_inherit_the_offsets_of_the_old_one(stable: boo
     shard.refuse = E.NOT_ENOUGH_REPLICAS
     shard.delete_topic("topic")
     shard.refuse = None
-    assert shard.committed("g", partition=1) == 7, "there is none that it could be mistaken for"
+    assert shard.committed("g", partition=1) == 7, "no other topic could be mistaken for it"
     shard.topic("topic", 2)
     _, new_id = make_anew(shard)
     shard.restart()

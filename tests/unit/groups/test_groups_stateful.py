@@ -185,7 +185,7 @@ class GroupHistory(RuleBasedStateMachine):
             assert group.leader in group.members
 
     def teardown(self) -> None:
-        """Left alone, the group comes to rest and nobody waits."""
+        """Left alone, the group comes to rest and no member waits."""
         self.shard.refuse = None
         if self.shard.held is not None:
             self.shard.release_held()

@@ -182,7 +182,7 @@ class VirtualShard:
                 assert not group.pending_sync
 
     def topic(self, name: str, partitions: int) -> bytes:
-        """Create a topic or let one grow, as the broker tells the coordinator; its id."""
+        """Create a topic or let one grow, as the broker notifies the coordinator; its id."""
         old = self.image.topics.get(name)
         state = PartitionState(1, 0, (1,), (1,))
         topic_id = name.encode().ljust(16, b"#") if old is None else old.id

@@ -19,7 +19,7 @@ NOW = 1_700_000_000_000
 
 
 class StandingClock:
-    """A clock that moves only when told to."""
+    """A clock that moves only on request."""
 
     def __init__(self, now: int = NOW) -> None:
         self.now = now
@@ -59,7 +59,7 @@ class ForgetfulDisk(SystemDisk):
 
 
 class LackingDisk(SystemDisk):
-    """Has only so many descriptors left, if told so; each call that takes one keeps it. With EIO the disk fails."""
+    """Has only this number of descriptors left, if set; each call that takes one keeps it. With EIO the disk fails."""
 
     def __init__(self) -> None:
         super().__init__()

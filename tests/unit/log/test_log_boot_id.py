@@ -74,7 +74,7 @@ def test_records_are_lost_with_the_disk_that_held_them(tmp_path: Path) -> None:
         (tmp_path / "old").write_bytes(b"not a directory")
         unread = start()
         unread.startup.expect([("t", 0), ("t", 1)])
-        assert not unread.startup.records_may_be_lost, "it is offline, and nobody counts on it"
+        assert not unread.startup.records_may_be_lost, "it is offline, and no partition relies on it"
         await unread.close()
         (tmp_path / "old").unlink()
         replaced = start()
@@ -84,7 +84,7 @@ def test_records_are_lost_with_the_disk_that_held_them(tmp_path: Path) -> None:
             replaced.create("t", index, bytes(16))
         await replaced.close(clean=True)
         again = start()
-        assert again.startup.records_may_be_lost, "nobody has judged it"
+        assert again.startup.records_may_be_lost, "the controller has not judged it"
         again.startup.accept_losses()
         await again.close()
         last = start()
@@ -96,7 +96,7 @@ def test_records_are_lost_with_the_disk_that_held_them(tmp_path: Path) -> None:
 
 
 def test_a_start_that_cannot_note_what_went_with_a_disk_is_none(tmp_path: Path) -> None:
-    """The partitions would be made anew, and the next start take them for complete."""
+    """The partitions would be recreated, and the next start would treat them as complete."""
     directories = LogDirectories(disk := LackingDisk(), SystemClock(), SystemRandom(), [str(tmp_path)])
     directories.startup.load(cluster_id="c", node_id=1)
     disk.left = 0

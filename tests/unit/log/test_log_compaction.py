@@ -385,7 +385,7 @@ def test_retention_that_comes_in_between_wins(tmp_path: Path) -> None:
 
 
 def test_a_segment_whose_end_is_not_synced_keeps_its_end(tmp_path: Path) -> None:
-    """What was aborted there was dropped; once the topic was not compacted any more, recovery took that for a loss."""
+    """Aborted records were dropped; once the topic was no longer compacted, recovery treated that as a loss."""
     world = World(tmp_path, replace(CONFIG, segment_bytes=1 << 20))
     for _ in range(2):
         for number in range(4):

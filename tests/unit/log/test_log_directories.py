@@ -262,7 +262,7 @@ def test_directories_that_the_cluster_does_not_know_are_set_aside_and_kept(tmp_p
     assert (stray / "00000000000000000000.log").stat().st_size
     assert str(stray) in reports[0]
     asyncio.run(again.flusher.work(NOW + 10**9))
-    assert stray.exists(), "what nobody knows is never removed"
+    assert stray.exists(), "unknown files are never removed"
     stop(again)
     third = start(tmp_path)
     assert third.partitions() == [("a-topic", 1)]
@@ -303,7 +303,7 @@ def test_which_topic_a_new_directory_is_of_is_synced_once_it_is_used(tmp_path: P
     assert wanted, "the work is announced"
     asyncio.run(directories.flusher.work(NOW))
     assert f"{tmp_path}/a-topic-0" in disk.synced
-    assert f"{tmp_path}/a-topic-1" not in disk.synced, "nobody used it"
+    assert f"{tmp_path}/a-topic-1" not in disk.synced, "no log used it"
     disk.synced.clear()
     asyncio.run(directories.flusher.work(NOW))
     assert disk.synced == [], "once is enough"
@@ -886,7 +886,7 @@ def test_log_start_advances_epochs_that_cannot_be_written(tmp_path: Path) -> Non
     put(log, marker(8, commit=True), epoch=2, origin=Origin.COORDINATOR)
     disk.broken, disk.suffix = str(tmp_path), "leader-epoch-checkpoint"
     assert log.advance_log_start(2)
-    assert log.history.producers.first_unstable_offset is None, "nobody waits any more for the marker to be replicated"
+    assert log.history.producers.first_unstable_offset is None, "no reader waits for the marker to be replicated"
     disk.broken = None
     stop(directories)
     assert topic(start(tmp_path)).log_start_offset == 2
@@ -1277,7 +1277,7 @@ def test_topic_recreated_before_recovery_of_the_old_one_starts_empty(tmp_path: P
 
 
 class MeetingDisk(SystemDisk):
-    """A sync of a log's directory goes on when so many are under way at once."""
+    """A sync of a log's directory continues when this number is under way at once."""
 
     def __init__(self, parties: int) -> None:
         super().__init__()

@@ -230,7 +230,7 @@ def test_a_move_goes_on_after_a_restart(tmp_path: Path) -> None:
 
 
 def test_what_the_source_has_lost_before_a_restart_is_not_taken_over(tmp_path: Path) -> None:
-    """As a follower that is truncated, and goes on in another epoch, before the move does."""
+    """As a follower that is truncated, and continues in another epoch, before the move does."""
 
     first = start(tmp_path)
     log = open_partition(first)
@@ -324,7 +324,7 @@ class FailingOnceDisk(CrashingDisk):
 
 @pytest.mark.parametrize("error", [errno.EIO, errno.EMFILE])
 def test_what_is_written_after_an_exchange_has_failed_is_not_lost(tmp_path: Path, error: int) -> None:
-    """The copy must not take over at the next start while its source goes on."""
+    """The copy must not take over at the next start while its source continues."""
     step = failures = 0
     while True:
         root = tmp_path / str(step)
@@ -494,7 +494,7 @@ def test_a_copy_that_cannot_be_checked_after_a_restart_fails_its_directory(tmp_p
 
 @pytest.mark.parametrize("broken", ["source", "copy"])
 def test_interrupted_exchange_keeps_writes_to_both_logs(tmp_path: Path, broken: str) -> None:
-    """At the next start the copy takes over: its source may not go on, nor an empty log take its place."""
+    """At the next start the copy takes over: its source may not continue, nor an empty log take its place."""
     first = start(tmp_path)
     log = open_partition(first)
     fill(log)
@@ -579,7 +579,7 @@ def test_producers_come_along_whose_batches_are_deleted(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("restarts", [False, True])
 def test_a_power_loss_after_two_moves_leaves_one_that_is_in_charge(tmp_path: Path, restarts: bool) -> None:
-    """The second one takes away what tells that the first is over, once that is so on the disk."""
+    """The second one removes the marker of the first one's end, once that end is on the disk."""
     disk = ForgetfulDisk()
     directories = start(tmp_path, disk, "abc")
     log = open_partition(directories)
@@ -737,7 +737,7 @@ def test_of_a_replica_on_its_way_a_start_believes_only_where_it_begins(tmp_path:
 
 
 def test_a_move_that_is_given_up_leaves_nothing_though_its_check_fails(tmp_path: Path) -> None:
-    """The check makes the directory anew that was just taken away, and fails for want of descriptors."""
+    """The check recreates the directory that was just removed, and fails for want of descriptors."""
 
     class BusyDisk(NoDescriptors):
         async def run(self, lane: str, function: Any, *args: Any, **kwargs: Any) -> Any:
@@ -760,7 +760,7 @@ def test_a_move_that_is_given_up_leaves_nothing_though_its_check_fails(tmp_path:
 
 
 def test_a_source_goes_on_when_there_was_no_descriptor_for_the_marker(tmp_path: Path) -> None:
-    """Nor one to sync that there is none, which need not be done."""
+    """Nor one to sync its absence, which is not necessary."""
 
     class NoMarker(SystemDisk):
         armed = refused = False
@@ -793,7 +793,7 @@ def test_a_source_goes_on_when_there_was_no_descriptor_for_the_marker(tmp_path: 
 
 
 class NoDescriptorToSync(SystemDisk):
-    """Has no descriptor for a directory; if told so that is one which a marker was written to."""
+    """Has no descriptor for a directory; if set, for one to which a marker was written."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -814,7 +814,7 @@ class NoDescriptorToSync(SystemDisk):
 
 
 def test_listeners_learn_of_a_source_blocked_by_exhausted_descriptors(tmp_path: Path) -> None:
-    """That the copy does not take over at the next start could not be synced, and nobody would have tried again."""
+    """That the copy does not take over at the next start could not be synced, and would not have been tried again."""
     directories = start(tmp_path, disk := NoDescriptorToSync())
     log = open_partition(directories)
     fill(log)

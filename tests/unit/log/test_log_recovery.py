@@ -322,7 +322,7 @@ def test_lost_leader_epochs_are_rebuilt_from_all_batches(tmp_path: Path) -> None
 
 
 def test_leader_epochs_that_the_batches_contradict_are_forgotten(tmp_path: Path) -> None:
-    """Found by the simulator (blackout-330030): the end of a log was from before it had been cut and written anew."""
+    """Found by the simulator (blackout-330030): the end of a log was from before its truncation and rewriting."""
     log = open_log(tmp_path)
     for epoch in (0, 0, 0, 1, 1):
         put(log, batch(), epoch=epoch)
@@ -393,7 +393,7 @@ def test_producers_survive(tmp_path: Path, snapshots: str, clean: bool, flushed:
 @pytest.mark.parametrize("rolled", [False, True])
 @pytest.mark.parametrize("commit", [False, True])
 def test_a_transaction_whose_end_was_deleted_is_not_open(tmp_path: Path, *, commit: bool, rolled: bool) -> None:
-    """The snapshot has it open, and the marker lies below the log's start, or not even there any more."""
+    """The snapshot has it open, and the marker lies below the log's start, or was deleted."""
     log = open_log(tmp_path, SMALL)
     put(log, produced(7, 0, 2, transactional=True))
     put(log, produced(8, 0, transactional=True))
@@ -803,7 +803,7 @@ def test_interrupted_truncation_keeps_a_prefix_of_the_log(tmp_path: Path, offset
 
 @pytest.mark.parametrize("policy", ["delete", "compact"])
 def test_a_recovery_that_is_broken_off_anywhere_leaves_no_hole(tmp_path: Path, policy: str) -> None:
-    """Above all in a compacted log, of which nobody can tell afterwards that something is missing."""
+    """Above all in a compacted log, in which missing records cannot be noticed afterwards."""
     config = LogConfig(segment_bytes=200, cleanup_policy=frozenset({policy}))
     for calls in range(100):
         directory = tmp_path / f"{calls}"

@@ -193,7 +193,7 @@ class LogMachine(RuleBasedStateMachine):
                     break
             kept.append(written)
         if kept and kept[-1].last + 1 < self.start:
-            # More was lost than DeleteRecords had left: the log begins anew where it was said to start.
+            # More was lost than DeleteRecords had left: the log restarts at its stored start offset.
             kept = []
         self.written = kept
         self.log = open_log(

@@ -152,7 +152,7 @@ async def test_a_large_append_counts_once_it_is_written(tmp_path: Path) -> None:
     data = large()
     result = put(log, data)
     assert (result.first_offset, log.next_offset, log.end_offset) == (1, 2, 1)
-    assert fetched(log, 1, upper=2) == [], "nobody reads what is not written"
+    assert fetched(log, 1, upper=2) == [], "no reader gets unwritten records"
     assert log.size_bytes == len(batch())
     size = len(data)
     data[:] = bytes(size)  # the receive buffer is used again

@@ -175,11 +175,11 @@ def test_waiting_for_a_lane_ends_when_its_calls_are_executed(disk: SystemDisk) -
         threading.Timer(0.01, gate.set).start()
         disk.wait("lane")
         assert done == [0, 1, 2]
-        assert not any(call.done() for call in calls), "who awaits them goes on later"
+        assert not any(call.done() for call in calls), "their awaiting tasks resume later"
         await asyncio.gather(*calls)
 
     asyncio.run(scenario())
-    disk.wait("a lane that nobody used")
+    disk.wait("an unused lane")
 
 
 @pytest.mark.parametrize(

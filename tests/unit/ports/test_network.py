@@ -93,7 +93,7 @@ def test_a_file_range_is_sent_and_a_file_that_is_too_short_is_an_error(tmp_path:
 
 def test_nobody_there_is_refused_in_time() -> None:
     async def main() -> None:
-        # Bound, so that nobody else listens there meanwhile.
+        # Bound, so that no other process listens there meanwhile.
         with socket.socket() as bound:
             bound.bind(("127.0.0.1", 0))
             with pytest.raises(ConnectionRefusedError):

@@ -1,4 +1,4 @@
-"""Quotas: windows, who shares what, and that nobody exceeds a bound for long."""
+"""Quotas: windows, clients that share one, and that no client exceeds a bound for long."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_the_total_is_what_happened_within_the_windows(
 
 @given(st.lists(st.tuples(st.integers(0, 2000), st.integers(1, 50_000)), min_size=1, max_size=80))
 def test_who_obeys_stays_within_the_bound(steps: list[tuple[int, int]]) -> None:
-    """Whatever a producer sends: if it pauses as told, its mean over the whole run is near its quota."""
+    """Whatever a producer sends: if it pauses for the throttle time, its mean over the whole run is near its quota."""
     bound = 1000
     quota = ClientRateQuota(KEY, 11, 1000)
     quota.update({ClientEntity(client_id="c"): {KEY: str(bound)}})

@@ -75,7 +75,7 @@ class Replica:
         self.partition.apply_state(self.reported.pop(0))
 
     def hear_the_sum(self) -> None:
-        """Take over the last of it alone: the controller tells differences, however many changes they sum up."""
+        """Take over the last state alone: the controller sends differences, however many changes they sum up."""
         self.reported[:-1] = ()
         self.apply_next()
 
@@ -299,7 +299,7 @@ class Cluster:
             self.alter(leader.id)
 
     def run_rounds(self, rounds: int = 30) -> None:
-        """Everybody is alive and hears everything, until nothing changes any more."""
+        """All replicas are alive and receive everything, until no replica changes."""
         for replica in self.replicas.values():
             if not replica.alive:
                 self.restart(replica.id)

@@ -1,4 +1,4 @@
-"""Appends that wait: what they are answered when they are confirmed, cannot be any more, or the time is over."""
+"""Appends that wait: the answers when they are confirmed, can no longer be, or time out."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ def test_only_news_are_told() -> None:
     place = ("t", 0)
     assert session.must_include(place, 0, False, 5, 0)
     assert not session.must_include(place, 0, False, 5, 0)
-    assert session.must_include(place, 100, False, 5, 0), "data is always told"
+    assert session.must_include(place, 100, False, 5, 0), "data is always included"
     assert session.must_include(place, 0, False, 6, 0), "so is a moved high watermark"
     assert session.must_include(place, 0, False, 6, 3), "and a moved log start"
     assert session.must_include(place, 0, True, -1, -1), "and a failure, as long as it lasts"

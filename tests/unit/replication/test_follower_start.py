@@ -38,7 +38,7 @@ def test_follower_starts_at_the_batch_that_holds_the_log_start(tmp_path: Path) -
     answer = (TOPIC_ID, 0, 0, 5, 3, records, None, None)
     assert followed.received(answer, NOW) is Next.FETCH  # type: ignore[arg-type]
     assert (follower.log.log_start_offset, follower.log.end_offset, follower.high_watermark) == (3, 5, 5)
-    assert followed.received(answer, NOW) is Next.FETCH  # type: ignore[arg-type] # once more, late
+    assert followed.received(answer, NOW) is Next.FETCH  # type: ignore[arg-type] # a late repetition
     assert (follower.log.log_start_offset, follower.log.end_offset) == (3, 5)
 
 

@@ -67,7 +67,7 @@ def test_a_log_that_moved_tells_of_what_is_written_later(make: Make, tmp_path: P
     partition.replace_log(moved)
     partition.append(batch(b"b"), now_ms=NOW_MS)
     assert partition.high_watermark == 2
-    assert moved.durability.on_written == partition.appended, "told by the thread that writes"
+    assert moved.durability.on_written == partition.appended, "called by the thread that writes"
 
 
 def test_writes_wait_for_the_high_watermark_in_the_order_of_their_offsets(make: Make) -> None:
@@ -175,7 +175,7 @@ def test_a_reader_whose_history_departed_is_told_where(make: Make) -> None:
     partition.append(batch(b"b"), now_ms=NOW_MS)
     assert partition.diverging_epoch(1, 0) is None
     assert partition.diverging_epoch(2, 3) is None
-    assert partition.diverging_epoch(2, -1) is None, "a reader that tells no epoch is not checked"
+    assert partition.diverging_epoch(2, -1) is None, "a reader that sends no epoch is not checked"
     assert partition.diverging_epoch(2, 0) == (0, 1), "epoch 0 ended at 1"
     assert partition.diverging_epoch(2, 2) == (0, 1), "epoch 2 never was"
 

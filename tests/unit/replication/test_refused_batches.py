@@ -60,7 +60,7 @@ def test_those_behind_a_refused_batch_wait_for_it(partition: Partition, send: Se
     assert send(written + 2) is ErrorCode.NOT_ENOUGH_REPLICAS
     for sequence in range(written, written + 3):
         assert send(sequence) is ErrorCode.NONE
-    assert send(written + 4) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, "a gap that nobody refused"
+    assert send(written + 4) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, "a gap without a rejected batch"
 
 
 def test_who_sends_to_a_leader_that_does_not_know_yet(partition: Partition, send: Send) -> None:
@@ -89,7 +89,7 @@ def test_what_came_elsewhere_or_is_given_up_is_waited_for_no_longer(partition: P
     lead(partition, 5, (1,))
     assert send(3) is ErrorCode.NOT_ENOUGH_REPLICAS
     lead(partition, 6)
-    assert send(0, epoch=1) is ErrorCode.NONE, "a new epoch begins anew"
+    assert send(0, epoch=1) is ErrorCode.NONE, "a new epoch starts afresh"
     assert send(4) is ErrorCode.INVALID_PRODUCER_EPOCH
 
 
@@ -127,7 +127,7 @@ def test_batches_of_an_unknown_producer_do_not_overtake_an_oversized_one(tmp_pat
 
 
 def test_who_begins_with_a_batch_that_is_too_large_may_go_on_behind_it(tmp_path: Path) -> None:
-    """As in Kafka: not every client begins anew when its first record was too large."""
+    """As in Kafka: not every client starts a new epoch when its first record was too large."""
     environment = LogEnvironment(SystemDisk(), SystemClock())
     log = PartitionLog.open("t", 0, str(tmp_path), LogConfig(max_message_bytes=120), environment, clean=True)
     partition = Partition("t", bytes(16), 0, 1, log, ReplicaRules())

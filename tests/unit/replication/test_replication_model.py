@@ -72,7 +72,7 @@ def test_a_silent_follower_leaves_the_isr_and_comes_back(cluster: Cluster) -> No
 
 @pytest.mark.parametrize("answered_late", [False, True])
 def test_who_catches_up_while_being_left_out_is_taken_in_again(cluster: Cluster, answered_late: bool) -> None:
-    """A leader that has slept finds all followers behind. They ask for nothing more, since nobody may write."""
+    """A leader that has slept finds all followers behind. They ask for nothing more, since no producer may write."""
     for broker_id in (2, 3):
         cluster.fetch(broker_id)
     cluster.now_ms += 40_000
@@ -145,7 +145,7 @@ def test_what_an_old_leader_wrote_alone_is_cut_off(cluster: Cluster) -> None:
 
 
 def test_several_epochs_that_nobody_else_knows_go_one_after_the_other(cluster: Cluster) -> None:
-    """Epochs 1 to 4 were led by broker 1 with nobody listening: the follower finds the common end in a few steps."""
+    """Epochs 1 to 4 were led by broker 1 without followers: the follower finds the common end in a few steps."""
     cluster.produce(1)
     cluster.run_rounds(5)
     for _ in range(4):
@@ -195,7 +195,7 @@ def test_deleted_records_are_gone_when_all_live_replicas_have_deleted_them(clust
 
 
 def test_deleted_records_are_gone_on_in_sync_replicas_before_they_fetch(cluster: Cluster) -> None:
-    """Found by the simulator (cluster5-1100278): it was elected, and had what a client had been told was deleted."""
+    """Found by the simulator (cluster5-1100278): it was elected, and had records whose deletion was acknowledged."""
     for _ in range(3):
         cluster.produce(1)
     cluster.run_rounds(3)
@@ -346,7 +346,7 @@ def test_what_followers_had_in_an_earlier_leadership_counts_no_more(cluster: Clu
 
 
 def test_follower_progress_before_a_missed_election_no_longer_counts(cluster: Cluster) -> None:
-    """It led, and leads again; who led in between had the others cut off what they had told it."""
+    """It led, and leads again; the leader in between made the others truncate records that they had acknowledged."""
     first, second, third = cluster.replicas.values()
     cluster.run_rounds(1)
     for _ in range(3):

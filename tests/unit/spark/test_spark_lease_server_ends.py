@@ -1,4 +1,4 @@
-"""The lease server of a driver ends with the driver, also while nobody has waited for that."""
+"""The lease server of a driver ends with the driver, also while no process has waited for that."""
 
 import subprocess
 import sys

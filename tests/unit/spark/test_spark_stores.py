@@ -129,7 +129,7 @@ def test_another_query_under_the_name_is_noticed(checkpoint: Checkpoint, databas
     fresh.note(0, p0=35, p1=7)
     with pytest.raises(StoreError, match="checkpoint was deleted"):
         SqlSink(database, "views", fresh.location, key=("page",))(Frame([("a", 2)], *COUNTS), 0)
-    # who started it at the offsets that the database has may go on
+    # a query that started at the offsets in the database may continue
     resumed = SqlSink(database, "views", fresh.location, key=("page",), resumed=True)
     assert resumed(Frame([("a", 2)], *COUNTS), 0)
     assert not resumed(Frame([("a", 3)], *COUNTS), 0)
@@ -141,7 +141,7 @@ def test_another_query_under_the_name_is_noticed(checkpoint: Checkpoint, databas
 
 
 def test_who_comes_second_with_a_batch_waits_and_writes_nothing(checkpoint: Checkpoint, tmp_path: Path) -> None:
-    """A driver that was thought dead goes on while its successor writes the same batch."""
+    """A driver that was thought dead continues while its successor writes the same batch."""
     database = Sqlite(str(tmp_path / "store.db"), busy_timeout_s=30)
     ledger = Ledger(database, "q", checkpoint.location)
     inside, outcome = threading.Event(), []

@@ -28,7 +28,7 @@ print("pandas" in sys.modules)
 @pytest.fixture(autouse=True)
 def _thawed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(workers._Frozen, "modules", 0)
-    # Tests of Spark's tasks settle this very process: what they left out would not be counted again.
+    # Tests of Spark's tasks freeze modules in this very process: those would not be counted again.
     gc.unfreeze()
     yield
     gc.unfreeze()

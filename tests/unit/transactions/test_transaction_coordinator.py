@@ -95,7 +95,7 @@ def reloaded(shard: Any, *ids: str) -> None:
 def test_no_epoch_is_handed_out_again_when_the_log_may_have_lost_its_end(shard: Any) -> None:
     producer = producer_of(shard.init())
     reloaded(shard, "tx")
-    assert shard.add(producer, 0) is ErrorCode.NONE, "whoever goes on with what is known is served"
+    assert shard.add(producer, 0) is ErrorCode.NONE, "a producer that continues with the known epoch is served"
     assert shard.end(producer).error is ErrorCode.NONE
     shard.write_markers()
     assert shard.init() == ProducerResult(ErrorCode.NONE, 1001, 0), "another producer id, not epoch 1"

@@ -157,7 +157,7 @@ def test_an_error_of_the_whole_goes_where_the_version_has_room_for_it() -> None:
 
 
 def test_each_topic_that_was_to_be_deleted_is_answered() -> None:
-    # Without an entry a client takes the topic for one that nobody answered about, or for deleted.
+    # Without an entry a client treats the topic as unanswered, or as deleted.
     old = delete_topics.DeleteTopicsRequest(topic_names=["a", "b"])
     answered = failure_response(ApiKey.DELETE_TOPICS, old, 5, ErrorCode.NOT_CONTROLLER).responses
     assert [(each.name, each.error_code) for each in answered] == [

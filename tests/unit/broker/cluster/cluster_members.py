@@ -64,7 +64,7 @@ class Member:
         self.alive = True
         self.silent = False
         self.refusing = False
-        """Whether others are refused, as if nobody listened, though it is alive."""
+        """Whether connections are rejected, as by a closed port, though it is alive."""
         self.config = BrokerConfig({"node.id": str(broker_id), **settings})
         self.view = ClusterView(store, self.config)
         clock = SystemClock()
@@ -80,7 +80,7 @@ class Member:
         self.membership = Membership(store, clock, self.controller)
         self.membership.on_registered = self._registered
         self.judged = 0
-        """How often it was told that nobody relies on what it may have lost."""
+        """How often the controller reported that no partition relies on the records that it may have lost."""
         self.membership.on_judged = self._judge
         self.watch = ControllerWatch(broker_id, cluster.connect, self.membership.controller_died)
         self.view.subscribe(self.watch.follow)
@@ -118,7 +118,7 @@ class Member:
         await self.store.close()
 
     async def die(self, *, session_ends: bool) -> None:
-        """Like a process that is killed: its connections break, nobody listens any more."""
+        """Like a process that is killed: its connections break, new ones are rejected."""
         self.alive = False
         self.membership._leaving = True
         self.controller.resign()
@@ -224,7 +224,7 @@ class Cluster:
 
 
 def known_of(image: ClusterImage) -> object:
-    """What brokers know of the cluster; of registrations only what is told, of leaders not their registration."""
+    """What brokers know of the cluster; of registrations only what the controller sends, of leaders no epoch."""
     return (
         image.controller_id,
         image.controller_epoch,

@@ -1,4 +1,4 @@
-"""Brokers prove to each other that they are of one cluster; nobody else can, and nobody else is served as one."""
+"""Brokers prove to each other that they are of one cluster; only they can, and only they are served as brokers."""
 
 from __future__ import annotations
 

@@ -143,7 +143,7 @@ async def test_a_controller_that_was_replaced_is_refused() -> None:
 
 @running
 async def test_what_arrives_late_on_a_connection_that_was_given_up_is_refused() -> None:
-    """Within one reign and registration nothing else tells it from what is new."""
+    """Within one reign and registration only this distinguishes it from a new request."""
     store = MemoryStore()
     view = await new_view(store)
     stopped: list[tuple[str, int]] = []
@@ -160,7 +160,7 @@ async def test_what_arrives_late_on_a_connection_that_was_given_up_is_refused() 
         assert view.image.topics == second.topics
         assert view.image.brokers == second.brokers
     assert not stopped
-    # The next controller begins anew, on whatever connection.
+    # The next controller starts afresh, on whatever connection.
     await store.apply([Put(CONTROLLER_EPOCH, ControllerEpochNode.encode(2))])
     await send(view, None, CLUSTER.with_controller(3, 2), 1)
     assert not view.image.topics

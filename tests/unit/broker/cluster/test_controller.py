@@ -155,7 +155,7 @@ def test_a_broker_that_returns_is_told_everything_and_follows() -> None:
         assert done.error is ErrorCode.NONE
         assert state(cluster).isr == s.replicas
         await cluster.until(cluster.agrees)
-        assert not [r for r in leader.asked[asked:] if isinstance(r, LeaderAndIsrRequest)], "nobody's role changed"
+        assert not [r for r in leader.asked[asked:] if isinstance(r, LeaderAndIsrRequest)], "no broker's role changed"
 
     run(test)
 
@@ -227,7 +227,7 @@ def test_a_deposed_controller_writes_nothing_and_resigns() -> None:
     async def test(cluster: Cluster) -> None:
         first, second, third = await cluster.of(1, 2, 3)
         await first.controller.create_topics([NewTopic("t", 1, 3)])
-        # It sleeps through its own end: it hears of nothing.
+        # It sleeps through its own end: it is not notified.
         deposed = first.controller
         first.membership._leaving = True
         await second.membership.controller_died(second.image.brokers[1])
@@ -427,7 +427,7 @@ def test_replicas_in_a_failed_directory_do_not_lead() -> None:
         assert all(s.leader in (1, 2) and 3 not in s.isr for s in first.controller.image.topics["t"].partitions)
         await cluster.until(cluster.agrees)
         assert third.image.topics["t"].partitions[0].offline_replicas == (3,)
-        # Another controller has to be told again.
+        # Another controller has to be notified again.
         await first.membership.leave()
         first.alive = False
         await cluster.until(
@@ -493,7 +493,7 @@ def test_a_directory_that_fails_later_is_asked_about() -> None:
         assert first.controller.image.topics["t"].partitions[0].leader == 3
         await cluster.until(cluster.agrees)
         assert await first.store.children("/log_dir_event_notification") == []
-        # It fails again, while nobody has looked yet, and once more.
+        # It fails again, before the controller has looked, and a third time.
         await asyncio.gather(*(announce_failed_directory(second.store, 2) for _ in range(3)))
         await cluster.until(lambda: cluster.tree.find("/log_dir_event_notification/2") is None)
 

@@ -304,7 +304,7 @@ def test_who_is_told_by_the_wrong_one_says_so(code: ErrorCode, event: str) -> No
         waiting = channel.when_acknowledged(1 << 30)
         channel.close()
         assert peer.events == [event]
-        assert waiting.done(), "nobody waits for a channel that is closed"
+        assert waiting.done(), "no task waits for a channel that is closed"
         assert len(peer.asked) == 1
 
     run(test)
@@ -314,7 +314,7 @@ def test_who_is_told_by_the_wrong_one_says_so(code: ErrorCode, event: str) -> No
 def test_a_closed_port_is_a_refusal(uvloop: bool) -> None:
     async def test() -> None:
         connect = control_connections(TcpNetwork(), "CONTROL", 1, no_proof)
-        # Bound, so that nobody else listens there meanwhile.
+        # Bound, so that no other process listens there meanwhile.
         with socket.socket() as bound:
             bound.bind(("127.0.0.1", 0))
             port = bound.getsockname()[1]

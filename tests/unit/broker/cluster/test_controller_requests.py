@@ -40,7 +40,7 @@ ENDPOINTS = {"PLAINTEXT": Endpoint("localhost", 9092, "PLAINTEXT")}
 
 
 async def connect_to_none(broker: Broker) -> Connection:
-    raise AssertionError(f"nobody connects to broker {broker.id}")
+    raise AssertionError(f"a connection to broker {broker.id}")
 
 
 class Lone:

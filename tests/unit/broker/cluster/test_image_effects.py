@@ -27,7 +27,7 @@ class Partitions:
         self.asked = 0
 
     def apply(self, _: ClusterImage) -> None:
-        """As if there were much to do in `settle`."""
+        """As if `change_directories` had much to do."""
 
     async def change_directories(self) -> None:
         for _ in range(5):
@@ -74,7 +74,7 @@ def test_a_coordinator_whose_log_cannot_be_opened_for_now_comes_later(monkeypatc
 
 
 def test_a_coordinator_whose_log_is_being_checked_comes_later(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Though nobody says when that is over: as when a fetch opens it after a check that failed, before the next one."""
+    """Though no event reports the end: as when a fetch opens it after a failed check, before the next one."""
     monkeypatch.setattr(image_effects, "_AGAIN_SECONDS", 0.0)
     partitions: Any = Partitions()
     partitions.refusal = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "is checked after an unclean stop; try again")
@@ -154,7 +154,7 @@ def test_nobody_coordinates_after_the_stop(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_coordinators_begin_anew_with_a_topic_made_anew() -> None:
-    """Told in one difference, led by the same broker, and in the same epoch: nobody coordinates on a deleted log."""
+    """Sent in one difference, led by the same broker, and in the same epoch: no shard uses a deleted log."""
     partitions: Any = Partitions()
     partitions.cause = None
     groups: Any = Coordinator()

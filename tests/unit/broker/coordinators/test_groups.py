@@ -194,7 +194,7 @@ async def test_answers_wait_for_the_followers(tmp_path: Path) -> None:
 
 @running
 async def test_repeated_request_is_answered_only_when_the_state_is_committed(tmp_path: Path) -> None:
-    """Who asks once more, as after an answer that did not come, finds nothing left to do."""
+    """A repeated request, as after a lost response, finds nothing left to do."""
     broker = GroupBroker(tmp_path).start()
     (partition,) = broker.partitions
     assert await broker.commit(commit_request(("t", 0, 5), ("t", 1, 6))) == [E.NONE] * 2
@@ -322,7 +322,7 @@ async def test_every_waiting_request_is_answered_when_the_partition_leaves(tmp_p
 
 @running
 async def test_every_waiting_request_is_answered_when_the_log_fails(tmp_path: Path) -> None:
-    """Until another broker leads the partition, or for ever if there is none."""
+    """Until another broker leads the partition, or for ever without another broker."""
     broker = GroupBroker(tmp_path, replace(QUICK, offset_commit_timeout_ms=100)).start()
     waiting = await all_that_waits(broker)
     broker.partitions[0].log.fail("its directory has failed")
@@ -352,7 +352,7 @@ async def test_offsets_of_a_topic_deleted_while_loading_are_deleted(tmp_path: Pa
 
 @running
 async def test_offsets_are_deleted_of_topics_deleted_before_the_load(tmp_path: Path) -> None:
-    """As soon as this broker knows all topics: until then one that is not in the image may just not be told of yet."""
+    """As soon as this broker knows all topics: until then a topic outside the image may still be announced."""
     broker = GroupBroker(tmp_path).start()
     ids = {name: name.encode().ljust(16, b"-") for name in ("doomed", "kept")}
     offsets = [OffsetToCommit(name, 0, 5, topic_id=topic_id) for name, topic_id in ids.items()]

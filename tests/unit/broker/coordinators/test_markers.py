@@ -74,7 +74,7 @@ def test_unreachable_broker_does_not_block_later_markers(monkeypatch: pytest.Mon
 
 def test_markers_behind_a_malformed_answer_get_network_exception(caplog: pytest.LogCaptureFixture) -> None:
     class Nonsense:
-        """Answers what nobody can understand, once somebody else waits."""
+        """Answers with bytes that cannot be decoded, once another request waits."""
 
         def __init__(self) -> None:
             self.asked = asyncio.Event()

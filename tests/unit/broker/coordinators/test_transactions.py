@@ -66,7 +66,7 @@ async def test_a_transaction_from_begin_to_end(tmp_path: Path) -> None:
     producer = await broker.producer()
     assert broker.add(producer, (TOPIC, 0), (OFFSETS, 0)).result() is E.NONE
     answer = broker.end(producer)
-    # One broker: nobody waits, and the markers follow when the answer has left.
+    # One broker: no request waits, and the markers follow when the answer has left.
     assert answer.done()
     assert answer.result() == ProducerResult(E.NONE)
     assert broker.shown() == "PrepareCommit"
@@ -164,7 +164,7 @@ async def test_rejected_marker_is_retried(tmp_path: Path) -> None:
 
 @running
 async def test_marker_waits_for_a_topic_that_the_image_lacks(tmp_path: Path) -> None:
-    """Who was elected just now hears of the topics that others lead only after that."""
+    """A new controller learns of the topics that others lead only after its election."""
     broker = TransactionBroker(tmp_path).start()
     producer = await broker.producer()
     assert broker.add(producer, (TOPIC, 0)).result() is E.NONE
@@ -380,7 +380,7 @@ async def test_partition_that_moves_here_while_verified_is_verified_again(tmp_pa
 
 @pytest.mark.parametrize("moves", [False, True])
 def test_partition_replaced_while_verified_is_verified_again(tmp_path: Path, moves: bool) -> None:
-    """The topic is deleted and made anew, or its replica moves to another log directory: the markers that come then
+    """The topic is deleted and recreated, or its replica moves to another log directory: the markers that come then
     are seen by the new log only.
     """
 

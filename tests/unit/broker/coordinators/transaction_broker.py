@@ -108,7 +108,7 @@ class TransactionBroker:
         partition.apply_state(PartitionState(1, 0, replicas, replicas, partition.partition_epoch + 1))
 
     def commit_all(self, partition: Partition) -> None:
-        """Nobody has to follow any more."""
+        """Without followers."""
         partition.apply_state(PartitionState(1, 0, (1,), (1,), partition.partition_epoch + 1))
 
     def init(self, transactional_id: str = "tx", timeout_ms: int = 60_000, connection: int = 1) -> Any:

@@ -1,4 +1,4 @@
-"""What an operator is told about the addresses of listeners."""
+"""Log lines for the operator about the addresses of listeners."""
 
 import logging
 

@@ -72,7 +72,7 @@ class ScriptedStream:
 
 
 class Server:
-    """Answers a frame by itself; frames that begin with `wait` or `hold` are answered when told."""
+    """Answers a frame by itself; frames that begin with `wait` or `hold` are answered on request."""
 
     def __init__(
         self, max_in_flight: int = 100, max_frame_bytes: int = 1 << 20, buffers: ReceiveBuffers | None = None

@@ -1,4 +1,4 @@
-"""Where followers begin: told to their leaders once it is on the disk, and not before."""
+"""Followers report their log start offset once it is on the disk, and not before."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Follower:
 
 
 class World:
-    """A disk that writes when it is let, and whoever tells the leader."""
+    """A disk that writes on request, and a recorder of reports to the leader."""
 
     def __init__(self) -> None:
         self.writes: list[Mapping[tuple[str, int], int]] = []

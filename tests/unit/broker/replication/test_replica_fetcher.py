@@ -357,7 +357,7 @@ async def test_a_partition_that_comes_later_does_not_wait_for_the_long_poll(tmp_
 
 @in_a_loop
 async def test_nothing_is_kept_of_what_is_not_followed_any_more(tmp_path: Path) -> None:
-    """Each topic made anew has an id of its own."""
+    """Each recreated topic has an id of its own."""
     following = Following(tmp_path)
     leader, fetcher = following.leader, following.fetcher
     for index in (0, 1):
@@ -518,7 +518,7 @@ class SilentConnection:
 async def test_a_log_start_that_was_told_beside_a_divergence_is_told_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing else brings it to a follower of a partition that nobody writes to."""
+    """Without appends, nothing else brings it to a follower of a partition."""
     following = Following(tmp_path)
     monkeypatch.setattr(Leader, "settings", lambda _: FetchSettings(wait_max_ms=50, backoff_ms=50))
     leader = following.leader.lead(0)

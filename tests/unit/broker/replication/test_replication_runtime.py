@@ -84,7 +84,7 @@ class Held:
 
 
 class World:
-    """Broker 1 with a controller of its own, whom nobody else answers."""
+    """Broker 1 with a controller of its own, to which no other broker responds."""
 
     def __init__(self, directory: Path) -> None:
         self.partitions = Held(directory)
@@ -108,7 +108,7 @@ class World:
         self.publish(self.image)
 
     async def connect(self, broker_id: int, _client_id: str) -> Any:
-        raise Disconnected(f"nobody listens for broker {broker_id}")
+        raise Disconnected(f"connection to broker {broker_id} rejected")
 
     async def alter_partitions(self, changes: Sequence[IsrChange]) -> Sequence[IsrChanged]:
         self.asked.append(changes)
@@ -321,7 +321,7 @@ async def test_leader_stays_suspected_until_the_controller_decides(tmp_path: Pat
     assert unreachable == set()
     world.runtime.suspect(3, gone=True)
     world.place(PartitionState(1, 1, (1, 2), (1, 2), 1), PartitionState(1, 1, (1, 3), (1,), 1))
-    assert unreachable == set(), "nothing is fetched from it any more"
+    assert unreachable == set(), "no partition is fetched from it"
     world.runtime.close()
 
 
@@ -372,7 +372,7 @@ def test_rejected_follower_is_proposed_once_until_brokers_change(
 
 @in_a_loop
 async def test_what_was_throttled_before_a_broker_started_is_throttled(tmp_path: Path) -> None:
-    """A restart during a throttled move: what the store says of the topic stays as it is when its leader is told."""
+    """A restart during a throttled move: the stored topic is unchanged when its leader is notified."""
     world = World(tmp_path)
     state = PartitionState(-1, 0, (1, 2), (1,))
     stored = world.image.with_topic(Topic("t", TOPIC_ID, (state,), {"leader.replication.throttled.replicas": "*"}))

@@ -1,4 +1,4 @@
-"""Jobs that are told to stop while they are given work."""
+"""Jobs that are stopped while they are given work."""
 
 from __future__ import annotations
 

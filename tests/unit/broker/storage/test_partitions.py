@@ -135,7 +135,7 @@ def test_a_recreated_topic_does_not_begin_with_the_open_log_of_the_old_one(tmp_p
 
 
 def test_stopped_replica_is_not_reopened_by_an_older_image(tmp_path: Path) -> None:
-    """It would lead with an empty log, and followers that have not heard of their new leader would cut theirs."""
+    """It would lead with an empty log, and followers without news of their new leader would cut theirs."""
 
     async def scenario() -> None:
         directories, partitions = start(tmp_path)
@@ -151,7 +151,7 @@ def test_stopped_replica_is_not_reopened_by_an_older_image(tmp_path: Path) -> No
             partitions.require(b"t" * 16, 0)
         assert caught.value.code == ErrorCode.NOT_LEADER_OR_FOLLOWER
         assert directories.partitions() == [("other", 0)]
-        # It is a replica once more, and the image never told that it was none.
+        # It is a replica again, and no image showed that it was not one in between.
         again = state._replace(leader=2, leader_epoch=4, isr=(2,), partition_epoch=7)
         partitions.apply(image_with(Topic("t", b"t" * 16, (again,))))
         found = partitions.find("t", 0)
@@ -200,7 +200,7 @@ def test_replica_that_may_be_in_an_unread_directory_is_offline(tmp_path: Path) -
             with pytest.raises(KafkaError) as caught:
                 partitions.find("old", index)
             assert caught.value.code == ErrorCode.KAFKA_STORAGE_ERROR
-        # Made while this process runs: nobody can have written to them before.
+        # Created while this process runs: they cannot have been written before.
         partitions.apply(image_with(old, a_topic("new", b"n" * 16, 2)))
         assert not partitions.is_offline("new", 0)
         assert partitions.find("new", 0) is not None

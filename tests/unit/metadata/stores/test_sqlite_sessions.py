@@ -1,4 +1,4 @@
-"""Several sessions on one SQLite file: who is told of what, who is taken for dead and who is not."""
+"""Several sessions on one SQLite file: which are notified, which are treated as dead."""
 
 import asyncio
 import errno
@@ -122,7 +122,7 @@ def test_a_store_of_a_later_format_is_left_alone(tmp_path: Path) -> None:
 
 
 def test_a_write_finds_out_that_the_session_is_over(tmp_path: Path) -> None:
-    """Even if nothing has told this process yet."""
+    """Even if this process was not notified yet."""
 
     async def test(path: str, disk: SystemDisk) -> None:
         store = await SqliteStore.open(path, disk)
@@ -367,7 +367,7 @@ def test_who_has_no_descriptor_left_to_look_with_goes_on(
     with monkeypatch.context() as patch:
         patch.setattr(liveness, "renewed_at", refuse)
         loop.run_to(120.0)
-        assert silent == [], "nobody was seen to be silent"
+        assert silent == [], "no session was seen to be silent"
     assert loop.timer is not None, "and this one's lease is renewed on"
     loop.run_to(135.0)
     assert set(silent) == {2}
