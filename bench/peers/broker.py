@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
-READY = re.compile(r"^odradek ready bootstrap=(\S+):(\d+) pid=(\d+) seconds=([\d.]+)")
+READY = re.compile(r"^odradek ready bootstrap=(\S+):(\d+) pid=(\d+) seconds=([\d.]+)(?:.* http=(\S+))?")
 
 
 class BrokerError(RuntimeError):
@@ -54,6 +54,8 @@ class BrokerProcess:
         self.prefix = list(prefix)
         self.environment = dict(environment or {})
         self.ready_seconds = 0.0
+        self.http = ""
+        """HOST:PORT of metrics and health; empty without a listener for them."""
         self.log_path = data_dir.with_name(data_dir.name + ".log")
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -101,6 +103,7 @@ class BrokerProcess:
             raise BrokerError(f"{why}, wrote {line!r}\n{self.log()}")
         self.port = int(ready[2])
         self.ready_seconds = float(ready[4])
+        self.http = ready[5] or ""
         return self
 
     def kill(self) -> None:

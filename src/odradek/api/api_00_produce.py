@@ -165,6 +165,7 @@ def _appended(index: int, result: AppendResult) -> ProducedPartition:
 
 
 def _failed(topic: TopicKey, index: int, error: KafkaError, context: RequestContext) -> ProducedPartition:
+    context.note_error(error.code)
     record_errors = error.record_errors if isinstance(error, RejectedRecords) else ()
     leader = current_leader(context, topic, index) if error.code in MOVED else None
     return ProducedPartition(

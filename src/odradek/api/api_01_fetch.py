@@ -43,7 +43,8 @@ if TYPE_CHECKING:
 _ERROR_OF_THE_WHOLE_FROM = 7
 _FROM_ANY_REPLICA = 11
 
-Found = tuple[RequestedPartition, ErrorCode, PartitionRead | None]
+Found = tuple[RequestedPartition, ErrorCode, PartitionRead | None, Partition | None]
+"""A place, the error or what was read there, and the replica if there is one."""
 
 
 def _all_failed(request: FetchRequest, context: RequestContext, code: ErrorCode) -> list[Part]:
@@ -171,6 +172,7 @@ class _Reader:
         must_answer = time_is_up
         access = self._access
         for place, wanted in self._wanted:
+            partition = None
             try:
                 if access is not None:
                     # At every attempt: a fetch may wait for long, and ACLs may change meanwhile.
@@ -178,11 +180,11 @@ class _Reader:
                 partition = self._partition(place, wanted[1])
                 read = self._read(partition, wanted, left, size == 0)
             except KafkaError as error:
-                found.append((place, error.code, None))
+                found.append((place, error.code, None, partition))
                 must_answer = True
                 continue
             partitions.append(partition)
-            found.append((place, ErrorCode.NONE, read))
+            found.append((place, ErrorCode.NONE, read, partition))
             size += read.size
             left -= read.size
             must_answer = must_answer or read.diverging_epoch is not None or read.preferred_read_replica >= 0
@@ -243,7 +245,13 @@ class _Reader:
         )
 
     def cold_ranges(self) -> list[FileRange]:
-        return [part for _, _, read in self._found if read is not None for part in cold_reads.cold_ranges(read.ranges)]
+        """Ranges that have to be read from the device first."""
+        cold: list[FileRange] = []
+        for _, _, read, partition in self._found:
+            if read is not None and partition is not None and (found := cold_reads.cold_ranges(read.ranges)):
+                partition.traffic.cold_reads += 1
+                cold += found
+        return cold
 
     def answer(self) -> list[Part]:
         """The frame for what the last attempt found."""
@@ -255,7 +263,14 @@ class _Reader:
                 return self._throttled(throttle_ms)
         topics: dict[TopicKey, list[FetchedPartition]] = {}
         leaders: list[tuple[int, int] | None] = []
-        for place, code, read in self._found:
+        for place, code, read, partition in self._found:
+            if partition is not None:
+                traffic = partition.traffic
+                traffic.fetches += 1
+                if read is None:
+                    traffic.failed_fetches += 1
+                else:
+                    traffic.bytes_out += read.size
             if session is not None:
                 size, high_watermark, start = (0, -1, -1) if read is None else (read.size, read.high_watermark, read[4])
                 failed = read is None or read.diverging_epoch is not None or read.preferred_read_replica >= 0
@@ -266,6 +281,7 @@ class _Reader:
                     session.serve_last(place)
             topic, index = place
             if read is None:
+                context.note_error(code)
                 leader = current_leader(context, topic, index) if code in MOVED else None
                 leaders.append(leader)
                 row = FetchedPartition(index, code, current_leader=leader)
@@ -299,7 +315,7 @@ class _Reader:
         elif session is not None:
             # A session begins with an answer that names every partition.
             context.services.fetch_sessions.end(session.identifier)
-        context.connection.throttle(throttle_ms)
+        context.throttle(throttle_ms)
         return encode_response(
             context.version, context.correlation_id, [], throttle_time_ms=throttle_ms, session_id=session_id
         )

@@ -41,6 +41,7 @@ from odradek.transactions.connections import NewestConnections
 
 if TYPE_CHECKING:
     from odradek.broker.authorization.broker_authorization import BrokerAuthorization
+    from odradek.broker.observability.assembly import Observability
 
 _FETCHERS_KNOWN = 4096
 
@@ -98,6 +99,8 @@ class Parts(NamedTuple):
     """Certificates of listeners with TLS."""
     authorization: BrokerAuthorization | None
     """The authorizer and the ACLs; None if none is set."""
+    observability: Observability | None
+    """Metrics and health over HTTP, if the configuration asks for them."""
 
 
 def assemble(
@@ -122,8 +125,39 @@ def assemble(
         ports.network, dispatcher, config, ports.clock, coordinators.quotas.connections, limits, Guards(tls, logins)
     )
     storage.directories.writers.charge_to(server.charge)
+    slow_ms = "odradek.slow.request.ms"
+    dispatcher.slow.configure(config.number(slow_ms))
+    config.on_change((slow_ms,), lambda _: dispatcher.slow.configure(config.number(slow_ms)))
+    observability = None
+    if config.text("odradek.http.listener"):
+        # A broker without the listener starts without its modules.
+        from odradek.broker.observability.assembly import Observability, Observed
+
+        observed = Observed(
+            _image_of(view),
+            storage.partitions,
+            storage.directories,
+            cluster.controller,
+            cluster.peers,
+            coordinators.groups,
+            dispatcher,
+            server,
+            services.fetch_sessions,
+        )
+        observability = Observability(config, ports, observed)
     background = BackgroundJobs(config, storage.partitions, storage.directories, ports.disk, ports.clock)
-    return Parts(storage, cluster, coordinators, log_directories, background, dispatcher, server, tls, authorization)
+    return Parts(
+        storage,
+        cluster,
+        coordinators,
+        log_directories,
+        background,
+        dispatcher,
+        server,
+        tls,
+        authorization,
+        observability,
+    )
 
 
 def _authorization(config: BrokerConfig, storage: Storage) -> BrokerAuthorization | None:

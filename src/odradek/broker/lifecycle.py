@@ -81,7 +81,7 @@ class Inspection(NamedTuple):
 class Broker:
     """One broker. `await start()`, serve until `await stop()`."""
 
-    __slots__ = ("_config", "_parts", "_ports", "bootstrap", "bound", "listeners", "waits_for_store")
+    __slots__ = ("_config", "_parts", "_ports", "bootstrap", "bound", "http", "listeners", "waits_for_store")
 
     def __init__(self, config: BrokerConfig, ports: Ports | None = None) -> None:
         self._config = config
@@ -93,6 +93,8 @@ class Broker:
         """HOST:PORT for clients: of the first listener, as it is advertised if it is bound to all interfaces."""
         self.bound = ""
         """HOST:PORT of the first listener's socket."""
+        self.http = ""
+        """HOST:PORT of the HTTP listener; empty if there is none."""
         self.waits_for_store = False
         """Whether the start waits for the metadata store. No log is open yet, so that it may be cancelled at once."""
 
@@ -123,6 +125,7 @@ class Broker:
                 opened.callback(parts.server.close)
                 opened.callback(tls.close)
                 opened.callback(_forget_acls, parts)
+                opened.callback(_stop_observing, parts)
                 for stage in self._stages(parts):
                     await _run(stage.start)
                 opened.pop_all()
@@ -150,6 +153,8 @@ class Broker:
             # Before any request can be served: without ACLs a denied client would be refused nothing, or everything.
             Stage(lambda: _load_acls(parts), lambda: _forget_acls(parts)),
             Stage(lambda: self._bind(parts), server.close),
+            # Before the broker joins its cluster, and until it has left: probes see a start and a stop that take long.
+            Stage(lambda: self._observe(parts), lambda: _stop_observing(parts)),
             Stage(_nothing, cluster.peers.close),
             # Before its connections end: a broker that the controller cannot reach any longer is mistaken for dead.
             Stage(lambda: self._join_cluster(parts), lambda: _leave_cluster(parts)),
@@ -165,6 +170,7 @@ class Broker:
             Stage(_nothing, coordinators.effects.stop),
             Stage(_nothing, server.stop_listening),
             Stage(_nothing, departure.hand_over),
+            Stage(lambda: _set_ready(parts, True), lambda: _set_ready(parts, False)),
         )
 
     def _bind(self, parts: Parts) -> None:
@@ -179,6 +185,16 @@ class Broker:
             bound.append(BoundListener(listener._replace(port=opened.port), opened.host))
         self.listeners = tuple(bound)
         self.bootstrap, self.bound = bootstrap_of(bound[0], self._endpoints()), bound[0].address
+
+    def _observe(self, parts: Parts) -> None:
+        """Serve metrics and health, if the configuration asks for it."""
+        if parts.observability is None:
+            return
+        try:
+            parts.observability.start()
+        except OSError as error:
+            raise StartError(str(error)) from error
+        self.http = parts.observability.listener.address
 
     def _endpoints(self) -> dict[str, Endpoint]:
         """Addresses that clients receive, by the name of the listener."""
@@ -213,6 +229,8 @@ class Broker:
         config = self._config
         addresses = ", ".join(each.address for each in self.listeners)
         logger.info("node %d of cluster %s serves on %s", config.node_id, cluster_id, addresses)
+        if self.http:
+            logger.info("metrics and health are served on http://%s", self.http)
         is_derived = not config.given("advertised.listeners") and not config.given("advertised.host.name")
         for each in self.listeners:
             has_sasl = each.listener.security_protocol in SASL_PROTOCOLS
@@ -271,6 +289,16 @@ async def _run(step: Step) -> None:
     result = step()
     if result is not None:
         await result
+
+
+def _set_ready(parts: Parts, is_ready: bool) -> None:
+    if parts.observability is not None:
+        parts.observability.lifecycle.is_ready = is_ready
+
+
+def _stop_observing(parts: Parts) -> None:
+    if parts.observability is not None:
+        parts.observability.stop()
 
 
 def _nothing() -> None:

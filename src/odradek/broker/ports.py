@@ -5,6 +5,7 @@ from __future__ import annotations
 from odradek.ports.clock import Clock, SystemClock
 from odradek.ports.disk import Disk, SystemDisk
 from odradek.ports.network import Network, TcpNetwork
+from odradek.ports.process import Process, SystemProcess
 from odradek.ports.randomness import Random, SystemRandom
 from odradek.ports.store import MetadataStore
 
@@ -12,7 +13,7 @@ from odradek.ports.store import MetadataStore
 class Ports:
     """The ports through which a broker reaches the world; those of the machine by default."""
 
-    __slots__ = ("clock", "disk", "network", "random", "store")
+    __slots__ = ("clock", "disk", "network", "process", "random", "store")
 
     def __init__(
         self,
@@ -21,6 +22,7 @@ class Ports:
         network: Network | None = None,
         random: Random | None = None,
         store: MetadataStore | None = None,
+        process: Process | None = None,
     ) -> None:
         self.clock = clock or SystemClock()
         """Time."""
@@ -30,5 +32,7 @@ class Ports:
         """Connections."""
         self.random = random or SystemRandom()
         """Chance."""
+        self.process = process or SystemProcess()
+        """Processor time and memory of this process."""
         self.store = store
         """The metadata store; None to open the one that the configuration names."""

@@ -22,6 +22,7 @@ from odradek.groups.events import (
     GroupDecision,
     GroupDescription,
     GroupListing,
+    GroupSurvey,
     JoinRequest,
     JoinResult,
     LeavingMember,
@@ -329,6 +330,13 @@ class GroupCoordinator:
     def describe_consumer_group(self, group_id: str) -> ConsumerGroupDescription:
         """A KIP-848 group, as ConsumerGroupDescribe returns it."""
         return self.consumer.describe(group_id)
+
+    def survey(self) -> Iterator[GroupSurvey]:
+        """Every group with its committed offsets, for metrics."""
+        for group in list(self._groups()):
+            listing = group.listing()
+            offsets = self.offsets.of_group(listing.group_id)
+            yield GroupSurvey(listing, group.member_count, dict(offsets))
 
     def list_groups(self, states: Collection[str] = (), types: Collection[str] = ()) -> list[GroupListing]:
         """Groups of these states and types; case does not matter, and an empty collection means all."""

@@ -6,8 +6,8 @@ a `GroupDecision`: records to append, replies to release, and a continuation for
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple, TypeAlias
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from odradek.groups.consumer.records import TopicPartitions
 from odradek.groups.records import GroupRecord
@@ -169,6 +169,33 @@ class GroupListing(NamedTuple):
     protocol_type: str
     state: str
     group_type: str
+
+
+class CommittedValue(Protocol):
+    """The content of an offset commit."""
+
+    @property
+    def offset(self) -> int:
+        """The offset of the next record that the group reads."""
+        ...
+
+
+class CommittedOffset(Protocol):
+    """An offset commit in the log."""
+
+    @property
+    def value(self) -> CommittedValue:
+        """Its content."""
+        ...
+
+
+class GroupSurvey(NamedTuple):
+    """A group as its metrics show it."""
+
+    listing: GroupListing
+    member_count: int
+    offsets: Mapping[tuple[str, int], CommittedOffset]
+    """Committed offsets by (topic, partition)."""
 
 
 class DescribedMember(NamedTuple):

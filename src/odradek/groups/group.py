@@ -40,6 +40,11 @@ class Group(Protocol):
         ...
 
     @property
+    def member_count(self) -> int:
+        """The number of its members."""
+        ...
+
+    @property
     def is_idle(self) -> bool:
         """Whether it is empty and no client is about to join it, so that it expires with its last offset."""
         ...

@@ -15,6 +15,7 @@ from odradek.log.append import AppendResult, Origin
 from odradek.log.partition_log import PartitionLog
 from odradek.log.segments.reading import LogRead
 from odradek.metadata.image import NO_LEADER, PartitionState
+from odradek.metrics.traffic import TopicTraffic
 from odradek.ports.disk import FileRange
 from odradek.replication.in_sync import (
     DEFAULT_MAX_LAG_MS,
@@ -150,6 +151,7 @@ class Partition:
         "replicas",
         "topic",
         "topic_id",
+        "traffic",
     )
 
     def __init__(
@@ -160,12 +162,15 @@ class Partition:
         local_id: int,
         log: PartitionLog,
         rules: ReplicaRules = _ALONE,
+        traffic: TopicTraffic | None = None,
     ) -> None:
         self.topic = topic
         self.topic_id = topic_id
         self.index = index
         self.local_id = local_id
         self.log = log
+        self.traffic = TopicTraffic() if traffic is None else traffic
+        """Records and bytes of the topic on this broker."""
         log.durability.on_written = self.appended
         self.leader = NO_LEADER
         self.leader_epoch = NO_EPOCH
@@ -234,6 +239,9 @@ class Partition:
         if proposal is not None and (new_epoch or state.partition_epoch > proposal.partition_epoch):
             self.proposal = None
         if self.is_leader:
+            if was_leader:
+                self.traffic.isr_shrinks += len(isr_before) > len(state.isr)
+                self.traffic.isr_expands += len(isr_before) < len(state.isr)
             self._lead(was_leader, new_epoch, isr_before)
         else:
             self._follow()
@@ -469,9 +477,15 @@ class Partition:
                 self._refused.check(batches, log.history.producers, now_ms)
             result = log.append(batches, leader_epoch=self.leader_epoch, now_ms=now_ms, origin=origin)
         except KafkaError as error:
+            self.traffic.failed_produces += 1
             if origin is Origin.CLIENT:
                 self.refuse(batches, error.code, now_ms)
             raise
+        traffic = self.traffic
+        traffic.produces += 1
+        if not result.duplicate:
+            traffic.bytes_in += len(batches)
+            traffic.messages_in += result.last_offset - result.first_offset + 1
         if result.last_offset < log.end_offset and not result.duplicate:
             self.appended(len(batches))
         return result
@@ -657,6 +671,7 @@ class Partition:
         if leader_epoch != self.leader_epoch or self.is_leader:
             return False
         self.log.append(batches, leader_epoch=leader_epoch, now_ms=now_ms, origin=Origin.REPLICATION)
+        self.traffic.replication_bytes_in += len(batches)
         return True
 
     def leader_told(self, high_watermark: int, log_start_offset: int) -> None:

@@ -92,7 +92,14 @@ def context_of(partitions: dict[int, Partition]) -> Any:
         image=lambda: None,
     )
     return SimpleNamespace(
-        denied=None, version=9, correlation_id=7, client_id="c", size=100, services=services, connection=Connection()
+        denied=None,
+        version=9,
+        correlation_id=7,
+        client_id="c",
+        size=100,
+        services=services,
+        connection=Connection(),
+        note_error=lambda _code: None,
     )
 
 

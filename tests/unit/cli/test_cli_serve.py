@@ -62,6 +62,11 @@ def test_ready_line_tells_the_bound_address_when_it_is_another() -> None:
     assert "bound" not in serve.ready_line("127.0.0.1:9092", "127.0.0.1:9092")
 
 
+def test_ready_line_names_the_http_listener_when_there_is_one() -> None:
+    assert serve.ready_line("a:1", "a:1", "127.0.0.1:9644").endswith(" http=127.0.0.1:9644")
+    assert "http" not in serve.ready_line("a:1", "a:1")
+
+
 @pytest.mark.parametrize(
     "setting",
     [

@@ -29,6 +29,7 @@ class TribeDeadline(NamedTuple):
 class Tribe:
     """A group without members."""
 
+    member_count = 0
     is_dead = False
     is_empty = is_idle = lets_offsets_be_deleted = True
 

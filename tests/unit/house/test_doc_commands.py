@@ -29,6 +29,7 @@ RUN_BY: dict[str, dict[str, str]] = {
         "Kubernetes": "unit/house/test_deployment.py",
     },
     "docs/MIGRATION.md": {ALL: "newcomer/test_administrator.py"},
+    "docs/OBSERVABILITY.md": {ALL: "integration/test_observability.py"},
     "docs/PERFORMANCE.md": {ALL: DEVELOPERS},
     "docs/RELEASING.md": {ALL: DEVELOPERS},
     "docs/SECURITY.md": {ALL: "newcomer/test_administrator.py"},

@@ -122,8 +122,11 @@ class _Reader:
         for member, read in found:
             topic, index = member.place
             if read is None:
+                context.note_error(member.error)
                 row = _failed(member, index)
             else:
+                if member.partition is not None:
+                    member.partition.traffic.replication_bytes_out += read.size
                 high_watermark, start = member.told
                 records: Sequence[Part] = read.ranges
                 if read.size <= _COPIED_BYTES:

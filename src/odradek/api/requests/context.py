@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from odradek.api.requests.session import Session
 from odradek.metadata.image import ClusterImage
+from odradek.metrics.requests import RequestCounters
 from odradek.ports.clock import Clock
 from odradek.ports.disk import Disk
 from odradek.ports.network import Part
@@ -135,6 +136,7 @@ class RequestContext:
         "client_id",
         "connection",
         "correlation_id",
+        "counters",
         "denied",
         "services",
         "size",
@@ -159,6 +161,8 @@ class RequestContext:
         """Bytes of the request."""
         self.denied: Collection[TopicKey] | None = None
         """Topics of Produce and OffsetCommit that the client may not use; None where it may use all."""
+        self.counters: RequestCounters | None = None
+        """Where the request is counted; None where nobody counts."""
         self._began_ms: float | None = None
         self._busy_ms = 0.0
 
@@ -178,6 +182,18 @@ class RequestContext:
     def quota_entity(self) -> tuple[str, str]:
         """User and client id, by which quotas are kept."""
         return self.connection.session.principal.name, self.client_id or ""
+
+    def note_error(self, code: int) -> None:
+        """Count an error that the request is answered with, as a whole or for a partition."""
+        if self.counters is not None:
+            self.counters.errors[code] += 1
+
+    def throttle(self, milliseconds: int) -> None:
+        """Let the client pause for this long after the answer, and count it (KIP-219)."""
+        if self.counters is not None:
+            self.counters.throttled += 1
+            self.counters.throttled_ms += milliseconds
+        self.connection.throttle(milliseconds)
 
     # The time quota's; nobody calls these while there is none.
 

@@ -25,7 +25,7 @@ def pause(context: RequestContext, throttle_ms: int = 0) -> int:
     if context.services.quotas.request.active:
         throttle_ms = max(throttle_ms, time_quota_ms(context))
     if throttle_ms:
-        context.connection.throttle(throttle_ms)
+        context.throttle(throttle_ms)
     return throttle_ms
 
 

@@ -25,6 +25,7 @@ from odradek.controller.brokers import leaders_sought, recovered_partitions, reg
 from odradek.controller.change_report import change_report
 from odradek.controller.config_effects import UNCLEAN_ELECTION, topics_with_changed, with_effects
 from odradek.controller.configs import AlteredResource, ResourceChanges, alter_configs
+from odradek.controller.election_counts import ElectionCounts
 from odradek.controller.elections import ElectionType, elect_leaders
 from odradek.controller.in_sync import IsrChange, IsrChanged, alter_partitions
 from odradek.controller.internal_topics import creatable
@@ -82,6 +83,7 @@ class Controller:
         "_store",
         "_take",
         "_unwatch",
+        "elections",
         "epoch",
         "image",
         "is_active",
@@ -112,6 +114,8 @@ class Controller:
         self._brokers = BrokerEvents(self._store, config, clock, self._channels, self, offline_here)
         self._unwatch: list[Callable[[], None]] = []
         self._stale = True
+        self.elections = ElectionCounts()
+        """Leaders elected since the process started."""
         self.epoch = NO_BROKER
         """Epoch of the present or last election of this broker."""
         self.image = ClusterImage()
@@ -362,6 +366,7 @@ class Controller:
             return
         if not self._stale:
             _report(self.image, image)
+            self.elections.add(self.image, image)
         self.image = image
         try:
             waiting = self._take(image)

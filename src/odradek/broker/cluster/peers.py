@@ -26,6 +26,7 @@ class Purpose(Enum):
     FORWARDED = "clients' requests for the controller"
     OWN = "this broker's requests to the controller"
     MARKERS = "ends of transactions"
+    METRICS = "ends of partitions that metrics of groups need"
     VERIFICATION = "whether transactions are open"
 
 

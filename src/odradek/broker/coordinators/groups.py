@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from odradek.broker.configuration.config_errors import ConfigError
@@ -23,6 +23,7 @@ from odradek.groups.events import (
     ConsumerHeartbeatResult,
     GroupDescription,
     GroupListing,
+    GroupSurvey,
     JoinRequest,
     JoinResult,
     LeavingMember,
@@ -283,6 +284,12 @@ class GroupCoordinatorService:
         coordinator = shard.active_coordinator()
         shard.flush()
         return coordinator.describe_consumer_group(group_id)
+
+    def survey(self) -> Iterator[GroupSurvey]:
+        """Every group of the partitions that are loaded, for metrics."""
+        for shard in self._runtime.shards():
+            if not shard.is_loading:
+                yield from shard.coordinator.survey()
 
     def list_groups(self, states: Sequence[str], types: Sequence[str]) -> list[GroupListing]:
         """See `GroupService`."""

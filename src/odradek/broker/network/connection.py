@@ -29,10 +29,18 @@ END_STEPS = 500
 """Steps in which a peer must receive the last answer before its connection is closed."""
 
 
+class Timing(Protocol):
+    """The times of a request that waits."""
+
+    def answered(self) -> None:
+        """The answer is ready."""
+        ...
+
+
 class Pending:
     """The place in the queue of an answer that is not there yet."""
 
-    __slots__ = ("_connection", "abandon", "overtaking", "parts", "queued", "ready")
+    __slots__ = ("_connection", "abandon", "overtaking", "parts", "queued", "ready", "timing")
 
     def __init__(
         self, connection: InboundConnection, overtaking: bool, abandon: Callable[[], object] | None = None
@@ -44,11 +52,15 @@ class Pending:
         self.parts: list[Part] | None = None
         self.ready = False
         self.queued = False
+        self.timing: Timing | None = None
+        """What counts how long the answer was waited for."""
 
     def answer(self, parts: list[Part] | None) -> None:
         """The answer has come; None where the protocol wants none."""
         self.parts = parts
         self.ready = True
+        if self.timing is not None:
+            self.timing.answered()
         if self.queued:
             self._connection.answered(self)
 

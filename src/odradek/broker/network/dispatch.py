@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, cast
 
 from odradek.api.requests.context import RequestContext, Services
 from odradek.api.requests.declarations import Audience
@@ -21,6 +22,8 @@ from odradek.api.requests.throttling import pause
 from odradek.api.services.controller_service import NotTheController
 from odradek.broker.network.connection import Disconnect, InboundConnection, Pending
 from odradek.broker.network.limits import RequestLimits
+from odradek.broker.network.slow_requests import RequestTiming, SlowRequestLog
+from odradek.metrics.requests import BOUNDS, FOLLOWER_FETCH, RequestCounterTable
 from odradek.ports.network import Part
 from odradek.wire.apis import APIS, ApiKey, response_class
 from odradek.wire.errors import ErrorCode, KafkaError
@@ -31,6 +34,7 @@ log = logging.getLogger("odradek.requests")
 
 _DRAIN_STEP_SECONDS = 0.005
 _LATE_KEPT = 1024
+_FETCH = int(ApiKey.FETCH)
 
 
 def _is_barred(found: Endpoint, connection: InboundConnection) -> bool:
@@ -51,10 +55,13 @@ class Dispatcher:
         "_late_limit",
         "_limits",
         "_loop",
+        "_now",
         "_services",
         "_small",
         "_tasks",
         "_time_quota",
+        "counters",
+        "slow",
     )
 
     def __init__(
@@ -66,7 +73,12 @@ class Dispatcher:
         self._services = services
         # A broker without an authorizer does no work for one.
         self._endpoint = endpoint_of(services)
+        self._now = services.clock.monotonic
         self._time_quota = services.quotas.request
+        self.counters = RequestCounterTable({key: spec.name for key, spec in APIS.items()})
+        """Requests by API key, and those of followers that fetch."""
+        self.slow = SlowRequestLog()
+        """The log of requests that took long."""
         self._loop = loop
         self._tasks: dict[asyncio.Future[Any], ApiKey] = {}
         self._late: deque[Pending] = deque()
@@ -85,6 +97,7 @@ class Dispatcher:
             raise Disconnect("a request could not be served") from error
 
     def _serve(self, frame: memoryview, connection: InboundConnection) -> list[Part] | Pending | None:
+        started = self._now()
         size = len(frame)
         is_counted = size > self._small and not connection.session.is_broker
         if is_counted and (excess := self._limits.excess_bytes(connection.session, frame)) is not None:
@@ -100,32 +113,49 @@ class Dispatcher:
         is_guarded = found.is_guarded
         if not spec.min_version <= version <= spec.max_version or (is_guarded and _is_barred(found, connection)):
             return self._rejected(found, version, correlation_id, connection)
-        began_ms = self._services.clock.monotonic() * 1000 if self._time_quota.active else 0.0
+        began_ms = started * 1000 if self._time_quota.active else 0.0
         if is_counted:
             with elements_at_most(self._limits.most_elements(found.declared)):
                 request, _end = found.decode(frame, position, version)
         else:
             request, _end = found.decode(frame, position, version)
+        counters = self.counters[FOLLOWER_FETCH if key == _FETCH and request.replica_id >= 0 else key]
+        counters.bytes_in += size
         context = RequestContext(self._services, version, correlation_id, client_id, connection, size)
+        context.counters = counters
         if began_ms:
             context.begins(began_ms)
+        answer = self._answer(found, request, context, is_counted)
+        took = self._now() - started
+        if type(answer) is Pending and not answer.ready:
+            answer.timing = RequestTiming(context, found.key, self.slow, self._now, started + took, took)
+            return answer
+        counters.immediate[bisect_left(BOUNDS, took)] += 1
+        counters.immediate_s += took
+        if took >= self.slow.threshold_s:
+            self.slow.served(context, found.key, took, 0.0)
+        return answer
+
+    def _answer(
+        self, found: Endpoint, request: Any, context: RequestContext, is_counted: bool
+    ) -> list[Part] | Pending | None:
         if is_counted and (excess := self._limits.excess(request)) is not None:
             return self._failed(found, request, context, KafkaError(ErrorCode.INVALID_REQUEST, excess))
         try:
-            answer = self._guarded(found, request, context) if is_guarded else found.handle(request, context)
+            answer = self._guarded(found, request, context) if found.is_guarded else found.handle(request, context)
         except Exception as error:  # noqa: BLE001 - whatever a handler raises costs this request only
             return self._failed(found, request, context, error)
         if type(answer) is list:
             return answer
         if type(answer) is Pending:
-            if began_ms:
-                context.waits(self._services.clock.monotonic() * 1000)
+            if self._time_quota.active:
+                context.waits(self._now() * 1000)
             return self._remember(answer)
         if hasattr(answer, "__await__"):
-            if began_ms:
+            if self._time_quota.active:
                 # Of a coroutine nothing has run yet: its steps count for nothing, as little as a thread's would.
-                context.waits(self._services.clock.monotonic() * 1000)
-            return self._wait(found, request, context, connection, answer)
+                context.waits(self._now() * 1000)
+            return self._wait(found, request, context, answer)
         return self._encoded(found, answer, request, context)
 
     def _guarded(self, found: Endpoint, request: Any, context: RequestContext) -> Any:
@@ -175,9 +205,9 @@ class Dispatcher:
         found: Endpoint,
         request: Any,
         context: RequestContext,
-        connection: InboundConnection,
         answer: Awaitable[Any],
     ) -> Pending:
+        connection = cast("InboundConnection", context.connection)
         future = asyncio.ensure_future(answer, loop=self._loop)
         # A coroutine has only begun: a write that is not in the log yet must not be overtaken by the next one.
         overtaking = found.declared.is_overtaking and future is answer
@@ -215,6 +245,8 @@ class Dispatcher:
     def _encoded(self, found: Endpoint, answer: Any, request: Any, context: RequestContext) -> list[Part] | None:
         if answer is None or found.failed is not None:
             return answer  # type: ignore[no-any-return]
+        if code := getattr(answer, "error_code", 0):
+            context.note_error(code)
         if found.declared.is_throttled:
             throttle_ms: int = getattr(answer, "throttle_time_ms", 0)
             if throttle_ms or self._time_quota.active:
@@ -228,6 +260,7 @@ class Dispatcher:
 
     def _failed(self, found: Endpoint, request: Any, context: RequestContext, error: Exception) -> list[Part] | None:
         """The frame for a request whose handler raised."""
+        context.note_error(error.code if isinstance(error, KafkaError) else ErrorCode.UNKNOWN_SERVER_ERROR)
         if found.failed is None:
             return [failed_frame(error, found.key, request, context)]
         return found.failed(request, context, error_of(error, found.key, context)[0])

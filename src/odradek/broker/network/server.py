@@ -71,6 +71,7 @@ class Server:
         "_shut",
         "_tls",
         "_waiting",
+        "accepted",
         "connections",
     )
 
@@ -104,6 +105,8 @@ class Server:
         self._shut: set[str] = set()
         """Names of the listeners that are not open yet."""
         self._early: list[tuple[Stream, str]] = []
+        self.accepted = 0
+        """Connections accepted since the start."""
         self.connections: dict[int, InboundConnection] = {}
         self._deadlines = Deadlines(config, clock, self.connections, self._buffers)
 
@@ -185,6 +188,7 @@ class Server:
 
     def _serve(self, stream: Stream, listener_name: str) -> None:
         host = stream.peer_host
+        self.accepted += 1
         self._per_ip[host] += 1
         context = None if self._tls is None else self._tls.server_context(listener_name)
         if context is None:

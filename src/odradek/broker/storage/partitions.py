@@ -12,6 +12,7 @@ from odradek.log.config import LogConfig
 from odradek.log.directories.log_directories import LogDirectories
 from odradek.log.producers.state import ProducerStates
 from odradek.metadata.image import ClusterImage, Topic
+from odradek.metrics.traffic import BrokerTraffic
 from odradek.records.topic_partition import PartitionKey, TopicIdPartition
 from odradek.replication.partition import Partition, ReplicaRules
 from odradek.replication.refused_batches import RefusedBatches
@@ -45,6 +46,7 @@ class Partitions:
         "_stopped",
         "_work",
         "rules",
+        "traffic",
     )
 
     def __init__(self, local_id: int, directories: LogDirectories, settings: LogSettings) -> None:
@@ -65,6 +67,8 @@ class Partitions:
         """Batches for replicas that could not be opened when they came."""
         self.rules = ReplicaRules()
         """What every partition here needs to know about replication."""
+        self.traffic = BrokerTraffic()
+        """Records and bytes by topic."""
 
     def find(self, topic: str, index: int) -> Partition | None:
         """The local replica; None when this broker has no replica of it. Raises KafkaError KAFKA_STORAGE_ERROR."""
@@ -115,7 +119,7 @@ class Partitions:
         is_new = (name, index) in self._new
         opened = self._directories.open(name, index, topic.id, self._settings(topic), is_new=is_new)
         self._new.discard((name, index))
-        partition = Partition(name, topic.id, index, self._local_id, opened, self.rules)
+        partition = Partition(name, topic.id, index, self._local_id, opened, self.rules, self.traffic.of(name))
         partition.restore_high_watermark(self._directories.high_watermark(name, index) or 0)
         partition.expect(self._refused.pop((name, index), None))
         partition.apply_state(state)
@@ -134,6 +138,7 @@ class Partitions:
                 continue
             if now is None or now.id != topic.id:
                 self._delete(topic)
+                self.traffic.forget(name)
             else:
                 self._update(topic, now)
         for name, topic in image.topics.items():
@@ -251,6 +256,10 @@ class Partitions:
                     log.warning("a partition's directory cannot come or go: %s", error.message)
             if work:
                 await asyncio.sleep(0)
+
+    def opened_partition(self, topic: str, index: int) -> Partition | None:
+        """The local replica if something has touched it so far; it is not opened."""
+        return self._open.get((topic, index))
 
     def opened(self) -> list[Partition]:
         """Those touched so far."""

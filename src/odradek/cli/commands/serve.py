@@ -173,7 +173,7 @@ async def _serve(config: BrokerConfig, *, until_input_ends: bool) -> int:
     except StartError as error:
         print(f"odradek serve: {error}", file=sys.stderr)
         return 2 if error.misconfigured else 1
-    print(ready_line(broker.bootstrap, broker.bound), flush=True)
+    print(ready_line(broker.bootstrap, broker.bound, broker.http), flush=True)
     manager.ready(f"serving on {broker.bootstrap}")
     alive = asyncio.create_task(manager.keep_alive())
     loading = asyncio.create_task(broker.load_the_rest())
@@ -185,10 +185,13 @@ async def _serve(config: BrokerConfig, *, until_input_ends: bool) -> int:
     return 0
 
 
-def ready_line(bootstrap: str, bound: str) -> str:
-    """The line that says where clients find the broker, and the address of its socket if that is another one."""
+def ready_line(bootstrap: str, bound: str, http: str = "") -> str:
+    """The line that says where clients find the broker, the address of its socket if that is another one, and where
+    metrics are served.
+    """
+    served = f" http={http}" if http else ""
     socket = "" if bound == bootstrap else f" bound={bound}"
-    return f"odradek ready bootstrap={bootstrap} pid={os.getpid()} seconds={process_age():.2f}{socket}"
+    return f"odradek ready bootstrap={bootstrap} pid={os.getpid()} seconds={process_age():.2f}{socket}{served}"
 
 
 async def _started(starting: asyncio.Task[None], stop: asyncio.Event, is_waiting: Callable[[], bool]) -> bool:

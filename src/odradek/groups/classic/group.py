@@ -403,6 +403,11 @@ class ClassicGroup:
             return self.protocol_type == CONSUMER_PROTOCOL_TYPE
         return self.topics is not None and topic in self.topics
 
+    @property
+    def member_count(self) -> int:
+        """See `Group`."""
+        return len(self.members)
+
     def listing(self) -> GroupListing:
         """See `Group`."""
         return GroupListing(self.group_id, self.protocol_type or "", self.state.value, CLASSIC_GROUP_TYPE)

@@ -352,6 +352,11 @@ class ConsumerGroup:
         """See `Group`."""
         return commit_timestamp_ms
 
+    @property
+    def member_count(self) -> int:
+        """See `Group`."""
+        return len(self.members)
+
     def listing(self) -> GroupListing:
         """See `Group`."""
         return GroupListing(self.group_id, "consumer", self.state.value, CONSUMER_GROUP_TYPE)

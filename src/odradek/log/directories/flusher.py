@@ -9,16 +9,19 @@ from odradek.log.directories.placed_logs import PlacedLogs
 from odradek.log.disk_errors import is_transient
 from odradek.log.partition_log import PartitionLog
 from odradek.log.writing.flush_plan import FlushPlan, RolledLog
+from odradek.metrics.histogram import Histogram
 from odradek.wire.errors import KafkaError
 
 
 class LogFlusher:
     """Syncs logs behind the Disk port. Owned by the event loop."""
 
-    __slots__ = ("_places",)
+    __slots__ = ("_places", "sync_times")
 
     def __init__(self, places: PlacedLogs) -> None:
         self._places = places
+        self.sync_times = Histogram()
+        """Seconds until a log's files were synced, with the wait for earlier syncs of its directory."""
 
     async def flush_all(self) -> None:
         """Sync every log that has something new: a crash of the machine then loses nothing, a restart reads little."""
@@ -66,12 +69,15 @@ class LogFlusher:
                 await self._sync(log.durability, plan, lane)
 
     async def _sync(self, log: RolledLog, plan: FlushPlan, lane: str) -> bool:
+        now = self._places.environment.clock.monotonic
+        started = now()
         try:
             await self._places.disk.run(lane, plan.sync, self._places.disk)
         except OSError as error:
             if not log.is_offline:
                 self._places.failed(log.directory, error)
             return not is_transient(error)
+        self.sync_times.observe(now() - started)
         log.finish_flush(plan)
         return True
 

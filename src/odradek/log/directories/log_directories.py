@@ -146,6 +146,11 @@ class LogDirectories:
         """The partition's log if it is open."""
         return self._logs.get((topic, partition))
 
+    @property
+    def open_count(self) -> int:
+        """The number of open logs."""
+        return len(self._logs)
+
     def opened(self) -> list[PartitionLog]:
         """Return the open logs."""
         return list(self._logs.values())

@@ -141,9 +141,11 @@ class WriteQueue:
         "_turn",
         "charge",
         "inline_bytes",
+        "lags",
         "longest_s",
         "look_at",
         "now",
+        "queued",
         "report",
         "slow",
         "stall_s",
@@ -163,6 +165,10 @@ class WriteQueue:
         self.look_at = 0.0
         self.inline_bytes = settings.inline_bytes
         self.stall_s = settings.stall_s
+        self.queued = 0
+        """Writes that were queued since the start."""
+        self.lags = 0
+        """How often the disk began to lag."""
         self.longest_s = 0.0
         """The longest write that the event loop had to wait for."""
         self.report: Callable[[str], None] = _ignore_text
@@ -192,6 +198,7 @@ class WriteQueue:
     def _lag(self, now: float, why: str = "") -> None:
         if not self.slow:
             self.slow = True
+            self.lags += 1
             self.report(f"{self._path}: the disk does not keep up ({why}); appends are queued until it does")
         self._calm_at = now + self._settings.probation_s
 
@@ -210,9 +217,16 @@ class WriteQueue:
 
     # --- the queue ---
 
+    @property
+    def depth_bytes(self) -> int:
+        """Bytes that wait to be written, or are being written."""
+        turn = self._turn
+        return sum(len(write.data) for write in self._pending) + (0 if turn is None else turn.size)
+
     def put(self, write: QueuedWrite) -> None:
         """See `Writer`."""
         self._pending.append(write)
+        self.queued += 1
         self.charge(len(write.data))
         if self._task is None:
             try:
@@ -304,6 +318,10 @@ class WriteQueues:
         self._queues = {path: WriteQueue(disk, clock, path, settings) for path in paths}
         for queue in self._queues.values():
             queue.report = report
+
+    def by_path(self) -> dict[str, WriteQueue]:
+        """The queues by the path of their log directory."""
+        return dict(self._queues)
 
     def of(self, path: str) -> WriteQueue:
         """Return the queue of the log directory with that path."""

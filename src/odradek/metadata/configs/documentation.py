@@ -448,6 +448,11 @@ DOCUMENTATION: dict[str, str] = {
     "odradek.adopt.partitions": "Whether a partition's directory copied in from another cluster is kept and served.",
     "odradek.batch.validation": "Whether a producer's batches are checked by their headers or record by record.",
     "odradek.metadata.store": "SQLite file that brokers of one machine share; by default each has its own.",
+    "odradek.http.listener": "HOST:PORT of the HTTP listener for metrics and health; empty for none.",
+    "odradek.metrics.partitions": "Which partitions have metrics of their own: none, leaders, or all replicas.",
+    "odradek.metrics.max.topics": "Topics with metrics of their own; beyond it, those with the most bytes have them.",
+    "odradek.metrics.max.groups": "Groups with metrics of their own; beyond it, the first by name have them.",
+    "odradek.slow.request.ms": "Requests that take this long are logged with their times; 0 logs all, -1 none.",
     "odradek.idle.check.interval.ms": "After how long without a write a log is synced and gives back memory and files.",
     "odradek.zookeeper.wait.ms": (
         "For how long a start tries to reach ZooKeeper; 0: once, for zookeeper.connection.timeout.ms, as Kafka does."

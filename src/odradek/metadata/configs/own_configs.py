@@ -53,6 +53,15 @@ ODRADEK_CONFIGS = (
     _c("odradek.write.probation.ms", INT, "1000", at_least(0)),
     # The SQLite file that brokers of one machine share; empty: a file of its own in the first log directory.
     _c("odradek.metadata.store", STRING, ""),
+    # HOST:PORT of metrics and health over HTTP; empty: none. Without a host, that of loopback.
+    _c("odradek.http.listener", STRING, ""),
+    # Partitions with series of their own: none, those led by the broker that is scraped, or all of its replicas.
+    _c("odradek.metrics.partitions", STRING, "leaders", one_of("none", "leaders", "all"), MEDIUM, CLUSTER_WIDE),
+    # Topics with the most bytes, and groups by name, that have series of their own.
+    _c("odradek.metrics.max.topics", INT, "1000", at_least(0), MEDIUM, CLUSTER_WIDE),
+    _c("odradek.metrics.max.groups", INT, "1000", at_least(0), MEDIUM, CLUSTER_WIDE),
+    # Requests that take this long are logged; 0: all, -1: none.
+    _c("odradek.slow.request.ms", INT, "-1", at_least(-1), MEDIUM, CLUSTER_WIDE),
     # Machines boot in any order; Kafka's zookeeper.connection.timeout.ms, 18 s in most files, also bounds requests.
     _c("odradek.zookeeper.wait.ms", INT, "300000", at_least(0)),
 )

@@ -16,6 +16,7 @@ from odradek.api.requests.session import Session
 from odradek.broker.network import dispatch
 from odradek.broker.network.connection import Disconnect, Pending
 from odradek.broker.network.dispatch import Dispatcher
+from odradek.ports.clock import SystemClock
 from odradek.quotas.client_quotas import ClientQuotas
 from odradek.wire.apis import ApiKey, request_class
 from odradek.wire.errors import ErrorCode, KafkaError
@@ -63,7 +64,7 @@ def served(
     declared = Declaration(KEY, is_overtaking=overtaking)
     found = Endpoint(declared, more.get("decode", request_class(KEY).decode), handle, more.get("failed"))
     monkeypatch.setattr(dispatch, "endpoint_of", lambda _services: lambda _key: found)
-    services: Any = SimpleNamespace(authorization=None, quotas=ClientQuotas(11, 1))
+    services: Any = SimpleNamespace(authorization=None, quotas=ClientQuotas(11, 1), clock=SystemClock())
     connection: Any = peer
     return Dispatcher(services, asyncio.get_running_loop())(frame(), connection)
 
@@ -179,7 +180,7 @@ def test_an_answer_that_takes_its_time_does_not_keep_those_after_it(monkeypatch:
     monkeypatch.setattr(dispatch, "endpoint_of", lambda _services: lambda _key: found)
 
     async def scenario() -> None:
-        services: Any = SimpleNamespace(authorization=None, quotas=ClientQuotas(11, 1))
+        services: Any = SimpleNamespace(authorization=None, quotas=ClientQuotas(11, 1), clock=SystemClock())
         dispatcher = Dispatcher(services, asyncio.get_running_loop())
         for _ in range(100):
             dispatcher(frame(), peer)

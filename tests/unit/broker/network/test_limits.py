@@ -14,6 +14,7 @@ from odradek.api.requests.session import Session
 from odradek.broker.network.connection import Disconnect
 from odradek.broker.network.dispatch import Dispatcher
 from odradek.broker.network.limits import RequestLimits
+from odradek.ports.clock import SystemClock
 from odradek.quotas.client_quotas import ClientQuotas
 from odradek.wire.apis import ApiKey
 from odradek.wire.frames import SHARED_BYTES, FrameReader, FrameTooLarge
@@ -40,7 +41,7 @@ def frame_of(key: ApiKey, version: int, body: bytes, tags: bytes = b"\0") -> mem
 
 def reason_for_closing(frame: memoryview) -> str:
     async def serve() -> str:
-        services: Any = SimpleNamespace(authorization=None, quotas=ClientQuotas(11, 1))
+        services: Any = SimpleNamespace(authorization=None, quotas=ClientQuotas(11, 1), clock=SystemClock())
         connection: Any = SimpleNamespace(session=CLIENT)
         with pytest.raises(Disconnect) as raised:
             Dispatcher(services, asyncio.get_running_loop())(frame, connection)

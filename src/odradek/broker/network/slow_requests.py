@@ -1,0 +1,97 @@
+"""Requests that took long, with where the time went; with a threshold of zero, a log of all requests."""
+
+from __future__ import annotations
+
+import logging
+import math
+from bisect import bisect_left
+from collections.abc import Callable
+
+from odradek.api.requests.context import RequestContext
+from odradek.metrics.requests import BOUNDS
+from odradek.wire.apis import APIS
+
+logger = logging.getLogger("odradek.requests.slow")
+
+
+class SlowRequestLog:
+    """Writes a line for each request that takes `odradek.slow.request.ms` or longer."""
+
+    __slots__ = ("threshold_s",)
+
+    def __init__(self) -> None:
+        self.threshold_s = math.inf
+        """Seconds from which on a request is slow; infinity for none, zero for all."""
+
+    def configure(self, threshold_ms: int) -> None:
+        """Apply the setting: -1 for no log."""
+        self.threshold_s = math.inf if threshold_ms < 0 else threshold_ms / 1000
+
+    def served(self, context: RequestContext, key: int, local_s: float, waited_s: float) -> None:
+        """Log the request. Times are those on the event loop, and between the handler's return and the answer."""
+        session = context.session
+        fields = {
+            "api": APIS[key].name,
+            "version": context.version,
+            "client_id": context.client_id,
+            "client": session.peer_host,
+            "principal": str(session.principal),
+            "listener": session.listener_name,
+            "request_bytes": context.size,
+            "total_ms": round((local_s + waited_s) * 1000, 3),
+            "local_ms": round(local_s * 1000, 3),
+            "remote_ms": round(waited_s * 1000, 3),
+        }
+        logger.info(
+            "%s v%d of %d bytes from %s (client id %s, %s, listener %s) took %.3f ms: %.3f on the event loop, "
+            "%.3f waiting",
+            fields["api"],
+            context.version,
+            context.size,
+            session.peer_host,
+            context.client_id,
+            fields["principal"],
+            session.listener_name,
+            fields["total_ms"],
+            fields["local_ms"],
+            fields["remote_ms"],
+            extra={"fields": fields},
+        )
+
+
+class RequestTiming:
+    """The times of one request whose answer comes later."""
+
+    __slots__ = ("_context", "_key", "_local_s", "_now", "_returned", "_slow")
+
+    def __init__(
+        self,
+        context: RequestContext,
+        key: int,
+        slow: SlowRequestLog,
+        now: Callable[[], float],
+        returned: float,
+        local_s: float,
+    ) -> None:
+        self._context = context
+        self._key = key
+        self._slow = slow
+        self._now = now
+        self._returned = returned
+        self._local_s = local_s
+
+    def answered(self) -> None:
+        """Count the request: its answer is ready."""
+        counters = self._context.counters
+        if counters is None:
+            return
+        local_s = self._local_s
+        waited_s = self._now() - self._returned
+        counters.waited[bisect_left(BOUNDS, waited_s)] += 1
+        counters.waited_s += waited_s
+        counters.waited_local[bisect_left(BOUNDS, local_s)] += 1
+        counters.waited_local_s += local_s
+        counters.waited_total[bisect_left(BOUNDS, waited_s + local_s)] += 1
+        threshold_s = self._slow.threshold_s
+        if local_s >= threshold_s or (local_s + waited_s >= threshold_s and not counters.waits_by_design):
+            self._slow.served(self._context, self._key, local_s, waited_s)

@@ -1,0 +1,1 @@
+"""How a broker is seen from outside: metrics, health, and the HTTP listener that serves them."""

@@ -1,0 +1,126 @@
+"""The HTTP listener of a broker with all that it serves, made of the broker's parts."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from odradek.broker.cluster.controller import Controller
+from odradek.broker.cluster.peers import Peers
+from odradek.broker.configuration.broker_config import BrokerConfig
+from odradek.broker.coordinators.groups import GroupCoordinatorService
+from odradek.broker.network.dispatch import Dispatcher
+from odradek.broker.network.server import Server
+from odradek.broker.observability.cluster_metrics import ClusterMetrics
+from odradek.broker.observability.exporter import Exporter
+from odradek.broker.observability.group_metrics import GroupMetrics
+from odradek.broker.observability.health import Health, Lifecycle
+from odradek.broker.observability.http_listener import HttpListener, http_address
+from odradek.broker.observability.loop_monitor import LoopMonitor
+from odradek.broker.observability.partition_ends import PartitionEnds
+from odradek.broker.observability.partition_metrics import PartitionMetrics
+from odradek.broker.observability.process_metrics import ProcessMetrics
+from odradek.broker.observability.request_metrics import RequestMetrics
+from odradek.broker.observability.storage_metrics import StorageMetrics
+from odradek.broker.observability.topic_metrics import TopicMetrics
+from odradek.broker.ports import Ports
+from odradek.broker.storage.partitions import Partitions
+from odradek.log.directories.log_directories import LogDirectories
+from odradek.metadata.image import ClusterImage
+from odradek.replication.fetch_sessions import FetchSessions
+
+SETTING: Final = "odradek.http.listener"
+
+
+class Observed(NamedTuple):
+    """The parts of a broker whose state is shown."""
+
+    image: Callable[[], ClusterImage]
+    partitions: Partitions
+    directories: LogDirectories
+    controller: Controller
+    peers: Peers
+    groups: GroupCoordinatorService
+    dispatcher: Dispatcher
+    server: Server
+    fetch_sessions: FetchSessions
+
+
+class Observability:
+    """Serves metrics and health while `odradek.http.listener` is set."""
+
+    __slots__ = ("_address", "_monitor", "exporter", "lifecycle", "listener")
+
+    def __init__(self, config: BrokerConfig, ports: Ports, observed: Observed) -> None:
+        """Raises ConfigError for an address that is none."""
+        now = ports.clock.monotonic
+        loop = asyncio.get_running_loop()
+        self.lifecycle = Lifecycle()
+        """How far the broker is."""
+        self._address = http_address(config.text(SETTING))
+        self._monitor = LoopMonitor(loop, ports.process.loop_cpu_s)
+
+        def most_topics() -> int:
+            return config.number("odradek.metrics.max.topics")
+
+        ends = PartitionEnds(config.node_id, observed.partitions, observed.image, observed.peers, ports.clock)
+        groups = GroupMetrics(observed.groups.survey, ends, lambda: config.number("odradek.metrics.max.groups"))
+        self.exporter = Exporter(
+            (
+                ProcessMetrics(
+                    ports.process,
+                    observed.server,
+                    observed.fetch_sessions,
+                    self._monitor,
+                    lambda: self.lifecycle.is_ready,
+                ),
+                RequestMetrics(observed.dispatcher.counters, now),
+                TopicMetrics(observed.partitions.traffic, most_topics),
+                PartitionMetrics(
+                    config.node_id,
+                    observed.image,
+                    observed.partitions,
+                    observed.directories,
+                    lambda: config.text("odradek.metrics.partitions"),
+                    most_topics,
+                ),
+                ClusterMetrics(observed.controller),
+                StorageMetrics(observed.directories, ports.disk, now),
+                groups,
+            ),
+            now,
+            groups.refresh,
+        )
+        """What `GET /metrics` answers."""
+        health = Health(
+            self.lifecycle, observed.image, observed.partitions, observed.directories, ports.disk, ports.clock
+        )
+        self.listener = HttpListener(
+            ports.network,
+            {
+                "/metrics": self.exporter.answer,
+                "/healthy": health.healthy,
+                "/ready": health.ready,
+                "/health": health.health,
+            },
+        )
+        """The HTTP listener; it listens between `start` and `stop`."""
+
+    def start(self) -> None:
+        """Listen, if the setting asks for it. Raises OSError with the address in its text."""
+        address = self._address
+        if address is None:
+            return
+        try:
+            self.listener.listen(address)
+        except OSError as error:
+            reason = "the address is in use" if error.errno == errno.EADDRINUSE else error.strerror or str(error)
+            raise OSError(f"cannot listen on {address.host}:{address.port} ({SETTING}): {reason}") from error
+        self._monitor.start()
+
+    def stop(self) -> None:
+        """Serve no more."""
+        self._monitor.stop()
+        self.listener.close()

@@ -1,0 +1,74 @@
+"""A scrape: all collectors' families as text, made in slices so that the event loop is never held for long."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from typing import Final
+
+from odradek.broker.observability.http_messages import HttpRequest, HttpResponse
+from odradek.metrics.definition import Collector, Family, counter, gauge, single
+from odradek.metrics.exposition import TextFormat, accepted_format, portions
+
+SLICE_SECONDS: Final = 0.0005
+"""The event loop serves others after this time; one step more may come on top."""
+
+SCRAPES: Final = counter("odradek_scrapes", "Scrapes that were answered, without this one")
+SCRAPE_SECONDS: Final = gauge("odradek_last_scrape_seconds", "How long the previous scrape took, pauses included")
+LONGEST_HOLD: Final = gauge(
+    "odradek_last_scrape_longest_hold_seconds", "For how long the previous scrape held the event loop at a time"
+)
+
+OWN_METRICS: Final = (SCRAPES, SCRAPE_SECONDS, LONGEST_HOLD)
+"""What the exporter says of itself."""
+
+
+class Exporter:
+    """Answers `GET /metrics`."""
+
+    __slots__ = ("_collectors", "_longest_hold_s", "_now", "_prepare", "_scrapes", "_took_s")
+
+    def __init__(
+        self, collectors: Sequence[Collector], now: Callable[[], float], prepare: Callable[[], Awaitable[None]]
+    ) -> None:
+        """`now` is a monotonic clock in seconds; `prepare` is awaited before each scrape."""
+        self._collectors = collectors
+        self._now = now
+        self._prepare = prepare
+        self._scrapes = 0
+        self._took_s = 0.0
+        self._longest_hold_s = 0.0
+
+    def _families(self) -> Iterator[Family | None]:
+        for collector in self._collectors:
+            yield from collector.collect()
+            yield None
+        yield single(SCRAPES, self._scrapes)
+        yield single(SCRAPE_SECONDS, self._took_s)
+        yield single(LONGEST_HOLD, self._longest_hold_s)
+
+    async def text(self, text_format: TextFormat) -> list[bytes]:
+        """The answer's parts."""
+        now = self._now
+        began = now()
+        await self._prepare()
+        resumed = now()
+        longest = 0.0
+        parts: list[bytes] = []
+        for portion in portions(self._families(), text_format):
+            if portion:
+                parts.append(portion.encode())
+            held = now() - resumed
+            if held >= SLICE_SECONDS:
+                longest = max(longest, held)
+                await asyncio.sleep(0)
+                resumed = now()
+        self._scrapes += 1
+        self._took_s = now() - began
+        self._longest_hold_s = max(longest, now() - resumed)
+        return parts
+
+    async def answer(self, request: HttpRequest) -> HttpResponse:
+        """Serve the path."""
+        text_format = accepted_format(request.headers.get("accept", ""))
+        return HttpResponse(200, text_format.value, await self.text(text_format))

@@ -1,0 +1,184 @@
+"""Metrics and health of real brokers over HTTP."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
+
+from bench.peers.broker import BrokerProcess
+from odradek.broker.observability.reference import SECTIONS
+from tests.conftest import MakeBroker
+from tests.newcomer.pages import Page
+
+RECORDS = 100
+GROUP = "readers"
+OPENMETRICS = {"Accept": "application/openmetrics-text"}
+
+Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
+
+
+def get(broker: BrokerProcess, path: str, headers: dict[str, str] | None = None) -> str:
+    request = urllib.request.Request(f"http://{broker.http}{path}", headers=headers or {})
+    with urllib.request.urlopen(request, timeout=30) as answer:
+        text: str = answer.read().decode()
+        return text
+
+
+def scrape(broker: BrokerProcess) -> Samples:
+    """Values by name and labels."""
+    families = parse_openmetrics(get(broker, "/metrics", OPENMETRICS))
+    return {
+        (sample.name, frozenset(sample.labels.items())): sample.value
+        for family in families
+        for sample in family.samples
+    }
+
+
+def value(samples: Samples, name: str, **labels: str) -> float:
+    return samples[name, frozenset(labels.items())]
+
+
+def work(broker: BrokerProcess, topic: str) -> None:
+    """Produce RECORDS, read them, commit the offset of half of them, and ask for a partition that is not there."""
+    address = {"bootstrap.servers": broker.bootstrap}
+    admin = AdminClient({**address})
+    admin.create_topics([NewTopic(topic, 1)])[topic].result(20)
+    producer = Producer(address)
+    for number in range(RECORDS):
+        producer.produce(topic, b"value %d" % number, timestamp=1_700_000_000_000 + number)
+    assert producer.flush(20) == 0
+    consumer = Consumer({**address, "group.id": GROUP, "auto.offset.reset": "earliest", "enable.auto.commit": False})
+    consumer.subscribe([topic])
+    read = 0
+    while read < RECORDS:
+        read += len(consumer.consume(RECORDS, 1.0))
+    consumer.commit(offsets=[TopicPartition(topic, 0, RECORDS // 2)], asynchronous=False)
+    consumer.close()
+
+
+@pytest.fixture(scope="module")
+def observed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    """A broker that has served a producer and a consumer."""
+    settings = {"odradek.http.listener": "127.0.0.1:0", "group.initial.rebalance.delay.ms": 0}
+    with BrokerProcess(tmp_path_factory.mktemp("observed") / "data", settings) as broker:
+        work(broker, "orders")
+        yield broker
+
+
+def test_traffic_of_a_topic_is_counted(observed: BrokerProcess) -> None:
+    samples = scrape(observed)
+    assert value(samples, "kafka_server_brokertopicmetrics_messagesin_total", topic="orders") == RECORDS
+    assert value(samples, "kafka_server_brokertopicmetrics_messagesin_total") >= RECORDS
+    assert value(samples, "kafka_server_brokertopicmetrics_bytesout_total", topic="orders") > 0
+
+
+def test_requests_are_counted_with_their_times(observed: BrokerProcess) -> None:
+    samples = scrape(observed)
+    produced = value(samples, "kafka_network_requestmetrics_requests_total", request="Produce")
+    assert produced > 0
+    assert value(samples, "kafka_network_requestmetrics_totaltimems", request="Produce", quantile="0.99") > 0
+    assert value(samples, "odradek_request_duration_seconds_count", request="Produce") == produced
+    assert value(samples, "kafka_network_requestmetrics_requests_total", request="FetchConsumer") > 0
+
+
+def test_lag_of_a_group_is_exact_in_records_and_seconds(observed: BrokerProcess) -> None:
+    labels = {"consumergroup": GROUP, "topic": "orders", "partition": "0"}
+    samples = scrape(observed)
+    assert value(samples, "kafka_consumergroup_current_offset", **labels) == RECORDS // 2
+    assert value(samples, "kafka_consumergroup_lag", **labels) == RECORDS // 2
+    expected = time.time() - (1_700_000_000_000 + RECORDS // 2) / 1000
+    assert value(samples, "kafka_consumergroup_lag_seconds", **labels) == pytest.approx(expected, abs=60)
+
+
+def test_partition_has_its_offsets_and_size(observed: BrokerProcess) -> None:
+    samples = scrape(observed)
+    labels = {"topic": "orders", "partition": "0"}
+    assert value(samples, "kafka_topic_partition_current_offset", **labels) == RECORDS
+    assert value(samples, "kafka_log_log_logendoffset", **labels) == RECORDS
+    assert value(samples, "kafka_log_log_size", **labels) > 0
+    assert value(samples, "kafka_server_replicamanager_underreplicatedpartitions") == 0
+
+
+def test_scrape_has_the_declared_families_with_their_types(observed: BrokerProcess) -> None:
+    declared = {metric.name: metric for _, metrics in SECTIONS for metric in metrics}
+    for family in parse_openmetrics(get(observed, "/metrics", OPENMETRICS)):
+        metric = declared[family.name]
+        assert family.type == metric.kind.value, family.name
+        for sample in family.samples:
+            assert set(sample.labels) <= set(metric.labels), sample
+
+
+IDLE = {
+    "kafka_server_socket_server_metrics_connection_count",  # the clients have gone
+    "kafka_network_requestmetrics_errors",  # all went well
+}
+
+
+def test_declared_families_are_in_a_scrape_of_a_busy_broker(observed: BrokerProcess) -> None:
+    scraped = {family.name for family in parse_openmetrics(get(observed, "/metrics", OPENMETRICS))}
+    declared = {metric.name for _, metrics in SECTIONS for metric in metrics}
+    assert declared - scraped <= IDLE
+
+
+@pytest.mark.parametrize("path", ["/healthy", "/ready"])
+def test_probe_is_answered_while_the_broker_serves(observed: BrokerProcess, path: str) -> None:
+    assert get(observed, path).strip() in ("ok", "ready")
+
+
+def test_health_of_a_sound_broker_is_ok(observed: BrokerProcess) -> None:
+    assert json.loads(get(observed, "/health")) == {"status": "ok", "problems": []}
+
+
+def test_partition_series_are_absent_when_they_are_off(make_broker: MakeBroker) -> None:
+    settings = {"odradek.http.listener": "127.0.0.1:0", "odradek.metrics.partitions": "none"}
+    broker = make_broker(settings)
+    broker.start()
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    admin.create_topics([NewTopic("t", 3)])["t"].result(20)
+    samples = scrape(broker)
+    assert value(samples, "kafka_server_replicamanager_leadercount") == 3
+    assert not [name for name, labels in samples if dict(labels).get("partition")]
+
+
+def test_no_http_is_served_unless_it_is_set(make_broker: MakeBroker) -> None:
+    broker = make_broker()
+    broker.start()
+    assert broker.http == ""
+
+
+def test_start_fails_when_the_http_address_is_in_use(make_broker: MakeBroker, observed: BrokerProcess) -> None:
+    with pytest.raises(Exception, match=r"cannot listen on .* \(odradek\.http\.listener\): the address is in use"):
+        make_broker({"odradek.http.listener": observed.http}).start()
+
+
+def test_every_request_is_logged_when_the_threshold_is_zero(make_broker: MakeBroker, tmp_path: Path) -> None:
+    broker = make_broker({"odradek.slow.request.ms": 0})
+    broker.start()
+    AdminClient({"bootstrap.servers": broker.bootstrap}).list_topics(timeout=20)
+    deadline = time.monotonic() + 20
+    while "Metadata v" not in broker.log() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert "odradek.requests.slow: Metadata v" in broker.log()
+
+
+def test_commands_of_the_page_work(tmp_path: Path) -> None:
+    """The commands of OBSERVABILITY.md: the broker is started by the first, on free ports, and asked by the others."""
+    serve, *questions = Page("docs/OBSERVABILITY.md").commands("Turn it on")
+    (setting,) = (word for word in shlex.split(serve) if word.startswith("odradek.http.listener="))
+    address = setting.partition("=")[2]
+    with BrokerProcess(tmp_path / "data", {"odradek.http.listener": "127.0.0.1:0"}) as broker:
+        assert questions
+        for question in questions:
+            target = shlex.split(question)[-1]
+            assert target.startswith(f"http://{address}/"), question
+            assert get(broker, target.removeprefix(f"http://{address}"))

@@ -1,0 +1,71 @@
+"""The log of slow requests."""
+
+from __future__ import annotations
+
+import logging
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from odradek.api.requests.context import RequestContext
+from odradek.api.requests.session import Session
+from odradek.broker.network.slow_requests import RequestTiming, SlowRequestLog
+from odradek.metrics.requests import RequestCounters
+from odradek.wire.apis import ApiKey
+
+
+def context_of(counters: RequestCounters) -> RequestContext:
+    connection: Any = SimpleNamespace(session=Session("PLAINTEXT", "10.0.0.9"))
+    services: Any = SimpleNamespace()
+    context = RequestContext(services, 9, 1, "app\nforged", connection, 123)
+    context.counters = counters
+    return context
+
+
+def answered(slow: SlowRequestLog, counters: RequestCounters, key: int, *, local_s: float, waited_s: float) -> None:
+    RequestTiming(context_of(counters), key, slow, lambda: waited_s, 0.0, local_s).answered()
+
+
+@pytest.fixture
+def lines(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
+    caplog.set_level(logging.INFO, "odradek.requests.slow")
+    return caplog
+
+
+def test_slow_request_is_logged_with_its_times(lines: pytest.LogCaptureFixture) -> None:
+    slow = SlowRequestLog()
+    slow.configure(100)
+    answered(slow, RequestCounters("Produce"), ApiKey.PRODUCE, local_s=0.002, waited_s=0.2)
+    (record,) = lines.records
+    fields = record.__dict__["fields"]
+    assert (fields["api"], fields["total_ms"], fields["local_ms"], fields["remote_ms"]) == (
+        "Produce",
+        202.0,
+        2.0,
+        200.0,
+    )
+
+
+@pytest.mark.parametrize(("threshold_ms", "logged"), [(-1, 0), (0, 1), (1000, 0)])
+def test_slow_request_threshold(lines: pytest.LogCaptureFixture, threshold_ms: int, logged: int) -> None:
+    slow = SlowRequestLog()
+    slow.configure(threshold_ms)
+    answered(slow, RequestCounters("Produce"), ApiKey.PRODUCE, local_s=0.002, waited_s=0.2)
+    assert len(lines.records) == logged
+
+
+def test_long_poll_is_not_slow(lines: pytest.LogCaptureFixture) -> None:
+    slow = SlowRequestLog()
+    slow.configure(100)
+    counters = RequestCounters("FetchConsumer", waits_by_design=True)
+    answered(slow, counters, ApiKey.FETCH, local_s=0.002, waited_s=0.5)
+    assert not lines.records
+
+
+def test_waiting_request_is_counted_by_its_parts() -> None:
+    counters = RequestCounters("Produce")
+    answered(SlowRequestLog(), counters, ApiKey.PRODUCE, local_s=0.002, waited_s=0.2)
+    assert counters.requests == 1
+    assert counters.total_s == pytest.approx(0.202)
+    assert sum(counters.local_counts) == sum(counters.remote_counts) == sum(counters.total_counts) == 1
