@@ -1,0 +1,188 @@
+"""Frames of a peer that has proven nothing, random and mutated, through the connections of a broker in this process.
+
+`./dev run python -m tests.fuzz.before_authentication --frames 1000000` runs as long as asked. What must hold: no
+exception leaves the server, each peer is answered or closed, memory stays bounded, no frame blocks the event loop.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gc
+import logging
+import resource
+import tempfile
+import time
+from pathlib import Path
+from random import Random
+from typing import NamedTuple
+
+from odradek.broker.configuration.broker_config import BrokerConfig
+from odradek.broker.lifecycle import Broker
+from odradek.broker.network.server import Server
+from odradek.wire.apis import APIS, ApiKey
+from tests.unit.broker.network.test_connection import ScriptedStream
+
+FRAME_BYTES = 65_536
+"""The largest frame of a peer that is not authenticated."""
+_KEYS = (ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE)
+_PER_CONNECTION = 20
+_PER_TURN = 200
+
+
+class Report(NamedTuple):
+    """What a run has seen."""
+
+    frames: int
+    answered: int
+    closed: int
+    slowest_ms: float
+    """CPU of the process for the slowest frame."""
+    waiting: int
+    """Frames that were neither answered nor the end of their connection."""
+
+
+class Failures(logging.Handler):
+    """Keeps the lines of unexpected exceptions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep a line with a traceback, or of an error."""
+        if record.exc_info or record.levelno >= logging.ERROR:
+            self.lines.append(self.format(record))
+
+
+class Frames:
+    """Frames in endless variety."""
+
+    def __init__(self, random: Random) -> None:
+        self._random = random
+        self._kept: list[bytes] = [self._request(key, 0) for key in _KEYS]
+
+    def next(self) -> bytes:
+        """The next frame, without its size."""
+        random = self._random
+        kind = random.randrange(6)
+        if kind == 0:
+            return random.randbytes(random.choice((0, 1, 2, 7, 8, 9, 20, 100, 1000, FRAME_BYTES)))
+        if kind == 1:
+            return self._request(random.choice(_KEYS), random.randrange(0, 6))
+        if kind == 2:
+            return self._many_tags()
+        frame = bytearray(random.choice(self._kept))
+        for _ in range(random.randrange(1, 6)):
+            self._mutate(frame)
+        self._keep(bytes(frame[:FRAME_BYTES]))
+        return bytes(frame[:FRAME_BYTES])
+
+    def _keep(self, frame: bytes) -> None:
+        if len(self._kept) < 300:
+            self._kept.append(frame)
+        else:
+            self._kept[self._random.randrange(3, 300)] = frame
+
+    def _request(self, key: ApiKey, version: int) -> bytes:
+        """A request that can be read, mostly."""
+        random = self._random
+        version = min(version, APIS[key].max_version)
+        head = key.to_bytes(2, "big") + version.to_bytes(2, "big") + random.randbytes(4) + b"\0\4test"
+        body = random.randbytes(random.choice((0, 3, 30, 300)))
+        texts = (b"\0\5PLAIN", b"\0\x0dSCRAM-SHA-256", b"\0\x0fODRADEK-CLUSTER", b"\x7f\xff")
+        return head + random.choice((b"", b"\0", b"\0\x05test1\x061.2.3\0", random.choice(texts))) + body
+
+    def _many_tags(self) -> bytes:
+        """A flexible header whose tags are many, or large, or announced only."""
+        random = self._random
+        count = random.choice((1, 64, 65, 1000, 20_000))
+        tag = random.choice((b"\1\0", b"\1\1x", b"\xff\xff\xff\xff\x0f\0", b"\1\xff\xff\xff\xff\x07"))
+        announced = bytearray()
+        rest = random.choice((count, 2**31 - 1))
+        while rest >= 0x80:
+            announced.append(rest & 0x7F | 0x80)
+            rest >>= 7
+        announced.append(rest)
+        head = b"\0\x12\0\4" + random.randbytes(4) + b"\0\4test"
+        return (head + bytes(announced) + tag * count)[:FRAME_BYTES]
+
+    def _mutate(self, frame: bytearray) -> None:
+        random = self._random
+        at = random.randrange(len(frame) + 1)
+        kind = random.randrange(5)
+        if kind == 0 and frame:
+            frame[at % len(frame)] ^= 1 << random.randrange(8)
+        elif kind == 1:
+            frame[at:at] = random.randbytes(random.randrange(1, 9))
+        elif kind == 2:
+            del frame[at : at + random.randrange(1, 9)]
+        elif kind == 3:
+            frame[at : at + 4] = random.choice((b"\x7f\xff\xff\xff", b"\xff\xff\xff\xff", b"\x80\0\0\0", b"\0\0\0\0"))
+        else:
+            frame += bytes(frame[at : at + 1000]) * random.randrange(1, 50)
+
+
+async def run(frames: int, seed: int, folder: Path) -> Report:
+    """Send so many frames. Raises AssertionError for what must not happen."""
+    settings = {"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": str(folder), "offsets.topic.num.partitions": "1"}
+    broker = Broker(BrokerConfig(settings))
+    failures = Failures()
+    logging.getLogger("odradek").addHandler(failures)
+    await broker.start()
+    try:
+        assert broker._parts is not None
+        gc.freeze()  # a collection of all that the process has loaded would count as the slowest frame
+        found = await _send(broker._parts.server, Frames(Random(seed)), frames)
+    finally:
+        gc.unfreeze()
+        await broker.stop()
+        logging.getLogger("odradek").removeHandler(failures)
+    assert not failures.lines, failures.lines[:5]
+    return found
+
+
+async def _send(server: Server, source: Frames, frames: int) -> Report:
+    answered, closed, waiting, slowest = 0, 0, 0, 0.0
+    stream, left = ScriptedStream(), 0
+    for number in range(frames):
+        if stream.closed or not left:
+            stream.close()
+            stream, left = ScriptedStream(), _PER_CONNECTION
+            server._serve(stream, "PLAINTEXT")
+            connection = next(reversed(server.connections.values()))
+        left -= 1
+        frame, before = source.next(), len(stream.sent)
+        began = time.process_time()
+        stream.deliver(frame)
+        slowest = max(slowest, time.process_time() - began)
+        if stream.closed:
+            closed += 1
+        elif len(stream.sent) > before:
+            answered += 1
+        else:
+            waiting += 1
+            connection.close("next")
+        if number % _PER_TURN == 0:
+            await asyncio.sleep(0)
+    stream.close()
+    return Report(frames, answered, closed, slowest * 1000, waiting)
+
+
+def main() -> None:
+    """Run and print what was seen."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--frames", type=int, default=1_000_000)
+    parser.add_argument("--seed", type=int, default=1)
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        asyncio.run(run(1000, arguments.seed, Path(folder) / "warm"))
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        began = time.monotonic()
+        found = asyncio.run(run(arguments.frames, arguments.seed, Path(folder) / "data"))
+        grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    print(f"{found}\n{time.monotonic() - began:.0f} s; largest memory grew by {grown} KiB")
+
+
+if __name__ == "__main__":
+    main()
