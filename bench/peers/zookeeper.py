@@ -82,6 +82,8 @@ class ZooKeeper:
     def __init__(
         self, directory: pathlib.Path, servers: int = 1, *, port: int = 0, tick_ms: int = 500, sync: bool = True
     ) -> None:
+        self.settings: dict[str, str] = {}
+        """More lines of its configuration, for TLS for example."""
         self.directory = directory
         self.tick_ms = tick_ms
         self.sync = sync
@@ -115,6 +117,7 @@ class ZooKeeper:
                 f"server.{i + 1}=127.0.0.1:{self._quorum[2 * i]}:{self._quorum[2 * i + 1]}"
                 for i in range(len(self.ports))
             ]
+        lines += [f"{name}={value}" for name, value in self.settings.items()]
         config = home / "zoo.cfg"
         config.write_text("\n".join(lines) + "\n")
         # Without one, log4j complains on the console; with it, the server's own log is where one looks for it.

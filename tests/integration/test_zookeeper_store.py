@@ -121,7 +121,7 @@ def test_a_machine_that_is_dark_costs_a_part_of_the_session(
     monkeypatch.setattr(
         SequentialThreadingHandler, "create_connection", lambda _self, *_, timeout, **__: asked.append(timeout)
     )
-    Handler(session_seconds).create_connection(address=("127.0.0.1", 1), timeout=session_seconds)
+    Handler(session_seconds, None).create_connection(address=("127.0.0.1", 1), timeout=session_seconds)
     assert asked == [longest]
 
 

@@ -454,6 +454,7 @@ DOCUMENTATION: dict[str, str] = {
     "odradek.metrics.max.groups": "Groups with metrics of their own; beyond it, the first by name have them.",
     "odradek.slow.request.ms": "Requests that take this long are logged with their times; 0 logs all, -1 none.",
     "odradek.idle.check.interval.ms": "After how long without a write a log is synced and gives back memory and files.",
+    "odradek.zookeeper.digest": "USER:PASSWORD with which the broker authenticates to ZooKeeper (scheme digest).",
     "odradek.zookeeper.wait.ms": (
         "For how long a start tries to reach ZooKeeper; 0: once, for zookeeper.connection.timeout.ms, as Kafka does."
     ),

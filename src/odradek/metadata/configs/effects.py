@@ -190,6 +190,7 @@ IMPLEMENTED = FILE_SETTINGS | frozenset(
         "odradek.write.inline.max.bytes",
         "odradek.write.probation.ms",
         "odradek.write.stall.ms",
+        "odradek.zookeeper.digest",
         "odradek.zookeeper.wait.ms",
         "offset.metadata.max.bytes",
         "offsets.commit.timeout.ms",
@@ -232,6 +233,17 @@ IMPLEMENTED = FILE_SETTINGS | frozenset(
         "zookeeper.connect",
         "zookeeper.connection.timeout.ms",
         "zookeeper.session.timeout.ms",
+        "zookeeper.set.acl",
+        "zookeeper.ssl.cipher.suites",
+        "zookeeper.ssl.client.enable",
+        "zookeeper.ssl.enabled.protocols",
+        "zookeeper.ssl.endpoint.identification.algorithm",
+        "zookeeper.ssl.keystore.location",
+        "zookeeper.ssl.keystore.password",
+        "zookeeper.ssl.keystore.type",
+        "zookeeper.ssl.truststore.location",
+        "zookeeper.ssl.truststore.password",
+        "zookeeper.ssl.truststore.type",
     )
 )
 
@@ -310,6 +322,10 @@ HARMLESS = (
             "zookeeper.metadata.migration.min.batch.size",
             "zookeeper.sync.time.ms",
         ),
+    ),
+    Harmless(
+        "the name of TLS in Java; zookeeper.ssl.enabled.protocols has the versions",
+        ("zookeeper.ssl.protocol",),
     ),
     Harmless(
         "ids for brokers without broker.id; without one this broker is 1",
@@ -645,25 +661,7 @@ REFUSED = (
             "password.encoder.secret",
         ),
     ),
-    Refused("nodes in ZooKeeper are written without ACLs", ("zookeeper.set.acl",)),
-    Refused(
-        "connections to ZooKeeper are plain text",
-        (
-            "zookeeper.ssl.cipher.suites",
-            "zookeeper.ssl.client.enable",
-            "zookeeper.ssl.crl.enable",
-            "zookeeper.ssl.enabled.protocols",
-            "zookeeper.ssl.endpoint.identification.algorithm",
-            "zookeeper.ssl.keystore.location",
-            "zookeeper.ssl.keystore.password",
-            "zookeeper.ssl.keystore.type",
-            "zookeeper.ssl.ocsp.enable",
-            "zookeeper.ssl.protocol",
-            "zookeeper.ssl.truststore.location",
-            "zookeeper.ssl.truststore.password",
-            "zookeeper.ssl.truststore.type",
-        ),
-    ),
+    Refused("revoked certificates are not looked up", ("zookeeper.ssl.crl.enable", "zookeeper.ssl.ocsp.enable")),
     Refused("metadata is not migrated between ZooKeeper and KRaft", ("zookeeper.metadata.migration.enable",)),
     Refused(
         _OTHER_CONTROLLER,

@@ -12,6 +12,7 @@ from typing import Final, Protocol
 
 from odradek.metadata.nodes import BROKER_IDS, CONTROLLER, BrokerNode, ControllerNode
 from odradek.metadata.paths import name_of
+from odradek.metadata.stores.zookeeper_access import zookeeper_access
 from odradek.ports.disk import Disk
 from odradek.ports.installation import install_hint
 from odradek.ports.store import MetadataStore, SessionExpired, StoreError, StoreUnavailable, WrongStore
@@ -42,6 +43,10 @@ class StoreConfig(Protocol):
         """The value of a numeric configuration; None if it is not set."""
         ...
 
+    def flag(self, name: str) -> bool:
+        """The value of a boolean configuration."""
+        ...
+
     def words(self, name: str) -> list[str]:
         """The members of a list."""
         ...
@@ -69,12 +74,15 @@ async def _open_zookeeper(connect: str, config: StoreConfig, disk: Disk) -> Meta
             f"zookeeper.connect is set, but {error.name} is not installed: {install_hint('zookeeper')}"
         ) from error
 
+    access = zookeeper_access(config)
+
     async def begin() -> MetadataStore:
         return await ZooKeeperStore.open(
             connect,
             disk,
             session_timeout_ms=config.number("zookeeper.session.timeout.ms"),
             connection_timeout_ms=config.optional_number("zookeeper.connection.timeout.ms"),
+            access=access,
         )
 
     store = await when_available(begin, connect, config.number(_WAIT) / 1000)

@@ -6,6 +6,7 @@ imports kazoo.
 
 from __future__ import annotations
 
+import ssl
 import struct
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -16,6 +17,8 @@ from kazoo.handlers.threading import SequentialThreadingHandler
 from kazoo.protocol.connection import ConnectionHandler
 from kazoo.protocol.serialization import read_buffer, read_string, write_string
 from kazoo.protocol.states import KazooState
+
+from odradek.metadata.stores.zookeeper_access import ZooKeeperAccess
 
 _INT = struct.Struct("!i")
 _MULTI_HEADER = struct.Struct("!iBi")
@@ -167,16 +170,49 @@ def _patience(session_seconds: float) -> float:
     return max(_HANDSHAKE_SECONDS, session_seconds / 3)
 
 
+class _Unshown(str):
+    """A secret: kazoo logs its requests by their repr."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "'***'"
+
+
 class Handler(SequentialThreadingHandler):  # type: ignore[misc]
     """Makes connections, each within the patience for a server."""
 
-    def __init__(self, session_seconds: float) -> None:
+    def __init__(self, session_seconds: float, context: Callable[[], ssl.SSLContext] | None) -> None:
         super().__init__()
         self._patience = _patience(session_seconds)
+        self._context = context
 
-    def create_connection(self, *args: Any, timeout: float, **kwargs: Any) -> Any:
-        """Connect within the shorter of kazoo's timeout and the patience of this session."""
-        return super().create_connection(*args, timeout=min(timeout, self._patience), **kwargs)
+    def create_connection(self, *args: Any, timeout: float, hostname: str = "", **kwargs: Any) -> Any:
+        """Connect within the shorter of kazoo's timeout and the patience of this session.
+
+        TLS is ours: kazoo would trust the system's authorities beside those of the trust store.
+        """
+        patience = min(timeout, self._patience)
+        connected = super().create_connection(*args, timeout=patience, **kwargs)
+        if self._context is None:
+            return connected
+        try:
+            connected.settimeout(patience)
+            return self._context().wrap_socket(connected, server_hostname=hostname)
+        except ValueError as error:  # files of certificates that cannot be read now
+            connected.close()
+            raise OSError(str(error)) from error
+        except BaseException:
+            connected.close()
+            raise
+
+    def select(self, read: Any, write: Any, failed: Any, timeout: float | None = None) -> Any:
+        """As kazoo's, but bytes that are decrypted already make a TLS connection readable."""
+        pending = [each for each in read if isinstance(each, ssl.SSLSocket) and each.pending()]
+        if not pending:
+            return super().select(read, write, failed, timeout)
+        others = super().select([each for each in read if each not in pending], write, failed, 0)
+        return [*pending, *others[0]], others[1], others[2]
 
 
 class _Connection(ConnectionHandler):  # type: ignore[misc]
@@ -202,6 +238,7 @@ class Client(KazooClient):  # type: ignore[misc]
         self,
         hosts: str,
         session_timeout_ms: int,
+        access: ZooKeeperAccess,
         changed: Callable[[str], None],
         connected: Callable[[Client], None],
         lost: Callable[[Client], None],
@@ -209,7 +246,8 @@ class Client(KazooClient):  # type: ignore[misc]
         super().__init__(
             hosts,
             timeout=session_timeout_ms / 1000,
-            handler=Handler(session_timeout_ms / 1000),
+            handler=Handler(session_timeout_ms / 1000, access.context),
+            auth_data=[("digest", _Unshown(access.digest))] if access.digest else None,
             connection_retry={"max_tries": -1, "delay": 0.05, "backoff": 2, "max_delay": _RETRY_SECONDS},
         )
         self.changed = changed

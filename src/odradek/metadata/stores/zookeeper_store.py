@@ -14,10 +14,11 @@ from typing import Any, NamedTuple
 
 from kazoo import exceptions as kazoo
 from kazoo.protocol import serialization as requests
-from kazoo.security import OPEN_ACL_UNSAFE
+from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE, READ_ACL_UNSAFE
 
 from odradek.metadata.paths import checked, is_at_or_below, parent_of
 from odradek.metadata.stores.watches import Watches
+from odradek.metadata.stores.zookeeper_access import OPEN_ACCESS, ZooKeeperAccess, is_open, is_sensitive
 from odradek.metadata.stores.zookeeper_client import AddWatch, Client, Found, GetChildren, GetData, Sync
 from odradek.ports.disk import Disk
 from odradek.ports.store import (
@@ -57,6 +58,7 @@ class ZooKeeperStore:
     """One session, or several one after the other. Made by `open`."""
 
     __slots__ = (
+        "_access",
         "_client",
         "_closed",
         "_connected",
@@ -75,7 +77,10 @@ class ZooKeeperStore:
 
     max_transaction_bytes = 500_000
 
-    def __init__(self, connect: str, disk: Disk, session_timeout_ms: int, connection_timeout_ms: int) -> None:
+    def __init__(
+        self, connect: str, disk: Disk, session_timeout_ms: int, connection_timeout_ms: int, access: ZooKeeperAccess
+    ) -> None:
+        self._access = access
         hosts, _, chroot = connect.partition("/")
         self._hosts = hosts
         self._root = f"/{chroot.strip('/')}" if chroot.strip("/") else ""
@@ -100,12 +105,13 @@ class ZooKeeperStore:
         *,
         session_timeout_ms: int = DEFAULT_SESSION_TIMEOUT_MS,
         connection_timeout_ms: int | None = None,
+        access: ZooKeeperAccess = OPEN_ACCESS,
     ) -> ZooKeeperStore:
         """Begin a session; `connect` is `HOST:PORT,HOST:PORT/chroot`. Raises StoreError.
 
         A chroot that does not exist is created, as Kafka does.
         """
-        store = cls(connect, disk, session_timeout_ms, connection_timeout_ms or session_timeout_ms)
+        store = cls(connect, disk, session_timeout_ms, connection_timeout_ms or session_timeout_ms, access)
         try:
             await store._begin()
             if store._root and await store.get("/") is None:
@@ -132,6 +138,7 @@ class ZooKeeperStore:
         client = self._client = Client(
             self._hosts,
             self._session_timeout_ms,
+            self._access,
             lambda path: self._on_loop(self._changed, path),
             lambda client: self._on_loop(self._on_connected, client),
             lambda client: self._on_loop(self._on_lost, client),
@@ -232,6 +239,11 @@ class ZooKeeperStore:
 
     def _full(self, path: str) -> str:
         return f"{self._root}{path}" if path != "/" else self._root or "/"
+
+    def _acl_of(self, path: str) -> Any:
+        if not self._access.sets_acl or is_open(path):
+            return OPEN_ACL_UNSAFE
+        return CREATOR_ALL_ACL if is_sensitive(path) else [*CREATOR_ALL_ACL, *READ_ACL_UNSAFE]
 
     def _ask(self, client: Client, request: Any) -> asyncio.Future[Any]:
         """Send now, in the order of the calls; the answer, or ConnectionLost after the connection timeout.
@@ -386,7 +398,9 @@ class ZooKeeperStore:
     def _request(self, operation: Operation) -> Any:
         full = self._full(operation.path)
         if isinstance(operation, Create):
-            return requests.Create(full, operation.data, OPEN_ACL_UNSAFE, _EPHEMERAL if operation.ephemeral else 0)
+            return requests.Create(
+                full, operation.data, self._acl_of(operation.path), _EPHEMERAL if operation.ephemeral else 0
+            )
         if isinstance(operation, Put):
             return requests.SetData(full, operation.data, operation.version)
         if isinstance(operation, Delete):

@@ -17,6 +17,7 @@ from odradek.metadata.nodes import CONTROLLER, BrokerNode, ControllerNode
 from odradek.metadata.stores import selection
 from odradek.metadata.stores.memory_store import MemoryStore
 from odradek.metadata.stores.selection import refuse_foreign_cluster, when_available
+from odradek.metadata.stores.zookeeper_access import OPEN_ACCESS
 from odradek.metadata.stores.zookeeper_client import Client
 from odradek.metadata.stores.zookeeper_store import ZooKeeperStore
 from odradek.ports.disk import SystemDisk
@@ -134,7 +135,7 @@ def test_no_request_is_left_unawaited_when_the_connection_ends(monkeypatch: pyte
 
     async def run() -> None:
         asyncio.get_running_loop().set_exception_handler(lambda _loop, context: left.append(context["message"]))
-        store = ZooKeeperStore("zk:2181", SystemDisk(), 1000, 1000)
+        store = ZooKeeperStore("zk:2181", SystemDisk(), 1000, 1000, OPEN_ACCESS)
         client = cast(Client, BrokenClient())
         store._client = client
         for path in ("/brokers", "/controller", "/config"):

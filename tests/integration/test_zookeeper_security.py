@@ -1,0 +1,185 @@
+"""TLS to ZooKeeper, credentials, and ACLs of nodes, against the real server."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from kazoo.client import KazooClient
+from kazoo.exceptions import NoAuthError
+
+from bench.peers.zookeeper import ZooKeeper, free_ports
+from odradek.broker.configuration.broker_config import BrokerConfig
+from odradek.broker.lifecycle import Broker, StartError
+from odradek.metadata.nodes import CLUSTER_ID, CLUSTER_KEY
+from odradek.metadata.stores.selection import open_store
+from odradek.ports.disk import SystemDisk
+from odradek.ports.store import Create, MetadataStore, StoreError
+from tests.certificates import Authority
+
+SECONDS = 30.0
+DIGEST = "broker:planted-password"
+
+
+class Secured(NamedTuple):
+    """A server with a TLS port and a plain one, and the authority of its certificate."""
+
+    server: ZooKeeper
+    tls_port: int
+    authority: Authority
+
+    def settings(self, folder: Path, chroot: str, **others: str) -> dict[str, str]:
+        """Settings of a broker that reaches it by TLS with a certificate of its own; others with `_` for `.`."""
+        return {
+            "listeners": "PLAINTEXT://127.0.0.1:0",
+            "log.dirs": str(folder),
+            "odradek.zookeeper.wait.ms": "0",
+            "offsets.topic.num.partitions": "1",
+            "zookeeper.connect": f"localhost:{self.tls_port}/{chroot}",
+            "zookeeper.connection.timeout.ms": "5000",
+            "zookeeper.clientCnxnSocket": "org.apache.zookeeper.ClientCnxnSocketNetty",
+            "zookeeper.ssl.client.enable": "true",
+            "zookeeper.ssl.keystore.location": self.authority.issue("/CN=brokers").both,
+            "zookeeper.ssl.truststore.location": self.authority.file,
+        } | {name.replace("_", "."): value for name, value in others.items()}
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
+    folder = tmp_path_factory.mktemp("zookeeper")
+    authority = Authority(folder / "certificates")
+    server, (port,) = ZooKeeper(folder, tick_ms=2000, sync=False), free_ports(1)
+    own = authority.issue("/CN=localhost")
+    server.settings = {
+        "secureClientPort": str(port),
+        "secureClientPortAddress": "127.0.0.1",
+        "serverCnxnFactory": "org.apache.zookeeper.server.NettyServerCnxnFactory",
+        "authProvider.x509": "org.apache.zookeeper.server.auth.X509AuthenticationProvider",
+        "ssl.clientAuth": "need",
+        "ssl.clientHostnameVerification": "false",
+        "ssl.keyStore.type": "PEM",
+        "ssl.keyStore.location": own.both,
+        "ssl.trustStore.type": "PEM",
+        "ssl.trustStore.location": authority.file,
+    }
+    with server:
+        yield Secured(server, port, authority)
+
+
+def stored(settings: dict[str, str], use: Any = None) -> Any:
+    """What `use` does with the metadata store of these settings."""
+
+    async def run() -> Any:
+        store = await open_store(BrokerConfig(settings), SystemDisk(), "")
+        try:
+            return await use(store) if use is not None else None
+        finally:
+            await store.close()
+
+    return asyncio.run(run())
+
+
+def test_broker_keeps_its_metadata_over_tls(secured: Secured, tmp_path: Path) -> None:
+    async def run() -> None:
+        broker = Broker(BrokerConfig(secured.settings(tmp_path, "tls")))
+        await broker.start()
+        await broker.stop()
+
+    asyncio.run(run())
+
+    async def cluster_id(store: MetadataStore) -> object:
+        return await store.get(CLUSTER_ID)
+
+    assert stored(secured.settings(tmp_path, "tls"), cluster_id) is not None
+
+
+def test_many_answers_in_one_tls_record_are_all_read(secured: Secured, tmp_path: Path) -> None:
+    async def use(store: MetadataStore) -> int:
+        await asyncio.gather(*(store.apply([Create(f"/many-{n}", b"x" * 100)]) for n in range(300)))
+        found = await asyncio.gather(*(store.get(f"/many-{n}") for n in range(300)))
+        return sum(node is not None for node in found)
+
+    assert stored(secured.settings(tmp_path, "many"), use) == 300
+
+
+@pytest.mark.parametrize("missing", ["keystore", "truststore"])
+def test_zookeeper_is_not_reached_without_the_right_certificates(
+    missing: str, secured: Secured, tmp_path: Path
+) -> None:
+    other = Authority(tmp_path / "other", "other CA")
+    wrong = {"keystore": other.issue("/CN=brokers").both, "truststore": other.file}[missing]
+    settings = secured.settings(tmp_path / "data", "wrong", **{f"zookeeper_ssl_{missing}_location": wrong})
+    settings["zookeeper.connection.timeout.ms"] = "1000"
+    with pytest.raises(StoreError):
+        stored(settings)
+
+
+@pytest.mark.parametrize("by", ["certificate", "digest"])
+def test_nodes_get_acls_of_their_creator(by: str, secured: Secured, tmp_path: Path) -> None:
+    settings = secured.settings(tmp_path, f"acl-{by}", zookeeper_set_acl="true")
+    if by == "digest":
+        settings = {name: value for name, value in settings.items() if not name.startswith("zookeeper.ssl.")}
+        settings |= {
+            "zookeeper.connect": f"{secured.server.connect}/acl-{by}",
+            "odradek.zookeeper.digest": DIGEST,
+        }
+
+    async def use(store: MetadataStore) -> None:
+        await store.apply([Create(CLUSTER_ID, b"id"), Create(CLUSTER_KEY, b"secret"), Create("/consumers", b"")])
+
+    stored(settings, use)
+    stranger = KazooClient(secured.server.connect, timeout=SECONDS)
+    stranger.start()
+    try:
+        root = f"/acl-{by}"
+        assert stranger.get(f"{root}{CLUSTER_ID}")[0] == b"id"
+        with pytest.raises(NoAuthError):
+            stranger.get(f"{root}{CLUSTER_KEY}")
+        with pytest.raises(NoAuthError):
+            stranger.set(f"{root}{CLUSTER_ID}", b"other")
+        stranger.set(f"{root}/consumers", b"anybody")
+    finally:
+        stranger.stop()
+        stranger.close()
+
+    async def secret(store: MetadataStore) -> bytes:
+        node = await store.get(CLUSTER_KEY)
+        assert node is not None
+        return node.data
+
+    assert stored(settings, secret) == b"secret"
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"zookeeper.set.acl": "true"}, "zookeeper.set.acl needs odradek.zookeeper.digest, or zookeeper.ssl.keystore"),
+        ({"odradek.zookeeper.digest": "planted"}, "odradek.zookeeper.digest: USER:PASSWORD is expected"),
+        (
+            {"zookeeper.ssl.client.enable": "true", "zookeeper.ssl.truststore.location": "/missing.pem"},
+            "zookeeper.ssl.truststore.location: /missing.pem: No such file",
+        ),
+    ],
+)
+def test_unusable_settings_end_the_start(changes: dict[str, str], text: str, tmp_path: Path) -> None:
+    settings = {"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": str(tmp_path), "zookeeper.connect": "127.0.0.1:1"}
+    with pytest.raises(StartError, match=text) as raised:
+        asyncio.run(Broker(BrokerConfig(settings | changes)).start())
+    assert raised.value.misconfigured
+    assert "planted" not in str(raised.value)
+
+
+def test_credentials_are_not_logged(secured: Secured, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(1):
+        stored(
+            {
+                "log.dirs": str(tmp_path),
+                "zookeeper.connect": f"{secured.server.connect}/quiet",
+                "odradek.zookeeper.digest": DIGEST,
+            }
+        )
+    assert "Auth(" in caplog.text
+    assert "planted" not in caplog.text
