@@ -13,7 +13,7 @@ from odradek.cli.arguments.options import ANSWER_MS, client_settings, connect_ms
 from odradek.client.admin import Admin
 from odradek.client.cluster import Cluster
 from odradek.client.config import ADMIN_DEFAULTS
-from odradek.client.errors import ClientError, UnsupportedByBroker
+from odradek.client.errors import AuthenticationFailed, ClientError, UnsupportedByBroker
 
 T = TypeVar("T")
 
@@ -32,7 +32,7 @@ async def reach(cluster: Cluster, limit_ms: int) -> None:
                 try:
                     await cluster.connections.any()
                     return
-                except UnsupportedByBroker:
+                except (UnsupportedByBroker, AuthenticationFailed):
                     raise
                 except ClientError as error:
                     last = error

@@ -7,3 +7,6 @@ SERVER_VARIABLE: Final = "ODRADEK_BOOTSTRAP_SERVER"
 
 PROFILE_VARIABLE: Final = "ODRADEK_PROFILE"
 """The profile that applies, where no option names one."""
+
+PASSWORD_VARIABLE: Final = "ODRADEK_USER_PASSWORD"  # noqa: S105 - a name
+"""The password of the user that `odradek users` creates or alters."""

@@ -85,7 +85,7 @@ class UsersAdmin:
             if isinstance(each, ScramDeletion):
                 deletions.append(AlterUserScramCredentialsRequestDeletion(each.user, each.mechanism))
             else:
-                upsertions.append(_salted(each))
+                upsertions.append(salted_upsertion(each))
         response = await self._requests.to_controller(
             AlterUserScramCredentialsRequest(deletions, upsertions),
             AlterUserScramCredentialsResponse,
@@ -94,7 +94,8 @@ class UsersAdmin:
         return {each.user: failure_of(each.error_code, each.error_message) for each in response.results}
 
 
-def _salted(upsertion: ScramUpsertion) -> AlterUserScramCredentialsRequestUpsertion:
+def salted_upsertion(upsertion: ScramUpsertion) -> AlterUserScramCredentialsRequestUpsertion:
+    """The request for a credential: the password becomes a salted one. Computes PBKDF2."""
     user, mechanism, password, iterations, salt = upsertion
     salt = os.urandom(_SALT_BYTES) if salt is None else salt
     salted = hashlib.pbkdf2_hmac(mechanism.hash_name, password.encode(), salt, iterations)
