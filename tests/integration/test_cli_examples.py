@@ -9,7 +9,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from pyarrow import parquet
 
 from odradek.cli.arguments.examples import examples_of
 from odradek.cli.catalog import load, parser_of
@@ -100,6 +102,7 @@ def test_examples_work(
     partitions = [{"topic": "greetings", "partition": 1, "offset": 0}]
     (tmp_path / "offsets.json").write_text(json.dumps({"partitions": partitions, "version": 1}))
     (tmp_path / "letters.txt").write_text("".join(f"{number}\n" for number in range(100)))
+    parquet.write_table(pa.table({"carrier": ["UA"], "origin": ["JFK"], "delay": [4]}), tmp_path / "flights.parquet")
     shell = Shell(capfdbinary, monkeypatch)
     try:
         for command in COMMANDS:

@@ -126,6 +126,23 @@ def _json_objects(table: pa.Table, names: Sequence[str]) -> Any:
     return pa.array([encode(row).encode() for row in table.select(list(names)).to_pylist()], pa.binary())
 
 
+def table_schema(*, include_headers: bool = False) -> pa.Schema:
+    """The columns of a topic's tables, with values as bytes."""
+    import pyarrow as pa
+
+    from odradek.records.arrow_decode import HEADER_TYPE
+
+    columns = [
+        ("topic", pa.dictionary(pa.int32(), pa.string())),
+        ("partition", pa.int32()),
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("offset", pa.int64()),
+        ("timestamp", pa.timestamp("ms", "UTC")),
+    ]
+    return pa.schema([*columns, ("headers", pa.list_(HEADER_TYPE))] if include_headers else columns)
+
+
 class ColumnReader:
     """Turns fetched chunks into tables."""
 

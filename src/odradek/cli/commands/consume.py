@@ -26,6 +26,7 @@ from odradek.cli.arguments.options import (
     renamed,
 )
 from odradek.cli.records.offset_spec import END, START, OffsetRange, parse_range, resolve
+from odradek.cli.records.parquet_files import ParquetOutput, below, require_parquet
 from odradek.cli.records.record_format import (
     DEFAULT_FORMATTERS,
     NO_OP_FORMATTERS,
@@ -61,6 +62,8 @@ odradek consume greetings --offset @-1h:end -o json
 odradek consume greetings --group family --from-beginning -n 2
 # choose what is printed
 odradek consume greetings --offset earliest -e -f '%t %p %o %k %v\n'
+# write what a topic has to a Parquet file
+odradek consume greetings --offset earliest -e --to-parquet greetings.parquet
 # read all topics that match
 odradek consume --include 'test-.*' --from-beginning -e
 """
@@ -114,6 +117,11 @@ def _configure_output(shape: argparse._ArgumentGroup) -> None:
     shape.add_argument(
         "-D", "--record-delimiter", type=delimiter, metavar="TEXT", help=r"print this after each record (default: \n)"
     )
+    shape.add_argument(
+        "--to-parquet",
+        metavar="FILE",
+        help="write the records to a new Parquet file instead of printing them",
+    )
     shape.add_argument("-q", "--quiet", action="store_true", help="do not print the number of records at the end")
     shape.add_argument(
         "--formatter-property",
@@ -154,6 +162,8 @@ def check(arguments: argparse.Namespace) -> None:
         raise UsageError(f"--partition {arguments.partition} is negative")
     if arguments.from_beginning and arguments.offset is not None:
         raise UsageError("--from-beginning and --offset exclude each other")
+    if arguments.to_parquet is not None and (arguments.output is not None or arguments.format is not None):
+        raise UsageError("--to-parquet goes neither with --format nor with --output")
     for option in ("partition", "offset"):
         if arguments.group is not None and getattr(arguments, option) is not None:
             raise UsageError(f"--group and --{option} exclude each other: a group shares partitions and keeps offsets")
@@ -229,16 +239,24 @@ async def consume(arguments: argparse.Namespace, form: Format | None, span: Offs
         # Reading what there is must not create a topic; waiting for records does, as in Apache's tool.
         settings.setdefault("allow_auto_create_topics", False)
     printer = Printer(form, arguments.skip_message_on_error)
+    parquet = None
+    if arguments.to_parquet is not None:
+        require_parquet()
+        parquet = ParquetOutput(arguments.to_parquet)
     ended = end_on_signals()
     try:
         async with Consumer(**settings) as consumer:
             await reach(consumer.cluster, connect_ms(arguments))
             ends = await begin(consumer, arguments, span)
             try:
-                await read(consumer, arguments, printer, ends)
+                if parquet is None:
+                    await read(consumer, arguments, printer, ends)
+                else:
+                    await write_parquet(consumer, arguments, parquet, ends)
             finally:
                 if not arguments.quiet:
-                    print(f"Processed a total of {printer.count} messages", file=sys.stderr)
+                    count = printer.count if parquet is None else parquet.count
+                    print(f"Processed a total of {count} messages", file=sys.stderr)
     except asyncio.CancelledError:
         if not ended:
             raise
@@ -342,6 +360,42 @@ async def read(
             patience = Patience(idle_ms)
         elif patience.is_over():
             return
+
+
+async def write_parquet(
+    consumer: Consumer,
+    arguments: argparse.Namespace,
+    output: ParquetOutput,
+    ends: dict[TopicPartition, int] | None,
+) -> None:
+    """Write records to the file until one of the conditions to end holds, or a signal comes. It is complete then."""
+    from odradek.client.columns import table_schema
+
+    limit = arguments.max_messages
+    bounded = ends is not None and consumer.config["group_id"] is None
+    patience = Patience(arguments.timeout_ms)
+    try:
+        while limit < 0 or output.count < limit:
+            if ends is not None and await is_done(consumer, ends):
+                break
+            try:
+                async with asyncio.timeout(patience.left_ms(_POLL_MS) / 1000):
+                    table = await anext(consumer.arrow(include_headers=True))
+            except TimeoutError:
+                if patience.is_over():
+                    break
+                continue
+            if bounded and ends is not None:
+                table = below(table, ends)
+            output.write(table if limit < 0 else table.slice(0, limit - output.count))
+            patience = Patience(arguments.timeout_ms)
+    except asyncio.CancelledError:
+        output.finish(table_schema(include_headers=True))
+        raise
+    except BaseException:
+        output.abandon()
+        raise
+    output.finish(table_schema(include_headers=True))
 
 
 class Patience:

@@ -27,6 +27,7 @@ from odradek.cli.arguments.options import (
     renamed,
 )
 from odradek.cli.records.line_reader import Headers, JsonReader, LineReader
+from odradek.cli.records.parquet_files import ROWS_AT_ONCE, open_parquet
 
 if TYPE_CHECKING:
     from odradek.client.accumulator import Delivery
@@ -58,6 +59,8 @@ printf 'hello\nworld\n' | odradek produce greetings
 printf 'Gregor:hello\n' | odradek produce greetings -K :
 # send lines with one key and a header
 odradek produce greetings -k Grete -H source=cli < letters.txt
+# send the rows of a Parquet file, as JSON of two columns, with a third one as the key
+odradek produce flights --from-parquet flights.parquet --value-columns origin,delay --key-column carrier
 # copy a topic
 odradek consume greetings -e --offset earliest -o json | odradek produce copies -i json
 """
@@ -84,6 +87,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-i", "--input", choices=("lines", "json"), default="lines", help="json: lines as of `odradek consume -o json`"
     )
+    parser.add_argument("--from-parquet", metavar="FILE", help="send the rows of a Parquet file, not lines")
+    parser.add_argument(
+        "--value-columns", metavar="NAMES", help="column of the values, or several, which make JSON (default: value)"
+    )
+    parser.add_argument("--key-column", metavar="NAME", help="column of the keys (default: key, if there is one)")
     parser.add_argument(
         "--reader-property",
         action="append",
@@ -136,7 +144,10 @@ def run(arguments: argparse.Namespace) -> int:
     headers: Headers = [(n, v.encode()) for n, v in pairs(arguments.header, "header").items()]
     if arguments.partition is not None and arguments.partition < 0:
         raise UsageError(f"--partition {arguments.partition} is negative")
+    check_parquet(arguments)
     with client_session("produce"):
+        if arguments.from_parquet is not None:
+            return asyncio.run(send_parquet(arguments))
         return asyncio.run(send_all(arguments, reader, headers))
 
 
@@ -189,6 +200,50 @@ async def send_all(arguments: argparse.Namespace, reader: LineReader | JsonReade
             await report.sent(delivery)
         await finish(producer, number)
         await report.close()
+    return 0
+
+
+def check_parquet(arguments: argparse.Namespace) -> None:
+    """Raises UsageError for options that do not go together."""
+    if arguments.from_parquet is None:
+        for option in ("value_columns", "key_column"):
+            if getattr(arguments, option) is not None:
+                raise UsageError(f"--{option.replace('_', '-')} goes with --from-parquet only")
+        return
+    given = {
+        "-K": arguments.key_delimiter, "-k": arguments.key, "-p": arguments.partition, "-H": arguments.header,
+        "-D": arguments.record_delimiter, "--sync": arguments.sync, "-o": arguments.output,
+        "-i": arguments.input == "json",
+    }  # fmt: skip
+    wrong = [option for option, value in given.items() if value not in (None, False, [])]
+    if wrong:
+        raise UsageError(f"--from-parquet does not go with {', '.join(wrong)}")
+
+
+async def send_parquet(arguments: argparse.Namespace) -> int:
+    """Send the rows of a file and wait until all are acknowledged. Raises CommandError."""
+    import pyarrow as pa
+
+    from odradek.cli.session import reach
+    from odradek.client.producer import Producer
+
+    file = open_parquet(arguments.from_parquet)
+    names = file.schema_arrow.names
+    value = (arguments.value_columns or "value").split(",")
+    key = arguments.key_column or ("key" if "key" in names else None)
+    headers = "headers" if "headers" in names else None
+    sent = 0
+    async with Producer(**settings_of(arguments)) as producer:
+        await reach(producer.cluster, connect_ms(arguments))
+        try:
+            for batch in file.iter_batches(ROWS_AT_ONCE):
+                table = pa.Table.from_batches([batch])
+                columns = value[0] if len(value) == 1 else value
+                sent += await producer.send_table(table, arguments.topic, value=columns, key=key, headers=headers)
+        except ValueError as error:
+            raise CommandError(f"{arguments.from_parquet}: {error}; {sent} rows were sent") from error
+        await finish(producer, sent)
+    print(f"{sent} rows were sent", file=sys.stderr)
     return 0
 
 

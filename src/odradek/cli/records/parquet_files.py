@@ -1,0 +1,101 @@
+"""Records of topics in Parquet files: written by `consume --to-parquet`, read by `produce --from-parquet`."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any, Final
+
+from odradek.cli.arguments.errors import CommandError
+from odradek.ports.installation import install_hint
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import pyarrow as pa
+
+    from odradek.records.topic_partition import TopicPartition
+
+COMPRESSION: Final = "zstd"
+ROWS_AT_ONCE: Final = 65_536
+
+
+def require_parquet() -> Any:
+    """pyarrow's module for Parquet. Raises CommandError where it is not installed."""
+    try:
+        from pyarrow import parquet
+    except ImportError as error:
+        raise CommandError(f"Parquet needs pyarrow: {install_hint('arrow')}") from error
+    return parquet
+
+
+class ParquetOutput:
+    """A file that has its name once it is complete; until then it is beside it, as `NAME.part`."""
+
+    __slots__ = ("_part", "_path", "_writer", "count")
+
+    def __init__(self, path: str) -> None:
+        """Raises CommandError for a file that exists already."""
+        if os.path.exists(path):
+            raise CommandError(f"{path} exists already; choose another name, or remove it")
+        self._path = path
+        self._part = f"{path}.part"
+        self._writer: Any = None
+        self.count = 0
+        """Rows so far."""
+
+    def write(self, table: pa.Table) -> None:
+        """Append rows. Raises CommandError."""
+        parquet = require_parquet()
+        try:
+            if self._writer is None:
+                self._writer = parquet.ParquetWriter(self._part, table.schema, compression=COMPRESSION)
+            self._writer.write_table(table)
+        except OSError as error:
+            raise CommandError(f"{self._part}: {error.strerror or error}") from error
+        self.count += table.num_rows
+
+    def finish(self, empty: pa.Schema) -> None:
+        """Complete the file, with the schema of `empty` if there were no rows. Raises CommandError."""
+        parquet = require_parquet()
+        try:
+            if self._writer is None:
+                self._writer = parquet.ParquetWriter(self._part, empty, compression=COMPRESSION)
+            self._writer.close()
+            os.rename(self._part, self._path)
+        except OSError as error:
+            raise CommandError(f"{self._path}: {error.strerror or error}") from error
+
+    def abandon(self) -> None:
+        """Remove what is not complete."""
+        if self._writer is not None:
+            self._writer.close()
+        if os.path.exists(self._part):
+            os.unlink(self._part)
+
+
+def below(table: pa.Table, ends: Mapping[TopicPartition, int]) -> pa.Table:
+    """The rows of offsets below the end of their partition."""
+    import pyarrow.compute as pc
+
+    from odradek.records.topic_partition import TopicPartition
+
+    kept: Any = None
+    for (topic, partition), end in ends.items():
+        key = TopicPartition(topic, partition)
+        own = pc.and_(pc.equal(table["topic"].cast("string"), key.topic), pc.equal(table["partition"], key.partition))
+        chosen = pc.and_(own, pc.less(table["offset"], end))
+        kept = chosen if kept is None else pc.or_(kept, chosen)
+    return table if kept is None else table.filter(kept)
+
+
+def open_parquet(path: str) -> Any:
+    """The file, to be read in parts. Raises CommandError."""
+    parquet = require_parquet()
+    import pyarrow as pa
+
+    try:
+        return parquet.ParquetFile(path)
+    except OSError as error:
+        raise CommandError(f"{path}: {error.strerror or error}") from error
+    except pa.ArrowInvalid as error:
+        raise CommandError(f"{path} is not a Parquet file: {error}") from error
