@@ -52,6 +52,10 @@ def _all_failed(request: ProduceRequest, context: RequestContext, code: ErrorCod
 def handle(
     request: ProduceRequest, context: RequestContext
 ) -> list[Part] | Awaitable[list[Part] | None] | LateAnswer | None:
+    """Append the batches of each partition; the response comes late with acks=all, and never with acks=0.
+
+    Errors are per partition, INVALID_REQUIRED_ACKS for all of them.
+    """
     if request.acks not in _VALID_ACKS:
         return _all_failed(request, context, ErrorCode.INVALID_REQUIRED_ACKS)
     if request.transactional_id is None:

@@ -66,6 +66,10 @@ def _not_a_follower(request: FetchRequest, context: RequestContext) -> list[Part
 
 @api(ApiKey.FETCH, decode=decode_request, failed=_all_failed)
 def handle(request: FetchRequest, context: RequestContext) -> list[Part] | Awaitable[list[Part]] | LateAnswer | None:
+    """Read for a consumer or a follower, at once or when `min_bytes` are there or `max_wait_ms` are over.
+
+    Errors are per partition, those of the fetch session for the whole request.
+    """
     try:
         if request.replica_id >= 0:
             if not context.session.is_broker:
@@ -207,7 +211,7 @@ class _Reader:
         else:
             partition.check_epoch(current_leader_epoch)
             if partition.leader < 0:
-                # Nobody has told this broker yet whom to follow: its log may lack what was committed.
+                # This broker does not know yet which leader to follow: its log may lack committed records.
                 raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         return partition
 

@@ -36,6 +36,7 @@ _SINCE = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDIN
 
 @api(ApiKey.LIST_OFFSETS)
 def handle(request: ListOffsetsRequest, context: RequestContext) -> ListOffsetsResponse:
+    """Find one offset for each partition. A partition that the request names twice gets INVALID_REQUEST."""
     seen: set[PartitionKey] = set()
     twice: set[PartitionKey] = set()
     for topic in request.topics:
@@ -80,7 +81,7 @@ def _find(
 
 
 def _look_up(partition: Partition, timestamp: int, upper_offset: int) -> tuple[int, int, int]:
-    """(offset, timestamp, leader epoch), each -1 where there is none."""
+    """(offset, timestamp, leader epoch), each -1 if not found."""
     log = partition.log
     if timestamp == LATEST:
         return upper_offset, -1, partition.leader_epoch

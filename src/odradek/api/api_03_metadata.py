@@ -31,6 +31,7 @@ TOPIC_OPERATIONS = sum(1 << code for code in (3, 4, 5, 6, 7, 8, 10, 11))
 
 @api(ApiKey.METADATA)
 def handle(request: MetadataRequest, context: RequestContext) -> MetadataResponse | Awaitable[MetadataResponse]:
+    """Describe brokers and topics as this broker knows them, once the controller has sent an image."""
     if not context.services.cluster.has_metadata:
         return _after_first_metadata(request, context)
     missing = _to_create(request, context)
@@ -40,7 +41,7 @@ def handle(request: MetadataRequest, context: RequestContext) -> MetadataRespons
 async def _after_first_metadata(request: MetadataRequest, context: RequestContext) -> MetadataResponse:
     """A cluster without brokers is no answer: librdkafka gives up every connection then, and has none to ask again.
 
-    Apache Kafka's broker serves nobody before the controller has admitted it.
+    Apache Kafka's broker serves no client before the controller has admitted it.
     """
     await context.services.cluster.wait_for_metadata()
     missing = _to_create(request, context)

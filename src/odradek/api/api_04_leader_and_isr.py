@@ -18,6 +18,10 @@ from odradek.wire.messages.leader_and_isr import (
 
 @api(ApiKey.LEADER_AND_ISR)
 async def handle(request: LeaderAndIsrRequest, context: RequestContext) -> LeaderAndIsrResponse:
+    """Lead and follow the partitions named; one error code for each.
+
+    Raises KafkaError STALE_CONTROLLER_EPOCH, STALE_BROKER_EPOCH.
+    """
     codes = await context.services.cluster.leader_and_isr(request, context.connection.identifier)
     topics: dict[bytes, list[LeaderAndIsrResponsePartitionError]] = {}
     for (topic_id, index), code in codes.items():

@@ -17,6 +17,10 @@ from odradek.wire.messages.stop_replica import (
 
 @api(ApiKey.STOP_REPLICA)
 async def handle(request: StopReplicaRequest, context: RequestContext) -> StopReplicaResponse:
+    """Stop the replicas named, and delete those marked; one error code for each.
+
+    Raises KafkaError STALE_CONTROLLER_EPOCH, STALE_BROKER_EPOCH.
+    """
     codes = await context.services.cluster.stop_replica(request, context.connection.identifier)
     return StopReplicaResponse(
         partition_errors=[StopReplicaResponsePartitionError(*place, code) for place, code in codes.items()]

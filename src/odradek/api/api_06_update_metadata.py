@@ -13,5 +13,6 @@ from odradek.wire.messages.update_metadata import UpdateMetadataRequest, UpdateM
 
 @api(ApiKey.UPDATE_METADATA)
 async def handle(request: UpdateMetadataRequest, context: RequestContext) -> UpdateMetadataResponse:
+    """Take over brokers and partition states. Raises KafkaError STALE_CONTROLLER_EPOCH, STALE_BROKER_EPOCH."""
     await context.services.cluster.update_metadata(request, context.connection.identifier)
     return UpdateMetadataResponse()

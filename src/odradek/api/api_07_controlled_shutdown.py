@@ -17,6 +17,10 @@ from odradek.wire.messages.controlled_shutdown import (
 
 @api(ApiKey.CONTROLLED_SHUTDOWN)
 async def handle(request: ControlledShutdownRequest, context: RequestContext) -> ControlledShutdownResponse:
+    """Elect other leaders for the broker's partitions; respond with those that it still leads.
+
+    Raises KafkaError NOT_CONTROLLER, STALE_BROKER_EPOCH.
+    """
     remaining = await context.services.elected.controlled_shutdown(request.broker_id, request.broker_epoch)
     return ControlledShutdownResponse(
         remaining_partitions=[ControlledShutdownResponseRemainingPartition(*place) for place in remaining]

@@ -1,7 +1,7 @@
 """OffsetCommit: store how far a group has read.
 
 Version notes: 2-4 carry a retention time; 5 the broker's retention holds; 6 leader epoch; 7 group instance id; 9
-KIP-848, whose GROUP_ID_NOT_FOUND tells of an unknown group; 10 topics by id.
+KIP-848, whose GROUP_ID_NOT_FOUND reports an unknown group; 10 topics by id.
 """
 
 from __future__ import annotations
@@ -66,11 +66,15 @@ def _failed(request: OffsetCommit, context: RequestContext, code: ErrorCode) -> 
 # What is committed is decided before the next request of the connection starts; only the answer waits.
 @api(ApiKey.OFFSET_COMMIT, decode=decode_request, failed=_failed)
 def handle(request: OffsetCommit, context: RequestContext) -> list[Part] | LateAnswer | None:
+    """Commit offsets of known partitions, with an error code for each partition.
+
+    None, and the connection is closed, when the member has committed on a newer connection since.
+    """
     group_id, generation_id, member_id, instance_id, retention_ms, topics = request
     groups = context.services.groups
     connection = context.connection
     if member_id and groups.is_late_commit(group_id, member_id, generation_id, connection.identifier):
-        connection.close(f"{member_id!r} has gone on with a newer connection")
+        connection.close(f"{member_id!r} has continued on a newer connection")
         return None
     offsets, refused = _known(topics, context)
     if not offsets:

@@ -32,6 +32,7 @@ _BY_ID = 10
 
 @api(ApiKey.OFFSET_FETCH)
 async def handle(request: OffsetFetchRequest, context: RequestContext) -> OffsetFetchResponse:
+    """Return the committed offsets of one group or, from version 8 on, of several; errors are per group."""
     if context.version < _SEVERAL_GROUPS:
         return await _one_group(request, context)
     groups = [await _group(group, request.require_stable, context) for group in request.groups]
@@ -86,7 +87,7 @@ async def _group(
         return OffsetFetchResponseGroup(group.group_id, error_code=error.code)
     if group.topics is None and by_id:
         known = context.services.image().topics
-        # What has no id any more cannot be told of.
+        # A deleted topic has no id and is left out.
         found = [(name, partitions) for name, partitions in found if name in known]
         ids = {name: known[name].id for name, _ in found}
     answers = [_topic(name, ids.get(name, ZERO_UUID), partitions) for name, partitions in found]

@@ -24,6 +24,7 @@ _TOPICS = {GROUP: GROUP_METADATA_TOPIC, TRANSACTION: TRANSACTION_STATE_TOPIC}
 
 @api(ApiKey.FIND_COORDINATOR)
 async def handle(request: FindCoordinatorRequest, context: RequestContext) -> FindCoordinatorResponse:
+    """Find the coordinator of one key or, from version 4 on, of several; each has its own error."""
     keys = request.coordinator_keys if context.version >= 4 else [request.key]
     found = [await _find(request.key_type, key, context) for key in keys]
     if context.version >= 4:
@@ -57,7 +58,7 @@ async def _leader(topic: str, key: str, context: RequestContext) -> FindCoordina
     image = services.image()
     found = image.topics.get(topic)
     if found is None:
-        # It is made, but this broker has not heard of it within a while.
+        # It is created, but this broker has not been notified of it in time.
         raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
     partitions = found.partitions
     broker = image.brokers.get(partitions[partition_for_group(key, len(partitions))].leader)

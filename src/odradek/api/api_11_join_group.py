@@ -16,6 +16,7 @@ from odradek.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
 
 @api(ApiKey.JOIN_GROUP)
 async def handle(request: JoinGroupRequest, context: RequestContext) -> JoinGroupResponse:
+    """Add the member to its group; the response comes when the rebalance has completed."""
     version = context.version
     join = JoinRequest(
         request.group_id,

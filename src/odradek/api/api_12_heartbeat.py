@@ -13,6 +13,7 @@ from odradek.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 
 @api(ApiKey.HEARTBEAT)
 def handle(request: HeartbeatRequest, context: RequestContext) -> HeartbeatResponse:
+    """Extend the member's session; REBALANCE_IN_PROGRESS asks it to join again."""
     error = context.services.groups.heartbeat(
         request.group_id, request.member_id, request.group_instance_id, request.generation_id
     )

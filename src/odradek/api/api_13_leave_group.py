@@ -17,6 +17,7 @@ _SEVERAL_MEMBERS = 3
 
 @api(ApiKey.LEAVE_GROUP)
 async def handle(request: LeaveGroupRequest, context: RequestContext) -> LeaveGroupResponse:
+    """Remove one member or, from version 3 on, several, each with its own error code."""
     groups = context.services.groups
     if context.version < _SEVERAL_MEMBERS:
         (only,) = await groups.leave(request.group_id, [LeavingMember(request.member_id)])

@@ -17,6 +17,7 @@ _WITH_PROTOCOL = 5
 
 @api(ApiKey.SYNC_GROUP)
 async def handle(request: SyncGroupRequest, context: RequestContext) -> SyncGroupResponse:
+    """Return the member's assignment once the group's leader has sent it."""
     if context.version >= _WITH_PROTOCOL and (request.protocol_type is None or request.protocol_name is None):
         return SyncGroupResponse(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     sync = SyncRequest(

@@ -23,6 +23,7 @@ ALL_GROUP_OPERATIONS = 1 << _READ | 1 << _DELETE | 1 << _DESCRIBE | 1 << _DESCRI
 
 @api(ApiKey.DESCRIBE_GROUPS)
 def handle(request: DescribeGroupsRequest, context: RequestContext) -> DescribeGroupsResponse:
+    """Describe each group; an unknown one is in state Dead, from version 6 on with GROUP_ID_NOT_FOUND."""
     groups = [_describe(group_id, context) for group_id in request.groups]
     if request.include_authorized_operations:
         for group in groups:

@@ -13,5 +13,6 @@ from odradek.wire.messages.list_groups import ListGroupsRequest, ListGroupsRespo
 
 @api(ApiKey.LIST_GROUPS)
 def handle(request: ListGroupsRequest, context: RequestContext) -> ListGroupsResponse:
+    """List the groups that pass the filters of states and types, of all loaded shards of this broker."""
     found = context.services.groups.list_groups(request.states_filter, request.types_filter)
     return ListGroupsResponse(groups=[ListGroupsResponseGroup(*group) for group in found])

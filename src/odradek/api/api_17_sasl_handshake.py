@@ -20,6 +20,7 @@ from odradek.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHands
 def handle(
     request: SaslHandshakeRequest, context: RequestContext
 ) -> SaslHandshakeResponse | Awaitable[SaslHandshakeResponse]:
+    """Begin the exchange of a mechanism; UNSUPPORTED_SASL_MECHANISM names those that the listener has."""
     chosen = context.services.logins.choose(context.session, request.mechanism, context.version)
     return _rejected(chosen, context) if chosen.ends else _response(chosen)
 

@@ -1,6 +1,6 @@
 """ApiVersions (KIP-35, KIP-511): which keys and versions are served, and the features of the cluster.
 
-Version notes: 0 has no throttle time; 3 is flexible, tells the client's name and may list features; 4 lets a feature
+Version notes: 0 has no throttle time; 3 is flexible, has the client's name and may list features; 4 lets a feature
 begin at version 0. The answer's header is always the oldest one, since the client does not yet know what the broker
 understands.
 """
@@ -38,6 +38,10 @@ def _table(with_sasl: bool) -> list[ApiVersionsResponseApiVersion]:
 
 @api(ApiKey.API_VERSIONS)
 def handle(request: ApiVersionsRequest, context: RequestContext) -> ApiVersionsResponse:
+    """Return the supported versions and features, and note the client's software name and version.
+
+    INVALID_REQUEST for names outside Kafka's pattern.
+    """
     if context.version >= 3:
         name, version = request.client_software_name, request.client_software_version
         if not (_SOFTWARE.fullmatch(name) and _SOFTWARE.fullmatch(version)):

@@ -25,6 +25,10 @@ _THROTTLING_FROM = 6
 
 @api(ApiKey.CREATE_TOPICS)
 async def handle(request: CreateTopicsRequest, context: RequestContext) -> CreateTopicsResponse:
+    """Create topics, or only validate them; each has its own error.
+
+    Partitions above the mutation quota get THROTTLING_QUOTA_EXCEEDED.
+    """
     topics = [
         NewTopic(
             topic.name,

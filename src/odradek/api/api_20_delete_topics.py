@@ -21,6 +21,7 @@ _THROTTLING_FROM = 5
 
 @api(ApiKey.DELETE_TOPICS)
 async def handle(request: DeleteTopicsRequest, context: RequestContext) -> DeleteTopicsResponse:
+    """Delete topics by name or id; each has its own error. TOPIC_DELETION_DISABLED with `delete.topic.enable=false`."""
     if context.version >= 6:
         references = [TopicReference(topic.name, topic.topic_id) for topic in request.topics]
     else:

@@ -27,6 +27,9 @@ NO_LOW_WATERMARK = -1
 
 @api(ApiKey.DELETE_RECORDS)
 async def handle(request: DeleteRecordsRequest, context: RequestContext) -> DeleteRecordsResponse:
+    """Advance log starts, and respond when all live replicas have done so; REQUEST_TIMED_OUT for partitions that have
+    not by `timeout_ms`.
+    """
     clock = context.services.clock
     deadline = clock.monotonic() + max(0, request.timeout_ms) / 1000
     deletions: list[_Deletion] = []

@@ -24,6 +24,10 @@ _FENCED_FROM = 4
 def handle(
     request: InitProducerIdRequest, context: RequestContext
 ) -> InitProducerIdResponse | Awaitable[InitProducerIdResponse] | None:
+    """Give the producer an id and an epoch, and abort its open transaction.
+
+    None, and the connection is closed, when the producer has used a newer connection since.
+    """
     if (request.producer_id == -1) != (request.producer_epoch == -1):
         return InitProducerIdResponse(error_code=ErrorCode.INVALID_REQUEST)
     if request.transactional_id is None:

@@ -21,6 +21,7 @@ from odradek.wire.messages.offset_for_leader_epoch import (
 
 @api(ApiKey.OFFSET_FOR_LEADER_EPOCH)
 def handle(request: OffsetForLeaderEpochRequest, context: RequestContext) -> OffsetForLeaderEpochResponse:
+    """Return the end offset of an epoch for each partition, -1 where the log knows no such epoch."""
     return OffsetForLeaderEpochResponse(
         topics=[
             OffsetForLeaderEpochResponseTopic(

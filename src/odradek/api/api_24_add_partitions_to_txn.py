@@ -37,6 +37,10 @@ _BATCHED_FROM = 4
 def handle(
     request: AddPartitionsToTxnRequest, context: RequestContext
 ) -> AddPartitionsToTxnResponse | Awaitable[AddPartitionsToTxnResponse] | None:
+    """Add partitions to a producer's transaction; from version 4 on, for brokers, to those of several producers.
+
+    OPERATION_NOT_ATTEMPTED for the others when a partition of a request is unknown.
+    """
     if context.version >= _BATCHED_FROM:
         if not context.session.is_broker:
             raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)

@@ -23,6 +23,10 @@ _FENCED_FROM = 2
 def handle(
     request: AddOffsetsToTxnRequest, context: RequestContext
 ) -> AddOffsetsToTxnResponse | Awaitable[AddOffsetsToTxnResponse] | None:
+    """Add the group's partition of `__consumer_offsets` to the transaction.
+
+    None, and the connection is closed, when the producer has used a newer connection since.
+    """
     try:
         answer = context.services.transactions.add_offsets(
             request.transactional_id,

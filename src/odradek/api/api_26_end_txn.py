@@ -24,6 +24,10 @@ _BUMPING_FROM = 5
 
 @api(ApiKey.END_TXN)
 def handle(request: EndTxnRequest, context: RequestContext) -> EndTxnResponse | Awaitable[EndTxnResponse] | None:
+    """Decide the transaction; the response comes once the decision is stored, markers follow.
+
+    None, and the connection is closed, when the producer has used a newer connection since.
+    """
     wanted = EndTransaction(
         request.transactional_id,
         request.producer_id,

@@ -25,6 +25,11 @@ from odradek.wire.messages.write_txn_markers import (
 
 @api(ApiKey.WRITE_TXN_MARKERS)
 async def handle(request: WriteTxnMarkersRequest, context: RequestContext) -> WriteTxnMarkersResponse | None:
+    """Append the markers, with an error code for each partition.
+
+    Raises KafkaError CLUSTER_AUTHORIZATION_FAILED when a client, not a broker, asks to commit. None for a broker's
+    superseded connection, which is closed.
+    """
     sender = context.client_id or ""
     connection = context.connection
     is_broker = context.session.is_broker
@@ -33,7 +38,7 @@ async def handle(request: WriteTxnMarkersRequest, context: RequestContext) -> Wr
         raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     # Brokers send markers on one connection at a time.
     if is_broker and context.services.transactions.is_stale_sender(sender, connection.identifier):
-        connection.close(f"{sender!r} has gone on with a newer connection")
+        connection.close(f"{sender!r} has continued on a newer connection")
         return None
     answers = await asyncio.gather(*(_write(marker, context) for marker in request.markers))
     return WriteTxnMarkersResponse(markers=answers)

@@ -25,6 +25,10 @@ from odradek.wire.messages.txn_offset_commit import (
 
 @api(ApiKey.TXN_OFFSET_COMMIT)
 async def handle(request: TxnOffsetCommitRequest, context: RequestContext) -> TxnOffsetCommitResponse | None:
+    """Store pending offsets, with an error code for each partition.
+
+    None, and the connection is closed, when the producer has committed on a newer connection since.
+    """
     if _is_stale(request, context):
         return None
     offsets, waiting, topics = _split(request, context)
@@ -51,7 +55,7 @@ def _is_stale(request: TxnOffsetCommitRequest, context: RequestContext) -> bool:
     producer = (request.producer_id, request.producer_epoch)
     if not context.services.transactions.is_stale_commit(request.group_id, producer, connection.identifier):
         return False
-    connection.close(f"{request.transactional_id!r} has gone on with a newer connection")
+    connection.close(f"{request.transactional_id!r} has continued on a newer connection")
     return True
 
 

@@ -20,6 +20,7 @@ from odradek.wire.messages.describe_acls import (
 
 @api(ApiKey.DESCRIBE_ACLS)
 def handle(request: DescribeAclsRequest, context: RequestContext) -> DescribeAclsResponse:
+    """Return the matching ACLs, grouped by resource pattern."""
     authorization = context.services.authorization
     if authorization is None:
         return DescribeAclsResponse(

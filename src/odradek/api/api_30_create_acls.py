@@ -13,6 +13,7 @@ from odradek.wire.messages.create_acls import CreateAclsRequest, CreateAclsRespo
 
 @api(ApiKey.CREATE_ACLS)
 async def handle(request: CreateAclsRequest, context: RequestContext) -> CreateAclsResponse:
+    """Create the valid ACLs; each creation has its own error, SECURITY_DISABLED without an authorizer."""
     authorization = context.services.authorization
     if authorization is None:
         refused = CreateAclsResponseCreation(ErrorCode.SECURITY_DISABLED, NO_AUTHORIZER)

@@ -18,6 +18,7 @@ from odradek.wire.messages.delete_acls import (
 
 @api(ApiKey.DELETE_ACLS)
 async def handle(request: DeleteAclsRequest, context: RequestContext) -> DeleteAclsResponse:
+    """Delete the matching ACLs, and return them for each filter; SECURITY_DISABLED without an authorizer."""
     authorization = context.services.authorization
     if authorization is None:
         refused = DeleteAclsResponseFilter(ErrorCode.SECURITY_DISABLED, NO_AUTHORIZER)

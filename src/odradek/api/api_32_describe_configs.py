@@ -24,6 +24,7 @@ from odradek.wire.messages.describe_configs import (
 
 @api(ApiKey.DESCRIBE_CONFIGS)
 def handle(request: DescribeConfigsRequest, context: RequestContext) -> DescribeConfigsResponse:
+    """Describe the configuration of each resource, or of its loggers; each has its own error."""
     return DescribeConfigsResponse(results=[_described(resource, request, context) for resource in request.resources])
 
 

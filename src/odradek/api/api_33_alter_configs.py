@@ -11,6 +11,7 @@ from odradek.wire.messages.alter_configs import AlterConfigsRequest, AlterConfig
 
 @api(ApiKey.ALTER_CONFIGS)
 async def handle(request: AlterConfigsRequest, context: RequestContext) -> AlterConfigsResponse:
+    """Replace the configuration of each resource, or only validate that; each has its own error."""
     resources = [
         ResourceChanges(
             resource.resource_type,

@@ -16,6 +16,7 @@ from odradek.wire.messages.alter_replica_log_dirs import (
 
 @api(ApiKey.ALTER_REPLICA_LOG_DIRS)
 def handle(request: AlterReplicaLogDirsRequest, context: RequestContext) -> AlterReplicaLogDirsResponse:
+    """Begin each move, without waiting for its end; one error code for each partition."""
     answers: dict[str, list[AlterReplicaLogDirsResponsePartition]] = {}
     for directory in request.dirs:
         for topic in directory.topics:

@@ -23,6 +23,7 @@ from odradek.wire.messages.describe_log_dirs import (
 
 @api(ApiKey.DESCRIBE_LOG_DIRS)
 async def handle(request: DescribeLogDirsRequest, context: RequestContext) -> DescribeLogDirsResponse:
+    """Describe each log directory with its replicas; KAFKA_STORAGE_ERROR for an offline one."""
     wanted = None
     if request.topics is not None:
         wanted = {topic.topic: frozenset(topic.partitions) for topic in request.topics}

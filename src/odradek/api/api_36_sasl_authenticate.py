@@ -13,6 +13,10 @@ from odradek.wire.messages.sasl_authenticate import SaslAuthenticateRequest, Sas
 
 @api(ApiKey.SASL_AUTHENTICATE)
 async def handle(request: SaslAuthenticateRequest, context: RequestContext) -> SaslAuthenticateResponse:
+    """Process one message of the exchange.
+
+    A failed one is answered after `connection.failed.authentication.delay.ms`, then the connection is closed.
+    """
     logins = context.services.logins
     answer = await logins.step(context.session, bytes(request.auth_bytes))
     if answer.ends:

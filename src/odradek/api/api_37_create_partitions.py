@@ -20,6 +20,10 @@ _THROTTLING_FROM = 3
 
 @api(ApiKey.CREATE_PARTITIONS)
 async def handle(request: CreatePartitionsRequest, context: RequestContext) -> CreatePartitionsResponse:
+    """Add partitions to topics, or only validate that; each has its own error.
+
+    Those above the mutation quota get THROTTLING_QUOTA_EXCEEDED.
+    """
     topics = [
         MorePartitions(
             topic.name,

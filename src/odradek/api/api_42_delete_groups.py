@@ -10,6 +10,7 @@ from odradek.wire.messages.delete_groups import DeleteGroupsRequest, DeleteGroup
 
 @api(ApiKey.DELETE_GROUPS)
 async def handle(request: DeleteGroupsRequest, context: RequestContext) -> DeleteGroupsResponse:
+    """Delete each group with its offsets; NON_EMPTY_GROUP for one with members."""
     codes = await context.services.groups.delete_groups(request.groups_names)
     named = zip(request.groups_names, codes, strict=True)
     return DeleteGroupsResponse(results=[DeleteGroupsResponseGroup(group_id, code) for group_id, code in named])

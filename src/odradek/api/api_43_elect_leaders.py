@@ -19,6 +19,9 @@ from odradek.wire.messages.elect_leaders import (
 
 @api(ApiKey.ELECT_LEADERS)
 async def handle(request: ElectLeadersRequest, context: RequestContext) -> ElectLeadersResponse:
+    """Elect preferred or unclean leaders, of all partitions when the request names none; each has its own error,
+    ELECTION_NOT_NEEDED where the leader stays.
+    """
     asked = None
     if request.topic_partitions is not None:
         asked = [(topic.topic, index) for topic in request.topic_partitions for index in topic.partitions]

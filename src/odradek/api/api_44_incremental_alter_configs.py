@@ -42,6 +42,10 @@ def _own_part(
 
 @api(ApiKey.INCREMENTAL_ALTER_CONFIGS, own_part=_own_part)
 async def handle(request: IncrementalAlterConfigsRequest, context: RequestContext) -> IncrementalAlterConfigsResponse:
+    """Apply the changes, or only validate them; each resource has its own error.
+
+    This broker's loggers are altered here, everything else by the controller.
+    """
     rest, complete = _own_part(request, context)
     if rest is None:
         return complete(None)

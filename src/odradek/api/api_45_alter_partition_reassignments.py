@@ -21,6 +21,7 @@ from odradek.wire.messages.alter_partition_reassignments import (
 async def handle(
     request: AlterPartitionReassignmentsRequest, context: RequestContext
 ) -> AlterPartitionReassignmentsResponse:
+    """Begin, change or cancel reassignments, without waiting for their end; each has its own error."""
     config = context.services.config
     allow_change = request.allow_replication_factor_change
     moves = [

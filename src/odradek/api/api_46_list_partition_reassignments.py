@@ -16,6 +16,7 @@ from odradek.wire.messages.list_partition_reassignments import (
 
 @api(ApiKey.LIST_PARTITION_REASSIGNMENTS)
 def handle(request: ListPartitionReassignmentsRequest, context: RequestContext) -> ListPartitionReassignmentsResponse:
+    """List the reassignments under way, of all topics when the request names none."""
     asked = None if request.topics is None else {topic.name: topic.partition_indexes for topic in request.topics}
     return ListPartitionReassignmentsResponse(
         error_message=None,

@@ -17,6 +17,9 @@ from odradek.wire.messages.offset_delete import (
 
 @api(ApiKey.OFFSET_DELETE)
 async def handle(request: OffsetDeleteRequest, context: RequestContext) -> OffsetDeleteResponse:
+    """Delete committed offsets, with an error code for each partition: GROUP_SUBSCRIBED_TO_TOPIC while the group reads
+    the topic.
+    """
     image = context.services.image()
     answers: list[OffsetDeleteResponseTopic] = []
     waiting: list[OffsetDeleteResponsePartition] = []

@@ -18,6 +18,7 @@ from odradek.wire.messages.describe_client_quotas import (
 
 @api(ApiKey.DESCRIBE_CLIENT_QUOTAS)
 def handle(request: DescribeClientQuotasRequest, context: RequestContext) -> DescribeClientQuotasResponse:
+    """Return the quotas of entities that match all components; with `strict`, of those without further ones."""
     components = [Component(part.entity_type, part.match_type, part.match) for part in request.components]
     try:
         found = describe_client_quotas(context.services.image(), components, strict=request.strict)

@@ -16,6 +16,7 @@ from odradek.wire.messages.alter_client_quotas import (
 
 @api(ApiKey.ALTER_CLIENT_QUOTAS)
 async def handle(request: AlterClientQuotasRequest, context: RequestContext) -> AlterClientQuotasResponse:
+    """Set and remove quotas, or only validate that; each entity has its own error."""
     changes = [
         QuotaChange(
             [(part.entity_type, part.entity_name) for part in entry.entity],

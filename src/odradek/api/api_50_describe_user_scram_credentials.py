@@ -18,6 +18,9 @@ from odradek.wire.messages.describe_user_scram_credentials import (
 def handle(
     request: DescribeUserScramCredentialsRequest, context: RequestContext
 ) -> DescribeUserScramCredentialsResponse:
+    """Return mechanisms and iterations of the users named, or of all; RESOURCE_NOT_FOUND for a user without
+    credentials.
+    """
     users = None if request.users is None else [user.name for user in request.users]
     return DescribeUserScramCredentialsResponse(
         error_message=None,

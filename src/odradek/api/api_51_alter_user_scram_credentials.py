@@ -17,6 +17,7 @@ from odradek.wire.messages.alter_user_scram_credentials import (
 async def handle(
     request: AlterUserScramCredentialsRequest, context: RequestContext
 ) -> AlterUserScramCredentialsResponse:
+    """Set and delete credentials; each user has its own error."""
     deletions = [Deletion(deletion.name, deletion.mechanism) for deletion in request.deletions]
     # What is kept must not point into the receive buffer.
     upsertions = [

@@ -3,7 +3,7 @@
 The metadata lies in a store, not in a replicated log of brokers; what tools ask is who writes it, since when, and how
 far it has come: the controller, its epoch, and the version of the image.
 
-Version notes: 1 tells when replicas last fetched; 2 messages, directories and the endpoints of the nodes (KIP-853).
+Version notes: 1 has times of replicas' last fetches; 2 messages, directories and the endpoints of the nodes (KIP-853).
 """
 
 from __future__ import annotations
@@ -26,6 +26,10 @@ from odradek.wire.messages.describe_quorum import (
 
 @api(ApiKey.DESCRIBE_QUORUM)
 def handle(request: DescribeQuorumRequest, context: RequestContext) -> DescribeQuorumResponse:
+    """Describe the controller as the only voter, with the other brokers as observers.
+
+    UNKNOWN_TOPIC_OR_PARTITION for any topic but `__cluster_metadata`.
+    """
     asked = [(topic.topic_name, [part.partition_index for part in topic.partitions]) for topic in request.topics]
     if asked != [(CLUSTER_METADATA_TOPIC, [0])]:
         return DescribeQuorumResponse(

@@ -19,6 +19,10 @@ from odradek.wire.messages.alter_partition import (
 
 @api(ApiKey.ALTER_PARTITION)
 async def handle(request: AlterPartitionRequest, context: RequestContext) -> AlterPartitionResponse:
+    """Change ISRs as their leaders propose; each partition has its own error.
+
+    Raises KafkaError NOT_CONTROLLER, STALE_BROKER_EPOCH.
+    """
     changes = [
         IsrChange(
             topic.topic_id,

@@ -20,6 +20,10 @@ from odradek.wire.messages.update_features import (
 
 @api(ApiKey.UPDATE_FEATURES)
 async def handle(request: UpdateFeaturesRequest, context: RequestContext) -> UpdateFeaturesResponse:
+    """Raise or lower the levels of features, or only validate that.
+
+    From version 2 on one failure rejects all of them.
+    """
     updates = [
         FeatureUpdate(update.feature, update.max_version_level, _upgrade_type(update, context.version))
         for update in request.feature_updates

@@ -2,7 +2,7 @@
 
 The answer carries the whole response frame without its size. Errors of the envelope itself are NOT_CONTROLLER, which
 makes the broker look for the new controller, PRINCIPAL_DESERIALIZATION_FAILURE, INVALID_REQUEST for an API that is not
-forwarded or an address that is none, UNSUPPORTED_VERSION for a request that cannot be read.
+forwarded or an invalid address, UNSUPPORTED_VERSION for a request that cannot be read.
 """
 
 from __future__ import annotations
@@ -52,6 +52,9 @@ class ForwardedClient:
 
 @api(ApiKey.ENVELOPE)
 async def handle(request: EnvelopeRequest, context: RequestContext) -> EnvelopeResponse:
+    """Serve the enclosed request as the client's, and return its response frame; NOT_CONTROLLER sends the broker to the
+    new controller.
+    """
     if not context.services.controller.is_here:
         return EnvelopeResponse(error_code=ErrorCode.NOT_CONTROLLER)
     try:

@@ -27,6 +27,10 @@ CONTROLLERS = 2
 def handle(
     request: DescribeClusterRequest, context: RequestContext
 ) -> DescribeClusterResponse | Awaitable[DescribeClusterResponse]:
+    """Describe the brokers and the controller, once the controller has sent an image.
+
+    MISMATCHED_ENDPOINT_TYPE or UNSUPPORTED_ENDPOINT_TYPE for endpoints other than brokers.
+    """
     if request.endpoint_type != BROKERS:
         # The brokers of this design are found at any broker; there are no controllers with endpoints of their own.
         known = request.endpoint_type == CONTROLLERS

@@ -17,6 +17,7 @@ from odradek.wire.messages.describe_producers import (
 
 @api(ApiKey.DESCRIBE_PRODUCERS)
 def handle(request: DescribeProducersRequest, context: RequestContext) -> DescribeProducersResponse:
+    """List the producers of each partition; errors are per partition."""
     return DescribeProducersResponse(
         topics=[
             DescribeProducersResponseTopic(

@@ -11,6 +11,7 @@ from odradek.wire.messages.unregister_broker import UnregisterBrokerRequest, Unr
 
 @api(ApiKey.UNREGISTER_BROKER)
 async def handle(request: UnregisterBrokerRequest, context: RequestContext) -> UnregisterBrokerResponse:
+    """Reject: a registration ends with its broker. INVALID_REQUEST for a running one, else BROKER_ID_NOT_REGISTERED."""
     try:
         await context.services.controller.unregister_broker(request.broker_id)
     except KafkaError as error:

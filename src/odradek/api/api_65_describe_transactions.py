@@ -16,6 +16,7 @@ from odradek.wire.messages.describe_transactions import (
 
 @api(ApiKey.DESCRIBE_TRANSACTIONS)
 def handle(request: DescribeTransactionsRequest, context: RequestContext) -> DescribeTransactionsResponse:
+    """Describe each transactional id; TRANSACTIONAL_ID_NOT_FOUND for an unknown one."""
     return DescribeTransactionsResponse(
         transaction_states=[_describe(transactional_id, context) for transactional_id in request.transactional_ids]
     )

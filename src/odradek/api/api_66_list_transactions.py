@@ -18,6 +18,7 @@ from odradek.wire.messages.list_transactions import (
 
 @api(ApiKey.LIST_TRANSACTIONS)
 def handle(request: ListTransactionsRequest, context: RequestContext) -> ListTransactionsResponse:
+    """List the transactional ids that pass the filters, with the names of unknown states among these."""
     found = context.services.transactions.list_transactions(
         ListFilter(
             request.state_filters,

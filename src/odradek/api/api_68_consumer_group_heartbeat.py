@@ -1,4 +1,4 @@
-"""ConsumerGroupHeartbeat: a member joins a KIP-848 group, reports, is told what it has, and leaves.
+"""ConsumerGroupHeartbeat: a member joins a KIP-848 group, reports, gets its assignment, and leaves.
 
 Version notes: 1 the client makes the member id, and topics may be named by a regular expression.
 """
@@ -30,6 +30,7 @@ _CONSUMER = "consumer"
 def handle(
     request: ConsumerGroupHeartbeatRequest, context: RequestContext
 ) -> ConsumerGroupHeartbeatResponse | Awaitable[ConsumerGroupHeartbeatResponse]:
+    """Pass a member's report to its group; the response has its epoch, the next interval and a changed assignment."""
     try:
         _check_enabled(context)
         topics = request.subscribed_topic_names

@@ -1,6 +1,6 @@
 """ConsumerGroupDescribe: KIP-848 groups, their members, and what these have and are meant to have.
 
-Version notes: 1 tells members of the classic protocol from others.
+Version notes: 1 marks members of the classic protocol.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ _CONSUMER_MEMBER = 1
 
 @api(ApiKey.CONSUMER_GROUP_DESCRIBE)
 def handle(request: ConsumerGroupDescribeRequest, context: RequestContext) -> ConsumerGroupDescribeResponse:
+    """Describe each KIP-848 group with its members; GROUP_ID_NOT_FOUND for others."""
     groups = [_describe(group_id, context) for group_id in request.group_ids]
     if request.include_authorized_operations:
         for group in groups:

@@ -30,6 +30,7 @@ _LISTED = (
 
 @api(ApiKey.LIST_CONFIG_RESOURCES)
 def handle(request: ListConfigResourcesRequest, context: RequestContext) -> ListConfigResourcesResponse:
+    """List the resources of the types named, or of all; UNSUPPORTED_VERSION for an unknown type."""
     wanted = request.resource_types if context.version > 0 else [int(ResourceType.CLIENT_METRICS)]
     if not set(wanted) <= set(_LISTED):
         return ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)

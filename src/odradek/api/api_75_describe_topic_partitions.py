@@ -22,6 +22,10 @@ from odradek.wire.messages.describe_topic_partitions import (
 
 @api(ApiKey.DESCRIBE_TOPIC_PARTITIONS)
 def handle(request: DescribeTopicPartitionsRequest, context: RequestContext) -> DescribeTopicPartitionsResponse:
+    """Describe partitions from the cursor on, up to `response_partition_limit`, with a cursor for the next page.
+
+    Raises KafkaError INVALID_REQUEST for a negative partition in the cursor.
+    """
     image = reachable_image(context)
     names = sorted({topic.name for topic in request.topics} or image.topics)
     access = None if context.services.authorization is None else context.access

@@ -103,6 +103,10 @@ class EncodedTopics:
         self._known: dict[tuple[str, int, int], tuple[Topic, Mapping[int, Any], EncodedTopic]] = {}
 
     def get(self, topic: Topic, image: ClusterImage, version: int, operations: int) -> EncodedTopic:
+        """The topic's part of a Metadata response; `operations` are the authorized ones as a bit field.
+
+        Encoded at most once as long as topic and brokers do not change.
+        """
         key = (topic.name, version, operations)
         brokers = image.brokers
         known = self._known.get(key)

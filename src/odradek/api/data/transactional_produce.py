@@ -25,9 +25,9 @@ _PRODUCER: Final = 43
 def rejections(request: ProduceRequest, context: RequestContext) -> RejectedPartitions | Awaitable[RejectedPartitions]:
     """The partitions that the transaction may not write to; no more than a look where it writes to them already.
 
-    An awaitable's answer counts when it comes, and no later. What could not be found is among them: the append may find
-    it, as when a descriptor has become free, and nobody has asked for it. Raises KafkaError INVALID_PRODUCER_ID_MAPPING
-    if the request mixes producers.
+    An awaitable's answer counts when it comes, and no later. Unknown partitions are among them: the append may
+    find one, as when a descriptor has become free, whose part in the transaction was not verified.
+    Raises KafkaError INVALID_PRODUCER_ID_MAPPING if the request mixes producers.
     """
     transactional_id = request.transactional_id
     assert transactional_id is not None
@@ -70,10 +70,10 @@ async def _once_answered(
     absent: RejectedPartitions,
     context: RequestContext,
 ) -> RejectedPartitions:
-    """The answer; asked for once more with those partitions in which the transaction was open and has ended since.
+    """The answer; a second request covers partitions in which the transaction was open and has ended since.
 
-    What was not here when the coordinator was asked is refused, though it may be here now: nobody has asked for it, and
-    records that come in would be of no transaction that anybody ends.
+    A partition that was not here for the first request is rejected, though it may be here now: it was not verified, and
+    its records would belong to no transaction that is ever ended.
     """
     find = context.services.partitions.require
     refused = await answer

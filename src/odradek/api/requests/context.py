@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 
 class LateAnswer(Protocol):
+    """The place of a response that is given later."""
+
     def answer(self, parts: list[Part] | None) -> None:
         """The whole frame, or None where the protocol wants none."""
         ...
@@ -54,7 +56,9 @@ class Client(Protocol):
         """Serve nothing more that comes on it for that long; what is answered already goes out (KIP-219)."""
         ...
 
-    def close(self, reason: str) -> None: ...
+    def close(self, reason: str) -> None:
+        """Close the connection at once, and log the reason."""
+        ...
 
     def end(self, reason: str) -> None:
         """Serve no further request, and close once the answers so far are sent."""
@@ -64,24 +68,41 @@ class Client(Protocol):
 class Configuration(Protocol):
     """The broker's settings by Kafka's names."""
 
-    def number(self, name: str) -> int: ...
+    def number(self, name: str) -> int:
+        """A setting of type int or long."""
+        ...
 
-    def text(self, name: str) -> str: ...
+    def text(self, name: str) -> str:
+        """A setting of type string."""
+        ...
 
-    def flag(self, name: str) -> bool: ...
+    def flag(self, name: str) -> bool:
+        """A setting of type boolean."""
+        ...
 
-    def words(self, name: str) -> list[str]: ...
+    def words(self, name: str) -> list[str]:
+        """A setting of type list."""
+        ...
 
 
 class Loggers(Protocol):
     """The loggers of this process; both raise KafkaError."""
 
-    def describe(self, broker: str, keys: Iterable[str] | None = None) -> list[Described]: ...
+    def describe(self, broker: str, keys: Iterable[str] | None = None) -> list[Described]:
+        """The levels of the loggers named by `keys`, or of all.
 
-    def alter(self, broker: str, changes: Sequence[ConfigChange], *, validate_only: bool = False) -> None: ...
+        `broker` is the id in the request and must be this one's.
+        """
+        ...
+
+    def alter(self, broker: str, changes: Sequence[ConfigChange], *, validate_only: bool = False) -> None:
+        """Set levels, or only validate them. `broker` is the id in the request and must be this one's."""
+        ...
 
 
 class PartitionLookup(Protocol):
+    """The replicas of this broker."""
+
     def find(self, topic: str, index: int) -> Partition | None:
         """The local replica, or None when the topic or partition is not on this broker.
 

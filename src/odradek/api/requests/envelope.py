@@ -86,7 +86,7 @@ def decoded_principal(data: bytes | None) -> Principal:
 
 
 def encoded_address(host: str) -> bytes:
-    """Four bytes of an IPv4 address or sixteen of an IPv6 one; the unspecified address for what is none."""
+    """Four bytes of an IPv4 address or sixteen of an IPv6 one; the unspecified address for an invalid one."""
     from ipaddress import ip_address  # half a megabyte, which only a cluster needs
 
     try:

@@ -22,20 +22,24 @@ class ClusterMember(Protocol):
 
     @property
     def has_metadata(self) -> bool:
-        """Whether a controller has told this broker of the cluster since it started: before, it knows no broker."""
+        """Whether a controller has sent its image since this broker started; until then it knows no broker."""
         ...
 
     async def wait_for_metadata(self) -> None:
         """Wait for that."""
         ...
 
-    async def leader_and_isr(
-        self, request: LeaderAndIsrRequest, connection: int
-    ) -> dict[TopicIdPartition, ErrorCode]: ...
+    async def leader_and_isr(self, request: LeaderAndIsrRequest, connection: int) -> dict[TopicIdPartition, ErrorCode]:
+        """Lead and follow; an error code for each partition by topic id."""
+        ...
 
-    async def update_metadata(self, request: UpdateMetadataRequest, connection: int) -> None: ...
+    async def update_metadata(self, request: UpdateMetadataRequest, connection: int) -> None:
+        """Take over the brokers and partition states of the request."""
+        ...
 
-    async def stop_replica(self, request: StopReplicaRequest, connection: int) -> dict[PartitionKey, ErrorCode]: ...
+    async def stop_replica(self, request: StopReplicaRequest, connection: int) -> dict[PartitionKey, ErrorCode]:
+        """Stop or delete replicas; an error code for each partition by name."""
+        ...
 
 
 class ElectedController(Protocol):
@@ -43,12 +47,14 @@ class ElectedController(Protocol):
 
     async def alter_partitions(
         self, broker_id: int, broker_epoch: int, changes: Sequence[IsrChange]
-    ) -> Sequence[IsrChanged]: ...
+    ) -> Sequence[IsrChanged]:
+        """Change ISRs as the broker proposes for the partitions that it leads; one reply for each."""
+        ...
 
     async def controlled_shutdown(self, broker_id: int, broker_epoch: int) -> Sequence[PartitionKey]:
         """Move leadership away from the broker; the partitions that it leads still."""
         ...
 
     async def next_producer_id_block(self, broker_id: int, broker_epoch: int) -> range:
-        """Producer ids that nobody else will ever hand out."""
+        """Producer ids that no other call returns."""
         ...

@@ -33,25 +33,33 @@ class ControllerService(Protocol):
     Each raises KafkaError if the whole request failed: the store could not be reached, or this is not the controller.
     """
 
-    async def create_topics(
-        self, topics: Sequence[NewTopic], *, validate_only: bool = False
-    ) -> Sequence[CreatedTopic]: ...
+    async def create_topics(self, topics: Sequence[NewTopic], *, validate_only: bool = False) -> Sequence[CreatedTopic]:
+        """Create topics, or only validate them; one reply for each."""
+        ...
 
-    async def delete_topics(self, references: Sequence[TopicReference]) -> Sequence[DeletedTopic]: ...
+    async def delete_topics(self, references: Sequence[TopicReference]) -> Sequence[DeletedTopic]:
+        """Delete topics by name or id; one reply for each."""
+        ...
 
     async def create_partitions(
         self, topics: Sequence[MorePartitions], *, validate_only: bool = False
-    ) -> Sequence[GrownTopic]: ...
+    ) -> Sequence[GrownTopic]:
+        """Add partitions to topics, or only validate that; one reply for each."""
+        ...
 
     async def alter_configs(
         self, resources: Sequence[ResourceChanges], *, validate_only: bool = False
-    ) -> Sequence[AlteredResource]: ...
+    ) -> Sequence[AlteredResource]:
+        """Change configurations, or only validate that; one reply for each resource."""
+        ...
 
     async def change(self, decide: Callable[[ClusterImage], Decision[T]]) -> Sequence[T]:
         """Let a pure decision on the newest image take effect; its replies."""
         ...
 
-    async def unregister_broker(self, broker_id: int) -> None: ...
+    async def unregister_broker(self, broker_id: int) -> None:
+        """Reject: a registration ends with its broker. Raises KafkaError INVALID_REQUEST, BROKER_ID_NOT_REGISTERED."""
+        ...
 
     @property
     def is_here(self) -> bool:
@@ -70,7 +78,7 @@ class ControllerService(Protocol):
         ...
 
     async def next_producer_id_block(self) -> range:
-        """Producer ids that nobody else will ever hand out."""
+        """Producer ids that no other call returns."""
         ...
 
     def describe_configs(

@@ -34,11 +34,15 @@ Wanted = Mapping[str, frozenset[int]] | None
 
 
 class LogDirectoryService(Protocol):
+    """The log directories of this broker."""
+
     async def advance_log_starts(self, starts: Mapping[PartitionKey, int], advance: Callable[[], None]) -> None:
         """Call `advance`, which moves the log starts of these partitions, when the new ones survive a crash."""
         ...
 
-    async def describe(self, wanted: Wanted) -> list[DirectoryUsage]: ...
+    async def describe(self, wanted: Wanted) -> list[DirectoryUsage]:
+        """Each log directory with its replicas of the wanted partitions; sizes are read from the files."""
+        ...
 
     def move(self, path: str, topic: str, partition: int) -> None:
         """Begin to move a replica to the log directory, or have it created there.
