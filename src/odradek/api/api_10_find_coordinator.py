@@ -5,6 +5,7 @@ Version notes: 1 key types; 4 several keys at once (KIP-699); 6 share groups.
 
 from __future__ import annotations
 
+from odradek.api.data.new_leaders import reachable_image
 from odradek.api.requests.context import RequestContext
 from odradek.api.requests.registry import api
 from odradek.groups.placement import partition_for_group
@@ -55,7 +56,7 @@ async def _leader(topic: str, key: str, context: RequestContext) -> FindCoordina
         failed = await services.controller.auto_create([topic])
         if topic in failed:
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-    image = services.image()
+    image = reachable_image(context)
     found = image.topics.get(topic)
     if found is None:
         # It is created, but this broker has not been notified of it in time.

@@ -14,6 +14,7 @@ from odradek.broker.cluster.controller_channel import control_connections
 from odradek.broker.cluster.controller_link import ControllerLink
 from odradek.broker.cluster.controller_watch import ControllerWatch
 from odradek.broker.cluster.image_effects import ImageEffects
+from odradek.broker.cluster.lease_holder import LeaseHolder
 from odradek.broker.cluster.membership import Membership
 from odradek.broker.cluster.peers import Peers
 from odradek.broker.configuration.broker_config import BrokerConfig
@@ -36,6 +37,7 @@ from odradek.metadata.image import GROUP_METADATA_TOPIC, Broker, ClusterImage
 from odradek.metadata.stores.selection import patience_seconds
 from odradek.quotas.client_quotas import ClientQuotas
 from odradek.replication.fetch_sessions import FetchSessions
+from odradek.replication.leadership import Leadership
 from odradek.replication.replica_sessions import ReplicaSessions
 from odradek.transactions.connections import NewestConnections
 
@@ -61,6 +63,8 @@ class ClusterParts(NamedTuple):
     """Connections to other brokers."""
     link: ControllerLink
     """The elected controller, in this process or another."""
+    leases: LeaseHolder
+    """This broker's lease of leadership."""
     replication: ReplicationRuntime
     """Fetchers of followed partitions, and proposals for ISRs."""
 
@@ -189,19 +193,26 @@ def _cluster_parts(config: BrokerConfig, ports: Ports, storage: Storage, tls: Tl
         config, partitions, peers, link, ports.clock, _image_of(view), directories.checkpoints.advance_starts
     )
 
+    leadership = partitions.rules.leadership = Leadership(config.node_id, ports.clock.monotonic)
+    leases = LeaseHolder(config, ports.clock, leadership, view, link, peers, partitions.opened)
+    controller.last_known = lambda: view.image.brokers
+    controller.on_leases_changed(leases.wake)
+
     def registered(broker: Broker) -> None:
         view.broker_epoch = broker.epoch
+        leases.wake()
 
     def directory_failed(_path: str) -> None:
         asyncio.get_running_loop().call_soon(replication.directory_failed)
         membership.directory_failed()
 
+    membership.on_registering = leases.surrender
     membership.on_registered = registered
     membership.on_judged = directories.startup.accept_losses
     view.on_stopped = partitions.stop
     view.is_offline = partitions.is_offline
     directories.on_offline = directory_failed
-    return ClusterParts(secret, controller, membership, watch, peers, link, replication)
+    return ClusterParts(secret, controller, membership, watch, peers, link, leases, replication)
 
 
 def _coordinators(config: BrokerConfig, ports: Ports, storage: Storage, cluster: ClusterParts) -> Coordinators:

@@ -122,6 +122,7 @@ class Broker:
                 parts = self._parts = assemble(self._config, self._ports, storage, tls, sasl)
                 opened.callback(storage.view.close)
                 opened.callback(parts.cluster.watch.close)
+                opened.callback(parts.cluster.leases.close)
                 opened.callback(parts.server.close)
                 opened.callback(tls.close)
                 opened.callback(_forget_acls, parts)
@@ -169,6 +170,8 @@ class Broker:
             Stage(_nothing, coordinators.groups.close),
             Stage(_nothing, coordinators.effects.stop),
             Stage(_nothing, server.stop_listening),
+            # Before its address refuses connections: that is taken for the death of the process.
+            Stage(_nothing, cluster.leases.close),
             Stage(_nothing, departure.hand_over),
             Stage(lambda: _set_ready(parts, True), lambda: _set_ready(parts, False)),
         )
@@ -212,6 +215,7 @@ class Broker:
         config, view, server = self._config, parts.storage.view, parts.server
         effects = parts.coordinators.effects
         await effects.begin(view.image)
+        view.subscribe(parts.cluster.leases.follow)
         view.subscribe(effects)
         view.subscribe(parts.cluster.replication.apply)
         view.subscribe(parts.cluster.watch.follow)

@@ -25,6 +25,7 @@ from odradek.replication.in_sync import (
     committed_offset,
     lagging,
 )
+from odradek.replication.leadership import Leadership
 from odradek.replication.refused_batches import SENT_AGAIN, RefusedBatches
 from odradek.wire.errors import ErrorCode, KafkaError
 
@@ -82,7 +83,16 @@ class FollowerWatch(Protocol):
 class ReplicaRules:
     """What all partitions of a broker are told about replication. The defaults are those of a lone broker."""
 
-    __slots__ = ("begins_later", "is_eligible", "max_lag_ms", "now_ms", "propose", "tell_followers", "unreachable")
+    __slots__ = (
+        "begins_later",
+        "is_eligible",
+        "leadership",
+        "max_lag_ms",
+        "now_ms",
+        "propose",
+        "tell_followers",
+        "unreachable",
+    )
 
     def __init__(self) -> None:
         self.max_lag_ms = DEFAULT_MAX_LAG_MS
@@ -94,6 +104,8 @@ class ReplicaRules:
         """A partition wants its ISR changed: see its `proposal`."""
         self.begins_later: Callable[[Partition, int], None] = _at_once
         """The log of a follower begins at this offset: see to it that it is written, then `Partition.start_written`."""
+        self.leadership: Leadership | None = None
+        """The broker's right to act as a leader; None: it always may."""
         self.tell_followers = False
         """Whether followers are answered as soon as the high watermark moves: where consumers read from them."""
         self.unreachable: set[int] = set()
@@ -297,11 +309,23 @@ class Partition:
 
     def check_leader(self, current_leader_epoch: int = NO_EPOCH) -> None:
         """Raise NOT_LEADER_OR_FOLLOWER, FENCED_LEADER_EPOCH or UNKNOWN_LEADER_EPOCH unless the request is for this
-        leader.
+        leader, and this leader may act now.
         """
+        self.check_fetched_leader(current_leader_epoch)
+        if not self.may_lead:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+    def check_fetched_leader(self, current_leader_epoch: int) -> None:
+        """As `check_leader`, for followers: they fetch from a leader that may not act, and bring it up to date."""
         self.check_epoch(current_leader_epoch)
         if self.leader != self.local_id:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+    @property
+    def may_lead(self) -> bool:
+        """Whether this broker may act as the leader now, if it is the leader: see `Leadership`."""
+        leadership = self._rules.leadership
+        return leadership is None or leadership.may_lead(self)
 
     def check_epoch(self, current_leader_epoch: int) -> None:
         """FENCED_LEADER_EPOCH or UNKNOWN_LEADER_EPOCH unless the request is of this leader's time; -1 is of any."""
@@ -315,6 +339,11 @@ class Partition:
     def min_isr(self) -> int:
         """`min.insync.replicas`, as far as there are so many replicas."""
         return min(self.log.config.min_insync_replicas, len(self.replicas))
+
+    @property
+    def counted_replicas(self) -> frozenset[int]:
+        """Members of the ISR, and of the one that is proposed: all that the high watermark waits for."""
+        return self._counted
 
     @property
     def followers(self) -> dict[int, FollowerProgress]:
@@ -469,7 +498,7 @@ class Partition:
         """
         log = self.log
         try:
-            if self.leader != self.local_id:
+            if self.leader != self.local_id or (origin is Origin.CLIENT and not self.may_lead):
                 raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
             if all_in_sync and len(self.isr) < min(log.config.min_insync_replicas, len(self.replicas)):
                 raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)

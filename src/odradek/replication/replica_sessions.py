@@ -113,7 +113,7 @@ class FollowedPartition:
         self.error = ErrorCode.NONE
         try:
             partition = self._resolve(lookup)
-            partition.check_leader(leader_epoch)
+            partition.check_fetched_leader(leader_epoch)
             self.diverging = partition.diverging_epoch(fetch_offset, last_fetched_epoch)
             if self.diverging is None:
                 follower = session.follower
@@ -147,7 +147,7 @@ class FollowedPartition:
         if self.error or self.diverging is not None or partition is None:
             return None
         try:
-            partition.check_leader(self.leader_epoch)
+            partition.check_fetched_leader(self.leader_epoch)
             return partition.read_uncommitted(
                 self.fetch_offset, min(self.max_bytes, max_bytes), min_one_batch=min_one_batch
             )

@@ -33,6 +33,7 @@ from odradek.sim.workloads import (
     raw_clients,
     recreated_topics,
     spark_sink,
+    witness,
 )
 from odradek.sim.workloads import clients as client_programs
 from odradek.sim.workloads import cluster as cluster_programs
@@ -360,6 +361,7 @@ _WORKLOADS: dict[str, tuple[tuple[str, Program], ...]] = {
         (f"modern-{index}", lambda h: raw_clients.modern_member(h, "modern", "plain")) for index in range(3)
     ),
     "moves": (("mover", lambda h: raw_clients.move_replicas(h, {"plain": 2, "ledger": 2, "table": 1, "short": 1})),),
+    "witness": witness.PROGRAMS,
     "observer": (("observer", lambda h: client_programs.observe(h, {"plain": 2, "ledger": 2}, "workers")),),
     "admin": (("admin", lambda h: administration.administrate(h, "fleeting")),),
     "reassignments": (("reassigner", cluster_programs.reassign),),

@@ -19,7 +19,10 @@ def test_find_coordinator_is_not_available_for_a_new_unknown_topic() -> None:
         async def auto_create(self, _names: Sequence[str]) -> dict[str, ErrorCode]:
             return {}
 
-    services: Any = SimpleNamespace(authorization=None, controller=Controller(), image=ClusterImage)
+    rules = SimpleNamespace(unreachable=frozenset(), leadership=None)
+    services: Any = SimpleNamespace(
+        authorization=None, controller=Controller(), image=ClusterImage, replica_sessions=SimpleNamespace(rules=rules)
+    )
     context: Any = SimpleNamespace(denied=None, services=services)
     found = asyncio.run(api._find(0, "group", context))
     assert found.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE

@@ -30,7 +30,7 @@ TOPIC_ID = bytes(range(16))
 
 
 def context_of(image: ClusterImage, cluster: Any, version: int) -> Any:
-    replica_sessions = SimpleNamespace(rules=SimpleNamespace(unreachable=frozenset()))
+    replica_sessions = SimpleNamespace(rules=SimpleNamespace(unreachable=frozenset(), leadership=None))
     config = SimpleNamespace(flag=lambda _name: True)
     return SimpleNamespace(
         version=version,

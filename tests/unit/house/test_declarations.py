@@ -55,11 +55,18 @@ def agrees(right: Right, effect: str) -> bool:
     return right.error.name in effect
 
 
+OWN_KEYS = range(10_000, 11_000)
+"""APIs that Kafka does not have: brokers of Odradek send them to each other."""
+
+
 served = pytest.mark.parametrize("declared", DECLARATIONS.values(), ids=lambda declared: declared.key.name)
 
 
 @served
 def test_declared_rights_are_those_of_kafka(declared: Declaration) -> None:
+    if declared.key in OWN_KEYS:
+        assert [right[:2] for right in declared.rights] == [(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER)]
+        return
     expected = facts(declared.key)
     asked = Counter((right.operation, right.resource) for right in declared.rights)
     assert asked == Counter((operation, resource) for operation, resource, _ in expected)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from odradek.api.requests.context import RequestContext
-from odradek.metadata.image import ClusterImage
-from odradek.wire.errors import ErrorCode
+from odradek.metadata.image import NO_LEADER, ClusterImage
+from odradek.replication.partition import Partition
+from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.produce import NodeEndpoint, TopicKey
 
 MOVED = frozenset(
@@ -25,20 +26,38 @@ def current_leader(context: RequestContext, topic: TopicKey, index: int) -> tupl
     image = context.services.image()
     name = image.topic_names.get(topic) if isinstance(topic, bytes) else topic
     state = None if name is None else image.partition(name, index)
-    return None if state is None or state.leader < 0 else (state.leader, state.leader_epoch)
+    if state is None or state.leader in (NO_LEADER, context.services.node_id):
+        # This broker does not send clients to itself while it may not act as the leader.
+        return None
+    return state.leader, state.leader_epoch
 
 
 def reachable_image(context: RequestContext) -> ClusterImage:
     """The cluster without leaders of which this broker, as their follower, knows that their processes are gone.
 
+    Nor does it name this broker as the leader of partitions for which it may not act now.
+
     The controller is about to say so. A client that asks now, because its connection broke, hears that there is no
     leader and soon asks again; if it heard of the old one it would look only when its next refresh is due.
     """
+    rules = context.services.replica_sessions.rules
     image = context.services.image()
-    unreachable = context.services.replica_sessions.rules.unreachable
+    if rules.leadership is not None:
+        find = context.services.partitions.find
+        image = rules.leadership.shown(image, lambda topic, index: _may_lead(find, topic, index))
+    unreachable = rules.unreachable
     if not unreachable:
         return image
     return image.with_brokers({i: broker for i, broker in image.brokers.items() if i not in unreachable})
+
+
+def _may_lead(find: Callable[[str, int], Partition | None], topic: str, index: int) -> bool:
+    try:
+        partition = find(topic, index)
+    except KafkaError:
+        # Its log cannot be used now: requests for it learn why.
+        return True
+    return partition is None or partition.may_lead
 
 
 def endpoints(context: RequestContext, leaders: Iterable[tuple[int, int] | None]) -> list[NodeEndpoint]:

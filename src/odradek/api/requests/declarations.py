@@ -269,6 +269,8 @@ _DECLARED: Final = (
     ),
     Declaration(ApiKey.LIST_TRANSACTIONS, (Right(_DESCRIBE, _TRANSACTIONAL_ID, _HIDDEN),)),
     _between_brokers(ApiKey.ALLOCATE_PRODUCER_IDS, Audience.CONTROLLER),
+    _between_brokers(ApiKey.LEADERSHIP_LEASE, Audience.CONTROLLER),
+    _between_brokers(ApiKey.LEADERSHIP_PROMISE),
     Declaration(
         ApiKey.CONSUMER_GROUP_HEARTBEAT,
         (

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from odradek.controller.in_sync import IsrChange, IsrChanged
+from odradek.controller.lease_table import Grant
 from odradek.records.topic_partition import PartitionKey, TopicIdPartition
 from odradek.wire.errors import ErrorCode
 from odradek.wire.messages.leader_and_isr import LeaderAndIsrRequest
@@ -53,6 +54,10 @@ class ElectedController(Protocol):
 
     async def controlled_shutdown(self, broker_id: int, broker_epoch: int) -> Sequence[PartitionKey]:
         """Move leadership away from the broker; the partitions that it leads still."""
+        ...
+
+    async def lease(self, broker_id: int, broker_epoch: int) -> Grant:
+        """The broker's leave to act as a leader for a while."""
         ...
 
     async def next_producer_id_block(self, broker_id: int, broker_epoch: int) -> range:

@@ -40,6 +40,14 @@ class Events(Protocol):
         """Make a decision take effect; only within an event. Raises KafkaError."""
         ...
 
+    def broker_acknowledged(self, broker: Broker, version: int) -> None:
+        """A broker knows an image of this version."""
+        ...
+
+    def broker_dead(self, broker: Broker) -> None:
+        """The process of a broker is dead."""
+        ...
+
     async def ensure_elected(self) -> None:
         """Raises NotTheController if another controller has been elected."""
         ...
@@ -86,7 +94,12 @@ class BrokerEvents:
 
     def broker_died(self, broker: Broker) -> None:
         """End the registration of a dead process."""
+        self._events.broker_dead(broker)
         self._events.soon(lambda: self.bury(broker))
+
+    def image_acknowledged(self, broker: Broker, version: int) -> None:
+        """Note what the broker knows."""
+        self._events.broker_acknowledged(broker, version)
 
     def registration_ended(self, broker: Broker) -> None:
         """Read the registrations: the broker has another one."""

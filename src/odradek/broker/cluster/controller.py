@@ -18,6 +18,7 @@ from odradek.broker.cluster.controller_channel import Connect
 from odradek.broker.cluster.controller_channels import ControllerChannels
 from odradek.broker.cluster.controller_store import ControllerStore
 from odradek.broker.cluster.event_queue import EventQueue
+from odradek.broker.cluster.lease_grants import LeaseGrants
 from odradek.broker.cluster.registrations import read_registrations
 from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.broker.task_failures import logs_failure
@@ -30,6 +31,7 @@ from odradek.controller.elections import ElectionType, elect_leaders
 from odradek.controller.in_sync import IsrChange, IsrChanged, alter_partitions
 from odradek.controller.internal_topics import creatable
 from odradek.controller.leader_balance import imbalanced_partitions, is_balanced
+from odradek.controller.lease_table import Grant, deposed_brokers
 from odradek.controller.outcome import Decision
 from odradek.controller.topics import (
     MAX_PARTITIONS_DELETED_AT_ONCE,
@@ -64,6 +66,8 @@ TELL_SECONDS: Final = 0.5
 _BYTES_TO_DELETE_A_PARTITION: Final = 1000
 """At most, in a transaction of the metadata store."""
 FIRST_BALANCE_SECONDS: Final = 5.0
+CLEAR_SECONDS: Final = 0.2
+"""After which the mark is removed that brokers are deposed, if they have ended by then."""
 
 T = TypeVar("T")
 Take = Callable[[ClusterImage], Awaitable[None] | None]
@@ -77,6 +81,8 @@ class Controller:
         "_channels",
         "_config",
         "_events",
+        "_has_published",
+        "_leases",
         "_node_id",
         "_random",
         "_stale",
@@ -87,6 +93,7 @@ class Controller:
         "epoch",
         "image",
         "is_active",
+        "last_known",
         "on_resigned",
     )
 
@@ -111,6 +118,8 @@ class Controller:
         self._node_id = config.node_id
         self._events = EventQueue()
         self._channels = ControllerChannels(config.node_id, connect)
+        self._leases = LeaseGrants(self._store, clock, connect, config.number("odradek.leadership.lease.ms") / 1000)
+        self._has_published = False
         self._brokers = BrokerEvents(self._store, config, clock, self._channels, self, offline_here)
         self._unwatch: list[Callable[[], None]] = []
         self._stale = True
@@ -122,6 +131,8 @@ class Controller:
         """The cluster as of the last decision."""
         self.is_active = False
         """Whether this broker is the controller, as far as it knows."""
+        self.last_known: Callable[[], Mapping[int, Broker]] = dict
+        """The brokers that this one knew last, dead ones too: where a deposed broker is looked for."""
         self.on_resigned: Callable[[], None] = lambda: None
         """Called when the controller finds out by itself that another one has been elected."""
 
@@ -139,6 +150,8 @@ class Controller:
         self._store.epoch_version = epoch_version
         self.is_active = True
         self._stale = True
+        self._has_published = False
+        self._leases.elected()
         version, self.image = self.image.version, ClusterImage()
         self.image.version = version
         self._unwatch = self._brokers.watch()
@@ -157,6 +170,7 @@ class Controller:
         self._unwatch.clear()
         self._events.cancel_timers()
         self._channels.close()
+        self._leases.end()
         if self.is_active:
             self.is_active = False
             logger.info("broker %d is no longer the controller of epoch %d", self._node_id, self.epoch)
@@ -256,6 +270,21 @@ class Controller:
 
         return await self._in_turn(event)
 
+    async def lease(self, broker_id: int, broker_epoch: int) -> Grant:
+        """A lease of leadership. Raises KafkaError STALE_BROKER_EPOCH, NOT_CONTROLLER."""
+        self._require_active()
+        broker = self.image.brokers.get(broker_id)
+        if broker is None or broker.epoch != broker_epoch:
+            raise KafkaError(ErrorCode.STALE_BROKER_EPOCH)
+        try:
+            return await self._leases.lease(broker_id, broker_epoch)
+        except SessionExpired as error:
+            raise NotTheController(ErrorCode.NOT_CONTROLLER) from error
+
+    def on_leases_changed(self, changed: Callable[[], None]) -> None:
+        """Call when this broker may get a lease, or begin to lead, that it could not before."""
+        self._leases.on_changed = changed
+
     async def broker_failed(self, broker: Broker) -> None:
         """The process of this registration is known to be dead: end it before its session does. Raises KafkaError."""
 
@@ -330,16 +359,53 @@ class Controller:
 
     async def carry_out(self, decision: Decision[T]) -> Sequence[T]:
         """Write the decision, publish its image, return its replies; only within an event. Raises KafkaError."""
+        return await self._carry_out(decision, self.image)
+
+    async def _carry_out(self, decision: Decision[T], before: ClusterImage) -> Sequence[T]:
+        """`before`: what the brokers may act on until they know the decision's image."""
+        deposed = deposed_brokers(before, decision.image)
         if decision.operations:
-            await self._apply(self._store.transactions(decision.operations, decision.cuts))
+            operations, cuts = decision.operations, decision.cuts
+            mark = self._store.mark_deposed() if deposed and self._concerns_others(deposed) else []
+            if mark:
+                operations, cuts = [*mark, *operations], [cut + 1 for cut in cuts]
+            await self._apply(self._store.transactions(operations, cuts))
+            if mark:
+                self._store.deposed_marked()
         if decision.image is not self.image:
+            known = {**self.last_known(), **before.brokers}
+            self._leases.depose(deposed, decision.image, known)
+            if deposed:
+                self._clear_deposed_later()
             await self._publish(decision.image)
         return decision.replies
+
+    def _concerns_others(self, deposed: Mapping[int, int]) -> bool:
+        return deposed.keys() != {self._node_id} or len(self.image.brokers) > 1
+
+    def _clear_deposed_later(self) -> None:
+        self.later("clear", CLEAR_SECONDS, lambda: self.soon(self._clear_deposed))
+
+    async def _clear_deposed(self) -> None:
+        if not self._store.is_deposed_marked:
+            return
+        if not self._leases.is_quiet:
+            self._clear_deposed_later()
+            return
+        await self._store.clear_deposed()
+
+    def broker_acknowledged(self, broker: Broker, version: int) -> None:
+        """A broker knows an image of this version."""
+        self._leases.acknowledge(broker, version)
+
+    def broker_dead(self, broker: Broker) -> None:
+        """The process of a broker is dead: its lease need not be waited for."""
+        self._leases.bury(broker)
 
     async def _apply(self, transactions: Iterable[Sequence[Operation]]) -> None:
         try:
             for operations in transactions:
-                await self._store.apply(operations)
+                await self._leases.apply(operations)
         except SessionExpired:
             raise
         except StoreError as error:
@@ -368,10 +434,14 @@ class Controller:
             _report(self.image, image)
             self.elections.add(self.image, image)
         self.image = image
+        self._has_published = True
         try:
             waiting = self._take(image)
             if waiting is not None:
                 await waiting
+            own = image.brokers.get(self._node_id)
+            if own is not None:
+                self._leases.acknowledge(own, image.version)
         finally:
             # The others must not wait for what this broker fails to do.
             if self.is_active:
@@ -384,6 +454,8 @@ class Controller:
     async def _refreshed(self) -> None:
         """Load the cluster and complete the operations that are half done. Raises StoreError, KafkaError."""
         store = self._store.store
+        if not self._has_published:
+            await self._leases.begin()
         found = await read_registrations(store)
         image = (await load_image(store, self.image.version + 1)).with_controller(self._node_id, self.epoch)
         image = image.with_brokers(_still_leaving(self.image.brokers, found.brokers))
@@ -391,7 +463,7 @@ class Controller:
         image = await self._finish_deletions(image)
         decision = self._brokers.cleared(recovered_partitions(image, self._config), found)
         _report(image, decision.image)
-        await self.carry_out(decision)
+        await self._carry_out(decision, self.image if self._has_published else image)
         await self._brokers.look_at_own_directories()
         self._stale = False
 

@@ -70,6 +70,10 @@ class ChannelEvents(Protocol):
         """The broker's address no longer accepts connections."""
         ...
 
+    def image_acknowledged(self, broker: Broker, version: int, /) -> None:
+        """The broker knows an image of this version."""
+        ...
+
     def registration_ended(self, broker: Broker, /) -> None:
         """The broker has registered again: this channel is closed."""
         ...
@@ -226,6 +230,7 @@ class ControllerChannel:
                 if generation == self._generation:
                     self.acknowledged = target
                 if target is not None:
+                    self._events.image_acknowledged(self.broker, target.version)
                     self._release(target.version)
                 continue
             await asyncio.sleep(backoff)

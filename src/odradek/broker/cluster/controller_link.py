@@ -20,6 +20,7 @@ from odradek.client.errors import TransportError
 from odradek.controller.configs import AlteredResource, ResourceChanges
 from odradek.controller.in_sync import IsrChange, IsrChanged
 from odradek.controller.internal_topics import creatable
+from odradek.controller.lease_table import Grant
 from odradek.controller.outcome import Decision
 from odradek.controller.topics import (
     CreatedTopic,
@@ -31,7 +32,7 @@ from odradek.controller.topics import (
 )
 from odradek.metadata.configs.described import Described
 from odradek.metadata.image import NO_BROKER, ClusterImage, PartitionState
-from odradek.wire.apis import APIS
+from odradek.wire.apis import APIS, ApiKey
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.message import ApiMessage
 from odradek.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
@@ -50,6 +51,7 @@ from odradek.wire.messages.create_topics import (
     CreateTopicsResponse,
 )
 from odradek.wire.messages.envelope import EnvelopeRequest, EnvelopeResponse
+from odradek.wire.messages.leadership_lease import LeadershipLeaseRequest, LeadershipLeaseResponse
 
 T = TypeVar("T")
 
@@ -231,6 +233,19 @@ class ControllerLink:
         assert isinstance(answer, AllocateProducerIdsResponse)
         _raise(answer.error_code)
         return range(answer.producer_id_start, answer.producer_id_start + answer.producer_id_len)
+
+    async def lease(self, timeout_ms: float) -> Grant:
+        """Ask for a lease of leadership. Raises KafkaError."""
+        epoch = self._view.broker_epoch
+        if self._controller.is_active:
+            return await self._controller.lease(self._node_id, epoch)
+        request = LeadershipLeaseRequest(self._node_id, epoch)
+        answer = await self._ask(
+            request, LeadershipLeaseResponse, APIS[ApiKey.LEADERSHIP_LEASE].max_version, timeout_ms, Purpose.LEASES
+        )
+        assert isinstance(answer, LeadershipLeaseResponse)
+        _raise(answer.error_code)
+        return Grant(answer.lease_ms / 1000, answer.may_begin)
 
     async def alter_partitions(self, changes: Sequence[IsrChange]) -> Sequence[IsrChanged]:
         """Ask for other in-sync replicas of partitions that this broker leads. Raises KafkaError."""

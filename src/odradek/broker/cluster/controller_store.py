@@ -19,6 +19,11 @@ from odradek.metadata.nodes import (
 from odradek.ports.store import ANY_VERSION, Check, Create, Delete, MetadataStore, Operation, Put
 from odradek.wire.errors import ErrorCode, KafkaError
 
+DEPOSED: Final = "/odradek/deposed"
+"""Odradek's own node: whether brokers are deposed that may still act as leaders."""
+_MARKED: Final = b"1"
+_CLEAR: Final = b"0"
+
 PRODUCER_IDS_PER_BLOCK: Final = 1000
 """Producer ids that a broker gets at once."""
 MAX_PRODUCER_ID: Final = (1 << 63) - 1
@@ -31,17 +36,48 @@ class ControllerStore:
     All methods that read or write raise StoreError.
     """
 
-    __slots__ = ("epoch_version", "store")
+    __slots__ = ("_deposed_node", "_is_deposed_marked", "epoch_version", "store")
 
     def __init__(self, store: MetadataStore) -> None:
         self.store = store
         """The store itself, for reads and watches."""
         self.epoch_version = ANY_VERSION
         """Version of the node of the controller's epoch since its election."""
+        self._deposed_node = False
+        self._is_deposed_marked = False
 
     async def apply(self, operations: Sequence[Operation]) -> None:
         """One transaction. Raises BadVersion if another controller has been elected, among others."""
         await self.store.apply([Check(CONTROLLER_EPOCH, self.epoch_version), *operations])
+
+    # --- the mark that brokers are deposed, and may still act as leaders ---
+
+    @property
+    def is_deposed_marked(self) -> bool:
+        """Whether the mark is set, as far as is known."""
+        return self._is_deposed_marked
+
+    async def read_deposed(self) -> bool:
+        """Whether the mark is set: a controller has written that brokers are deposed, and has not seen them end."""
+        node = await self.store.get(DEPOSED)
+        self._deposed_node = node is not None
+        self._is_deposed_marked = node is not None and node.data == _MARKED
+        return self._is_deposed_marked
+
+    def mark_deposed(self) -> list[Operation]:
+        """The operations that set the mark, to be written before or with the change that deposes; none if it is set."""
+        if self._is_deposed_marked:
+            return []
+        return [Put(DEPOSED, _MARKED) if self._deposed_node else Create(DEPOSED, _MARKED)]
+
+    def deposed_marked(self) -> None:
+        """The mark has been written."""
+        self._deposed_node = self._is_deposed_marked = True
+
+    async def clear_deposed(self) -> None:
+        """Remove the mark: all former leaders have ended."""
+        await self.apply([Put(DEPOSED, _CLEAR)])
+        self._is_deposed_marked = False
 
     async def is_elected(self) -> bool:
         """Whether no other controller has been elected."""

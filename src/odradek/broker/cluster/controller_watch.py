@@ -73,6 +73,10 @@ class ControllerWatch:
 
     # These follow from answers, and nothing is asked over this line.
 
+    def image_acknowledged(self, _broker: Broker, _version: int) -> None:
+        """Implements ChannelEvents."""
+        return
+
     def registration_ended(self, _broker: Broker) -> None:
         """Implements ChannelEvents."""
         return

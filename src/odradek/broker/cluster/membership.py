@@ -129,6 +129,7 @@ class Membership:
         "on_controller",
         "on_judged",
         "on_registered",
+        "on_registering",
     )
 
     def __init__(self, store: MetadataStore, clock: Clock, controller: Reign, *, patience_seconds: float = 0.0) -> None:
@@ -154,6 +155,8 @@ class Membership:
         """Who is known to be the controller."""
         self.on_registered: Callable[[Broker], None] = lambda _broker: None
         """Called with each new registration of this broker."""
+        self.on_registering: Callable[[], None] = lambda: None
+        """Called before each registration: what was granted to the previous one ends."""
         self.on_controller: Callable[[int], None] = lambda _controller_id: None
         """Called when the controller is another, or NO_BROKER."""
         self.on_judged: Callable[[], None] = lambda: None
@@ -335,6 +338,7 @@ class Membership:
                 return
         if self.broker_epoch != NO_BROKER:
             await self._taken_for_dead(broker.id)
+        self.on_registering()
         registered = await register(self._store, broker, self._clock.now_ms())
         if isinstance(registered, AlreadyRegistered):
             where = ", ".join(f"{e.host}:{e.port}" for e in registered.broker.endpoints.values())

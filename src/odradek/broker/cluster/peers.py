@@ -28,6 +28,7 @@ class Purpose(Enum):
     MARKERS = "ends of transactions"
     METRICS = "ends of partitions that metrics of groups need"
     VERIFICATION = "whether transactions are open"
+    LEASES = "leases of leadership"
 
 
 _Key = tuple[int, Purpose]

@@ -110,7 +110,13 @@ class CoordinatorContext(Generic[Shard, Record]):
     # --- state ---
 
     def check(self) -> None:
-        """Raise KafkaError unless the state is ACTIVE."""
+        """Raise KafkaError unless the state is ACTIVE, and this broker may act as the leader now."""
+        self.check_state()
+        if not self.partition.may_lead:
+            raise KafkaError(ErrorCode.NOT_COORDINATOR)
+
+    def check_state(self) -> None:
+        """Raise KafkaError unless the state is ACTIVE: for what no client waits for."""
         if self.state is not _ACTIVE:
             raise KafkaError(self._unavailable())
 

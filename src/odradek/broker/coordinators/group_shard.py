@@ -65,8 +65,12 @@ class GroupShard:
 
     def run(self, decide: Decide) -> asyncio.Future[Any]:
         """Decide a request after every earlier one; the future is its token. May raise KafkaError."""
+        self._context.check()
+        return self._run(decide)
+
+    def _run(self, decide: Decide) -> asyncio.Future[Any]:
         context = self._context
-        context.check()
+        context.check_state()
         context.flush()
         future: asyncio.Future[Any] = self._loop.create_future()
         self._execute(decide(self.coordinator, self._clock.now_ms(), future))
@@ -78,7 +82,7 @@ class GroupShard:
         if self._context.is_loading:
             self._deferred.append(decide)
         elif self._context.is_active:
-            self.run(decide)
+            self._run(decide)
 
     def commit(self, request: CommitRequest, reply: Reply) -> None:
         """Decide an offset commit, which may share its batch with others of this turn of the event loop."""
@@ -203,7 +207,7 @@ class GroupShard:
         self._context.arm_timer()
         deferred, self._deferred = self._deferred, []
         for decide in deferred:
-            self.run(decide)
+            self._run(decide)
 
     def on_closed(self) -> None:
         """See `CoordinatorShard`."""

@@ -455,6 +455,12 @@ DOCUMENTATION: dict[str, str] = {
     "odradek.slow.request.ms": "Requests that take this long are logged with their times; 0 logs all, -1 none.",
     "odradek.idle.check.interval.ms": "After how long without a write a log is synced and gives back memory and files.",
     "odradek.zookeeper.digest": "USER:PASSWORD with which the broker authenticates to ZooKeeper (scheme digest).",
+    "odradek.leadership.lease.ms": (
+        "How long a broker may act as a leader after its last contact with the controller; the same on all brokers."
+    ),
+    "odradek.self.fence.margin.ms": (
+        "By how much a broker stops earlier than its lease ends; must exceed what two brokers' clocks drift in a lease."
+    ),
     "odradek.zookeeper.wait.ms": (
         "For how long a start tries to reach ZooKeeper; 0: once, for zookeeper.connection.timeout.ms, as Kafka does."
     ),

@@ -66,6 +66,9 @@ ODRADEK_CONFIGS = (
     _c("odradek.zookeeper.digest", PASSWORD, None),
     # Machines boot in any order; Kafka's zookeeper.connection.timeout.ms, 18 s in most files, also bounds requests.
     _c("odradek.zookeeper.wait.ms", INT, "300000", at_least(0)),
+    # A broker leads for that long after the controller's last confirmation; less the margin for clocks that drift.
+    _c("odradek.leadership.lease.ms", INT, "2000", at_least(100)),
+    _c("odradek.self.fence.margin.ms", INT, "200", at_least(1)),
 )
 
 _LEGACY = (

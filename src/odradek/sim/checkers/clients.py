@@ -415,11 +415,15 @@ def _acknowledged(history: History) -> dict[tuple[str, PartitionKey], list[Looke
 
 
 def _check_leaders(what: str, looks: list[Looked], acked: list[Looked]) -> None:
-    """A leader that was deposed unnoticed returns what it knew: only later epochs have to be ahead."""
+    """A deposed leader answers no client once its successor does, so that the ends of a log go forward for all.
+
+    Log starts are compared within an epoch: a leader may have deleted records of which the next one has not learned.
+    """
+    if what != "earliest":
+        _check_forward(looks, acked)
+        return
     for epoch in {look.epoch for look in looks}:
-        if what != "earliest":
-            _check_forward([look for look in looks if look.epoch <= epoch], epoch=epoch)
-        elif epoch >= 0:
+        if epoch >= 0:
             known = [look for look in acked if look.epoch <= epoch]
             _check_forward([look for look in looks if look.epoch == epoch], known, epoch)
 

@@ -47,6 +47,8 @@ def shape_of(world: World) -> None:
         world.racks = ("rack-0", "rack-1", "rack-2")
     elif name == "unclean":
         world.unclean_topics = frozenset({"plain"})
+    if name == "stale":
+        world.clocks_drift = True
     if name == "handover":
         # Nothing but the smallest changes is done in one write.
         world.store_faults.max_transaction_bytes = 600
@@ -72,7 +74,7 @@ def cluster_settings(world: World, settings: dict[str, str]) -> dict[str, str]:
         settings["log.flush.interval.messages"] = "1"
     if world.profile.name == "cluster5":
         settings["leader.imbalance.check.interval.seconds"] = rng.choice(("2", "300"))
-    elif world.racks:
+    elif world.racks or world.clocks_drift:
         settings["leader.imbalance.check.interval.seconds"] = "5"
         settings["leader.imbalance.per.broker.percentage"] = "0"
     if world.racks:
@@ -134,7 +136,24 @@ class ClusterWatch:
                     changed.add(key)
         for key in sorted(changed):
             self._see_committed(key)
+        self._see_one_speaks()
         self._see_led()
+
+    def _see_one_speaks(self) -> None:
+        """At no moment two brokers may act as the leader of a partition."""
+        world = self._world
+        speakers: dict[tuple[bytes, int], tuple[str, int]] = {}
+        for host in world.brokers:
+            for key, each in _replicas(host).items():
+                if not each.is_leader or key[0] in world.unclean_topics or not each.may_lead:
+                    continue
+                place = (each.topic_id, each.index)
+                other = speakers.setdefault(place, (host.host, each.leader_epoch))
+                if other[0] != host.host:
+                    raise Violation(
+                        "one leader speaks at a time",
+                        f"{key}: {other[0]} in epoch {other[1]}, {host.host} in epoch {each.leader_epoch}",
+                    )
 
     def _look_at_obedience(self, view: ClusterView, name: str) -> None:
         """Once a broker has obeyed a controller it rejects requests of earlier ones."""

@@ -79,6 +79,42 @@ async def cut_off(world: World, host: BrokerHost, rng: random.Random) -> None:
         host.store.expire()
 
 
+async def alone_with_its_clients(world: World, host: BrokerHost, rng: random.Random) -> None:
+    """Clients reach a broker that is cut off from the store, from other brokers, or both; its session may end."""
+    if rng.random() < 0.4:
+        host = controller_of(world) or host
+    store = host.store
+    if store is None:
+        return
+    seconds = rng.choice((3.0, 7.0, 12.0)) * rng.uniform(0.7, 1.3)
+    until = world.now() + seconds
+    way = rng.choice(("store", "brokers", "both", "both", "both"))
+    if way != "brokers":
+        store.cut_until = until
+    if way != "store":
+        for other in world.brokers:
+            if other is not host and rng.random() < 0.9:
+                world.network.link(host.host, other.host).cut_until = until
+                world.network.link(other.host, host.host).cut_until = until
+    world.note(f"{host.host} is cut off from {way} until {until:.3f}")
+    await asyncio.sleep(rng.uniform(0.5, 6.0))
+    if way != "brokers" and world.now() < until:
+        # It is not notified: the store cannot reach it either.
+        store.expire()
+        world.mark("a session ended, and its broker did not learn of it")
+    await asyncio.sleep(max(0.0, until - world.now()))
+
+
+async def store_is_away(world: World, host: BrokerHost, rng: random.Random) -> None:
+    """No broker reaches the metadata store for a while; records must still be read and written."""
+    until = world.now() + rng.uniform(3.0, 10.0)
+    for each in world.brokers:
+        if each.store is not None:
+            each.store.cut_until = until
+    world.note(f"the store is away until {until:.3f}")
+    await asyncio.sleep(until - world.now())
+
+
 async def given_up(world: World, host: BrokerHost, rng: random.Random) -> None:
     """A broker gives up connections to another one and opens new ones; what it sent on the old ones comes later."""
     other = rng.choice([each for each in world.brokers if each is not host])

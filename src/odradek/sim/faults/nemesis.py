@@ -8,6 +8,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, NamedTuple
 
 from odradek.sim.faults.cluster_faults import (
+    alone_with_its_clients,
     blackout,
     controller_dies_half_way,
     cut_off,
@@ -16,6 +17,7 @@ from odradek.sim.faults.cluster_faults import (
     given_up,
     kill_several,
     machine_loses_power,
+    store_is_away,
 )
 from odradek.sim.faults.successions import (
     away_for_long,
@@ -490,6 +492,23 @@ PROFILES: dict[str, Profile] = {
             brokers=3,
         ),
         Profile(
+            "stale",
+            (
+                Kind(alone_with_its_clients, 8),
+                Kind(store_is_away, 2),
+                Kind(freeze, 2),
+                Kind(pause_broker, 2),
+                Kind(expire_session, 1),
+                Kind(part_brokers, 2),
+                Kind(crash, 1),
+                Kind(restart, 1),
+            ),
+            1.5,
+            ("producers", "groups", "transactions", "observer", "witness"),
+            brokers=3,
+            overlapping=0.3,
+        ),
+        Profile(
             "handover",
             (
                 Kind(controller_speaks_late, 3),
@@ -559,6 +578,7 @@ async def heal(world: World) -> None:
         if host.store is not None:
             host.store.slow = 0.0
             host.store.dies_in = 0
+            host.store.cut_until = 0.0
         if (host.volume.faults.injected or host.lacks_a_directory) and host.is_up:
             # A log directory that went offline comes back with a restart.
             host.kill()

@@ -30,22 +30,28 @@ START_SECONDS = 60.0
 """Within so long a broker starts or stops, pauses and cuts that others suffer at that time included."""
 
 
-class SimulatedClock:
-    """A host's clock: wall time may be off and jump, monotonic time does not."""
+MAX_DRIFT = 0.045
+"""By how much a broker's clock may be off: two of them by less than the margin's share of a lease (a tenth)."""
 
-    __slots__ = ("_loop", "skew_ms")
+
+class SimulatedClock:
+    """A host's clock: wall time may be off and jump; monotonic time does not, but its rate may be off."""
+
+    __slots__ = ("_loop", "rate", "skew_ms")
 
     def __init__(self, loop: SimulatedLoop, skew_ms: int = 0) -> None:
         self._loop = loop
         self.skew_ms = skew_ms
+        self.rate = 1.0
+        """Seconds of this clock in a second."""
 
     def now_ms(self) -> int:
         """Wall time in milliseconds since 1970, skew included."""
         return EPOCH_MS + int(self._loop.time() * 1000) + self.skew_ms
 
     def monotonic(self) -> float:
-        """Seconds since the start of the run."""
-        return self._loop.time()
+        """Seconds since the start of the run, as this clock counts them."""
+        return self._loop.time() * self.rate
 
 
 class ClientHost:
@@ -150,6 +156,8 @@ class BrokerHost:
         self.settings = settings
         self.volume = Volume()
         self.clock = SimulatedClock(world.loop)
+        if world.clocks_drift:
+            self.clock.rate = 1.0 + random.Random(f"{world.seed}:rate:{node_id}").uniform(-MAX_DRIFT, MAX_DRIFT)
         self.incarnation = 0
         self.process: Process | None = None
         self.broker: Broker | None = None
@@ -279,8 +287,9 @@ class World:
     """Hosts, network, metadata store, history: all of one seed."""
 
     __slots__ = (
-        "brokers", "clients", "faults", "history", "keeps_producers", "loop", "marks", "network", "power", "profile",
-        "racks", "rng", "seed", "session_seconds", "stopping", "store_faults", "stored", "tree", "unclean_topics",
+        "brokers", "clients", "clocks_drift", "faults", "history", "keeps_producers", "loop", "marks", "network",
+        "power", "profile", "racks", "rng", "seed", "session_seconds", "stopping", "store_faults", "stored", "tree",
+        "unclean_topics",
     )  # fmt: skip
 
     def __init__(self, loop: SimulatedLoop, seed: str, profile: RunProfile) -> None:
@@ -296,6 +305,8 @@ class World:
         self.clients: list[ClientHost] = []
         self.faults: Counter[str] = Counter()
         self.marks: Counter[str] = Counter()
+        self.clocks_drift = False
+        """Whether the brokers' monotonic clocks have different rates, by as much as leases allow."""
         self.session_seconds = 0.0
         """How long the metadata store may believe in a dead broker."""
         self.stored = StoredStates(frozenset())

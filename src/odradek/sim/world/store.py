@@ -11,6 +11,9 @@ from odradek.metadata.stores.memory_store import MemoryStore, MemoryTree
 from odradek.ports.store import Changed, ConnectionLost, Node, Operation, Stop
 from odradek.sim.world.loop import Process, SimulatedLoop
 
+_CUT_TIMEOUT_SECONDS = 1.0
+"""After which a process that does not reach the store gives a request up."""
+
 
 class StoreFaults:
     """Chances per call: the answer is lost before or after the change took effect."""
@@ -40,6 +43,7 @@ class SimulatedStore:
         "_process",
         "_rng",
         "_session_seconds",
+        "cut_until",
         "dies_in",
         "max_transaction_bytes",
         "slow",
@@ -64,6 +68,8 @@ class SimulatedStore:
         self.max_transaction_bytes = faults.max_transaction_bytes
         self.dies_in = 0
         """The process dies right after so many writes from now on; 0 is never."""
+        self.cut_until = 0.0
+        """Until then the process does not reach the store, and is not notified of anything."""
         self.slow = 0.0
         """How many seconds more a request and its answer may take each, for this process alone."""
         process.doomed.append(self._died)
@@ -86,6 +92,10 @@ class SimulatedStore:
         return self._memory.session
 
     async def _delay(self) -> None:
+        left = self.cut_until - self._loop.time()
+        if left > 0:
+            await asyncio.sleep(min(left, _CUT_TIMEOUT_SECONDS))
+            raise ConnectionLost("the store cannot be reached")
         await asyncio.sleep(self._rng.uniform(0, 0.002) + self._rng.uniform(0, self._faults.slow + self.slow))
 
     def _lost(self) -> bool:
@@ -124,11 +134,14 @@ class SimulatedStore:
         if self._lost():
             raise ConnectionLost("the connection was lost before the answer arrived")
 
+    def _notified_in(self) -> float:
+        return self._rng.uniform(0, 0.02) + max(0.0, self.cut_until - self._loop.time())
+
     def watch(self, path: str, changed: Changed) -> Stop:
         """As `MetadataStore.watch`."""
 
         def later(where: str) -> None:
-            self._loop.call_later(self._rng.uniform(0, 0.02), changed, where, context=self._process.context)
+            self._loop.call_later(self._notified_in(), changed, where, context=self._process.context)
 
         return self._memory.watch(path, later)
 
@@ -136,7 +149,7 @@ class SimulatedStore:
         """As `MetadataStore.watch_session`."""
 
         def later() -> None:
-            self._loop.call_later(self._rng.uniform(0, 0.02), expired, context=self._process.context)
+            self._loop.call_later(self._notified_in(), expired, context=self._process.context)
 
         return self._memory.watch_session(later)
 

@@ -95,6 +95,8 @@ class ApiKey(IntEnum):
     DESCRIBE_SHARE_GROUP_OFFSETS = 90
     ALTER_SHARE_GROUP_OFFSETS = 91
     DELETE_SHARE_GROUP_OFFSETS = 92
+    LEADERSHIP_LEASE = 10001
+    LEADERSHIP_PROMISE = 10002
 
 
 class Api(NamedTuple):
@@ -190,4 +192,6 @@ APIS: Final[dict[int, Api]] = {
     90: Api("DescribeShareGroupOffsets", 0, 1, 0, "describe_share_group_offsets"),
     91: Api("AlterShareGroupOffsets", 0, 0, 0, "alter_share_group_offsets"),
     92: Api("DeleteShareGroupOffsets", 0, 0, 0, "delete_share_group_offsets"),
+    10001: Api("LeadershipLease", 0, 0, 0, "leadership_lease"),
+    10002: Api("LeadershipPromise", 0, 0, 0, "leadership_promise"),
 }

@@ -40,6 +40,7 @@ class Peer:
         self.connects: list[ClientError] = []
         self.connections: list[Peer.Line] = []
         self.events: list[object] = []
+        self.acknowledged: list[int] = []
         self.gate: asyncio.Future[None] | None = None
 
     class Line:
@@ -74,6 +75,9 @@ class Peer:
 
     def broker_died(self, broker: Broker) -> None:
         self.events.append("died")
+
+    def image_acknowledged(self, broker: Broker, version: int) -> None:
+        self.acknowledged.append(version)
 
     def registration_ended(self, broker: Broker) -> None:
         self.events.append("registration ended")

@@ -1,0 +1,33 @@
+"""LeadershipPromise (Odradek's own), between brokers: a leader without a lease asks a replica not to succeed it yet."""
+
+from __future__ import annotations
+
+from odradek.api.requests.context import RequestContext
+from odradek.api.requests.registry import api
+from odradek.replication.leadership import agrees
+from odradek.wire.apis import ApiKey
+from odradek.wire.errors import ErrorCode, KafkaError
+from odradek.wire.messages.leadership_promise import (
+    LeadershipPromiseRequest,
+    LeadershipPromiseResponse,
+    LeadershipPromiseResponseTopic,
+)
+
+
+@api(ApiKey.LEADERSHIP_PROMISE)
+def handle(request: LeadershipPromiseRequest, context: RequestContext) -> LeadershipPromiseResponse:
+    leadership = context.services.replica_sessions.rules.leadership
+    if leadership is None:
+        raise KafkaError(ErrorCode.INVALID_REQUEST)
+    image = context.services.image()
+    denied = []
+    for topic in request.topics:
+        later = [
+            partition.partition_index
+            for partition in topic.partitions
+            if not agrees(image, topic.topic_id, partition.partition_index, partition.leader_epoch)
+        ]
+        if later:
+            denied.append(LeadershipPromiseResponseTopic(topic.topic_id, later))
+    leadership.promise(request.promise_ms / 1000)
+    return LeadershipPromiseResponse(denied=denied)

@@ -1,0 +1,200 @@
+"""This broker's lease of leadership: renewed at the controller, or replaced by promises of the other replicas.
+
+While nothing needs a lease (a broker alone, partitions with one replica) no timer runs and no request is sent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from odradek.api.requests.context import Configuration
+from odradek.broker.cluster.cluster_view import ClusterView
+from odradek.broker.cluster.controller_link import ControllerLink
+from odradek.broker.cluster.peers import Peers, Purpose
+from odradek.broker.task_failures import logs_failure
+from odradek.client.errors import TransportError
+from odradek.controller.lease_table import NO_GRANT, Grant
+from odradek.metadata.image import ClusterImage
+from odradek.ports.clock import Clock
+from odradek.replication.leadership import Leadership, successors
+from odradek.replication.partition import Partition
+from odradek.wire.apis import APIS, ApiKey
+from odradek.wire.errors import KafkaError
+from odradek.wire.messages.leadership_promise import (
+    LeadershipPromiseRequest,
+    LeadershipPromiseRequestPartition,
+    LeadershipPromiseRequestTopic,
+    LeadershipPromiseResponse,
+)
+
+logger = logging.getLogger(__name__)
+_log_failure = logs_failure(logger, "renewing the lease of leadership failed")
+
+PENDING_SECONDS: Final = 0.02
+"""Pause between two requests while newly led partitions wait for their former leaders."""
+REFUSED_SECONDS: Final = 0.1
+"""Pause after a request that got no lease."""
+_RENEWALS: Final = 4
+"""How often a lease is renewed while it lasts."""
+_PROMISE_VERSION: Final = APIS[ApiKey.LEADERSHIP_PROMISE].max_version
+
+
+class LeaseHolder:
+    """Subscribe `follow` before anything else that the view calls; `close` at the stop."""
+
+    __slots__ = (
+        "_clock",
+        "_config",
+        "_generation",
+        "_is_closed",
+        "_leadership",
+        "_link",
+        "_opened",
+        "_peers",
+        "_promises",
+        "_task",
+        "_view",
+        "_woken",
+    )
+
+    def __init__(
+        self,
+        config: Configuration,
+        clock: Clock,
+        leadership: Leadership,
+        view: ClusterView,
+        link: ControllerLink,
+        peers: Peers,
+        opened: Callable[[], list[Partition]],
+    ) -> None:
+        """`opened` has the replicas of this broker that are open."""
+        self._config = config
+        self._clock = clock
+        self._leadership = leadership
+        self._view = view
+        self._link = link
+        self._peers = peers
+        self._opened = opened
+        self._task: asyncio.Task[None] | None = None
+        self._promises: asyncio.Task[None] | None = None
+        self._woken = asyncio.Event()
+        self._generation = 0
+        self._is_closed = False
+
+    # --- life ---
+
+    def follow(self, old: ClusterImage, new: ClusterImage) -> None:
+        """Partitions that this broker newly leads wait until the controller says that they may begin."""
+        self._leadership.follow(old, new)
+        self.wake()
+
+    def wake(self) -> None:
+        """Ask the controller now, if there is something to ask."""
+        self._woken.set()
+        if not self._is_closed and (self._task is None or self._task.done()) and self._is_needed():
+            self._task = asyncio.get_running_loop().create_task(self._run())
+            self._task.add_done_callback(_log_failure)
+
+    def surrender(self) -> None:
+        """Give the lease up; an answer that is under way does not count."""
+        self._generation += 1
+        self._leadership.surrender()
+
+    def close(self) -> None:
+        """Act as a leader no longer: the broker stops."""
+        self._is_closed = True
+        self.surrender()
+        for task in (self._task, self._promises):
+            if task is not None:
+                task.cancel()
+
+    def _is_needed(self) -> bool:
+        if self._leadership.has_pending:
+            return True
+        image = self._view.image
+        if len(image.brokers) > 1:
+            return True
+        return any(len(state.replicas) > 1 for topic in image.topics.values() for state in topic.partitions)
+
+    # --- the controller's lease ---
+
+    async def _run(self) -> None:
+        while self._is_needed():
+            self._woken.clear()
+            grant = await self._renew()
+            lease = self._config.number("odradek.leadership.lease.ms") / 1000
+            now = self._clock.monotonic()
+            if self._leadership.lease_until - now < lease / 2 and len(self._view.image.brokers) > 1:
+                self._ask_for_promises()
+            if self._leadership.has_pending:
+                pause = PENDING_SECONDS
+            else:
+                pause = lease / _RENEWALS if grant.seconds else REFUSED_SECONDS
+            try:
+                async with asyncio.timeout(pause):
+                    await self._woken.wait()
+            except TimeoutError:
+                continue
+
+    async def _renew(self) -> Grant:
+        """Ask the controller once; what it granted counts from before the question."""
+        leadership, generation = self._leadership, self._generation
+        asked_at, sequence = self._clock.monotonic(), leadership.sequence
+        timeout_ms = self._config.number("odradek.leadership.lease.ms") / 2
+        try:
+            grant = await self._link.lease(timeout_ms)
+        except KafkaError as error:
+            logger.debug("no lease of leadership: %s; asking again", error)
+            grant = NO_GRANT
+        if generation != self._generation or not grant.seconds:
+            return NO_GRANT
+        leadership.extend(asked_at, grant.seconds - self._margin())
+        if grant.may_begin:
+            leadership.begin(sequence)
+        return grant
+
+    def _margin(self) -> float:
+        return self._config.number("odradek.self.fence.margin.ms") / 1000
+
+    # --- promises, while the controller cannot be reached or is not confirmed ---
+
+    def _ask_for_promises(self) -> None:
+        if self._promises is None or self._promises.done():
+            self._promises = asyncio.get_running_loop().create_task(self._gather_promises())
+            self._promises.add_done_callback(_log_failure)
+
+    async def _gather_promises(self) -> None:
+        """Ask every replica that could be elected instead not to begin for the time of a lease."""
+        node_id = self._peers.node_id
+        wanted: dict[int, dict[bytes, LeadershipPromiseRequestTopic]] = {}
+        for partition in self._opened():
+            if not partition.is_leader or len(partition.replicas) == 1:
+                continue
+            entry = LeadershipPromiseRequestPartition(partition.index, partition.leader_epoch)
+            for member in successors(partition, node_id):
+                topics = wanted.setdefault(member, {})
+                topic = topics.get(partition.topic_id)
+                if topic is None:
+                    topic = topics[partition.topic_id] = LeadershipPromiseRequestTopic(partition.topic_id, [])
+                topic.partitions.append(entry)
+        if wanted:
+            await asyncio.gather(*(self._ask(member, list(topics.values())) for member, topics in wanted.items()))
+
+    async def _ask(self, member: int, topics: list[LeadershipPromiseRequestTopic]) -> None:
+        generation, asked_at = self._generation, self._clock.monotonic()
+        lease_ms = self._config.number("odradek.leadership.lease.ms")
+        request = LeadershipPromiseRequest(self._peers.node_id, lease_ms, topics)
+        try:
+            answer = await self._peers.request(
+                Purpose.LEASES, member, request, LeadershipPromiseResponse, _PROMISE_VERSION, lease_ms / 2
+            )
+        except TransportError as error:
+            logger.debug("broker %d does not promise: %s", member, error)
+            return
+        if answer.error_code or generation != self._generation:
+            return
+        denied = [(topic.topic_id, index) for topic in answer.denied for index in topic.partitions]
+        self._leadership.promised(member, asked_at + lease_ms / 1000 - self._margin(), denied)

@@ -1,0 +1,178 @@
+"""Whether this broker may act as the leader of a partition now: its lease, promises of followers, new leaderships.
+
+A broker acts as a leader (serves clients, and coordinates groups and transactions) only while its lease from the
+controller lasts, or while every replica that could be elected instead has promised not to begin. A partition that the
+broker has newly got waits until the controller says that its former leader has ended, and until this broker's own
+promises are over. See docs/decisions/0011-leaders-hold-leases.md.
+
+Pure: times are seconds of this broker's monotonic clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator
+from typing import Final, NamedTuple, Protocol
+
+from odradek.metadata.image import NO_LEADER, ClusterImage, PartitionState
+from odradek.records.topic_partition import PartitionKey
+
+NEVER: Final = float("-inf")
+
+
+class LedPartition(Protocol):
+    """The part of a partition that is read here."""
+
+    topic: str
+    topic_id: bytes
+    index: int
+    leader_epoch: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+
+    @property
+    def min_isr(self) -> int:
+        """The smallest ISR in which records are committed."""
+        ...
+
+    @property
+    def counted_replicas(self) -> Collection[int]:
+        """Members of the ISR, and of the one that is proposed."""
+        ...
+
+
+class _Promise(NamedTuple):
+    until: float
+    denied: frozenset[tuple[bytes, int]]
+
+
+class Leadership:
+    """This broker's right to act as a leader."""
+
+    __slots__ = ("_node_id", "_now", "_pending", "_promised_until", "_promises", "_sequence", "lease_until")
+
+    def __init__(self, node_id: int, now: Callable[[], float]) -> None:
+        self._node_id = node_id
+        self._now = now
+        self._pending: dict[PartitionKey, int] = {}
+        self._sequence = 0
+        self._promises: dict[int, _Promise] = {}
+        self._promised_until = NEVER
+        self.lease_until = NEVER
+        """When the lease ends, a margin for clocks that drift deducted."""
+
+    # --- the lease ---
+
+    def extend(self, asked_at: float, seconds: float) -> None:
+        """A lease of that length, asked for at that time: the controller's clock ran from a later moment."""
+        self.lease_until = max(self.lease_until, asked_at + seconds)
+
+    def surrender(self) -> None:
+        """Give the lease and all promises up, before a new registration and at the stop of the broker."""
+        self.lease_until = NEVER
+        self._promises.clear()
+
+    # --- partitions that this broker has newly got ---
+
+    def follow(self, old: ClusterImage, new: ClusterImage) -> None:
+        """Partitions that `new` gives to this broker wait; to be called before they are led."""
+        if old.topics is new.topics:
+            return
+        node_id = self._node_id
+        for name, topic in new.topics.items():
+            known = old.topics.get(name)
+            if known is topic:
+                continue
+            before = known.partitions if known is not None and known.id == topic.id else ()
+            for index, state in enumerate(topic.partitions):
+                was = before[index] if index < len(before) else None
+                if was is state:
+                    continue
+                if state.leader != node_id:
+                    self._pending.pop((name, index), None)
+                elif was is None or (was.leader, was.leader_epoch) != (node_id, state.leader_epoch):
+                    self._sequence += 1
+                    self._pending[name, index] = self._sequence
+        for place in [place for place in self._pending if new.partition(*place) is None]:
+            del self._pending[place]
+
+    @property
+    def sequence(self) -> int:
+        """Number of the newest partition that waits; to be remembered when the controller is asked."""
+        return self._sequence
+
+    @property
+    def has_pending(self) -> bool:
+        """Whether partitions wait."""
+        return bool(self._pending)
+
+    def begin(self, sequence: int) -> None:
+        """The controller says that those that waited when it was asked may be led."""
+        if self._now() >= self._promised_until:
+            for place in [place for place, number in self._pending.items() if number <= sequence]:
+                del self._pending[place]
+
+    # --- promises ---
+
+    def promise(self, seconds: float) -> None:
+        """Promise another leader to begin to lead nothing for that long."""
+        self._promised_until = max(self._promised_until, self._now() + seconds)
+
+    def promised(self, broker_id: int, until: float, denied: Iterable[tuple[bytes, int]]) -> None:
+        """Another broker has promised that until then, but for some partitions (topic id, index)."""
+        self._promises[broker_id] = _Promise(until, frozenset(denied))
+
+    def _is_promised(self, partition: LedPartition, now: float) -> bool:
+        place = (partition.topic_id, partition.index)
+        for member in successors(partition, self._node_id):
+            promise = self._promises.get(member)
+            if promise is None or promise.until <= now or place in promise.denied:
+                return False
+        return True
+
+    # --- decisions ---
+
+    def may_lead(self, partition: LedPartition) -> bool:
+        """Whether this broker may act as the leader of a partition that it leads."""
+        if self._pending and (partition.topic, partition.index) in self._pending:
+            return False
+        if len(partition.replicas) == 1:
+            return True
+        now = self._now()
+        return now < self.lease_until or self._is_promised(partition, now)
+
+    def shown(self, image: ClusterImage, may_lead: Callable[[str, int], bool]) -> ClusterImage:
+        """The cluster as clients may be told of it: without leadership of this broker that it may not act on."""
+        if not self._pending and self._now() < self.lease_until:
+            return image
+        changed = []
+        for name, topic in image.topics.items():
+            states = tuple(self._shown(topic.partitions, name, may_lead))
+            if any(state is not known for state, known in zip(states, topic.partitions, strict=True)):
+                changed.append(topic._replace(partitions=states))
+        return image.with_topics(changed) if changed else image
+
+    def _shown(
+        self, states: Iterable[PartitionState], name: str, may_lead: Callable[[str, int], bool]
+    ) -> Iterator[PartitionState]:
+        for index, state in enumerate(states):
+            hides = state.leader == self._node_id and not may_lead(name, index)
+            yield state._replace(leader=NO_LEADER) if hides else state
+
+
+def successors(partition: LedPartition, node_id: int) -> set[int]:
+    """The brokers of which the controller may elect one instead: the ISR and, below the minimum, every replica.
+
+    Below `min.insync.replicas` replicas outside the ISR may be eligible (KIP-966), and a leader does not know which.
+    """
+    found = set(partition.counted_replicas) | set(partition.isr)
+    if len(partition.isr) < partition.min_isr:
+        found.update(partition.replicas)
+    found.discard(node_id)
+    return found
+
+
+def agrees(image: ClusterImage, topic_id: bytes, index: int, leader_epoch: int) -> bool:
+    """Whether an image knows of no later leader of a partition than that of the epoch."""
+    name = image.topic_names.get(topic_id)
+    state = None if name is None else image.partition(name, index)
+    return state is None or state.leader_epoch <= leader_epoch

@@ -1,0 +1,173 @@
+"""When a broker may act as the leader of a partition."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+
+from odradek.metadata.image import NO_LEADER, ClusterImage, PartitionState, Topic
+from odradek.replication.leadership import Leadership, agrees, successors
+
+ID = b"t" * 16
+
+
+@dataclass
+class Clock:
+    """Seconds that the test moves."""
+
+    now: float = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@dataclass
+class Led:
+    """A partition that broker 1 leads."""
+
+    topic: str = "t"
+    topic_id: bytes = ID
+    index: int = 0
+    leader_epoch: int = 4
+    replicas: tuple[int, ...] = (1, 2, 3)
+    isr: tuple[int, ...] = (1, 2)
+    min_isr: int = 2
+    counted_replicas: tuple[int, ...] = (1, 2)
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def leadership(clock: Clock) -> Leadership:
+    return Leadership(1, clock)
+
+
+def image(leader: int, epoch: int = 4) -> ClusterImage:
+    return ClusterImage("c").with_topics([Topic("t", ID, (PartitionState(leader, epoch, (1, 2, 3), (1, 2)),))])
+
+
+def test_broker_without_a_lease_does_not_lead(leadership: Leadership) -> None:
+    assert not leadership.may_lead(Led())
+
+
+def test_lease_counts_from_the_question(leadership: Leadership, clock: Clock) -> None:
+    leadership.extend(asked_at=99.0, seconds=2.0)
+    assert leadership.may_lead(Led())
+    clock.now = 101.0
+    assert not leadership.may_lead(Led())
+
+
+def test_surrendered_lease_is_over(leadership: Leadership) -> None:
+    leadership.extend(99.0, 2.0)
+    leadership.promised(2, 200.0, [])
+    leadership.surrender()
+    assert not leadership.may_lead(Led())
+
+
+def test_only_replica_needs_no_lease(leadership: Leadership) -> None:
+    assert leadership.may_lead(Led(replicas=(1,), isr=(1,), min_isr=1, counted_replicas=(1,)))
+
+
+def test_promises_of_all_successors_replace_the_lease(leadership: Leadership, clock: Clock) -> None:
+    leadership.promised(2, until=101.0, denied=[])
+    assert leadership.may_lead(Led())
+    assert not leadership.may_lead(Led(isr=(1, 2, 3), counted_replicas=(1, 2, 3)))
+    clock.now = 101.0
+    assert not leadership.may_lead(Led())
+
+
+def test_denied_promise_does_not_count(leadership: Leadership) -> None:
+    leadership.promised(2, 200.0, [(ID, 0)])
+    assert not leadership.may_lead(Led())
+    assert leadership.may_lead(Led(index=1))
+
+
+@pytest.mark.parametrize(
+    ("partition", "expected"),
+    [
+        (Led(), {2}),
+        (Led(counted_replicas=(1, 2, 3)), {2, 3}),
+        (Led(isr=(1,), counted_replicas=(1,)), {2, 3}),
+        (Led(isr=(1,), counted_replicas=(1,), min_isr=1), set()),
+    ],
+    ids=["ISR", "proposed ISR", "below the minimum any replica may be eligible", "ISR alone"],
+)
+def test_successors_are_those_that_may_be_elected(partition: Led, expected: set[int]) -> None:
+    assert successors(partition, 1) == expected
+
+
+@pytest.mark.parametrize("old", [image(2), image(1, 3), ClusterImage("c")], ids=["another", "own epoch", "none"])
+def test_new_leadership_waits_for_the_controller(leadership: Leadership, old: ClusterImage) -> None:
+    leadership.extend(100.0, 2.0)
+    leadership.follow(old, image(1, 5))
+    assert not leadership.may_lead(Led())
+    leadership.begin(leadership.sequence)
+    assert leadership.may_lead(Led())
+
+
+def test_unchanged_leadership_continues(leadership: Leadership) -> None:
+    leadership.extend(100.0, 2.0)
+    leadership.follow(image(1), image(1).with_brokers({}))
+    leadership.follow(image(1), image(1))
+    assert leadership.may_lead(Led())
+
+
+def test_leadership_that_came_after_the_question_waits(leadership: Leadership) -> None:
+    leadership.extend(100.0, 2.0)
+    asked = leadership.sequence
+    leadership.follow(image(2), image(1, 5))
+    leadership.begin(asked)
+    assert not leadership.may_lead(Led())
+
+
+def test_leadership_waits_for_the_own_promise(leadership: Leadership, clock: Clock) -> None:
+    leadership.extend(100.0, 10.0)
+    leadership.promise(1.0)
+    leadership.follow(image(2), image(1, 5))
+    leadership.begin(leadership.sequence)
+    assert not leadership.may_lead(Led())
+    clock.now = 101.0
+    leadership.begin(leadership.sequence)
+    assert leadership.may_lead(Led())
+
+
+def test_leadership_that_ended_waits_no_longer(leadership: Leadership) -> None:
+    leadership.follow(image(2), image(1, 5))
+    assert leadership.has_pending
+    leadership.follow(image(1, 5), image(2, 6))
+    assert not leadership.has_pending
+
+
+def test_deleted_topic_waits_no_longer(leadership: Leadership) -> None:
+    leadership.follow(image(2), image(1, 5))
+    leadership.follow(image(1, 5), image(1, 5).without_topics({"t"}))
+    assert not leadership.has_pending
+
+
+def test_clients_learn_of_no_leader_that_may_not_act(leadership: Leadership) -> None:
+    shown = leadership.shown(image(1), lambda _topic, _index: False)
+    assert [state.leader for state in shown.topics["t"].partitions] == [NO_LEADER]
+
+
+def test_clients_learn_of_other_leaders(leadership: Leadership) -> None:
+    known = image(2)
+    assert leadership.shown(known, lambda _topic, _index: False) is known
+
+
+def test_image_is_shown_as_it_is_during_the_lease(leadership: Leadership) -> None:
+    leadership.extend(100.0, 2.0)
+    known = image(1)
+    assert leadership.shown(known, lambda _topic, _index: False) is known
+
+
+@pytest.mark.parametrize(("epoch", "expected"), [(3, False), (4, True), (5, True)])
+def test_replica_agrees_with_the_newest_leader_only(epoch: int, expected: bool) -> None:
+    assert agrees(image(2, 4), ID, 0, epoch) is expected
+
+
+def test_replica_agrees_where_it_knows_no_topic() -> None:
+    assert agrees(ClusterImage("c"), ID, 0, 0)
