@@ -56,6 +56,15 @@ def test_settings_that_protect_are_refused(setting: str):
         client_settings(parsed("--bootstrap-server", "h:1"), ADMIN_DEFAULTS, {setting: "x"})
 
 
+def test_references_to_secrets_are_resolved(tmp_path: Path) -> None:
+    (tmp_path / "client.properties").write_text(
+        "config.providers=dir\nconfig.providers.dir.class=DirectoryConfigProvider\n"
+        f"ssl.key.password=${{dir:{tmp_path}:password}}\n"
+    )
+    (tmp_path / "password").write_text("hunter2")
+    assert read_properties(str(tmp_path / "client.properties"), "command-config") == {"ssl.key.password": "hunter2"}
+
+
 def test_a_file_that_is_not_there(tmp_path: Path):
     with pytest.raises(UsageError, match="No such file"):
         read_properties(str(tmp_path / "none"), "command-config")

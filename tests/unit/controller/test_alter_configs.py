@@ -142,7 +142,7 @@ def test_brokers_and_groups_have_a_node_while_something_is_set() -> None:
         (
             change(BROKER, "", ("config.providers", "file", APPEND)),
             ErrorCode.INVALID_CONFIG,
-            "config.providers=file is refused: this version resolves no references to secrets",
+            "config.providers=file is refused: references to secrets are resolved in the broker's file only",
         ),
         (
             change(BROKER, "1", ("num.io.threads", "x", SET)),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from odradek.broker.configuration.config_errors import ConfigError, Problem, config_error
 from odradek.broker.configuration.properties import parse_properties
@@ -24,6 +24,9 @@ from odradek.metadata.configs.catalog import (
 from odradek.metadata.configs.definitions import ConfigSource, InvalidConfig, SetValue, Value, plain_text, split_list
 from odradek.metadata.configs.effect_rules import effect_of, grouped, refusal, suggestion
 from odradek.ports.disk import Disk, SystemDisk
+
+if TYPE_CHECKING:
+    from odradek.ports.config_providers import Resolved
 
 
 class Listener(NamedTuple):
@@ -82,18 +85,27 @@ class BrokerConfig:
         """Read a properties file (UTF-8 or ISO 8859-1) and put the overrides over it. Raises ConfigError."""
         settings: dict[str, str] = {}
         origins: dict[str, str] = {}
+        secrets: tuple[str, ...] = ()
         if path is not None:
+            read = (disk or SystemDisk()).read_file
             try:
-                data = (disk or SystemDisk()).read_file(path)
+                data = read(path)
             except OSError as error:
                 raise ConfigError(f"{path}: {error.strerror}") from error
             for name, found in parse_properties(data, path).items():
                 settings[name] = found.text
                 origins[name] = f"{path}:{found.line}"
+            if "config.providers" in settings:
+                settings, secrets = _resolved(settings, read, path)
         for name, text in (overrides or {}).items():
             settings[name] = text
             origins[name] = "command line"
-        return cls(settings, origins, is_single=is_single)
+        try:
+            return cls(settings, origins, is_single=is_single)
+        except ConfigError as error:
+            if any(each in str(error) for each in secrets):
+                raise ConfigError(_without(secrets, str(error))) from None
+            raise
 
     # --- typed values ---
 
@@ -409,6 +421,22 @@ class BrokerConfig:
         if not found:
             raise ConfigError(f"{name}: at least one listener is needed")
         return found
+
+
+def _resolved(settings: Mapping[str, str], read: Callable[[str], bytes], path: str) -> Resolved:
+    from odradek.ports.config_providers import ProviderError, resolve_references
+
+    try:
+        return resolve_references(settings, read)
+    except ProviderError as error:
+        raise ConfigError(f"{path}: {error}") from error
+
+
+def _without(secrets: Iterable[str], text: str) -> str:
+    """A message in which values of config.providers are not shown."""
+    for each in sorted(secrets, key=len, reverse=True):
+        text = text.replace(each, "***")
+    return text
 
 
 def is_secret(name: str) -> bool:

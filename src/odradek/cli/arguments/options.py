@@ -7,6 +7,7 @@ import math
 import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final, NoReturn
 
 from odradek.cli.arguments.errors import UsageError
@@ -247,7 +248,14 @@ def read_properties(path: str, option: str) -> dict[str, str]:
         raise UsageError(f"--{option} {path}: {error.strerror or error}") from error
     except (ValueError, javaproperties.InvalidUEscapeError) as error:
         raise UsageError(f"--{option} {path}: {error}") from error
-    return found
+    if "config.providers" not in found:
+        return found
+    from odradek.ports.config_providers import ProviderError, resolve_references
+
+    try:
+        return resolve_references(found, lambda name: Path(name).read_bytes()).settings
+    except ProviderError as error:
+        raise UsageError(f"--{option} {path}: {error}") from error
 
 
 def servers_of(

@@ -574,7 +574,7 @@ REFUSED = (
         "use log.message.timestamp.before.max.ms and log.message.timestamp.after.max.ms",
         ("log.message.timestamp.difference.max.ms",),
     ),
-    Refused("this version resolves no references to secrets", ("config.providers",)),
+    Refused("references to secrets are resolved in the broker's file only", ("config.providers",)),
     Refused(
         "this version loads no principal builders; principals are of TLS certificates, by ssl.principal.mapping.rules",
         ("principal.builder.class", "sasl.kerberos.principal.to.local.rules"),

@@ -94,7 +94,7 @@ def test_all_problems_are_shown_with_file_and_line(tmp_path: Path) -> None:
     path = tmp_path / "server.properties"
     path.write_text(
         "# a comment\nnum.partitons=3\n\nlog.dirs=/a,\\\n  /b\n"
-        "process.roles=broker\nnum.io.threads=no\nzookeeper.set.acl=true\n"
+        "process.roles=broker\nnum.io.threads=no\nzookeeper.ssl.crl.enable=true\n"
     )
     with pytest.raises(ConfigError) as raised:
         BrokerConfig.load(str(path), {"nonsense": "1"})
