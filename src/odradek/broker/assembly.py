@@ -200,7 +200,7 @@ def _cluster_parts(config: BrokerConfig, ports: Ports, storage: Storage, tls: Tl
 
     def registered(broker: Broker) -> None:
         view.broker_epoch = broker.epoch
-        leases.wake()
+        leases.registered()
 
     def directory_failed(_path: str) -> None:
         asyncio.get_running_loop().call_soon(replication.directory_failed)

@@ -115,6 +115,8 @@ ONCE_FAILED: Final = {
     "crash-201112": "the first batches of a producer arrived while the partition was checked after a crash, the next "
     "one after it: it was appended before them",
     "power-1": "checker: a file lost its end and the next one was complete; recovery checks each file by itself",
+    "late-2400003": "a broker whose registration had ended was granted a lease for it while it registered again: it "
+    "acted as a leader beside its successor",
     "unconfirmed-115": "a transaction coordinator that was replaced, and did not know it, confirmed a commit that its "
     "successor never received",
 }

@@ -50,6 +50,7 @@ class LeaseHolder:
         "_config",
         "_generation",
         "_is_closed",
+        "_is_registered",
         "_leadership",
         "_link",
         "_opened",
@@ -83,6 +84,7 @@ class LeaseHolder:
         self._woken = asyncio.Event()
         self._generation = 0
         self._is_closed = False
+        self._is_registered = False
 
     # --- life ---
 
@@ -98,9 +100,15 @@ class LeaseHolder:
             self._task = asyncio.get_running_loop().create_task(self._run())
             self._task.add_done_callback(_log_failure)
 
+    def registered(self) -> None:
+        """This broker has a new registration, under which it may ask for leases."""
+        self._is_registered = True
+        self.wake()
+
     def surrender(self) -> None:
-        """Give the lease up; an answer that is under way does not count."""
+        """Give the lease up before a new registration; an answer that is under way does not count."""
         self._generation += 1
+        self._is_registered = False
         self._leadership.surrender()
 
     def close(self) -> None:
@@ -141,6 +149,9 @@ class LeaseHolder:
 
     async def _renew(self) -> Grant:
         """Ask the controller once; what it granted counts from before the question."""
+        if not self._is_registered:
+            # The controller may not know that the old registration is over, which others take for the end of its lease.
+            return NO_GRANT
         leadership, generation = self._leadership, self._generation
         asked_at, sequence = self._clock.monotonic(), leadership.sequence
         timeout_ms = self._config.number("odradek.leadership.lease.ms") / 2

@@ -507,3 +507,59 @@ def _(right: Any) -> Any:
       "odradek.groups.offsets.committed:is_of", "odradek.groups.offsets.requests:is_of")  # fmt: skip
 def _(right: Any) -> Any:
     return lambda stored_id, topic_id: True
+
+
+# --- leases of leadership ---
+
+
+@_bug("lease not looked at", "a broker acts as a leader whether or not its lease lasts", "stale",
+      "odradek.replication.leadership:Leadership.may_lead")  # fmt: skip
+def _(right: Any) -> Any:
+    return lambda self, partition: True
+
+
+@_bug("lease counted from the answer", "a lease lasts from when its answer came, and clocks are taken for equal",
+      "stale", "odradek.replication.leadership:Leadership.extend")  # fmt: skip
+def _(right: Any) -> Any:
+    def extend(self: Any, asked_at: float, seconds: float) -> None:
+        right(self, self._now(), seconds + 0.5)
+
+    return extend
+
+
+@_bug("unconfirmed controller grants", "a controller grants leases that no confirmation by the store bears out",
+      "stale", "odradek.controller.lease_table:LeaseTable.grant")  # fmt: skip
+def _(right: Any) -> Any:
+    def grant(self: Any, broker_id: int, epoch: int, now: float) -> Any:
+        self.confirm(now)
+        return right(self, broker_id, epoch, now)
+
+    return grant
+
+
+@_bug("deposed leaders not waited for", "a new leader begins while its predecessor's lease lasts", "stale",
+      "odradek.controller.lease_table:LeaseTable.depose")  # fmt: skip
+def _(right: Any) -> Any:
+    return _nothing
+
+
+@_bug("promises not kept", "a replica begins to lead although it has promised not to", "stale",
+      "odradek.replication.leadership:Leadership.promise")  # fmt: skip
+def _(right: Any) -> Any:
+    return _nothing
+
+
+@_bug("promises of a majority", "a leader without a lease acts when one other replica promises", "stale",
+      "odradek.replication.leadership:Leadership._is_promised")  # fmt: skip
+def _(right: Any) -> Any:
+    def is_promised(self: Any, partition: Any, now: float) -> bool:
+        place = (partition.topic_id, partition.index)
+        return any(p.until > now and place not in p.denied for p in self._promises.values())
+
+    return is_promised
+
+
+@_bug("lease kept over a registration", "a broker whose registration ended keeps its lease in the next one", "late",
+      "odradek.broker.cluster.lease_holder:LeaseHolder.surrender")  # fmt: skip
+def _(right: Any) -> Any:
+    return _nothing

@@ -1,0 +1,145 @@
+"""This broker's side of leases: what it asks the controller and other brokers, and when."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from odradek.broker.cluster.lease_holder import LeaseHolder
+from odradek.client.errors import Disconnected
+from odradek.controller.lease_table import NO_GRANT, Grant
+from odradek.metadata.image import Broker, ClusterImage, PartitionState, Topic
+from odradek.replication.leadership import Leadership
+from odradek.wire.messages.leadership_promise import LeadershipPromiseRequest, LeadershipPromiseResponse
+
+ID = b"t" * 16
+BROKERS = {i: Broker(i, 10 + i, None, {}) for i in (1, 2)}
+LED = ClusterImage("c").with_brokers(BROKERS).with_topics([Topic("t", ID, (PartitionState(1, 4, (1, 2), (1, 2)),))])
+PARTITION: Any = SimpleNamespace(
+    topic="t", topic_id=ID, index=0, leader_epoch=4, is_leader=True, replicas=(1, 2), isr=(1, 2), min_isr=2,
+    counted_replicas=(1, 2),
+)  # fmt: skip
+
+
+class World:
+    """The controller and broker 2, as broker 1 reaches them."""
+
+    def __init__(self) -> None:
+        self.grant = NO_GRANT
+        self.asked = 0
+        self.promises: list[LeadershipPromiseRequest] = []
+        self.gate: asyncio.Event | None = None
+        self.promises_are_lost = False
+        self.node_id = 1
+        self.leadership = Leadership(1, self.monotonic)
+        config: Any = SimpleNamespace(number=lambda name: {"odradek.leadership.lease.ms": 2000}.get(name, 200))
+        view: Any = SimpleNamespace(image=LED)
+        owner: Any = self
+        self.holder = LeaseHolder(config, owner, self.leadership, view, owner, owner, lambda: [PARTITION])
+
+    def monotonic(self) -> float:
+        return 100.0
+
+    async def lease(self, _timeout_ms: float) -> Grant:
+        self.asked += 1
+        grant = self.grant
+        if self.gate is not None:
+            await self.gate.wait()
+        return grant
+
+    async def request(
+        self, _purpose: object, _broker_id: int, request: LeadershipPromiseRequest, *_: object
+    ) -> LeadershipPromiseResponse:
+        self.promises.append(request)
+        if self.promises_are_lost:
+            raise Disconnected("lost")
+        return LeadershipPromiseResponse()
+
+    async def until_asked(self, times: int) -> None:
+        while self.asked < times:
+            await asyncio.sleep(0)
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def run(world: World, test: Any) -> None:
+    async def main() -> None:
+        async with asyncio.timeout(20):
+            await test()
+        world.holder.close()
+
+    asyncio.run(main())
+
+
+def test_grant_begins_the_partitions_that_waited(world: World) -> None:
+    async def test() -> None:
+        world.grant = Grant(2.0, may_begin=True)
+        world.holder.registered()
+        world.holder.follow(ClusterImage("c"), LED)
+        while not world.leadership.may_lead(PARTITION):
+            await asyncio.sleep(0)
+        assert world.leadership.lease_until == 101.8, "the margin is deducted"
+
+    run(world, test)
+
+
+def test_lease_is_asked_for_under_a_registration_only(world: World) -> None:
+    async def test() -> None:
+        world.grant = Grant(2.0, may_begin=True)
+        world.holder.follow(ClusterImage("c"), LED)
+        while not world.promises:
+            await asyncio.sleep(0)
+        assert world.asked == 0
+        world.holder.registered()
+        await world.until_asked(1)
+        world.holder.surrender()
+        world.holder.wake()
+        await asyncio.sleep(0.05)
+        assert world.asked == 1
+
+    run(world, test)
+
+
+def test_answer_to_a_surrendered_registration_does_not_count(world: World) -> None:
+    async def test() -> None:
+        world.gate = asyncio.Event()
+        world.grant = Grant(2.0, may_begin=True)
+        world.holder.registered()
+        await world.until_asked(1)
+        world.holder.surrender()
+        world.holder.registered()
+        world.grant = NO_GRANT
+        world.gate.set()
+        await world.until_asked(2)
+        assert world.leadership.lease_until < 0
+
+    run(world, test)
+
+
+def test_replicas_promise_where_the_controller_grants_nothing(world: World) -> None:
+    async def test() -> None:
+        world.holder.registered()
+        while not world.leadership.may_lead(PARTITION):
+            await asyncio.sleep(0)
+        (topic,) = world.promises[0].topics
+        assert [(p.partition_index, p.leader_epoch) for p in topic.partitions] == [(0, 4)]
+
+    run(world, test)
+
+
+def test_lost_promise_does_not_count(world: World) -> None:
+    async def test() -> None:
+        world.promises_are_lost = True
+        world.holder.registered()
+        while not world.promises:
+            await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert not world.leadership.may_lead(PARTITION)
+
+    run(world, test)
