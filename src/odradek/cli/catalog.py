@@ -40,12 +40,19 @@ COMMANDS = {
 
 
 class Command(Protocol):
-    def configure(self, parser: argparse.ArgumentParser) -> None: ...
+    """A module of `odradek.cli.commands`."""
 
-    def run(self, arguments: argparse.Namespace) -> int: ...
+    def configure(self, parser: argparse.ArgumentParser) -> None:
+        """Declare the options."""
+        ...
+
+    def run(self, arguments: argparse.Namespace) -> int:
+        """Execute the command; the exit code. Raises UsageError."""
+        ...
 
 
 def load(name: str) -> Command:
+    """Import the module of a command."""
     # A command may be called as a word of Python's is; its module cannot.
     module_name = name.replace("-", "_") + "_" * keyword.iskeyword(name)
     module: Command = importlib.import_module(f"odradek.cli.commands.{module_name}")

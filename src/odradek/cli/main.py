@@ -23,6 +23,7 @@ FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 
 
 def overview() -> str:
+    """The text of `odradek --help`: every command with a line about it."""
     width = max(map(len, COMMANDS))
     lines = "\n".join(f"  {name:<{width}}  {about}" for name, about in COMMANDS.items())
     return (

@@ -46,7 +46,9 @@ class Stream(Protocol):
         """Call back whenever bytes can be sent; None stops it."""
         ...
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Close the connection; nothing is called back after."""
+        ...
 
 
 Secure = Callable[[Stream, str, float], Awaitable[Stream]]
@@ -65,16 +67,22 @@ class TlsError(OSError):
 
 
 class Listener(Protocol):
+    """A socket that accepts connections; `port` is the bound one, never 0."""
+
     host: str
     port: int
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Accept no further connection; accepted streams stay open."""
+        ...
 
 
 class Network(Protocol):
     """Listening and connecting. Host names and port numbers as in `listeners`; port 0 picks a free port."""
 
-    def listen(self, host: str, port: int, accept: Callable[[Stream], None]) -> Listener: ...
+    def listen(self, host: str, port: int, accept: Callable[[Stream], None]) -> Listener:
+        """Bind and call `accept` for each connection. Raises OSError."""
+        ...
 
     async def connect(self, host: str, port: int, timeout: float) -> Stream:
         """An open stream; raises OSError, or TimeoutError after timeout seconds."""
@@ -111,18 +119,21 @@ class TcpStream:
         self.peer_port: int = peer[1]
 
     def receive_into(self, buffer: memoryview) -> int:
+        """Implements Stream."""
         try:
             return self._socket.recv_into(buffer)
         except BlockingIOError:
             return WOULD_BLOCK
 
     def send(self, part: Bytes, more: bool) -> int:
+        """Implements Stream."""
         try:
             return self._socket.send(part, _MORE if more else 0)
         except BlockingIOError:
             return WOULD_BLOCK
 
     def send_file(self, part: FileRange) -> int:
+        """Implements Stream, by sendfile(2)."""
         try:
             sent = os.sendfile(self._fd, part.file.fileno(), part.position, part.size)
         except BlockingIOError:
@@ -132,6 +143,7 @@ class TcpStream:
         return sent
 
     def watch_reads(self, callback: Callable[[], None] | None) -> None:
+        """Implements Stream."""
         if callback is not None:
             self._loop.add_reader(self._fd, callback)
             self._reading = True
@@ -140,6 +152,7 @@ class TcpStream:
             self._reading = False
 
     def watch_writes(self, callback: Callable[[], None] | None) -> None:
+        """Implements Stream."""
         if callback is not None:
             self._loop.add_writer(self._fd, callback)
             self._writing = True
@@ -154,6 +167,7 @@ class TcpStream:
         return self._socket
 
     def close(self) -> None:
+        """Implements Stream."""
         self.watch_reads(None)
         self.watch_writes(None)
         self._socket.close()
@@ -195,6 +209,7 @@ class TcpListener:
             self._loop.add_reader(self._socket.fileno(), self._acceptable)
 
     def close(self) -> None:
+        """Implements Listener."""
         if self._socket.fileno() >= 0:
             self._loop.remove_reader(self._socket.fileno())
             self._socket.close()
@@ -206,6 +221,7 @@ class TcpNetwork:
     __slots__ = ()
 
     def listen(self, host: str, port: int, accept: Callable[[Stream], None]) -> TcpListener:
+        """Implements Network."""
         found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         family, kind, protocol, _, address = found[0]
         sock = socket.socket(family, kind, protocol)
@@ -220,6 +236,7 @@ class TcpNetwork:
         return TcpListener(sock, asyncio.get_running_loop(), accept)
 
     async def connect(self, host: str, port: int, timeout: float) -> TcpStream:
+        """Implements Network."""
         loop = asyncio.get_running_loop()
         async with asyncio.timeout(timeout):
             found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)

@@ -28,6 +28,7 @@ class DelayedRead:
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self, loop: asyncio.AbstractEventLoop, wait_seconds: float) -> None:
+        """Watch the partitions for appends, for at most `wait_seconds`."""
         self._timer = loop.call_later(wait_seconds, self._time_is_up)
         for partition in self._partitions:
             partition.watch_appends(self._appended)

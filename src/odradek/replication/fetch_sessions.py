@@ -37,6 +37,7 @@ class FetchSession:
     def update(
         self, wanted: Iterable[tuple[RequestedPartition, FetchPartition]], forgotten: Iterable[RequestedPartition]
     ) -> None:
+        """Drop the forgotten partitions, then add or replace the wanted ones."""
         for place in forgotten:
             self.wanted.pop(place, None)
             self.sent.pop(place, None)
@@ -99,6 +100,7 @@ class FetchSessions:
         return session
 
     def end(self, session_id: int) -> None:
+        """Remove the session, if it exists."""
         self._by_id.pop(session_id, None)
 
     def begin(

@@ -8,15 +8,22 @@ from collections.abc import Iterator
 
 from tests.unit.house.sources import package_sources
 
-PERCENT = {"api": 53, "broker": 98, "cli": 78, "log": 97, "ports": 92, "replication": 80}
+PERCENT = {"replication": 84}
 """The share that a package must reach where it is not 100 %. These numbers may only rise."""
+
+
+def needs_docstring(node: ast.AST) -> bool:
+    """Overloads and setters have that of the function or property to which they belong."""
+    decorators = [ast.unparse(each) for each in getattr(node, "decorator_list", ())]
+    return not any(each == "overload" or each.endswith(".setter") for each in decorators)
 
 
 def public(body: list[ast.stmt]) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef]:
     """The public classes and functions of a module, and the public methods of its public classes."""
     for node in body:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) and not node.name.startswith("_"):
-            yield node
+            if needs_docstring(node):
+                yield node
             if isinstance(node, ast.ClassDef):
                 yield from public(node.body)
 

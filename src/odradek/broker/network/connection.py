@@ -66,6 +66,8 @@ class Pending:
 
 
 class Dispatch(Protocol):
+    """Serves the requests of connections."""
+
     def __call__(self, frame: memoryview, connection: InboundConnection) -> list[Part] | Pending | None:
         """Serve one request. Raises Disconnect where Kafka closes the connection without an answer."""
         ...

@@ -263,11 +263,13 @@ class Server:
             del self._per_ip[host]
 
     def stop_listening(self) -> None:
+        """Accept no further connection; open ones stay."""
         for listener in self._listeners:
             listener.close()
         self._listeners.clear()
 
     def close(self) -> None:
+        """Stop listening and close every connection and handshake."""
         self.stop_listening()
         for stream, _ in (*self._early, *self._waiting):
             stream.close()

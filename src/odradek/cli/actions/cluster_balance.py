@@ -39,6 +39,7 @@ MOST_MOVES: Final = 1000
 
 
 def balance(arguments: argparse.Namespace) -> int:
+    """Print moves that even out replicas and sizes, and begin them with --execute; the exit code."""
     leaving = set(arguments.decommission or ())
     tolerance = TOLERANCE if arguments.tolerance is None else arguments.tolerance
     most_moves = arguments.max_moves or MOST_MOVES

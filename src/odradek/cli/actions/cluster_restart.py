@@ -31,6 +31,10 @@ _LOOK_SECONDS: Final = 0.1
 
 
 def restart(arguments: argparse.Namespace) -> int:
+    """Restart the supervised brokers one after the other, each once the cluster is in sync; the exit code.
+
+    Raises UsageError without --rolling or --data-dir.
+    """
     if not arguments.rolling:
         raise UsageError("--rolling is needed: a restart of all brokers at once would stop the cluster")
     if not arguments.data_dir:

@@ -82,6 +82,7 @@ def print_rows(
     failures: dict[str, KafkaError],
     rows: list[dict[str, Any]],
 ) -> None:
+    """Print the rows of a view of groups in the chosen output, and the failed groups on standard error."""
     output = arguments.output
     for group_id, error in failures.items():
         print(f"odradek groups: group {group_id}: {error}", file=sys.stderr)

@@ -49,6 +49,7 @@ def describe(arguments: argparse.Namespace, entities: list[Entity]) -> int:
 
 
 async def quotas(admin: Admin, entities: list[Entity]) -> list[dict[str, Any]]:
+    """The quotas of the entities, one row each; an entity's empty name matches all of its type."""
     filters = []
     for each in entities:
         match = QuotaMatch.ANY if each.name == "" else QuotaMatch.DEFAULT if each.name is None else QuotaMatch.EXACT

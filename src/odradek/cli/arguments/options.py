@@ -43,10 +43,12 @@ class Parser(argparse.ArgumentParser):
         return found
 
     def error(self, message: str) -> NoReturn:
+        """Raise UsageError, which becomes one line and exit code 2."""
         raise UsageError(f"{message} (`{self.prog} --help` lists the options)")
 
 
 def add_connection(parser: argparse.ArgumentParser) -> None:
+    """Add the options with which every command reaches a cluster."""
     group = parser.add_argument_group("connection")
     group.add_argument(
         "-b",
@@ -103,6 +105,7 @@ def _number(text: str) -> float:
 
 
 def milliseconds(text: str) -> int:
+    """A whole number of milliseconds from 0 on. Raises ArgumentTypeError."""
     value = _whole(text)
     if value < 0:
         raise argparse.ArgumentTypeError(f"{text} is negative")
@@ -110,6 +113,7 @@ def milliseconds(text: str) -> int:
 
 
 def positive(text: str) -> int:
+    """A whole number from 1 on. Raises ArgumentTypeError."""
     value = _whole(text)
     if value <= 0:
         raise argparse.ArgumentTypeError(f"{text} is not greater than 0")
@@ -138,6 +142,7 @@ def or_unlimited(text: str) -> int:
 
 
 def seconds(text: str) -> float:
+    """A finite number of seconds above 0. Raises ArgumentTypeError."""
     value = _number(text)
     if not 0 < value < math.inf:
         raise argparse.ArgumentTypeError(f"{text} is not greater than 0")
@@ -201,6 +206,7 @@ def exactly_one(
 
 
 def is_given(arguments: argparse.Namespace, option: str) -> bool:
+    """Whether the option has a value other than its empty default; `option` is without leading dashes."""
     value = getattr(arguments, option.replace("-", "_"))
     return value is not None and value is not False and value != []
 

@@ -53,6 +53,7 @@ odradek cluster restart --rolling --data-dir ./three
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
+    """Declare the actions on clusters and their options."""
     parser.add_argument(
         "action", nargs="?", choices=ACTIONS, default="describe", help="default: describe, which shows id and brokers"
     )
@@ -84,6 +85,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    """Execute the action; the exit code."""
     for option, action in OPTIONS.items():
         if is_given(arguments, option) and arguments.action != action:
             raise UsageError(f"--{option} goes with {action} only")
@@ -103,6 +105,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def describe(arguments: argparse.Namespace) -> int:
+    """Print the id and the brokers of the cluster, the controller marked; the exit code."""
+
     async def work(admin: Admin) -> dict[str, Any]:
         found = await admin.describe_cluster()
         brokers = [

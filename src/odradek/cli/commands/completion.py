@@ -90,6 +90,7 @@ eval "$(odradek completion bash)"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
+    """Declare the shell as the only argument."""
     parser.epilog = _HELP
     parser.add_argument("shell", nargs="?", choices=SHELLS, help="shell that runs the script")
     parser.add_argument("--complete", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
@@ -97,6 +98,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    """Print the completion script of the shell, or candidates when the script itself calls; the exit code."""
     if arguments.complete is not None:
         found = candidates(arguments.complete or [""])
         if found:
@@ -140,14 +142,17 @@ def candidates(words: list[str]) -> list[str]:
 
 
 def positionals(parser: argparse.ArgumentParser) -> list[argparse.Action]:
+    """The arguments without a leading dash."""
     return [each for each in parser._actions if not each.option_strings]
 
 
 def takes_value(action: argparse.Action) -> bool:
+    """Whether a value follows the option."""
     return action.nargs != 0
 
 
 def is_repeated(action: argparse.Action) -> bool:
+    """Whether the option may be given several times."""
     return isinstance(action.default, list)
 
 
@@ -220,10 +225,12 @@ def profiles() -> list[str]:
 
 
 async def topics(admin: Admin) -> list[str]:
+    """Candidates for a topic's name, internal ones included."""
     return await admin.list_topics(include_internal=True)
 
 
 async def groups(admin: Admin) -> list[str]:
+    """Candidates for a group's id."""
     return [each.group_id for each in await admin.groups.list()]
 
 

@@ -68,6 +68,7 @@ odradek configs --alter --user alice --add-config producer_byte_rate=1048576
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
+    """Declare the options for entities, changes and output."""
     actions = parser.add_argument_group("actions (one of them)")
     actions.add_argument("--describe", action="store_true", help="show dynamic settings; with --all also the others")
     actions.add_argument("--alter", action="store_true", help="with --add-config, --add-config-file, --delete-config")
@@ -94,6 +95,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    """Describe or alter the configuration of the entity named; the exit code."""
     action = exactly_one(arguments, ACTIONS)
     entities = entities_of(arguments)
     changes = {**added(arguments), **dict.fromkeys(deleted(arguments))}
@@ -164,6 +166,7 @@ def added(arguments: argparse.Namespace) -> dict[str, str | None]:
 
 
 def deleted(arguments: argparse.Namespace) -> list[str]:
+    """The names in --delete-config."""
     return [each.strip() for each in (arguments.delete_config or "").split(",") if each.strip()]
 
 
@@ -171,6 +174,8 @@ def deleted(arguments: argparse.Namespace) -> list[str]:
 
 
 def describe(arguments: argparse.Namespace, entity: Entity) -> int:
+    """Print the configuration of the entity, or of each of its type without a name; the exit code."""
+
     async def work(admin: Admin) -> dict[Entity, dict[str, ConfigEntry] | KafkaError]:
         entities = await named(admin, entity)
         found = await admin.describe_configs([resource_of(each) for each in entities])
@@ -220,6 +225,7 @@ async def named(admin: Admin, entity: Entity) -> list[Entity]:
 
 
 def resource_of(entity: Entity) -> ConfigResource:
+    """The entity as a resource of the admin client; its name is empty for the cluster-wide default."""
     from odradek.client.admin import ConfigResource, ConfigResourceType
 
     kind = entity.type.removesuffix("s").replace("-", "_").upper()
@@ -252,10 +258,12 @@ def _shown(value: str | None) -> str:
 
 
 def entity_row(entity: Entity) -> dict[str, Any]:
+    """The columns that name an entity in tables."""
     return {"entity_type": entity.type, "entity_name": "<default>" if entity.name is None else entity.name}
 
 
 def entry_row(entry: ConfigEntry) -> dict[str, Any]:
+    """The columns of one setting."""
     return {
         "name": entry.name,
         "value": entry.value,
@@ -266,6 +274,7 @@ def entry_row(entry: ConfigEntry) -> dict[str, Any]:
 
 
 def document(entity: Entity, entries: list[ConfigEntry]) -> dict[str, Any]:
+    """An entity and its settings with synonyms, as `-o json` prints them."""
     configs = [
         {**entry_row(e), "synonyms": [{"name": n, "value": v, "source": s} for n, v, s in e.synonyms]} for e in entries
     ]
@@ -276,6 +285,8 @@ def document(entity: Entity, entries: list[ConfigEntry]) -> dict[str, Any]:
 
 
 def alter(arguments: argparse.Namespace, entity: Entity, changes: dict[str, str | None]) -> int:
+    """Set the changes, delete those whose value is None, and warn of settings without effect; the exit code."""
+
     async def work(admin: Admin) -> dict[str, str]:
         from odradek.client.admin import AlterConfig, AlterConfigOp, raise_first
 

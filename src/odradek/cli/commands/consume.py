@@ -70,6 +70,7 @@ odradek consume --include 'test-.*' --from-beginning -e
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
+    """Declare the options for subscription, start, end and format."""
     parser.add_argument("positional", nargs="?", metavar="TOPIC", help="the same as --topic TOPIC")
     what = parser.add_argument_group("what to read")
     what.add_argument("-t", "--topic", metavar="NAME", help="topic to read")
@@ -139,6 +140,7 @@ def _configure_output(shape: argparse._ArgumentGroup) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    """Print records until the end, the limit or a signal; the exit code."""
     adopt_positional(arguments, "topic")
     check(arguments)
     arguments.command_config = renamed(arguments, "consumer.config", "command-config")
@@ -229,6 +231,7 @@ def settings_of(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 async def consume(arguments: argparse.Namespace, form: Format | None, span: OffsetRange | None) -> int:
+    """Consume in the form; the exit code. Without `span` the group or --from-beginning decides where to start."""
     from odradek.cli.session import reach
     from odradek.client.consumer import Consumer
 
@@ -407,11 +410,13 @@ class Patience:
         self._deadline = None if idle_ms is None or idle_ms < 0 else time.monotonic() + idle_ms / 1000
 
     def left_ms(self, most_ms: float) -> float:
+        """Milliseconds until --timeout-ms without records is over, at most `most_ms`."""
         if self._deadline is None:
             return most_ms
         return max(0.0, min(most_ms, (self._deadline - time.monotonic()) * 1000))
 
     def is_over(self) -> bool:
+        """Whether --timeout-ms has passed without records."""
         return self._deadline is not None and time.monotonic() >= self._deadline
 
 

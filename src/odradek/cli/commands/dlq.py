@@ -50,6 +50,7 @@ odradek dlq redrive --topic payments-dlq --max-redrives 3
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
+    """Declare the actions list and redrive and their options."""
     parser.add_argument("action", choices=ACTIONS, help="list: show dead letters; redrive: send them to their topics")
     parser.add_argument("-t", "--topic", required=True, metavar="NAME", help="the topic of dead letters")
     parser.add_argument("--group", metavar="NAME", help="group that keeps the redriven offsets; default: NAME-redrive")
@@ -65,6 +66,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    """Execute the action; the exit code."""
     if arguments.action == "list" and (arguments.to or arguments.max_redrives or arguments.dry_run or arguments.yes):
         raise UsageError("--to, --max-redrives, --dry-run and --yes go with redrive only")
     if arguments.action == "redrive" and arguments.from_beginning and not arguments.dry_run:
@@ -84,6 +86,7 @@ class Letter(NamedTuple):
 
     @classmethod
     def of(cls, record: ConsumerRecord) -> Letter:
+        """The dead letter in a record: its error headers apart from the other headers."""
         from odradek.spark.dead_letters import PREFIX, REDRIVES
 
         errors: dict[str, str] = {}
@@ -98,11 +101,13 @@ class Letter(NamedTuple):
 
     @property
     def topic(self) -> str | None:
+        """The topic that the record came from; None if no header names it."""
         from odradek.spark.dead_letters import TOPIC
 
         return self.errors.get(TOPIC)
 
     def row(self) -> dict[str, Any]:
+        """The columns of `dlq list`."""
         from odradek.spark import dead_letters as names
 
         reason = (self.errors.get(names.CLASS), self.errors.get(names.MESSAGE))

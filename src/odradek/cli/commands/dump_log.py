@@ -19,6 +19,7 @@ odradek dump-log --files data/greetings-0/00000000000000000000.log --print-data-
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
+    """Declare Apache's options of DumpLogSegments."""
     parser.add_argument("--files", required=True, metavar="F,…", help="files to dump, separated by commas")
     parser.add_argument("--print-data-log", action="store_true", help="print keys and values")
     parser.add_argument("--deep-iteration", action="store_true", help="print records without their contents")
@@ -37,6 +38,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    """Print each file; exit code 1 if one is damaged."""
     decoder = as_text if arguments.print_data_log else None
     if arguments.offsets_decoder:
         decoder = decode_offsets_record

@@ -64,6 +64,7 @@ odradek groups --delete --group family
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
+    """Declare the actions on groups and their options."""
     parser.add_argument("positional", nargs="?", metavar="GROUP", help="the same as --group GROUP")
     actions = parser.add_argument_group("actions (default: --describe with a group, --list without)")
     actions.add_argument("--list", action="store_true", help="list groups, with their states and types if asked for")
@@ -108,6 +109,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    """Execute the action; the exit code."""
     adopt_positional(arguments, "group", ACTIONS)
     action = exactly_one(arguments, ACTIONS, default="describe" if arguments.group or arguments.all_groups else "list")
     check(arguments, action)
@@ -159,6 +161,7 @@ def one_of(text: str, known: tuple[str, ...], option: str) -> list[str]:
 
 
 def list_groups(arguments: argparse.Namespace) -> int:
+    """Print the groups that pass the filters of state and type; the exit code."""
     states = one_of(arguments.state, STATES, "state") if arguments.state else []
     types = one_of(arguments.type, TYPES, "type") if arguments.type else []
 
@@ -210,6 +213,7 @@ def delete(arguments: argparse.Namespace) -> int:
 
 
 def delete_offsets(arguments: argparse.Namespace) -> int:
+    """Delete the group's committed offsets of the partitions; exit code 1 if one failed."""
     wanted = topic_partitions(arguments.topic)
     group = arguments.group[0]
 

@@ -50,6 +50,7 @@ odradek offsets --topic-partitions greetings:0-2 --time -1h
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
+    """Declare the options for partitions and times."""
     parser.add_argument("-t", "--topic", metavar="REGEX", help="topics whose whole name matches (default: all)")
     parser.add_argument("--partitions", metavar="0,1", help="partitions of these topics (default: all)")
     parser.add_argument(
@@ -71,6 +72,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    """Print one offset for each partition; exit code 1 if one has no leader."""
     if arguments.topic_partitions is not None and (arguments.topic is not None or arguments.partitions is not None):
         raise UsageError("--topic-partitions goes neither with --topic nor with --partitions")
     wanted = selection(arguments)

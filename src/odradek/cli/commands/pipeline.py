@@ -54,6 +54,7 @@ odradek pipeline run spark-pipeline.yml
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
+    """Declare the action run and the options for Spark, progress and state."""
     parser.add_argument("action", choices=("run",), help="what to do")
     parser.add_argument("file", metavar="FILE", help="a .py file, a module, or a spark-pipeline.yml")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, metavar="ARGUMENT", help="arguments of the program")
@@ -100,6 +101,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    """Run the program until it ends or a signal stops it; its exit code."""
     declarative = arguments.file.endswith(SPECS)
     given = [arguments.dry_run, arguments.refresh, arguments.full_refresh, arguments.full_refresh_all]
     if any(given) and not declarative:
@@ -242,12 +244,14 @@ class Shown:
         self._how = how
 
     def progress(self, progress: Progress) -> None:
+        """Print one micro-batch's progress, as --progress asks."""
         if self._how == "none":
             return
         text = json.dumps(progress._asdict()) if self._how == "json" else progress.line()
         print(text, file=sys.stderr, flush=True)
 
     def failed(self, query: str, exception: str) -> None:
+        """Print a query's failure, unless --progress excludes lines."""
         if self._how == "lines":
             print(f"{query} failed: {_essence(exception)}", file=sys.stderr, flush=True)
 
@@ -266,14 +270,17 @@ class Stopping:
         self.asked = False
 
     def listen(self) -> None:
+        """Install the signal handlers."""
         for each in (signal.SIGTERM, signal.SIGINT):
             self._before[each] = signal.signal(each, self._on_signal)
 
     def close(self) -> None:
+        """Restore the former signal handlers."""
         for each, handler in self._before.items():
             signal.signal(each, handler)
 
     def wait(self) -> None:
+        """Wait until the queries have stopped, if a signal asked for it."""
         if self._thread is not None:
             self._thread.join()
 

@@ -26,6 +26,7 @@ odradek plan --throughput 50MB/s --copies 3 --retention 7days --disk 4TB
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
+    """Declare the figures of the workload and of the machines."""
     parser.add_argument("--records", metavar="N/PERIOD", help="rate of records, such as 1e8/day or 5000/s")
     parser.add_argument(
         "--record-size", metavar="SIZE", default="1KB", help="uncompressed size of a record (default: 1KB)"
@@ -75,6 +76,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    """Print the plan; the exit code."""
     work, machine = _workload(arguments), _machine(arguments)
     try:
         found = plan(work, machine)

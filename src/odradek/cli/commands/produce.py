@@ -67,6 +67,7 @@ odradek consume greetings -e --offset earliest -o json | odradek produce copies 
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
+    """Declare the options for topic, input format and producer."""
     parser.add_argument("positional", nargs="?", metavar="TOPIC", help="the same as --topic TOPIC")
     parser.add_argument("-t", "--topic", metavar="NAME", help="topic to send to")
     parser.add_argument("-p", "--partition", type=int, metavar="N", help="send all records to this partition")
@@ -129,6 +130,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    """Send the records of the input; exit code 1 if one was not acknowledged."""
     adopt_positional(arguments, "topic")
     if not arguments.topic:
         raise UsageError("--topic is needed")
@@ -271,6 +273,7 @@ class Report:
         self._waiting: deque[Delivery] = deque()
 
     async def sent(self, delivery: Delivery) -> None:
+        """Queue a delivery, and print the oldest one when too many are unprinted."""
         if self._output is None:
             return
         self._waiting.append(delivery)
@@ -278,6 +281,7 @@ class Report:
             await self._print()
 
     async def close(self) -> None:
+        """Print the remaining deliveries once they are acknowledged. Raises the error of a failed one."""
         while self._waiting:
             await self._print()
 

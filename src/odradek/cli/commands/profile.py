@@ -36,6 +36,7 @@ odradek profile list
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
+    """Declare the actions on profiles."""
     parser.add_argument("action", choices=ACTIONS, help="what to do")
     parser.add_argument("name", nargs="?", metavar="NAME", help="the profile (show: default is the current one)")
     fields = "; ".join(f"{name}: {each.about}" for name, each in FIELDS.items())
@@ -51,6 +52,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    """Execute the action on the file of profiles; the exit code."""
     action = arguments.action
     if action == "list" and arguments.name is not None:
         raise UsageError("list takes no NAME")

@@ -37,6 +37,7 @@ odradek serve --brokers 3 --data-dir ./three
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of a broker, or of several on this machine."""
     parser.add_argument("properties", nargs="?", metavar="server.properties", help="a Kafka configuration file")
     parser.add_argument("--data-dir", metavar="DIR", help="data folder, log.dirs (default: ./odradek-data)")
     parser.add_argument(
@@ -99,6 +100,7 @@ def settings_of(arguments: argparse.Namespace) -> dict[str, str]:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    """Serve until SIGTERM or SIGINT; exit code 2 for a wrong configuration, 1 for any other failure."""
     configure_logging(arguments.log_level, arguments.log_format)
     try:
         settings = settings_of(arguments)

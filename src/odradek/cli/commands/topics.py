@@ -75,6 +75,7 @@ odradek topics -o json | jq -r '.[].topic'
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
+    """Declare the actions on topics and their options."""
     parser.add_argument("positional", nargs="?", metavar="TOPIC", help="the same as --topic TOPIC")
     actions = parser.add_argument_group("actions (default: --describe with a topic, --list without)")
     actions.add_argument("--list", action="store_true", help="list the names of topics")
@@ -117,6 +118,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    """Execute the action; the exit code."""
     adopt_positional(arguments, "topic", ACTIONS)
     default = "describe" if arguments.topic or arguments.topic_id else "list"
     action = exactly_one(arguments, ACTIONS, default=default)
@@ -157,6 +159,8 @@ def check(arguments: argparse.Namespace, action: str) -> None:
 
 
 def list_topics(arguments: argparse.Namespace) -> int:
+    """Print the names of the topics; the exit code."""
+
     async def work(admin: Admin) -> list[str]:
         return await matching(admin, arguments)
 
@@ -169,6 +173,7 @@ def list_topics(arguments: argparse.Namespace) -> int:
 
 
 def describe(arguments: argparse.Namespace) -> int:
+    """Print topics, partitions and overridden settings, or the partitions of a report; the exit code."""
     from odradek.client.reports.topics import describe_topics
 
     async def work(admin: Admin) -> list[TopicDetails]:
@@ -205,6 +210,7 @@ def describe(arguments: argparse.Namespace) -> int:
 
 
 def is_reported(partition: PartitionDetails, topic: TopicDetails, report: str | None) -> bool:
+    """Whether the partition belongs in the report, such as `under-replicated-partitions`."""
     minimum = int(topic.min_insync_replicas or 1)
     if report == "under-replicated-partitions":
         return len(partition.isr) < len(partition.replicas)
@@ -248,4 +254,5 @@ def print_described(topic: TopicDetails, partitions: Sequence[PartitionDetails],
 
 
 def listed(ids: Sequence[int] | None) -> str:
+    """Broker ids separated by commas; N/A where the broker does not report them."""
     return "N/A" if ids is None else ",".join(map(str, ids))

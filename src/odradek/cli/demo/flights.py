@@ -36,6 +36,7 @@ class Totals(NamedTuple):
 
     @property
     def cancelled(self) -> int:
+        """Flights that did not depart."""
         return self.flights - self.departed
 
 
@@ -71,6 +72,7 @@ def _number(text: str) -> int | None:
 
 
 def events(flights: Iterable[dict[str, str]]) -> Iterator[Event]:
+    """The records of flights, in the given order."""
     hours: dict[str, int] = {}
     encode = json.JSONEncoder(separators=(",", ":")).encode
     for row in flights:

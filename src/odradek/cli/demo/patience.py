@@ -64,6 +64,7 @@ class Patience:
 
     @property
     def is_exhausted(self) -> bool:
+        """Whether the time without progress exceeds the limit."""
         return self._waited > self.limit
 
     @property

@@ -308,6 +308,7 @@ def json_format() -> Format:
 
 
 def yaml_format() -> Format:
+    """A format that writes each record as an element of a YAML list."""
     from odradek.cli.terminal.output import yaml_lines
 
     return lambda record: "\n".join([*yaml_lines([record_row(record)]), ""]).encode()

@@ -44,6 +44,7 @@ def decode_offsets_record(record: Record) -> tuple[str | None, str | None]:
 
 
 def decode_transaction_record(record: Record) -> tuple[str | None, str | None]:
+    """Key and value of a record of `__transaction_state` as JSON, each None if absent or unknown."""
     return _decode(record, _TRANSACTIONS)
 
 

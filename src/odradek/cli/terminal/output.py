@@ -141,4 +141,5 @@ def _yaml_scalar(value: Any) -> str:
 
 
 def tsv_escaped(text: str) -> str:
+    """The text with backslash, tab, newline and carriage return escaped."""
     return text.replace("\\", "\\\\").replace("\t", "\\t").replace("\n", "\\n").replace("\r", "\\r")

@@ -48,10 +48,12 @@ class AppendedBatch(NamedTuple):
 
     @property
     def first_offset(self) -> int:
+        """The offset of the batch's first record."""
         return self.last_offset - self.offset_delta
 
     @property
     def first_sequence(self) -> int:
+        """The sequence number of the batch's first record."""
         return (self.last_sequence - self.offset_delta) & MAX_SEQUENCE
 
 
@@ -71,6 +73,7 @@ class ProducerEntry:
 
     @property
     def last_sequence(self) -> int:
+        """The sequence number of the last appended record; NO_SEQUENCE before the first."""
         return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
 
     def is_in_open_transaction(self, batch: AppendedBatch) -> bool:
@@ -187,6 +190,7 @@ class ProducerStates:
             )
 
     def has_open_transaction(self, producer_id: int, epoch: int) -> bool:
+        """Whether the producer has a transaction open in this partition under that epoch."""
         entry = self.producers.get(producer_id)
         return entry is not None and entry.epoch == epoch and entry.transaction_first_offset != NO_OFFSET
 
@@ -267,6 +271,7 @@ class ProducerStates:
         return next(iter(self._ongoing), None)
 
     def on_log_start(self, log_start_offset: int) -> None:
+        """Forget ended transactions whose records lie below the new log start."""
         self.on_high_watermark(log_start_offset)
 
     def remove_expired(self, now_ms: int) -> list[int]:
@@ -287,6 +292,7 @@ class ProducerStates:
     # --- snapshots ---
 
     def clear(self) -> None:
+        """Forget all producers and transactions."""
         self.producers.clear()
         self._guards.clear()
         self._ongoing.clear()
