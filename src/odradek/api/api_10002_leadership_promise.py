@@ -16,6 +16,9 @@ from odradek.wire.messages.leadership_promise import (
 
 @api(ApiKey.LEADERSHIP_PROMISE)
 def handle(request: LeadershipPromiseRequest, context: RequestContext) -> LeadershipPromiseResponse:
+    """Promise not to succeed the leader for `promise_ms`; the partitions that already have a later epoch here are
+    denied. Raises KafkaError INVALID_REQUEST where leases are off.
+    """
     leadership = context.services.replica_sessions.rules.leadership
     if leadership is None:
         raise KafkaError(ErrorCode.INVALID_REQUEST)
