@@ -46,7 +46,10 @@ class LineFormatter(logging.Formatter):
 
 
 class JsonFormatter(logging.Formatter):
-    """An event as a JSON object in one line."""
+    """An event as a JSON object in one line.
+
+    What a logging call passes as `extra={"fields": {...}}` becomes fields of the object.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
         """The object's text; its strings have their characters back when they are parsed."""
@@ -56,6 +59,9 @@ class JsonFormatter(logging.Formatter):
             "logger": record.name,
             "message": record.getMessage(),
         }
+        fields: dict[str, object] | None = getattr(record, "fields", None)
+        if fields is not None:
+            entry.update(fields)
         if record.exc_info:
             entry["exception"] = self.formatException(record.exc_info)
         # JSON itself escapes only what is below U+0020.

@@ -59,6 +59,13 @@ def test_message_of_exception_forges_no_line() -> None:
     assert all(line.startswith("    ") for line in traceback)
 
 
+def test_fields_of_a_logging_call_are_fields_in_json() -> None:
+    event = record("slow")
+    event.__dict__["fields"] = {"api": "Produce", "client_id": FORGED}
+    entry = json.loads(JsonFormatter().format(event))
+    assert (entry["api"], entry["client_id"], entry["message"]) == ("Produce", FORGED, "slow")
+
+
 def test_exception_in_json_forges_no_line() -> None:
     text = JsonFormatter().format(record("request failed", error=raised(FORGED)))
     assert "\n" not in text
