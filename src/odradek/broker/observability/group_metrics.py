@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import islice
-from typing import Final, NamedTuple
+from typing import Final
 
 from odradek.broker.observability.partition_ends import PartitionEnds
 from odradek.groups.events import GroupSurvey
@@ -56,18 +56,20 @@ BY_STATE: Final = {
 }
 
 
-class _Row(NamedTuple):
-    """A committed offset."""
+class _Columns:
+    """The committed offsets of one scrape, a list per figure: see `partition_metrics`."""
 
-    labels: str
-    of_topic: str
-    """The labels of group and topic."""
-    key: PartitionKey
-    offset: int
-    lag: int
-    """-1 if the partition's end is not known."""
-    lag_seconds: float
-    """-1 if it is not known."""
+    __slots__ = ("labels", "lags", "of_topics", "offsets", "seconds")
+
+    def __init__(self) -> None:
+        self.labels: list[str] = []
+        self.of_topics: list[str] = []
+        """The labels of group and topic."""
+        self.offsets: list[int] = []
+        self.lags: list[int] = []
+        """-1 where the partition's end is not known."""
+        self.seconds: list[float] = []
+        """-1 where it is not known."""
 
 
 class GroupMetrics:
@@ -106,22 +108,22 @@ class GroupMetrics:
             yield single(metric, states[state])
         shown = self._shown(groups)
         yield several(MEMBERS, ((label("consumergroup", g.listing.group_id), g.member_count) for g in shown))
-        rows: list[_Row] = []
+        columns = _Columns()
         most: dict[str, float] = {}
         for group in shown:
             of_group = label("consumergroup", group.listing.group_id)
             offsets = list(group.offsets.items())
             for start in range(0, len(offsets), _STEP):
                 for key, stored in islice(offsets, start, start + _STEP):
-                    row = self._row(of_group, key, stored.value.offset)
-                    rows.append(row)
-                    if row.lag_seconds >= 0:
-                        most[of_group] = max(most.get(of_group, 0.0), row.lag_seconds)
+                    seconds = self._add(columns, of_group, key, stored.value.offset)
+                    if seconds >= 0:
+                        most[of_group] = max(most.get(of_group, 0.0), seconds)
                 yield None
-        yield from _of_rows(rows)
+        yield from _of_columns(columns)
         yield several(MOST_SECONDS, most.items())
 
-    def _row(self, of_group: str, key: PartitionKey, offset: int) -> _Row:
+    def _add(self, columns: _Columns, of_group: str, key: PartitionKey, offset: int) -> float:
+        """Add an offset; its lag in seconds."""
         of_topic = f"{of_group},{label('topic', key[0])}"
         end = self._ends.find(key)
         lag, seconds = -1, -1.0
@@ -129,20 +131,27 @@ class GroupMetrics:
             lag = max(0, end.high_watermark - offset)
             age_ms = self._ends.age_ms(key, offset, end)
             seconds = -1.0 if age_ms is None else age_ms / 1000
-        return _Row(f'{of_topic},partition="{key[1]}"', of_topic, key, offset, lag, seconds)
+        columns.labels.append(f'{of_topic},partition="{key[1]}"')
+        columns.of_topics.append(of_topic)
+        columns.offsets.append(offset)
+        columns.lags.append(lag)
+        columns.seconds.append(seconds)
+        return seconds
 
 
-def _of_rows(rows: list[_Row]) -> Iterator[Family | None]:
+def _of_columns(c: _Columns) -> Iterator[Family | None]:
     offsets: Counter[str] = Counter()
     lags: Counter[str] = Counter()
-    for number, row in enumerate(rows):
-        offsets[row.of_topic] += row.offset
-        if row.lag >= 0:
-            lags[row.of_topic] += row.lag
+    for number, (of_topic, offset, lag) in enumerate(zip(c.of_topics, c.offsets, c.lags, strict=True)):
+        offsets[of_topic] += offset
+        if lag >= 0:
+            lags[of_topic] += lag
         if not number % 512:
             yield None
-    yield several(OFFSET, ((row.labels, row.offset) for row in rows))
+    yield several(OFFSET, zip(c.labels, c.offsets, strict=True))
     yield several(OFFSET_SUM, offsets.items())
-    yield several(LAG, ((row.labels, row.lag) for row in rows if row.lag >= 0))
+    yield several(LAG, ((labels, lag) for labels, lag in zip(c.labels, c.lags, strict=True) if lag >= 0))
     yield several(LAG_SUM, lags.items())
-    yield several(LAG_SECONDS, ((row.labels, row.lag_seconds) for row in rows if row.lag_seconds >= 0))
+    yield several(
+        LAG_SECONDS, ((labels, seconds) for labels, seconds in zip(c.labels, c.seconds, strict=True) if seconds >= 0)
+    )

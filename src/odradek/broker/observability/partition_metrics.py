@@ -7,11 +7,12 @@ A partition has series on the broker that leads it, so that sums over brokers co
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Final, NamedTuple
+from typing import Final
 
 from odradek.broker.storage.partitions import Partitions
 from odradek.log.directories.log_directories import LogDirectories
-from odradek.metadata.image import NO_LEADER, ClusterImage, PartitionState
+from odradek.log.partition_log import PartitionLog
+from odradek.metadata.image import ClusterImage, PartitionState
 from odradek.metrics.definition import Family, Metric, gauge, label, several, single
 from odradek.replication.partition import Partition
 
@@ -20,7 +21,7 @@ LEADERS: Final = "leaders"
 ALL: Final = "all"
 
 _PARTITION: Final = ("topic", "partition")
-_STEP: Final = 128
+_STEP: Final = 32
 """Partitions that are looked at in one step."""
 
 _RM: Final = "kafka.server:type=ReplicaManager,name="
@@ -110,35 +111,70 @@ REPLICAS: Final = _exporter("replicas", "Replicas of the partition")
 EXPORTED_LACKS: Final = _exporter("under_replicated_partition", "1 if replicas are outside the ISR")
 
 
-class Row(NamedTuple):
-    """One partition of a scrape."""
-
-    labels: str
-    state: PartitionState
-    min_isr: int
-    partition: Partition | None
-    """None while nothing has touched the replica since the start: its log is not open."""
-    is_led: bool
-    high_watermark: int
-    """-1 if it is not known."""
-
-
-class Summary(NamedTuple):
+class _Totals:
     """What this broker leads and lacks."""
 
-    leaders: int = 0
-    replicas: int = 0
-    under_replicated: int = 0
-    under_min_isr: int = 0
-    at_min_isr: int = 0
-    offline: int = 0
-    reassigning: int = 0
-    replica_lag: int = 0
+    __slots__ = (
+        "at_min_isr",
+        "leaders",
+        "offline",
+        "reassigning",
+        "replica_lag",
+        "replicas",
+        "under_min_isr",
+        "under_replicated",
+    )
 
-    def plus(self, other: Summary) -> Summary:
-        """The sum; of the lags the larger."""
-        total = Summary(*(a + b for a, b in zip(self, other, strict=True)))
-        return total._replace(replica_lag=max(self.replica_lag, other.replica_lag))
+    def __init__(self) -> None:
+        self.leaders = self.replicas = self.offline = 0
+        self.under_replicated = self.under_min_isr = self.at_min_isr = 0
+        self.reassigning = self.replica_lag = 0
+
+    def add_led(self, state: PartitionState, min_isr: int, partition: Partition | None) -> None:
+        in_sync = len(state.isr)
+        self.leaders += 1
+        self.under_replicated += in_sync < len(state.replicas)
+        self.under_min_isr += in_sync < min_isr
+        self.at_min_isr += in_sync == min_isr < len(state.replicas)
+        self.reassigning += bool(state.adding_replicas or state.removing_replicas)
+        if partition is not None and partition.followers:
+            end_offset = partition.log.end_offset
+            slowest = min(follower.end_offset for follower in partition.followers.values())
+            self.replica_lag = max(self.replica_lag, end_offset - max(0, slowest))
+
+
+class _Columns:
+    """The partitions of one scrape, a list per figure: an object for each would bring on a full garbage collection."""
+
+    __slots__ = ("labels", "led", "min_isr", "partitions", "states", "watermarks")
+
+    def __init__(self) -> None:
+        self.labels: list[str] = []
+        self.states: list[PartitionState] = []
+        self.min_isr: list[int] = []
+        self.partitions: list[Partition | None] = []
+        """None while nothing has touched the replica since the start: its log is not open."""
+        self.led: list[bool] = []
+        self.watermarks: list[int] = []
+        """High watermarks, -1 where none is known."""
+
+    def logs(self) -> Iterator[tuple[str, PartitionLog]]:
+        """(labels, log) of the open logs."""
+        for labels, partition in zip(self.labels, self.partitions, strict=True):
+            if partition is not None:
+                yield labels, partition.log
+
+    def led_logs(self) -> Iterator[tuple[str, PartitionLog]]:
+        """(labels, log) of the open logs of leaders."""
+        for labels, partition, is_led in zip(self.labels, self.partitions, self.led, strict=True):
+            if is_led and partition is not None:
+                yield labels, partition.log
+
+    def led_states(self) -> Iterator[tuple[str, PartitionState, int]]:
+        """(labels, state, least ISR) of the partitions that are led here."""
+        for labels, state, min_isr, is_led in zip(self.labels, self.states, self.min_isr, self.led, strict=True):
+            if is_led:
+                yield labels, state, min_isr
 
 
 class PartitionMetrics:
@@ -193,65 +229,46 @@ class PartitionMetrics:
     def collect(self) -> Iterator[Family | None]:
         """See `Collector`."""
         detail = self._detail()
-        rows: list[Row] = []
-        total = Summary()
+        most_topics = self._most_topics()
+        columns, totals = _Columns(), _Totals()
         looked_at = 0
         for number, (name, topic) in enumerate(list(self._image().topics.items())):
-            is_shown = detail != NONE and number < self._most_topics()
+            is_shown = detail != NONE and number < most_topics
             config = self._partitions.settings_of(name)
             least = 1 if config is None else config.min_insync_replicas
+            of_topic = label("topic", name)
             for index, state in enumerate(topic.partitions):
                 looked_at += 1
                 if not looked_at % _STEP:
                     yield None
                 if self._node_id not in state.replicas:
                     continue
-                row = self._row(name, index, state, least)
-                total = total.plus(self._summary(row, name, index))
-                if is_shown and (row.is_led or detail == ALL):
-                    rows.append(row)
-        yield from _of_broker(total)
-        yield from _of_logs(rows)
-        yield from _of_leaders([row for row in rows if row.is_led])
+                partition = self._partitions.opened_partition(name, index)
+                is_led = state.leader == self._node_id
+                min_isr = min(least, len(state.replicas))
+                totals.replicas += 1
+                totals.offline += self._directories.is_offline(name, index)
+                if is_led:
+                    totals.add_led(state, min_isr, partition)
+                if is_shown and (is_led or detail == ALL):
+                    columns.labels.append(f'{of_topic},partition="{index}"')
+                    columns.states.append(state)
+                    columns.min_isr.append(min_isr)
+                    columns.partitions.append(partition)
+                    columns.led.append(is_led)
+                    columns.watermarks.append(self._high_watermark(name, index, partition))
+        yield from _of_broker(totals)
+        yield from _of_logs(columns)
+        yield from _of_leaders(columns)
 
-    def _row(self, topic: str, index: int, state: PartitionState, least: int) -> Row:
-        partition = self._partitions.opened_partition(topic, index)
-        if partition is None:
-            watermark = self._directories.high_watermark(topic, index)
-            watermark = -1 if watermark is None else watermark
-        else:
-            watermark = partition.high_watermark
-        return Row(
-            f'{label("topic", topic)},partition="{index}"',
-            state,
-            min(least, len(state.replicas)),
-            partition,
-            state.leader == self._node_id,
-            watermark,
-        )
-
-    def _summary(self, row: Row, topic: str, index: int) -> Summary:
-        offline = int(self._directories.is_offline(topic, index))
-        if not row.is_led:
-            return Summary(replicas=1, offline=offline)
-        state, in_sync = row.state, len(row.state.isr)
-        lag = 0
-        if row.partition is not None:
-            end_offset = row.partition.log.end_offset
-            lag = max((end_offset - max(0, each.end_offset) for each in row.partition.followers.values()), default=0)
-        return Summary(
-            1,
-            1,
-            int(in_sync < len(state.replicas)),
-            int(in_sync < row.min_isr),
-            int(in_sync == row.min_isr < len(state.replicas)),
-            offline,
-            int(bool(state.adding_replicas or state.removing_replicas)),
-            lag,
-        )
+    def _high_watermark(self, topic: str, index: int, partition: Partition | None) -> int:
+        if partition is not None:
+            return partition.high_watermark
+        watermark = self._directories.high_watermark(topic, index)
+        return -1 if watermark is None else watermark
 
 
-def _of_broker(total: Summary) -> Iterator[Family]:
+def _of_broker(total: _Totals) -> Iterator[Family]:
     yield single(LEADER_COUNT, total.leaders)
     yield single(PARTITION_COUNT, total.replicas)
     yield single(UNDER_REPLICATED, total.under_replicated)
@@ -262,25 +279,23 @@ def _of_broker(total: Summary) -> Iterator[Family]:
     yield single(REPLICA_LAG, total.replica_lag)
 
 
-def _of_logs(rows: list[Row]) -> Iterator[Family]:
-    opened = [(row.labels, row.partition.log) for row in rows if row.partition is not None]
-    yield several(LOG_SIZE, ((labels, log.size_bytes) for labels, log in opened))
-    yield several(LOG_START, ((labels, log.log_start_offset) for labels, log in opened))
-    yield several(LOG_END, ((labels, log.end_offset) for labels, log in opened))
-    yield several(LOG_SEGMENTS, ((labels, len(log.segments)) for labels, log in opened))
-    yield several(CURRENT_OFFSET, ((r.labels, r.high_watermark) for r in rows if r.is_led and r.high_watermark >= 0))
-    yield several(
-        OLDEST_OFFSET, ((r.labels, r.partition.log.log_start_offset) for r in rows if r.is_led and r.partition)
-    )
+def _of_logs(c: _Columns) -> Iterator[Family]:
+    yield several(LOG_SIZE, ((labels, log.size_bytes) for labels, log in c.logs()))
+    yield several(LOG_START, ((labels, log.log_start_offset) for labels, log in c.logs()))
+    yield several(LOG_END, ((labels, log.end_offset) for labels, log in c.logs()))
+    yield several(LOG_SEGMENTS, ((labels, len(log.segments)) for labels, log in c.logs()))
+    ends = zip(c.labels, c.watermarks, c.led, strict=True)
+    yield several(CURRENT_OFFSET, ((labels, end) for labels, end, is_led in ends if is_led and end >= 0))
+    yield several(OLDEST_OFFSET, ((labels, log.log_start_offset) for labels, log in c.led_logs()))
 
 
-def _of_leaders(rows: list[Row]) -> Iterator[Family]:
-    yield several(MIN_ISR_LACKS, ((r.labels, int(len(r.state.isr) < r.min_isr)) for r in rows))
-    yield several(AT_MIN, ((r.labels, int(len(r.state.isr) == r.min_isr < len(r.state.replicas))) for r in rows))
-    yield several(REPLICAS_COUNT, ((r.labels, len(r.state.replicas)) for r in rows))
+def _of_leaders(c: _Columns) -> Iterator[Family]:
+    yield several(MIN_ISR_LACKS, ((labels, int(len(s.isr) < least)) for labels, s, least in c.led_states()))
+    yield several(AT_MIN, ((labels, int(len(s.isr) == least < len(s.replicas))) for labels, s, least in c.led_states()))
+    yield several(REPLICAS_COUNT, ((labels, len(s.replicas)) for labels, s, _ in c.led_states()))
     for metric in (PARTITION_LACKS, EXPORTED_LACKS):
-        yield several(metric, ((r.labels, int(len(r.state.isr) < len(r.state.replicas))) for r in rows))
-    yield several(IN_SYNC, ((r.labels, len(r.state.isr)) for r in rows))
-    yield several(LEADER, ((r.labels, r.state.leader) for r in rows if r.state.leader != NO_LEADER))
-    yield several(PREFERRED, ((r.labels, int(r.state.leader == r.state.replicas[0])) for r in rows))
-    yield several(REPLICAS, ((r.labels, len(r.state.replicas)) for r in rows))
+        yield several(metric, ((labels, int(len(s.isr) < len(s.replicas))) for labels, s, _ in c.led_states()))
+    yield several(IN_SYNC, ((labels, len(s.isr)) for labels, s, _ in c.led_states()))
+    yield several(LEADER, ((labels, s.leader) for labels, s, _ in c.led_states()))
+    yield several(PREFERRED, ((labels, int(s.leader == s.replicas[0])) for labels, s, _ in c.led_states()))
+    yield several(REPLICAS, ((labels, len(s.replicas)) for labels, s, _ in c.led_states()))
