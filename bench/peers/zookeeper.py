@@ -23,6 +23,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from typing import Self
 
 JARS = ("zookeeper-*", "slf4j-api-*", "log4j-*", "metrics-core-*", "snappy-java-*", "netty-*", "commons-io-*")
@@ -63,10 +64,10 @@ def free_ports(count: int) -> list[int]:
     return found
 
 
-def four_letters(port: int, word: str) -> str:
+def four_letters(port: int, word: str, host: str = "127.0.0.1") -> str:
     """The answer to one of ZooKeeper's words (`ruok`, `srvr`); empty while nobody answers."""
     try:
-        with socket.create_connection(("127.0.0.1", port), 2.0) as connection:
+        with socket.create_connection((host, port), 2.0) as connection:
             connection.sendall(word.encode())
             answer = b""
             while part := connection.recv(4096):
@@ -80,11 +81,22 @@ class ZooKeeper:
     """Servers of one ensemble; with one of them it runs alone. `sync=False` leaves out its fsyncs."""
 
     def __init__(
-        self, directory: pathlib.Path, servers: int = 1, *, port: int = 0, tick_ms: int = 500, sync: bool = True
+        self,
+        directory: pathlib.Path,
+        servers: int = 1,
+        *,
+        port: int = 0,
+        tick_ms: int = 500,
+        sync: bool = True,
+        host: str = "127.0.0.1",
+        prefix: Sequence[str] = (),
     ) -> None:
+        """`host` is where a single server listens, `prefix` what runs it (as `nice` would)."""
         self.settings: dict[str, str] = {}
         """More lines of its configuration, for TLS for example."""
         self.directory = directory
+        self.host = host
+        self.prefix = list(prefix)
         self.tick_ms = tick_ms
         self.sync = sync
         free = free_ports(3 * servers)
@@ -95,7 +107,7 @@ class ZooKeeper:
     @property
     def connect(self) -> str:
         """What `zookeeper.connect` takes."""
-        return ",".join(f"127.0.0.1:{port}" for port in self.ports)
+        return ",".join(f"{self.host}:{port}" for port in self.ports)
 
     def _configured(self, index: int) -> pathlib.Path:
         home = self.directory / f"zookeeper{index + 1}"
@@ -105,7 +117,7 @@ class ZooKeeper:
             f"tickTime={self.tick_ms}",
             f"dataDir={home / 'data'}",
             f"clientPort={self.ports[index]}",
-            "clientPortAddress=127.0.0.1",
+            f"clientPortAddress={self.host}",
             "maxClientCnxns=0",
             "4lw.commands.whitelist=*",
             "admin.enableServer=false",
@@ -136,7 +148,15 @@ class ZooKeeper:
             options.append("-Dzookeeper.forceSync=no")
         with open(config.parent / "console.log", "ab") as log:
             self.processes[index] = subprocess.Popen(
-                [java(), *options, "-cp", class_path(), f"org.apache.zookeeper.server.{main}", str(config)],
+                [
+                    *self.prefix,
+                    java(),
+                    *options,
+                    "-cp",
+                    class_path(),
+                    f"org.apache.zookeeper.server.{main}",
+                    str(config),
+                ],
                 stdout=log,
                 stderr=log,
                 stdin=subprocess.DEVNULL,
@@ -153,14 +173,16 @@ class ZooKeeper:
         """Until every server that runs serves clients."""
         deadline = time.monotonic() + seconds
         for index, port in enumerate(self.ports):
-            while (process := self.processes[index]) is not None and "Mode: " not in four_letters(port, "srvr"):
+            while (process := self.processes[index]) is not None and "Mode: " not in four_letters(
+                port, "srvr", self.host
+            ):
                 if process.poll() is not None or time.monotonic() > deadline:
                     raise RuntimeError(f"ZooKeeper does not start: see {self.directory}")
                 time.sleep(0.05)
 
     def mode(self, index: int) -> str:
         """leader, follower, standalone; empty for one that does not serve."""
-        answer = four_letters(self.ports[index], "srvr")
+        answer = four_letters(self.ports[index], "srvr", self.host)
         return next((line.partition(": ")[2] for line in answer.splitlines() if line.startswith("Mode: ")), "")
 
     def leader(self) -> int | None:

@@ -1,40 +1,47 @@
 """./dev faults: real broker processes, real clients, faults at random; nothing acknowledged may be lost or doubled.
 
 Without --shape the minutes are shared out: a quarter to one broker, half to three brokers on SQLite, a quarter to
-three brokers on an ensemble of three ZooKeeper servers.
+three brokers on an ensemble of three ZooKeeper servers. `--shape namespaces` puts each broker into a network namespace
+and cuts their network silently (it takes root and iproute2). `--peer kafka` does the same to three brokers of Apache
+Kafka 4.3 first (KAFKA_HOME names an installation; Maven fetches one otherwise) and prints both gaps side by side.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import random
 import signal
 import sys
 import tempfile
 import time
-from collections import Counter, defaultdict
 from pathlib import Path
 
+from tests.faults import gaps, namespaces
 from tests.faults.deployment import Shape
 from tests.faults.judge import Figures
 from tests.faults.run import STEADY, Outcome, Plan, run
 
-SHAPES = {"one": Shape(1), "three": Shape(3), "zookeeper": Shape(3, zookeepers=3)}
+SHAPES = {
+    "one": Shape(1),
+    "three": Shape(3),
+    "zookeeper": Shape(3, zookeepers=3),
+    "namespaces": Shape(3, zookeepers=1, proxied=False, namespaces=True),
+}
+PEERS = {"kafka": Shape(3, peer=True)}
 SHARES = {"one": 0.25, "three": 0.5, "zookeeper": 0.25}
 
 
 def _report(outcomes: list[Outcome], seconds: float, seed: int) -> int:
-    kinds: Counter[str] = Counter()
-    gaps: dict[str, dict[str, float]] = defaultdict(lambda: dict.fromkeys(STEADY, 0.0))
+    kinds = sum(len(outcome.events) for outcome in outcomes)
+    peers = [outcome for outcome in outcomes if outcome.shape.peer]
+    outcomes = [outcome for outcome in outcomes if not outcome.shape.peer]
     for outcome in outcomes:
-        for event in outcome.events:
-            kinds[_named(outcome, event.kind)] += 1
-        for gap in outcome.gaps:
-            by_client = gaps[_named(outcome, gap.kind)]
-            by_client[gap.client] = max(by_client[gap.client], gap.seconds)
-    print(f"\n{'fault':48} {'times':>5}  longest write gap: {'  '.join(STEADY)}")
-    for kind, times in sorted(kinds.items()):
-        print(f"{kind:48} {times:5}  {'  '.join(f'{gaps[kind][client]:{len(client)}.2f} s' for client in STEADY)}")
+        beside = [("Apache Kafka", peer.gaps) for peer in peers]
+        print(f"\n{outcome.shape.name}: longest time in which a partition took no write, by fault")
+        print(*gaps.table([("Odradek", outcome.gaps), *beside], STEADY), sep="\n")
+    for peer in peers:
+        print(f"{peer.shape.name}: {len(peer.events)} faults: {peer.figures}; problems {len(peer.problems)}")
     for outcome in outcomes:
         print(f"{outcome.shape.name}: {len(outcome.events)} faults: {outcome.figures}")
         for reason in outcome.missing:
@@ -46,13 +53,9 @@ def _report(outcomes: list[Outcome], seconds: float, seed: int) -> int:
     failed = (
         problems or total.lost or total.duplicated or total.aborted_visible or total.out_of_order or not total.acked
     )
-    print(f"seed {seed}: {sum(kinds.values())} faults in {seconds / 60:.1f} minutes: {total}; problems {problems}")
+    print(f"seed {seed}: {kinds} faults in {seconds / 60:.1f} minutes: {total}; problems {problems}")
     print(f"dev faults: {'FAILED' if failed else 'passed'}")
     return 1 if failed else 0
-
-
-def _named(outcome: Outcome, kind: str) -> str:
-    return f"{outcome.shape.name}: {kind}"
 
 
 def main() -> int:
@@ -67,10 +70,16 @@ def main() -> int:
         "--seed", type=int, help="decides which faults come when; what processes do in between it cannot"
     )
     parser.add_argument("--shape", choices=sorted(SHAPES), help="only this deployment")
+    parser.add_argument("--peer", choices=sorted(PEERS), help="suffer the same beside Odradek, for comparison")
     parser.add_argument("--kind", action="append", help="only this fault; may be repeated")
     parser.add_argument("--kill-rounds", type=int, metavar="N", help="kill -9 of one broker N times instead")
     parser.add_argument("--home", type=Path, help="where data and logs stay; a temporary directory if not given")
     options = parser.parse_args()
+    if options.shape == "namespaces" and not namespaces.is_entered():
+        if reason := namespaces.unavailable():
+            print(f"dev faults: skipped: no network namespaces can be made here: {reason}")
+            return 0
+        namespaces.enter(["-m", "tests.faults", *sys.argv[1:]])
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # nothing that was started stays behind
     seed = random.randrange(1_000_000) if options.seed is None else options.seed
     begun = time.monotonic()
@@ -82,12 +91,14 @@ def main() -> int:
             outcomes.append(run(home / "one", SHAPES["one"], plan, seed))
         else:
             shares = {options.shape: 1.0} if options.shape else SHARES
-            for name, share in shares.items():
+            runs = [(options.peer, PEERS[options.peer], 1.0)] if options.peer else []
+            runs += [(name, SHAPES[name], share) for name, share in shares.items()]
+            for name, shape, share in runs:
                 kinds = tuple(options.kind) if options.kind else None
                 seconds = None if options.events else options.minutes * 60 * share
                 plan = Plan(options.events, seconds, kinds)
-                print(f"--- {SHAPES[name].name}", flush=True)
-                outcomes.append(run(home / name, SHAPES[name], plan, seed))
+                print(f"--- {shape.name}, load average {os.getloadavg()[0]:.1f}", flush=True)
+                outcomes.append(run(home / name, shape, plan, seed))
         return _report(outcomes, time.monotonic() - begun, seed)
 
 

@@ -11,15 +11,23 @@ import socket
 import struct
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple, Self, TypeVar
 
 from bench.peers.broker import BrokerError, BrokerProcess
 from bench.peers.zookeeper import ZooKeeper, free_ports
 from odradek.wire.headers import encode_request_header, parse_response_header
+from odradek.wire.messages.describe_quorum import (
+    DescribeQuorumRequest,
+    DescribeQuorumRequestPartition,
+    DescribeQuorumRequestTopic,
+    DescribeQuorumResponse,
+)
 from odradek.wire.messages.metadata import MetadataRequest, MetadataResponse
 from tests.faults.links import Links
+from tests.faults.namespaces import STORE, Namespaces
+from tests.faults.peer import CONTROLLER_LISTENER, KafkaProcess, new_cluster_id
 
 SESSION_SECONDS: Final = 3.0
 WHOLE_SECONDS: Final = 90.0
@@ -41,21 +49,31 @@ class Shape(NamedTuple):
     volume: bool = True
     """The last broker's data lies on a small file system of its own that can be filled, where that may be mounted."""
     proxied: bool = True
+    namespaces: bool = False
+    """Each broker has a network namespace of its own; there is no proxy. This process must have entered one."""
+    peer: bool = False
+    """Apache Kafka in place of Odradek, every broker with a controller."""
 
     @property
     def name(self) -> str:
+        if self.peer:
+            return f"{self.brokers} brokers of Apache Kafka"
+        if self.namespaces:
+            return f"{self.brokers} brokers in namespaces on ZooKeeper"
         brokers = "one broker" if self.brokers == 1 else f"{self.brokers} brokers"
         return f"{brokers} on {f'ZooKeeper ({self.zookeepers} servers)' if self.zookeepers else 'SQLite'}"
 
 
-def ask_metadata(port: int, timeout_seconds: float = 2.0) -> MetadataResponse:
-    """What the broker itself says, asked past the proxy. Raises OSError."""
-    with socket.create_connection(("127.0.0.1", port), timeout_seconds) as connection:
+Answer = TypeVar("Answer", MetadataResponse, DescribeQuorumResponse)
+
+
+def ask(address: tuple[str, int], request: Any, answer: type[Answer], version: int, timeout_seconds: float) -> Answer:
+    """A broker's answer, asked past the proxy. Raises OSError."""
+    with socket.create_connection(address, timeout_seconds) as connection:
         connection.settimeout(timeout_seconds)
         out = bytearray(4)
-        request = MetadataRequest(topics=None, allow_auto_topic_creation=False)
-        encode_request_header(out, request.API_KEY, _METADATA_VERSION, 1, "faults")
-        request.encode(out, _METADATA_VERSION)
+        encode_request_header(out, request.API_KEY, version, 1, "faults")
+        request.encode(out, version)
         out[0:4] = (len(out) - 4).to_bytes(4, "big")
         connection.sendall(out)
         with connection.makefile("rb") as stream:
@@ -63,38 +81,67 @@ def ask_metadata(port: int, timeout_seconds: float = 2.0) -> MetadataResponse:
             if len(size) < 4:
                 raise ConnectionError("closed without an answer")
             frame = memoryview(stream.read(int.from_bytes(size, "big")))
-    _, position = parse_response_header(frame, request.API_KEY, _METADATA_VERSION)
-    response, _ = MetadataResponse.decode(frame, position, _METADATA_VERSION)
+    _, position = parse_response_header(frame, request.API_KEY, version)
+    response, _ = answer.decode(frame, position, version)
     return response
 
 
 class Node:
     """One broker: its process, its ports and its clock."""
 
-    def __init__(self, broker_id: int, home: Path, ports: tuple[int, int]) -> None:
+    def __init__(self, broker_id: int, home: Path, ports: Sequence[int], host: str = "127.0.0.1") -> None:
         self.broker_id = broker_id
+        self.host = host
         self.home = home / f"broker-{broker_id}"
-        self.client_port, self.broker_port = ports
+        self.client_port, self.broker_port, self.controller_port = ports
         self.clock_path = home / f"clock-{broker_id}"
         self.clock_path.write_bytes(bytes(8))
         self.is_volume = False
-        self.process = BrokerProcess(self.home / "data")
+        self.process: BrokerProcess | KafkaProcess = BrokerProcess(self.home / "data")
 
-    def configure(self, settings: dict[str, object], links: Links | None) -> None:
-        client, broker = self.client_port, self.broker_port
+    def _listeners(self, links: Links | None) -> dict[str, object]:
+        host, client, broker = self.host, self.client_port, self.broker_port
         if links is not None:
             client, broker = links.ports[f"clients-{self.broker_id}"], links.ports[f"brokers-{self.broker_id}"]
-        own = {
+        return {
             "node.id": self.broker_id,
-            "broker.id": self.broker_id,
-            "listeners": f"PLAINTEXT://127.0.0.1:{self.client_port},BROKERS://127.0.0.1:{self.broker_port}",
-            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{client},BROKERS://127.0.0.1:{broker}",
+            "listeners": f"PLAINTEXT://{host}:{self.client_port},BROKERS://{host}:{self.broker_port}",
+            "advertised.listeners": f"PLAINTEXT://{host}:{client},BROKERS://{host}:{broker}",
             "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,BROKERS:PLAINTEXT",
             "inter.broker.listener.name": "BROKERS",
         }
-        # root could write into what is read-only
-        held_to_modes = os.geteuid() == 0 and shutil.which("setpriv")
-        prefix = ("setpriv", "--bounding-set=-dac_override,-dac_read_search") if held_to_modes else ()
+
+    @staticmethod
+    def _bound_to_modes() -> tuple[str, ...]:
+        # Root could write into a read-only directory.
+        if os.geteuid() != 0 or not shutil.which("setpriv"):
+            return ()
+        return ("setpriv", "--bounding-set=-dac_override,-dac_read_search")
+
+    def configure_peer(self, settings: dict[str, object], links: Links, nodes: Sequence[Node], cluster_id: str) -> None:
+        """Make this node an Apache Kafka with a controller; it reaches its own controller past the proxy."""
+        voters = []
+        for node in nodes:
+            port = node.controller_port if node is self else links.ports[f"controllers-{node.broker_id}"]
+            voters.append(f"{node.broker_id}@{node.host}:{port}")
+        own = self._listeners(links)
+        protocols = own["listener.security.protocol.map"]
+        own |= {
+            "process.roles": "broker,controller",
+            "controller.quorum.voters": ",".join(voters),
+            "controller.listener.names": CONTROLLER_LISTENER,
+            "listeners": f"{own['listeners']},{CONTROLLER_LISTENER}://{self.host}:{self.controller_port}",
+            "listener.security.protocol.map": f"{protocols},{CONTROLLER_LISTENER}:PLAINTEXT",
+        }
+        self.process = KafkaProcess(
+            self.home / "data", settings | own, cluster_id, self.client_port, self._bound_to_modes()
+        )
+        self.process.log_path = self.home.with_suffix(".log")
+
+    def configure(self, settings: dict[str, object], links: Links | None, prefix: Sequence[str] = ()) -> None:
+        """Make this node an Odradek; `prefix` runs it."""
+        own = self._listeners(links) | {"broker.id": self.broker_id}
+        prefix = (*prefix, *self._bound_to_modes())
         clock = {
             "ODRADEK_FAULTS_CLOCK": str(self.clock_path),
             "PYTHONPATH": os.pathsep.join(
@@ -125,7 +172,17 @@ class Node:
             file.write(struct.pack("<q", int(seconds_off * 1e9)))
 
     def metadata(self, timeout_seconds: float = 2.0) -> MetadataResponse:
-        return ask_metadata(self.client_port, timeout_seconds)
+        """The broker's own view of all topics and brokers. Raises OSError."""
+        request = MetadataRequest(topics=None, allow_auto_topic_creation=False)
+        address = self.host, self.client_port
+        return ask(address, request, MetadataResponse, _METADATA_VERSION, timeout_seconds)
+
+    def quorum_leader(self, timeout_seconds: float = 2.0) -> int:
+        """Which controller leads the quorum of an Apache Kafka. Raises OSError."""
+        topic = DescribeQuorumRequestTopic("__cluster_metadata", [DescribeQuorumRequestPartition(0)])
+        request = DescribeQuorumRequest([topic])
+        answer = ask((self.host, self.client_port), request, DescribeQuorumResponse, 0, timeout_seconds)
+        return answer.topics[0].partitions[0].leader_id
 
     def exceptions(self) -> list[str]:
         """Lines of its log with an unexpected exception, each with the lines that follow it."""
@@ -143,6 +200,7 @@ class Deployment:
         self.shape = shape
         self.nodes: list[Node] = []
         self.links: Links | None = None
+        self.network: Namespaces | None = None
         self.zookeeper: ZooKeeper | None = None
         self.can_fill = False
         self.replicas = min(3, shape.brokers)
@@ -161,22 +219,55 @@ class Deployment:
     def _start(self) -> None:
         self.home.mkdir(parents=True, exist_ok=True)
         count = self.shape.brokers
-        ports = free_ports(2 * count)
-        self.nodes = [Node(i + 1, self.home, (ports[2 * i], ports[2 * i + 1])) for i in range(count)]
+        ports = free_ports(3 * count)
+        if self.shape.namespaces:
+            self.network = Namespaces(count)
+            self.network.start()
+        for i in range(count):
+            host = "127.0.0.1" if self.network is None else self.network.address(i + 1)
+            self.nodes.append(Node(i + 1, self.home, ports[3 * i : 3 * i + 3], host))
         if self.shape.proxied:
-            targets = {f"clients-{n.broker_id}": n.client_port for n in self.nodes}
-            self.links = Links(targets | {f"brokers-{n.broker_id}": n.broker_port for n in self.nodes}).start()
+            self.links = Links(self._targets()).start()
         if self.shape.zookeepers:
-            self.zookeeper = ZooKeeper(self.home / "zookeeper", self.shape.zookeepers)
+            self.zookeeper = self._make_zookeeper()
             self.zookeeper.start()
         if self.shape.volume:
             self._mount(self.nodes[-1])
+        cluster_id = new_cluster_id()
         for node in self.nodes:
-            node.configure(self._settings(), self.links)
+            if self.shape.peer:
+                assert self.links is not None
+                node.configure_peer(self._settings(), self.links, self.nodes, cluster_id)
+            else:
+                prefix = () if self.network is None else self.network.prefix(f"broker{node.broker_id}")
+                node.configure(self._settings(), self.links, prefix)
         for node in self.nodes:
             node.start()
+        for node in self.nodes:
+            if isinstance(node.process, KafkaProcess):
+                node.process.wait_until_serving()
         self._make_topics()
         self.wait_whole()
+
+    def _targets(self) -> dict[str, int]:
+        targets = {f"clients-{n.broker_id}": n.client_port for n in self.nodes}
+        targets |= {f"brokers-{n.broker_id}": n.broker_port for n in self.nodes}
+        if self.shape.peer:
+            targets |= {f"controllers-{n.broker_id}": n.controller_port for n in self.nodes}
+        return targets
+
+    def _make_zookeeper(self) -> ZooKeeper:
+        home = self.home / "zookeeper"
+        if self.network is None:
+            return ZooKeeper(home, self.shape.zookeepers)
+        return ZooKeeper(home, self.shape.zookeepers, host=STORE, prefix=self.network.prefix("store"))
+
+    def obey(self, side: str, node: Node, action: str) -> None:
+        """Have the proxy do it to the links of a broker's `clients` or `brokers`; its controller's belong to these."""
+        assert self.links is not None
+        self.links.obey(f"{side}-{node.broker_id}", action)
+        if side == "brokers" and self.shape.peer:
+            self.links.obey(f"controllers-{node.broker_id}", action)
 
     def _settings(self) -> dict[str, object]:
         in_sync = min(2, self.replicas)
@@ -207,6 +298,8 @@ class Deployment:
                 "zookeeper.connect": self.zookeeper.connect,
                 "zookeeper.session.timeout.ms": int(SESSION_SECONDS * 1000),
             }
+        elif self.shape.peer:
+            settings |= {"broker.heartbeat.interval.ms": 500}
         elif self.shape.brokers > 1:
             settings["odradek.metadata.store"] = str(self.home / "metadata.sqlite")
         return settings
@@ -235,7 +328,7 @@ class Deployment:
     def bootstrap(self) -> str:
         """Where clients connect: through the proxy, if there is one."""
         if self.links is None:
-            return ",".join(f"127.0.0.1:{n.client_port}" for n in self.nodes)
+            return ",".join(f"{n.host}:{n.client_port}" for n in self.nodes)
         return ",".join(f"127.0.0.1:{self.links.ports[f'clients-{n.broker_id}']}" for n in self.nodes)
 
     def _views(self) -> Iterator[tuple[Node, MetadataResponse]]:
@@ -246,8 +339,17 @@ class Deployment:
 
     def controller(self) -> Node | None:
         """The one that most brokers take for it."""
+        if self.shape.peer:
+            return self._quorum_leader()
         said = [view.controller_id for _, view in self._views()]
         return self._node(max(set(said), key=said.count)) if said else None
+
+    def _quorum_leader(self) -> Node | None:
+        for node in self.nodes:
+            if node.running():
+                with contextlib.suppress(OSError, IndexError):
+                    return self._node(node.quorum_leader())
+        return None
 
     def leader(self, topic: str, partition: int) -> Node | None:
         for _, view in self._views():
@@ -321,6 +423,8 @@ class Deployment:
         for node in self.nodes:
             node.signal(signal.SIGCONT)
             node.kill()
+        if self.network is not None:
+            self.network.heal()
         if self.links is not None:
             self.links.stop()
         if self.zookeeper is not None:

@@ -213,6 +213,8 @@ class Gap(NamedTuple):
     client: str
     partition: tuple[str, int]
     since: float
+    event: int = 0
+    """The number of the fault in its run."""
 
     def __str__(self) -> str:
         where = f"{self.partition[0]}-{self.partition[1]}"
@@ -229,13 +231,13 @@ def write_gaps(history: History, events: Iterable[Event], clients: Iterable[str]
     for times in acks.values():
         times.sort()
     found = []
-    for event in events:
+    for number, event in enumerate(events):
         for (client, partition), times in sorted(acks.items()):
             first = max(0, bisect.bisect_left(times, event.began_at) - 1)
             last = bisect.bisect_right(times, event.ended_at) + 1
             within = ((b - a, a) for a, b in pairwise(times[first:last]) if 2 * _common(event, a, b) >= b - a)
             seconds, since = max(within, default=(0.0, 0.0))
-            found.append(Gap(seconds, event.kind, client, partition, since))
+            found.append(Gap(seconds, event.kind, client, partition, since, number))
     return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import random
@@ -12,7 +13,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from odradek.client.admin import Admin
+from odradek.client.errors import ClientError
+from odradek.records.topic_partition import TopicPartition
+from odradek.wire.errors import KafkaError
 from tests.faults.deployment import SESSION_SECONDS, Deployment, Node
+from tests.faults.network_faults import NETWORK
+
+_MOVE_SECONDS: Final = 60.0
 
 
 class Torment(NamedTuple):
@@ -121,67 +129,91 @@ def stop_controller(torment: Torment) -> None:
         node.signal(signal.SIGCONT)
 
 
-def _linked(torment: Torment, name: str, action: str, least: float = 0.0, most: float = 0.0) -> None:
-    links = torment.deployment.links
-    assert links is not None
-    links.obey(name, action)
+def _linked(torment: Torment, side: str, node: Node, action: str, hold: tuple[float, float] = (0.0, 0.3)) -> None:
+    deployment = torment.deployment
+    deployment.obey(side, node, action)
     try:
-        torment.hold(least, most)
+        torment.hold(*hold)
     finally:
         if action not in ("cut", "lose"):
-            links.obey(name, "flow")
+            deployment.obey(side, node, "flow")
 
 
 def cut_clients(torment: Torment) -> None:
     """All clients' connections of a leader are reset, several times."""
     node = torment.leader()
     for _ in range(3):
-        _linked(torment, f"clients-{node.broker_id}", "cut", 0.0, 0.3)
+        _linked(torment, "clients", node, "cut")
 
 
 def lose_answers(torment: Torment) -> None:
     """What clients asked has been done, the answer is lost with the connection."""
     node = torment.leader()
     for _ in range(3):
-        _linked(torment, f"clients-{node.broker_id}", "lose", 0.0, 0.3)
+        _linked(torment, "clients", node, "lose")
 
 
 def stall_clients(torment: Torment) -> None:
     """Nothing passes between clients and a leader, in one direction or both; what was under way comes late."""
     action = torment.chance.choice(("stall", "deaf", "mute"))
-    _linked(torment, f"clients-{torment.leader().broker_id}", action, 0.5, 7.0)
+    _linked(torment, "clients", torment.leader(), action, (0.5, 7.0))
 
 
 def cut_brokers(torment: Torment) -> None:
     """All connections to a broker from the other brokers are reset, several times."""
     node = torment.some()
     for _ in range(3):
-        _linked(torment, f"brokers-{node.broker_id}", "cut", 0.0, 0.3)
+        _linked(torment, "brokers", node, "cut")
 
 
 def stall_brokers(torment: Torment) -> None:
     """The other brokers cannot reach one of them, or do not receive its responses; it reaches them."""
     action = torment.chance.choice(("stall", "deaf", "mute"))
-    _linked(torment, f"brokers-{torment.leader().broker_id}", action, 0.5, 7.0)
+    _linked(torment, "brokers", torment.leader(), action, (0.5, 7.0))
 
 
 def refuse_brokers(torment: Torment) -> None:
     """Connections to a leader are reset and refused: the others take it for dead, and it is not."""
-    _linked(torment, f"brokers-{torment.leader().broker_id}", "refuse", 0.2, 4.0)
+    _linked(torment, "brokers", torment.leader(), "refuse", (0.2, 4.0))
 
 
 def isolate(torment: Torment) -> None:
     """Nobody reaches it, neither clients nor brokers."""
-    node, links = torment.leader(), torment.deployment.links
-    assert links is not None
-    names = [f"clients-{node.broker_id}", f"brokers-{node.broker_id}"]
-    for name in names:
-        links.obey(name, "stall")
+    node, deployment = torment.leader(), torment.deployment
+    for side in ("clients", "brokers"):
+        deployment.obey(side, node, "stall")
     try:
         torment.hold(1.0, 6.0)
     finally:
-        for name in names:
-            links.obey(name, "flow")
+        for side in ("clients", "brokers"):
+            deployment.obey(side, node, "flow")
+
+
+def reassign(torment: Torment) -> None:
+    """A partition's leader gives its replica away; then it gets it again and leads as the preferred one."""
+    deployment, partition = torment.deployment, torment.chance.randrange(3)
+    leader = deployment.leader("steady", partition)
+    if leader is None:
+        return
+    others = [node.broker_id for node in deployment.nodes if node is not leader]
+    asyncio.run(_moved(deployment.bootstrap, TopicPartition("steady", partition), others))
+    torment.hold(0.5, 1.5)
+    asyncio.run(_moved(deployment.bootstrap, TopicPartition("steady", partition), [leader.broker_id, *others]))
+
+
+async def _moved(bootstrap: str, partition: TopicPartition, replicas: list[int]) -> None:
+    """Reassign, wait for the end, elect the preferred leader. An attempt is made until one succeeds."""
+    async with Admin(bootstrap_servers=bootstrap, client_id="faults") as admin, asyncio.timeout(_MOVE_SECONDS):
+        while True:
+            with contextlib.suppress(ClientError, KafkaError):
+                failure = (await admin.replicas.reassign({partition: replicas}))[partition]
+                if failure is None:
+                    break
+            await asyncio.sleep(0.1)
+        while await admin.replicas.reassignments([partition]):
+            await asyncio.sleep(0.05)
+        with contextlib.suppress(ClientError, KafkaError):
+            await admin.replicas.elect([partition])
 
 
 def fill_disk(torment: Torment) -> None:
@@ -338,6 +370,7 @@ CLUSTER: Final[dict[str, Fault]] = {
     "stall brokers": stall_brokers,
     "refuse brokers": refuse_brokers,
     "isolate a leader": isolate,
+    "reassignment": reassign,
     "disk full": fill_disk,
     "read-only directory": read_only,
     "few files": few_files,
@@ -357,6 +390,16 @@ def faults_of(deployment: Deployment) -> tuple[dict[str, Fault], list[str]]:
     if deployment.zookeeper is not None:
         faults |= ZOOKEEPER
     missing = []
+    if deployment.network is not None:
+        faults |= NETWORK
+        if not deployment.network.slow_links:
+            del faults["slow leader"]
+            missing.append("slow leader: the kernel has neither netem nor tbf")
+        for name in ZOOKEEPER:
+            del faults[name]
+    if deployment.shape.peer:
+        del faults["clock jump"]
+        missing.append("clock jump: a JVM's clock cannot be moved here")
     if not deployment.can_fill:
         del faults["disk full"]
         missing.append("disk full: no file system may be mounted here (that takes root)")

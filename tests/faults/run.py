@@ -86,8 +86,9 @@ def run(home: Path, shape: Shape, plan: Plan, seed: int, say: Say = print, *, gr
         except Exception as failure:
             problems.append(f"faults ended with {type(failure).__name__}: {failure}")
         problems += _judge(deployment, place, clients, say)
-        for node in deployment.nodes:
-            problems += _exceptions(node)
+        if not shape.peer:
+            for node in deployment.nodes:
+                problems += _exceptions(node)
     gaps = judge.write_gaps(place.history, events, STEADY)
     (home / "gaps.txt").write_text("".join(f"{gap}\n" for gap in gaps))
     return Outcome(shape, judge.figures(place.history), events, gaps, problems, missing)
