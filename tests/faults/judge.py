@@ -166,7 +166,7 @@ def _aborted(history: History, value: bytes) -> bool:
 
 
 def violations(history: History, *, is_cluster: bool = False) -> list[str]:
-    """The first violation that each checker finds. In a cluster a leader may not know yet that it was deposed."""
+    """The first violation that each checker finds."""
     promises = Promises(frozenset(), loses_power=False, is_cluster=is_cluster)
     found = []
     for checker in CHECKERS:
