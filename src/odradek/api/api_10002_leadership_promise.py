@@ -19,7 +19,7 @@ def handle(request: LeadershipPromiseRequest, context: RequestContext) -> Leader
     """Promise not to succeed the leader for `promise_ms`; the partitions that already have a later epoch here are
     denied. Raises KafkaError INVALID_REQUEST where leases are off.
     """
-    leadership = context.services.replica_sessions.rules.leadership
+    leadership = context.services.leadership
     if leadership is None:
         raise KafkaError(ErrorCode.INVALID_REQUEST)
     image = context.services.image()

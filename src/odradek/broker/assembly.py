@@ -12,6 +12,7 @@ from odradek.broker.cluster.cluster_view import ClusterView
 from odradek.broker.cluster.controller import Controller
 from odradek.broker.cluster.controller_channel import control_connections
 from odradek.broker.cluster.controller_link import ControllerLink
+from odradek.broker.cluster.controller_requests import ControllerRequests
 from odradek.broker.cluster.controller_watch import ControllerWatch
 from odradek.broker.cluster.image_effects import ImageEffects
 from odradek.broker.cluster.lease_holder import LeaseHolder
@@ -28,17 +29,19 @@ from odradek.broker.network.server import Guards, Server
 from odradek.broker.network.tls_listeners import TlsListeners
 from odradek.broker.opening import Storage
 from odradek.broker.ports import Ports
+from odradek.broker.replication.replication_parts import ReplicationParts, replication_parts
 from odradek.broker.replication.replication_runtime import ReplicationRuntime
 from odradek.broker.security.logins import Logins
 from odradek.broker.security.sasl_listeners import SaslListener
 from odradek.broker.storage.background import BackgroundJobs
 from odradek.broker.storage.log_directory_runtime import LogDirectoryRuntime
-from odradek.metadata.image import GROUP_METADATA_TOPIC, Broker, ClusterImage
+from odradek.broker.storage.partitions import Partitions
+from odradek.log.config import LogConfig
+from odradek.metadata.image import GROUP_METADATA_TOPIC, Broker, ClusterImage, Topic
 from odradek.metadata.stores.selection import patience_seconds
 from odradek.quotas.client_quotas import ClientQuotas
 from odradek.replication.fetch_sessions import FetchSessions
 from odradek.replication.leadership import Leadership
-from odradek.replication.replica_sessions import ReplicaSessions
 from odradek.transactions.connections import NewestConnections
 
 if TYPE_CHECKING:
@@ -65,8 +68,14 @@ class ClusterParts(NamedTuple):
     """The elected controller, in this process or another."""
     leases: LeaseHolder
     """This broker's lease of leadership."""
+    partitions: Partitions
+    """Replicas of this broker; their logs open on first use."""
+    replication_parts: ReplicationParts
+    """What partitions refer to."""
     replication: ReplicationRuntime
-    """Fetchers of followed partitions, and proposals for ISRs."""
+    """Fetchers of followed partitions."""
+    requests: ControllerRequests
+    """What a controller on another broker asks of this one."""
 
 
 class Coordinators(NamedTuple):
@@ -113,9 +122,14 @@ def assemble(
     """Make the parts of a broker and connect them. Must run on the event loop that the broker uses."""
     cluster = _cluster_parts(config, ports, storage, tls)
     coordinators = _coordinators(config, ports, storage, cluster)
-    view = storage.view
-    log_directories = LogDirectoryRuntime(config, storage.partitions, storage.directories, ports.disk, _image_of(view))
-    log_directories.on_recovered = lambda *_: coordinators.effects.lead(view.image)
+    view, partitions = storage.view, cluster.partitions
+
+    def recovered(_topic: str, _partition: int) -> None:
+        coordinators.effects.lead(view.image)
+
+    log_directories = LogDirectoryRuntime(
+        config, partitions, storage.directories, ports.disk, _image_of(view), recovered
+    )
     logins = Logins(config.node_id, config, sasl, cluster.secret, _image_of(view), ports.clock)
     services = _services(config, ports, storage, cluster, coordinators, log_directories, logins)
     authorization = services.authorization = _authorization(config, storage)
@@ -139,7 +153,7 @@ def assemble(
 
         observed = Observed(
             _image_of(view),
-            storage.partitions,
+            partitions,
             storage.directories,
             cluster.controller,
             cluster.peers,
@@ -149,7 +163,7 @@ def assemble(
             services.fetch_sessions,
         )
         observability = Observability(config, ports, observed)
-    background = BackgroundJobs(config, storage.partitions, storage.directories, ports.disk, ports.clock)
+    background = BackgroundJobs(config, partitions, storage.directories, ports.disk, ports.clock)
     return Parts(
         storage,
         cluster,
@@ -178,45 +192,64 @@ def _image_of(view: ClusterView) -> Callable[[], ClusterImage]:
 
 
 def _cluster_parts(config: BrokerConfig, ports: Ports, storage: Storage, tls: TlsListeners) -> ClusterParts:
-    directories, partitions, store, view, _ = storage
+    directories, replicas, store, view, _ = storage
     between = config.inter_broker_listener_name
     control_plane = config.control_plane_listener_name or between
     secret = ClusterSecret(store, ports.random)
     prove = BrokerProof(secret, config.node_id)
     connect = control_connections(ports.network, control_plane, config.node_id, prove, tls.connector(control_plane))
-    controller = Controller(store, config, ports.clock, ports.random, view.take, connect, view.offline_replicas)
-    membership = Membership(store, ports.clock, controller, patience_seconds=patience_seconds(config))
-    watch = ControllerWatch(config.node_id, connect, membership.controller_died)
+    controller = Controller(store, config, ports.clock, ports.random, view.take, connect, replicas.offline_replicas)
     peers = Peers(ports.network, _image_of(view), between, config.node_id, prove, tls.connector(between))
     link = ControllerLink(controller, view, peers, config)
-    replication = ReplicationRuntime(
-        config, partitions, peers, link, ports.clock, _image_of(view), directories.checkpoints.advance_starts
+    leadership = Leadership(config.node_id, ports.clock.monotonic)
+    parts = replication_parts(
+        config, link, ports.clock, ports.random, _image_of(view), directories.checkpoints.advance_starts, leadership
     )
-
-    leadership = partitions.rules.leadership = Leadership(config.node_id, ports.clock.monotonic)
+    partitions = Partitions(config.node_id, replicas, lambda topic: _log_config(config, topic), parts.environment)
+    replication = ReplicationRuntime(config, partitions, peers, parts, ports.clock, _image_of(view))
     leases = LeaseHolder(config, ports.clock, leadership, view, link, peers, partitions.opened)
     controller.last_known = lambda: view.image.brokers
     controller.on_leases_changed(leases.wake)
 
     def registered(broker: Broker) -> None:
-        view.broker_epoch = broker.epoch
+        view.registered(broker)
         leases.registered()
 
+    membership = Membership(
+        store,
+        ports.clock,
+        controller,
+        patience_seconds=patience_seconds(config),
+        registering=leases.surrender,
+        registered=registered,
+        judged=directories.startup.accept_losses,
+    )
+    watch = ControllerWatch(config.node_id, connect, membership.controller_died)
+    requests = ControllerRequests(config.node_id, store, view, partitions)
+    loop = asyncio.get_running_loop()
+
     def directory_failed(_path: str) -> None:
-        asyncio.get_running_loop().call_soon(replication.directory_failed)
+        loop.call_soon(replication.directory_failed)
         membership.directory_failed()
 
-    membership.on_registering = leases.surrender
-    membership.on_registered = registered
-    membership.on_judged = directories.startup.accept_losses
-    view.on_stopped = partitions.stop
-    view.is_offline = partitions.is_offline
-    directories.on_offline = directory_failed
-    return ClusterParts(secret, controller, membership, watch, peers, link, leases, replication)
+    directories.events.subscribe_failures(directory_failed)
+    return ClusterParts(
+        secret, controller, membership, watch, peers, link, leases, partitions, parts, replication, requests
+    )
+
+
+def _log_config(config: BrokerConfig, topic: Topic) -> LogConfig:
+    return LogConfig.build(
+        {
+            **config.topic_settings(topic.configs),
+            "batch.validation": config.text("odradek.batch.validation"),
+            "max.record.headers": config.number("odradek.max.record.headers"),
+        }
+    )
 
 
 def _coordinators(config: BrokerConfig, ports: Ports, storage: Storage, cluster: ClusterParts) -> Coordinators:
-    view, partitions, directories = storage.view, storage.partitions, storage.directories
+    view, partitions, directories = storage.view, cluster.partitions, storage.directories
 
     def offsets_partitions() -> int:
         topic = view.image.topics.get(GROUP_METADATA_TOPIC)
@@ -257,8 +290,6 @@ def _services(
 ) -> Services:
     """What handlers of requests may use."""
     slots = config.number("max.incremental.fetch.session.cache.slots")
-    replica_sessions = ReplicaSessions(ports.random, storage.partitions.rules)
-    cluster.replication.serve(replica_sessions)
     return Services(
         node_id=config.node_id,
         cluster_id=storage.cluster_id,
@@ -266,13 +297,13 @@ def _services(
         clock=ports.clock,
         random=ports.random,
         disk=ports.disk,
-        partitions=storage.partitions,
+        partitions=cluster.partitions,
         fetch_sessions=FetchSessions(slots, ports.random),
-        replica_sessions=replica_sessions,
+        replica_sessions=cluster.replication_parts.sessions,
         fetchers=NewestConnections(limit=_FETCHERS_KNOWN),
         controller=cluster.link,
         elected=cluster.controller,
-        cluster=storage.view,
+        cluster=cluster.requests,
         groups=coordinators.groups,
         transactions=coordinators.transactions,
         loggers=BrokerLoggers(config.node_id),
@@ -280,4 +311,6 @@ def _services(
         log_directories=log_directories,
         logins=logins,
         image=_image_of(storage.view),
+        unreachable=cluster.replication.unreachable,
+        leadership=cluster.replication_parts.environment.leadership,
     )

@@ -104,7 +104,7 @@ class Broker:
         if parts is None:
             return None
         storage, cluster = parts.storage, parts.cluster
-        return Inspection(storage.directories, storage.partitions, storage.view, cluster.controller, cluster.membership)
+        return Inspection(storage.directories, cluster.partitions, storage.view, cluster.controller, cluster.membership)
 
     async def start(self) -> None:
         """Serve when this returns. Raises StartError."""

@@ -10,13 +10,13 @@ from odradek.broker.cluster.cluster_view import ClusterView
 from odradek.broker.cluster.membership import cluster_id
 from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.broker.ports import Ports
-from odradek.broker.storage.partitions import Partitions
-from odradek.log.config import LogConfig
+from odradek.broker.storage.replica_directories import ReplicaDirectories
+from odradek.log.directories.events import DirectoryEvents
 from odradek.log.directories.log_directories import LogDirectories
 from odradek.log.directories.ownership import METADATA_FILE, partition_names
 from odradek.log.directories.scan import stored_identity
 from odradek.log.writing.write_queue import WriteSettings
-from odradek.metadata.image import ClusterImage, Topic
+from odradek.metadata.image import ClusterImage
 from odradek.metadata.stores.selection import open_store
 from odradek.ports.store import MetadataStore, SessionExpired
 
@@ -28,8 +28,8 @@ class Storage(NamedTuple):
 
     directories: LogDirectories
     """Log directories, locked and loaded."""
-    partitions: Partitions
-    """Replicas of this broker; their logs open on first use."""
+    replicas: ReplicaDirectories
+    """The directories of this broker's replicas."""
     store: MetadataStore
     """The metadata store of the cluster, in a session of this broker."""
     view: ClusterView
@@ -41,8 +41,10 @@ class Storage(NamedTuple):
 async def open_storage(config: BrokerConfig, ports: Ports, opened: AsyncExitStack) -> Storage:
     """Open the storage; `opened` closes it again. Raises LogDirectoryError, ConfigError, StoreError."""
     paths = config.log_dirs
-    directories = LogDirectories(ports.disk, ports.clock, ports.random, paths, write_settings=_write_settings(config))
-    directories.report = logger.warning
+    events = DirectoryEvents(report=logger.warning)
+    directories = LogDirectories(
+        ports.disk, ports.clock, ports.random, paths, write_settings=_write_settings(config), events=events
+    )
     directories.startup.adopts = config.flag("odradek.adopt.partitions")
     # The lock comes first, so that a second broker on this folder fails by it and not by a consequence.
     directories.startup.lock()
@@ -53,8 +55,7 @@ async def open_storage(config: BrokerConfig, ports: Ports, opened: AsyncExitStac
     view = ClusterView(store, config)
     cluster, image = await _read_cluster(config, ports, store, view, identity.cluster_id)
     _load(directories, config, cluster, image)
-    partitions = Partitions(config.node_id, directories, lambda topic: _log_config(config, topic))
-    return Storage(directories, partitions, store, view, cluster)
+    return Storage(directories, ReplicaDirectories(config.node_id, directories), store, view, cluster)
 
 
 def _write_settings(config: BrokerConfig) -> WriteSettings:
@@ -102,14 +103,4 @@ def _load(directories: LogDirectories, config: BrokerConfig, cluster: str, image
         for topic in image.topics.values()
         for index, state in enumerate(topic.partitions)
         if node_id in state.isr or node_id in state.elr
-    )
-
-
-def _log_config(config: BrokerConfig, topic: Topic) -> LogConfig:
-    return LogConfig.build(
-        {
-            **config.topic_settings(topic.configs),
-            "batch.validation": config.text("odradek.batch.validation"),
-            "max.record.headers": config.number("odradek.max.record.headers"),
-        }
     )

@@ -59,8 +59,8 @@ class Connection:
     """An open connection; make one with `open_connection`."""
 
     __slots__ = (
-        "_client_id", "_correlation_id", "_held", "_loop", "_out", "_pending", "_reader", "_stream", "_timer",
-        "_timer_due", "_writing", "closed", "features", "on_close", "throttled_until", "versions",
+        "_client_id", "_close_listener", "_correlation_id", "_held", "_loop", "_out", "_pending", "_reader", "_stream",
+        "_timer", "_timer_due", "_writing", "closed", "features", "throttled_until", "versions",
     )  # fmt: skip
 
     def __init__(self, stream: Stream, client_id: str, loop: asyncio.AbstractEventLoop) -> None:
@@ -81,8 +81,12 @@ class Connection:
         self.throttled_until = 0.0
         """The loop's time until which the broker accepts no requests (KIP-219)."""
         self.closed: ClientError | None = None
-        self.on_close: Callable[[Connection], None] | None = None
+        self._close_listener: Callable[[Connection], None] | None = None
         stream.watch_reads(self._readable)
+
+    def watch_close(self, listener: Callable[[Connection], None] | None) -> None:
+        """Call the listener, instead of an earlier one, when the connection is closed; None for no listener."""
+        self._close_listener = listener
 
     @property
     def in_flight(self) -> int:
@@ -180,8 +184,8 @@ class Connection:
         self._out.clear()
         for each in pending.values():
             self._loop.call_soon(each.done, self.closed)
-        if self.on_close is not None:
-            self.on_close(self)
+        if self._close_listener is not None:
+            self._close_listener(self)
 
     # --- writing ---
 

@@ -194,7 +194,7 @@ class Connections:
                     host, port, options["client_id"], closed.closed,
                 )  # fmt: skip
 
-        connection.on_close = gone
+        connection.watch_close(gone)
         return connection
 
     async def _authenticate(self, connection: Connection) -> Reauthentication | None:

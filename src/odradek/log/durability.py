@@ -31,8 +31,8 @@ class LogDurability:
         "_queued",
         "_state",
         "_sync_planned",
+        "_write_listener",
         "_writer",
-        "on_written",
         "recovery_point",
     )
 
@@ -58,14 +58,17 @@ class LogDurability:
         self._has_unsynced_cut = False
         self.recovery_point = recovery_point
         """All batches below it are synced; a start after a crash checks the batches from it on."""
-        self.on_written: Callable[[int], None] = _nothing
-        """Called with the size in bytes of each queued append once it is written."""
+        self._write_listener: Callable[[int], None] = _nothing
 
     def set_config(self, config: LogConfig) -> None:
         """Apply other settings."""
         self._flush_after = config.flush_messages - 1
 
     # --- writing ---
+
+    def watch_writes(self, listener: Callable[[int], None]) -> None:
+        """Call the listener, instead of an earlier one, with the size in bytes of each queued append once written."""
+        self._write_listener = listener
 
     def write(self, segment: Segment, data: memoryview, last_offset: int) -> QueuedWrite | None:
         """Write what the event loop may write. Otherwise copy it, reserve its place and return it for `enqueue`."""
@@ -133,7 +136,7 @@ class LogDurability:
         self._local.wrote(write.segment, write.file, size)
         state.end_offset = write.next_offset
         state.waiters.release(write.next_offset)
-        self.on_written(size)
+        self._write_listener(size)
 
     def write_failed(self, error: OSError) -> None:
         """See `WriteTarget`: the log directory goes offline."""

@@ -80,38 +80,6 @@ class FollowerWatch(Protocol):
         ...
 
 
-class ReplicaRules:
-    """What all partitions of a broker are told about replication. The defaults are those of a lone broker."""
-
-    __slots__ = (
-        "begins_later",
-        "is_eligible",
-        "leadership",
-        "max_lag_ms",
-        "now_ms",
-        "propose",
-        "tell_followers",
-        "unreachable",
-    )
-
-    def __init__(self) -> None:
-        self.max_lag_ms = DEFAULT_MAX_LAG_MS
-        self.now_ms: Callable[[], int] = _no_time
-        """Milliseconds of the monotonic clock."""
-        self.is_eligible: Callable[[int, int], bool] = _eligible
-        """Whether a broker, by the epoch that its fetches carry, may join an ISR: alive and not restarted since."""
-        self.propose: Callable[[Partition], None] = _nothing
-        """A partition wants its ISR changed: see its `proposal`."""
-        self.begins_later: Callable[[Partition, int], None] = _at_once
-        """The log of a follower begins at this offset: see to it that it is written, then `Partition.start_written`."""
-        self.leadership: Leadership | None = None
-        """The broker's right to act as a leader; None: it always may."""
-        self.tell_followers = False
-        """Whether followers are answered as soon as the high watermark moves: where consumers read from them."""
-        self.unreachable: set[int] = set()
-        """Leaders whose processes seem to be gone, though the controller has not told of it yet."""
-
-
 def _no_time() -> int:
     return 0
 
@@ -128,7 +96,24 @@ def _at_once(partition: Partition, offset: int) -> None:
     partition.start_written(offset)
 
 
-_ALONE = ReplicaRules()
+class PartitionEnvironment(NamedTuple):
+    """What all partitions of a broker share, made before them. The defaults are those of a lone broker."""
+
+    now_ms: Callable[[], int] = _no_time
+    """Milliseconds of the monotonic clock."""
+    is_eligible: Callable[[int, int], bool] = _eligible
+    """Whether a broker, by the epoch that its fetches carry, may join an ISR: alive and not restarted since."""
+    propose: Callable[[Partition], None] = _nothing
+    """Ask the controller for the ISR in the `proposal` of a partition."""
+    begins_later: Callable[[Partition, int], None] = _at_once
+    """Persist the new log start offset of a followed partition, then call `Partition.start_written`."""
+    max_lag_ms: int = DEFAULT_MAX_LAG_MS
+    """`replica.lag.time.max.ms`."""
+    leadership: Leadership | None = None
+    """The broker's right to act as a leader; None: it always may."""
+
+
+_ALONE = PartitionEnvironment()
 
 
 class Partition:
@@ -143,11 +128,11 @@ class Partition:
         "_commit_waiters",
         "_counted",
         "_deletion_waiters",
+        "_environment",
         "_followers",
         "_offline",
         "_readers",
         "_refused",
-        "_rules",
         "_watches",
         "_written_start",
         "high_watermark",
@@ -173,7 +158,7 @@ class Partition:
         index: int,
         local_id: int,
         log: PartitionLog,
-        rules: ReplicaRules = _ALONE,
+        environment: PartitionEnvironment = _ALONE,
         traffic: TopicTraffic | None = None,
     ) -> None:
         self.topic = topic
@@ -183,7 +168,7 @@ class Partition:
         self.log = log
         self.traffic = TopicTraffic() if traffic is None else traffic
         """Records and bytes of the topic on this broker."""
-        log.durability.on_written = self.appended
+        log.durability.watch_writes(self.appended)
         self.leader = NO_LEADER
         self.leader_epoch = NO_EPOCH
         self.leader_epoch_start_offset = NO_OFFSET
@@ -193,7 +178,7 @@ class Partition:
         self.isr: tuple[int, ...] = ()
         self.proposal: IsrProposal | None = None
         self.high_watermark = log.log_start_offset
-        self._rules = rules
+        self._environment = environment
         self._followers: dict[int, FollowerProgress] = {}
         # Replicas on dead brokers or in failed directories, which may still fetch until they notice.
         self._offline: tuple[int, ...] = ()
@@ -211,7 +196,7 @@ class Partition:
     def replace_log(self, log: PartitionLog) -> None:
         """Go on with another log of the same content: the replica has moved to another log directory."""
         self.log = log
-        log.durability.on_written = self.appended
+        log.durability.watch_writes(self.appended)
 
     def restore_high_watermark(self, offset: int) -> None:
         """Go on from the checkpointed high watermark, as far as the log bears it out."""
@@ -263,7 +248,7 @@ class Partition:
             self.leader_epoch_start_offset = self.log.next_offset
             with suppress(KafkaError):  # the disk has failed: every later use of the log says so to whom it concerns
                 self.log.history.assign_leader_epoch(self.leader_epoch)
-        now_ms = self._rules.now_ms()
+        now_ms = self._environment.now_ms()
         # Somebody else may have led before a new epoch without this broker hearing of it, and had them cut their logs.
         known = self._followers if was_leader and not new_epoch else {}
         self._wait_no_longer_for([member for member in isr_before if member not in self.isr and member in known])
@@ -324,7 +309,7 @@ class Partition:
     @property
     def may_lead(self) -> bool:
         """Whether this broker may act as the leader now, if it is the leader: see `Leadership`."""
-        leadership = self._rules.leadership
+        leadership = self._environment.leadership
         return leadership is None or leadership.may_lead(self)
 
     def check_epoch(self, current_leader_epoch: int) -> None:
@@ -406,7 +391,7 @@ class Partition:
             return
         for watch in self._watches:
             watch.refresh()
-        since_ms = self._rules.now_ms() - self._rules.max_lag_ms
+        since_ms = self._environment.now_ms() - self._environment.max_lag_ms
         for broker_id, follower in self._followers.items():
             if broker_id not in self._counted and follower.fetched_ms >= since_ms:
                 self._expand_isr(follower)
@@ -415,8 +400,10 @@ class Partition:
         """Propose to leave out who has not been caught up for `replica.lag.time.max.ms`."""
         if self.proposal is not None or not self._followers:
             return
-        rules = self._rules
-        out = lagging(self._followers, self.isr, self.local_id, self.log.end_offset, rules.now_ms(), rules.max_lag_ms)
+        environment = self._environment
+        out = lagging(
+            self._followers, self.isr, self.local_id, self.log.end_offset, environment.now_ms(), environment.max_lag_ms
+        )
         if out:
             self._propose(tuple(broker_id for broker_id in self.isr if broker_id not in out))
         # A follower that has stopped keeping up without being in the ISR held the high watermark back until now.
@@ -425,7 +412,7 @@ class Partition:
     def _propose(self, isr: tuple[int, ...]) -> None:
         self.proposal = IsrProposal(isr, self.partition_epoch)
         self._count()
-        self._rules.propose(self)
+        self._environment.propose(self)
 
     def _count(self) -> None:
         proposal = self.proposal
@@ -463,7 +450,7 @@ class Partition:
             self.advance_high_watermark(0)
 
     def _is_eligible(self, broker_id: int, broker_epoch: int) -> bool:
-        return broker_id not in self._offline and self._rules.is_eligible(broker_id, broker_epoch)
+        return broker_id not in self._offline and self._environment.is_eligible(broker_id, broker_epoch)
 
     def _reject(self, members: list[int]) -> None:
         """Do not propose them again before the brokers, this partition's state or their registrations are others.
@@ -555,9 +542,14 @@ class Partition:
         """
         if len(self.isr) < min(self.log.config.min_insync_replicas, len(self.replicas)):
             return False
-        rules = self._rules
+        environment = self._environment
         offset = committed_offset(
-            self.log.end_offset, self._followers, self._counted, rules.max_lag_ms, rules.now_ms(), self._is_eligible
+            self.log.end_offset,
+            self._followers,
+            self._counted,
+            environment.max_lag_ms,
+            environment.now_ms(),
+            self._is_eligible,
         )
         if offset <= self.high_watermark:
             return False
@@ -716,7 +708,7 @@ class Partition:
                 self._wake_readers(MANY_BYTES)
         start = min(log_start_offset, log.end_offset)
         if log.advance_log_start(start):
-            self._rules.begins_later(self, start)
+            self._environment.begins_later(self, start)
 
     @property
     def reported_start(self) -> int:

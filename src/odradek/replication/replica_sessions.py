@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol
 from odradek.log.segments.reading import LogRead
 from odradek.ports.randomness import Random
 from odradek.replication.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, MAX_EPOCH, NO_SESSION
-from odradek.replication.partition import MANY_BYTES, NO_EPOCH, Partition, ReplicaRules
+from odradek.replication.partition import MANY_BYTES, NO_EPOCH, Partition
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.fetch import FetchPartition
 from odradek.wire.produce import RequestedPartition, TopicKey
@@ -93,7 +93,7 @@ class FollowedPartition:
     def committed(self) -> None:
         session = self._session
         session.news[self] = None
-        if session.rules.tell_followers:
+        if session.reports_commits:
             session.grew(MANY_BYTES)
 
     def started_later(self) -> None:
@@ -179,14 +179,15 @@ class ReplicaSession:
         "members",
         "news",
         "ready",
-        "rules",
+        "reports_commits",
         "urgent",
     )
 
-    def __init__(self, identifier: int, follower: Follower, rules: ReplicaRules) -> None:
+    def __init__(self, identifier: int, follower: Follower, *, reports_commits: bool) -> None:
         self.identifier = identifier
         self.follower = follower
-        self.rules = rules
+        self.reports_commits = reports_commits
+        """Whether the follower is answered as soon as a high watermark moves."""
         self.epoch = 1
         self.urgent = False
         """Whether the follower must hear the news even if there is nothing to send."""
@@ -257,7 +258,7 @@ class ReplicaSession:
             found.append((member, read))
         if self.urgent:
             must = True
-        elif self.rules.tell_followers and not must:
+        elif self.reports_commits and not must:
             must = any(member.partition is not None and _news(member.partition) != member.told for member in self.news)
         return found, size, must
 
@@ -322,11 +323,14 @@ def _news(partition: Partition) -> tuple[int, int]:
 class ReplicaSessions:
     """The sessions of all followers of a broker's partitions."""
 
-    __slots__ = ("_random", "_sessions", "rules", "throttle")
+    __slots__ = ("_random", "_reports_commits", "_sessions", "now_ms", "throttle")
 
-    def __init__(self, random: Random, rules: ReplicaRules) -> None:
+    def __init__(self, random: Random, *, now_ms: Callable[[], int], reports_commits: bool = False) -> None:
+        """`reports_commits`: answer followers as soon as a high watermark moves, since consumers read from them."""
         self._random = random
-        self.rules = rules
+        self._reports_commits = reports_commits
+        self.now_ms = now_ms
+        """Milliseconds of the monotonic clock."""
         self.throttle: LeaderThrottle | None = None
         self._sessions: dict[int, ReplicaSession] = {}
 
@@ -341,7 +345,7 @@ class ReplicaSessions:
         if epoch in (FINAL_EPOCH, INITIAL_EPOCH):
             self.end(session_id)
             if epoch == FINAL_EPOCH:
-                return ReplicaSession(NO_SESSION, follower, self.rules)
+                return ReplicaSession(NO_SESSION, follower, reports_commits=self._reports_commits)
             return self._begin(follower)
         session = self._sessions.get(session_id)
         if session is None or session.follower != follower:
@@ -362,7 +366,9 @@ class ReplicaSessions:
         identifier = NO_SESSION
         while identifier == NO_SESSION or identifier in self._sessions:
             identifier = self._random.randrange(MAX_EPOCH)
-        session = self._sessions[identifier] = ReplicaSession(identifier, follower, self.rules)
+        session = self._sessions[identifier] = ReplicaSession(
+            identifier, follower, reports_commits=self._reports_commits
+        )
         return session
 
     def end(self, session_id: int) -> None:

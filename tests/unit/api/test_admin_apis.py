@@ -66,7 +66,8 @@ class Side:
         assert end == len(out)
         services = SimpleNamespace(
             authorization=None,
-            replica_sessions=SimpleNamespace(rules=SimpleNamespace(unreachable=frozenset(), leadership=None)),
+            unreachable=frozenset(),
+            leadership=None,
             quotas=ClientQuotas(11, 1),
             controller=self.controller,
             config=self.config,

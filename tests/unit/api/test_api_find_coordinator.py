@@ -19,9 +19,8 @@ def test_find_coordinator_is_not_available_for_a_new_unknown_topic() -> None:
         async def auto_create(self, _names: Sequence[str]) -> dict[str, ErrorCode]:
             return {}
 
-    rules = SimpleNamespace(unreachable=frozenset(), leadership=None)
     services: Any = SimpleNamespace(
-        authorization=None, controller=Controller(), image=ClusterImage, replica_sessions=SimpleNamespace(rules=rules)
+        authorization=None, controller=Controller(), image=ClusterImage, unreachable=frozenset(), leadership=None
     )
     context: Any = SimpleNamespace(denied=None, services=services)
     found = asyncio.run(api._find(0, "group", context))

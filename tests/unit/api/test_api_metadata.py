@@ -30,7 +30,6 @@ TOPIC_ID = bytes(range(16))
 
 
 def context_of(image: ClusterImage, cluster: Any, version: int) -> Any:
-    replica_sessions = SimpleNamespace(rules=SimpleNamespace(unreachable=frozenset(), leadership=None))
     config = SimpleNamespace(flag=lambda _name: True)
     return SimpleNamespace(
         version=version,
@@ -39,7 +38,8 @@ def context_of(image: ClusterImage, cluster: Any, version: int) -> Any:
             authorization=None,
             image=lambda: image if cluster is TOLD else cluster.image,
             config=config,
-            replica_sessions=replica_sessions,
+            unreachable=frozenset(),
+            leadership=None,
             cluster=cluster,
         ),
     )

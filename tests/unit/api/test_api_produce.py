@@ -18,7 +18,7 @@ from odradek.metadata.image import ClusterImage, PartitionState
 from odradek.ports.clock import SystemClock
 from odradek.ports.disk import SystemDisk
 from odradek.records.builder import BatchFields, encode_batch
-from odradek.replication.partition import Partition, ReplicaRules
+from odradek.replication.partition import Partition, PartitionEnvironment
 from odradek.wire.errors import ErrorCode
 from odradek.wire.messages.produce import ProduceResponse
 from odradek.wire.produce import ProduceRequest
@@ -70,9 +70,8 @@ def led(home: Path, index: int, *, slow: bool = False) -> Partition:
     owner = OwnerOfSlowDisk(disk) if slow else StandaloneOwner(disk)
     environment = LogEnvironment(disk, SystemClock(), owner=owner)
     log = PartitionLog.open("t", index, str(home / f"t-{index}"), LogConfig(), environment, clean=True)
-    rules = ReplicaRules()
-    rules.is_eligible = lambda _id, _epoch: False
-    partition = Partition("t", bytes(16), index, 1, log, rules)
+    replication = PartitionEnvironment(is_eligible=lambda _id, _epoch: False)
+    partition = Partition("t", bytes(16), index, 1, log, replication)
     partition.apply_state(STATE)
     return partition
 

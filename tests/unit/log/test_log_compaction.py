@@ -22,6 +22,7 @@ from odradek.log.cleaner.log_cleaner import Cleaned, Cleaner
 from odradek.log.cleaner.segment_rewrite import CompactionResult
 from odradek.log.config import LogConfig
 from odradek.log.directories.checkpoint_formats import parse_offsets
+from odradek.log.directories.events import DirectoryEvents
 from odradek.log.directories.log_directories import LogDirectories
 from odradek.log.partition_log import PartitionLog
 from odradek.log.segments.segment import Segment
@@ -131,9 +132,10 @@ class World:
         self.disk = disk or SystemDisk()
         self.root = root
         self.config = config
-        self.directories = LogDirectories(self.disk, self.clock, SeededRandom(str(root)), [str(root)])
         self.reports: list[str] = []
-        self.directories.report = self.reports.append
+        self.directories = LogDirectories(
+            self.disk, self.clock, SeededRandom(str(root)), [str(root)], events=DirectoryEvents(self.reports.append)
+        )
         self.directories.startup.load(cluster_id="c", node_id=1)
         self.log: PartitionLog = self.directories.open("a-topic", 0, TOPIC, config)
         self.cleaner = Cleaner(self.directories, self.disk)

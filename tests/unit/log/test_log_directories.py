@@ -79,7 +79,6 @@ def start(
     made = LogDirectories(
         disk or SystemDisk(), StandingClock(), SeededRandom(str(paths)), [str(path) for path in paths]
     )
-    made.report = lambda text: None
     made.startup.load(cluster_id=cluster, node_id=node, topic_id_of=topic_id_of)
     return made
 
@@ -154,7 +153,7 @@ def test_flushing_spares_the_next_start_the_reading(tmp_path: Path) -> None:
 def test_rolled_segments_are_synced_by_work(tmp_path: Path) -> None:
     directories = start(tmp_path)
     called: list[int] = []
-    directories.on_work = lambda: called.append(1)
+    directories.events.subscribe_work(lambda: called.append(1))
     log = topic(directories)
     while len(log.segments) < 3:
         put(log, batch(value=b"x" * 200))
@@ -254,7 +253,7 @@ def test_directories_that_the_cluster_does_not_know_are_set_aside_and_kept(tmp_p
     stop(first)
     again = start(tmp_path)
     reports: list[str] = []
-    again.report = reports.append
+    again.events.report = reports.append
     assert again.startup.set_aside_strays(lambda name, index: index == 1) == 1
     assert again.partitions() == [("a-topic", 1)]
     (stray,) = [path for path in tmp_path.iterdir() if path.name.endswith("-stray")]
@@ -298,7 +297,7 @@ def test_which_topic_a_new_directory_is_of_is_synced_once_it_is_used(tmp_path: P
     directories = start(tmp_path, disk=disk)
     directories.create("a-topic", 1, TOPIC)
     wanted: list[bool] = []
-    directories.on_work = lambda: wanted.append(True)
+    directories.events.subscribe_work(lambda: wanted.append(True))
     topic(directories)
     assert wanted, "the work is announced"
     asyncio.run(directories.flusher.work(NOW))
@@ -328,7 +327,7 @@ def test_what_could_not_be_synced_for_want_of_descriptors_is_synced_later(tmp_pa
     disk = BusyPaths()
     directories = start(tmp_path, disk=disk)
     asked: list[int] = []
-    directories.on_work = lambda: asked.append(1)
+    directories.events.subscribe_work(lambda: asked.append(1))
     log = topic(directories)
     while len(log.segments) < 3:
         put(log, batch(value=b"x" * 200))
@@ -535,7 +534,7 @@ def test_a_failed_directory_goes_offline_and_the_other_serves(tmp_path: Path) ->
     disk = FailingDisk()
     directories = start(tmp_path / "a", tmp_path / "b", disk=disk)
     offline: list[str] = []
-    directories.on_offline = offline.append
+    directories.events.subscribe_failures(offline.append)
     for partition in range(4):
         put(topic(directories, partition), batch())
     disk.broken = str(tmp_path / "a")

@@ -19,9 +19,7 @@ DIRECTORY_ID = "AAECAwQFBgcICQoLDA0ODw"
 
 
 def make_directories(path: Path) -> LogDirectories:
-    made = LogDirectories(SystemDisk(), StandingClock(), SeededRandom("owner"), [str(path)])
-    made.report = lambda text: None
-    return made
+    return LogDirectories(SystemDisk(), StandingClock(), SeededRandom("owner"), [str(path)])
 
 
 def make_kraft_folder(path: Path) -> None:

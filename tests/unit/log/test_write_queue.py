@@ -102,7 +102,7 @@ class World:
         self.directories = self._start()
         self.log = self.directories.open("topic", 0, TOPIC, config)
         self.offline: list[str] = []
-        self.directories.on_offline = self.offline.append
+        self.directories.events.subscribe_failures(self.offline.append)
 
     def _start(self) -> LogDirectories:
         made = LogDirectories(
@@ -145,7 +145,7 @@ async def test_a_large_append_counts_once_it_is_written(tmp_path: Path) -> None:
     world = World(tmp_path)
     log = world.log
     calls: list[int] = []
-    log.durability.on_written = calls.append
+    log.durability.watch_writes(calls.append)
     put(log, batch())
     assert log.end_offset == 1, "a small one is written at once"
     world.disk.gate.clear()
@@ -202,7 +202,7 @@ async def test_stall_sends_writes_to_the_thread_until_the_disk_recovers(tmp_path
     world = World(tmp_path)
     log, disk, clock = world.log, world.disk, world.clock
     reports: list[str] = []
-    world.directories.report = reports.append
+    world.directories.events.report = reports.append
     disk.inline_seconds = 0.2
     put(log, batch())
     assert log.end_offset == 1

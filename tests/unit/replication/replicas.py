@@ -17,7 +17,7 @@ from odradek.records.builder import BatchFields, encode_batch
 from odradek.records.record import decode_records
 from odradek.replication.follower import FollowedLog, Next
 from odradek.replication.in_sync import IsrProposal
-from odradek.replication.partition import Partition, ReplicaRules
+from odradek.replication.partition import Partition, PartitionEnvironment
 from odradek.replication.replica_sessions import Follower, ReplicaSessions
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.fetch import FetchedPartition, decode_request, encode_response
@@ -48,15 +48,22 @@ class Replica:
         self.epoch = self.cluster.registrations
         environment = log_environment(SystemDisk())
         log = PartitionLog.open("t", 0, str(self.path), self.cluster.config, environment)
-        self.rules = ReplicaRules()
-        self.rules.now_ms = lambda: self.cluster.now_ms
-        self.rules.is_eligible = self.cluster.is_eligible
         self.proposals: list[tuple[IsrProposal, PartitionState]] = []
-        self.rules.propose = self._propose
-        self.partition = Partition("t", TOPIC_ID, 0, self.id, log, self.rules)
-        self.sessions = ReplicaSessions(SeededRandom(self.epoch), self.rules)
+        self.persists_starts = True
+        around = PartitionEnvironment(
+            now_ms=lambda: self.cluster.now_ms,
+            is_eligible=self.cluster.is_eligible,
+            propose=self._propose,
+            begins_later=self._begins_later,
+        )
+        self.partition = Partition("t", TOPIC_ID, 0, self.id, log, around)
+        self.sessions = ReplicaSessions(SeededRandom(self.epoch), now_ms=around.now_ms)
         self.followed: FollowedLog | None = None
         self.session: tuple[int, int, int, int] | None = None
+
+    def _begins_later(self, partition: Partition, offset: int) -> None:
+        if self.persists_starts:
+            partition.start_written(offset)
 
     def _propose(self, partition: Partition) -> None:
         assert partition.proposal is not None

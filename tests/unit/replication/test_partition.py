@@ -15,7 +15,7 @@ from odradek.metadata.image import PartitionState
 from odradek.ports.clock import SystemClock
 from odradek.ports.disk import SystemDisk
 from odradek.records.builder import BatchFields, encode_batch
-from odradek.replication.partition import READ_COMMITTED, Partition, ReplicaRules
+from odradek.replication.partition import READ_COMMITTED, Partition, PartitionEnvironment
 from odradek.wire.errors import ErrorCode, KafkaError
 
 NOW_MS = time.time_ns() // 1_000_000
@@ -29,9 +29,8 @@ def make(tmp_path: Path) -> Make:
         directory.mkdir()
         environment = LogEnvironment(SystemDisk(), SystemClock())
         log = PartitionLog.open("t", 0, str(directory), LogConfig(**settings), environment, clean=True)  # type: ignore[arg-type]
-        rules = ReplicaRules()
-        rules.is_eligible = lambda _id, _epoch: False
-        partition = Partition("t", bytes(16), 0, 1, log, rules)
+        replication = PartitionEnvironment(is_eligible=lambda _id, _epoch: False)
+        partition = Partition("t", bytes(16), 0, 1, log, replication)
         partition.apply_state(PartitionState(1, 0, replicas, isr))
         return partition
 
@@ -67,7 +66,7 @@ def test_a_log_that_moved_tells_of_what_is_written_later(make: Make, tmp_path: P
     partition.replace_log(moved)
     partition.append(batch(b"b"), now_ms=NOW_MS)
     assert partition.high_watermark == 2
-    assert moved.durability.on_written == partition.appended, "called by the thread that writes"
+    assert moved.durability._write_listener == partition.appended, "called by the thread that writes"
 
 
 def test_writes_wait_for_the_high_watermark_in_the_order_of_their_offsets(make: Make) -> None:
@@ -198,9 +197,8 @@ def test_who_is_put_out_of_the_isr_though_it_kept_up_holds_nothing_back(tmp_path
     (tmp_path / "t-0").mkdir()
     environment = LogEnvironment(SystemDisk(), SystemClock())
     log = PartitionLog.open("t", 0, str(tmp_path / "t-0"), LogConfig(min_insync_replicas=2), environment, clean=True)
-    rules = ReplicaRules()
-    rules.now_ms = lambda: 1000
-    partition = Partition("t", bytes(16), 0, 1, log, rules)
+    replication = PartitionEnvironment(now_ms=lambda: 1000)
+    partition = Partition("t", bytes(16), 0, 1, log, replication)
     state = PartitionState(1, 0, (1, 2, 3), (1, 2, 3))
     partition.apply_state(state)
     partition.append(batch(b"a"), now_ms=NOW_MS)
@@ -226,7 +224,7 @@ def test_rejected_follower_is_proposed_again_after_news(tmp_path: Path, news: st
     (tmp_path / "t-0").mkdir()
     environment = LogEnvironment(SystemDisk(), SystemClock())
     log = PartitionLog.open("t", 0, str(tmp_path / "t-0"), LogConfig(), environment, clean=True)
-    partition = Partition("t", bytes(16), 0, 1, log, ReplicaRules())
+    partition = Partition("t", bytes(16), 0, 1, log)
     state = PartitionState(1, 0, (1, 2, 3), (1, 3))
     partition.apply_state(state)
     partition.follower_fetched(2, 7, 0, 0, 1000)
@@ -249,9 +247,8 @@ def test_replica_in_a_failed_directory_does_not_delay_the_high_watermark(tmp_pat
     (tmp_path / "t-0").mkdir()
     environment = LogEnvironment(SystemDisk(), SystemClock())
     log = PartitionLog.open("t", 0, str(tmp_path / "t-0"), LogConfig(min_insync_replicas=2), environment, clean=True)
-    rules = ReplicaRules()
-    rules.now_ms = lambda: 1000
-    partition = Partition("t", bytes(16), 0, 1, log, rules)
+    replication = PartitionEnvironment(now_ms=lambda: 1000)
+    partition = Partition("t", bytes(16), 0, 1, log, replication)
     state = PartitionState(1, 0, (1, 2, 3), (1, 2), 1)
     partition.apply_state(state)
     partition.append(batch(b"a"), now_ms=NOW_MS)

@@ -14,7 +14,7 @@ from odradek.metadata.image import PartitionState
 from odradek.ports.clock import SystemClock
 from odradek.ports.disk import SystemDisk
 from odradek.records.builder import BatchFields, encode_batch
-from odradek.replication.partition import Partition, ReplicaRules
+from odradek.replication.partition import Partition, PartitionEnvironment
 from odradek.wire.errors import ErrorCode, KafkaError
 
 NOW_MS = 1_700_000_000_000
@@ -25,9 +25,8 @@ Send = Callable[..., ErrorCode]
 def partition(tmp_path: Path) -> Partition:
     environment = LogEnvironment(SystemDisk(), SystemClock())
     log = PartitionLog.open("t", 0, str(tmp_path), LogConfig(min_insync_replicas=2), environment, clean=True)
-    rules = ReplicaRules()
-    rules.is_eligible = lambda _id, _epoch: True
-    return Partition("t", bytes(16), 0, 1, log, rules)
+    replication = PartitionEnvironment(is_eligible=lambda _id, _epoch: True)
+    return Partition("t", bytes(16), 0, 1, log, replication)
 
 
 @pytest.fixture
@@ -106,7 +105,7 @@ def test_batches_of_an_unknown_producer_do_not_overtake_an_oversized_one(tmp_pat
     """A partition that lost all it knew of a producer takes any first sequence: not one behind what is to be split."""
     environment = LogEnvironment(SystemDisk(), SystemClock())
     log = PartitionLog.open("t", 0, str(tmp_path), LogConfig(max_message_bytes=120), environment, clean=True)
-    partition = Partition("t", bytes(16), 0, 1, log, ReplicaRules())
+    partition = Partition("t", bytes(16), 0, 1, log)
     partition.apply_state(PartitionState(1, 0, (1,), (1,)))
 
     def send(sequence: int, records: int = 1) -> ErrorCode:
@@ -130,7 +129,7 @@ def test_who_begins_with_a_batch_that_is_too_large_may_go_on_behind_it(tmp_path:
     """As in Kafka: not every client starts a new epoch when its first record was too large."""
     environment = LogEnvironment(SystemDisk(), SystemClock())
     log = PartitionLog.open("t", 0, str(tmp_path), LogConfig(max_message_bytes=120), environment, clean=True)
-    partition = Partition("t", bytes(16), 0, 1, log, ReplicaRules())
+    partition = Partition("t", bytes(16), 0, 1, log)
     partition.apply_state(PartitionState(1, 0, (1,), (1,)))
     fields = BatchFields(producer_id=7, producer_epoch=0, base_sequence=0)
     with pytest.raises(KafkaError) as refused:

@@ -231,7 +231,7 @@ def test_a_start_that_was_cut_off_counts_only_once_it_is_written_again(cluster: 
     follower.truncate_to(2)
     assert follower.reported_start == 2
     cluster.fetch(3)
-    cluster.replicas[3].rules.begins_later = lambda *_: None
+    cluster.replicas[3].persists_starts = False
     follower.leader_told(5, 4)
     assert (follower.log.log_start_offset, follower.reported_start) == (4, 2)
 

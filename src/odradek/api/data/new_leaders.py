@@ -40,12 +40,12 @@ def reachable_image(context: RequestContext) -> ClusterImage:
     The controller is about to say so. A client that asks now, because its connection broke, hears that there is no
     leader and soon asks again; if it heard of the old one it would look only when its next refresh is due.
     """
-    rules = context.services.replica_sessions.rules
     image = context.services.image()
-    if rules.leadership is not None:
+    leadership = context.services.leadership
+    if leadership is not None:
         find = context.services.partitions.find
-        image = rules.leadership.shown(image, lambda topic, index: _may_lead(find, topic, index))
-    unreachable = rules.unreachable
+        image = leadership.shown(image, lambda topic, index: _may_lead(find, topic, index))
+    unreachable = context.services.unreachable
     if not unreachable:
         return image
     return image.with_brokers({i: broker for i, broker in image.brokers.items() if i not in unreachable})

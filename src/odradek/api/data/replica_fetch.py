@@ -40,7 +40,7 @@ def serve(request: FetchRequest, context: RequestContext) -> list[Part] | Awaita
         [((topic, entry[0]), entry) for topic, partitions in request.topics for entry in partitions],
         [(topic, index) for topic, indexes in request.forgotten for index in indexes],
         services.partitions.require,
-        sessions.rules.now_ms(),
+        sessions.now_ms(),
     )
     reader = _Reader(session, request, context)
     # The first answer of a session goes at once: its follower can name more partitions only when it knows the session.

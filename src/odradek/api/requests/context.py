@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -15,6 +16,7 @@ from odradek.ports.network import Part
 from odradek.ports.randomness import Random
 from odradek.quotas.client_quotas import ClientQuotas
 from odradek.replication.fetch_sessions import FetchSessions
+from odradek.replication.leadership import Leadership
 from odradek.replication.partition import Partition
 from odradek.replication.replica_sessions import ReplicaSessions
 from odradek.transactions.connections import NewestConnections
@@ -144,6 +146,10 @@ class Services:
     log_directories: LogDirectoryService
     logins: LoginService
     image: Callable[[], ClusterImage]
+    leadership: Leadership | None
+    """The right of this broker to act as a leader; None: it always may."""
+    unreachable: AbstractSet[int]
+    """Leaders whose processes seem to be gone, though the controller has not reported it yet."""
     authorization: AuthorizationService | None = None
     """None where everybody may do everything."""
 

@@ -28,11 +28,12 @@ _AGAIN_SECONDS: Final = 0.5
 
 
 class StoredAcls:
-    """`load` and `follow`; then `acls` is what the store has, and `on_change` is called after each change."""
+    """`load` and `follow`; then `acls` is what the store has. `on_change` is called with all ACLs after each change."""
 
     __slots__ = (
         "_again",
         "_closed",
+        "_on_change",
         "_paths",
         "_pending",
         "_store",
@@ -40,13 +41,11 @@ class StoredAcls:
         "_unwatch",
         "_waiting",
         "acls",
-        "on_change",
     )
 
     def __init__(self, store: MetadataStore, on_change: Callable[[Acls], None]) -> None:
         self._store = store
-        self.on_change = on_change
-        """Called with all ACLs after a change."""
+        self._on_change = on_change
         self.acls: Acls = {}
         """All ACLs by their patterns; unchanged patterns keep their objects."""
         self._paths: dict[str, ResourcePattern] = {}
@@ -158,7 +157,7 @@ class StoredAcls:
                 acls[pattern] = bindings
         if acls != self.acls:
             self.acls = acls
-            self.on_change(acls)
+            self._on_change(acls)
 
     def all(self) -> Iterable[AclBinding]:
         """Every ACL."""

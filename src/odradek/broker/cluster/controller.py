@@ -85,6 +85,7 @@ class Controller:
         "_leases",
         "_node_id",
         "_random",
+        "_replaced",
         "_stale",
         "_store",
         "_take",
@@ -94,7 +95,6 @@ class Controller:
         "image",
         "is_active",
         "last_known",
-        "on_resigned",
     )
 
     def __init__(
@@ -133,21 +133,22 @@ class Controller:
         """Whether this broker is the controller, as far as it knows."""
         self.last_known: Callable[[], Mapping[int, Broker]] = dict
         """The brokers that this one knew last, dead ones too: where a deposed broker is looked for."""
-        self.on_resigned: Callable[[], None] = lambda: None
-        """Called when the controller finds out by itself that another one has been elected."""
+        self._replaced: Callable[[], None] = lambda: None
 
     # --- reign ---
 
-    async def reign(self, epoch: int, epoch_version: int) -> None:
+    async def reign(self, epoch: int, epoch_version: int, replaced: Callable[[], None] = lambda: None) -> None:
         """Take over as the controller of this epoch; the version is that of its node.
 
-        Loads the cluster and finishes what the controller before left half done. Raises KafkaError.
+        Loads the cluster and finishes what the controller before left half done. `replaced` is called if this
+        controller finds out by itself that another one has been elected. Raises KafkaError.
         """
         self.resign()
         # An event of an earlier reign would decide on the image that this one has not loaded yet: all topics gone.
         await self.wait_until_idle()
         self.epoch = epoch
         self._store.epoch_version = epoch_version
+        self._replaced = replaced
         self.is_active = True
         self._stale = True
         self._has_published = False
@@ -425,7 +426,7 @@ class Controller:
 
     def _end_reign(self) -> None:
         self.resign()
-        self.on_resigned()
+        self._replaced()
 
     async def _publish(self, image: ClusterImage) -> None:
         if not self.is_active:

@@ -182,7 +182,7 @@ class ControllerChannel:
 
     def _hang_up(self) -> None:
         if self._connection is not None:
-            self._connection.on_close = None
+            self._connection.watch_close(None)
             self._connection.close()
             self._connection = None
 
@@ -261,7 +261,7 @@ class ControllerChannel:
         if self._closed:
             connection.close()
             raise Disconnected("the channel is closed")
-        connection.on_close = self._lost
+        connection.watch_close(self._lost)
         self._connection = connection
         return connection
 

@@ -57,10 +57,9 @@ class Reign(Protocol):
 
     is_active: bool
     epoch: int
-    on_resigned: Callable[[], None]
 
-    async def reign(self, epoch: int, epoch_version: int) -> None:
-        """Take over as the controller of this epoch. Raises KafkaError."""
+    async def reign(self, epoch: int, epoch_version: int, replaced: Callable[[], None], /) -> None:
+        """Take over as the controller of this epoch; `replaced` reports a later one. Raises KafkaError."""
         ...
 
     def resign(self) -> None:
@@ -115,28 +114,45 @@ class Membership:
         "_controller",
         "_directory_failed",
         "_joined",
+        "_judged",
         "_leaving",
         "_look_again",
         "_patience",
         "_patience_seconds",
         "_pause",
+        "_registered",
         "_registered_at",
+        "_registering",
         "_store",
         "_task",
         "_unwatch",
         "broker_epoch",
         "controller_id",
-        "on_controller",
-        "on_judged",
-        "on_registered",
-        "on_registering",
     )
 
-    def __init__(self, store: MetadataStore, clock: Clock, controller: Reign, *, patience_seconds: float = 0.0) -> None:
-        """`patience_seconds`: how long a registration that somebody left behind under this id may keep this one out."""
+    def __init__(
+        self,
+        store: MetadataStore,
+        clock: Clock,
+        controller: Reign,
+        *,
+        patience_seconds: float = 0.0,
+        registering: Callable[[], None] = lambda: None,
+        registered: Callable[[Broker], None] = lambda _broker: None,
+        judged: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`patience_seconds`: how long a registration that was left behind under this id may keep this one out.
+
+        `registering` is called before each registration, since grants to the previous one end then; `registered` with
+        each new registration of this broker; `judged` when no replica depends any longer on
+        the records that this broker may have lost.
+        """
         self._store = store
         self._clock = clock
         self._controller = controller
+        self._registering = registering
+        self._registered = registered
+        self._judged = judged
         self._broker: Broker | None = None
         self._unwatch: list[Callable[[], None]] = []
         self._task: asyncio.Task[None] | None = None
@@ -153,15 +169,6 @@ class Membership:
         """Of the newest registration."""
         self.controller_id = NO_BROKER
         """Who is known to be the controller."""
-        self.on_registered: Callable[[Broker], None] = lambda _broker: None
-        """Called with each new registration of this broker."""
-        self.on_registering: Callable[[], None] = lambda: None
-        """Called before each registration: what was granted to the previous one ends."""
-        self.on_controller: Callable[[int], None] = lambda _controller_id: None
-        """Called when the controller is another, or NO_BROKER."""
-        self.on_judged: Callable[[], None] = lambda: None
-        """Called when no partition relies any longer on the records that this broker may have lost."""
-        controller.on_resigned = self._wake
 
     # --- life ---
 
@@ -334,11 +341,11 @@ class Membership:
                 # The controller reports it once no partition relies on the records that may be missing here.
                 self._broker = broker._replace(unclean=present.unclean)
                 if broker.unclean and not present.unclean:
-                    self.on_judged()
+                    self._judged()
                 return
         if self.broker_epoch != NO_BROKER:
             await self._taken_for_dead(broker.id)
-        self.on_registering()
+        self._registering()
         registered = await register(self._store, broker, self._clock.now_ms())
         if isinstance(registered, AlreadyRegistered):
             where = ", ".join(f"{e.host}:{e.port}" for e in registered.broker.endpoints.values())
@@ -347,7 +354,7 @@ class Membership:
         self.broker_epoch = registered.epoch
         self._registered_at = self._clock.monotonic()
         logger.info("broker %d is registered, epoch %d", registered.id, registered.epoch)
-        self.on_registered(registered)
+        self._registered(registered)
 
     async def _taken_for_dead(self, broker_id: int) -> None:
         """The first time register again at once. A controller that does not reach this broker ends that one as well."""
@@ -378,7 +385,7 @@ class Membership:
                     continue
             elif self._controller.is_active:
                 self._controller.resign()
-            self._controlled_by(ControllerNode.decode(node.data))
+            self.controller_id = ControllerNode.decode(node.data)
             return
 
     async def _elect(self) -> bool:
@@ -408,10 +415,5 @@ class Membership:
             return False
         if node is None:
             raise StoreError(f"{CONTROLLER_EPOCH} is missing")
-        await self._controller.reign(ControllerEpochNode.decode(node.data), node.version)
+        await self._controller.reign(ControllerEpochNode.decode(node.data), node.version, self._wake)
         return True
-
-    def _controlled_by(self, controller_id: int) -> None:
-        if controller_id != self.controller_id:
-            self.controller_id = controller_id
-            self.on_controller(controller_id)

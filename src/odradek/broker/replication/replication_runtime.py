@@ -1,7 +1,7 @@
-"""Replication as this broker takes part in it: whom it follows, and what it asks the controller to make of its ISRs.
+"""Replication as this broker takes part in it: which leaders it follows, with a fetcher for each.
 
-Told of every image, after `Partitions`. Where nothing is replicated there is neither a timer nor a connection.
-Source: Kafka's ReplicaManager, ReplicaFetcherManager, AlterPartitionManager.
+It receives every image, after `Partitions`. Where nothing is replicated there is neither a timer nor a connection.
+Source: Kafka's ReplicaManager, ReplicaFetcherManager.
 """
 
 from __future__ import annotations
@@ -9,26 +9,21 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from typing import Final, Protocol
+from typing import Final
 
 from odradek.broker.configuration.broker_config import BrokerConfig
-from odradek.broker.replication.followed_starts import FollowedStarts, WriteStarts
+from odradek.broker.replication.led_partitions import LedPartitions
 from odradek.broker.replication.replica_fetcher import Connect, FetchSettings, ReplicaFetcher
+from odradek.broker.replication.replication_parts import ReplicationParts
 from odradek.broker.replication.replication_throttles import ReplicationThrottles
 from odradek.broker.storage.partitions import Partitions
 from odradek.broker.task_failures import logs_failure
-from odradek.client.errors import ClientError
-from odradek.controller.change_report import some_of
-from odradek.controller.in_sync import IsrChange, IsrChanged
 from odradek.metadata.image import ClusterImage, PartitionState, Topic
 from odradek.ports.clock import Clock
 from odradek.records.topic_partition import PartitionKey, TopicIdPartition
 from odradek.replication.follower import FollowedLog
-from odradek.replication.in_sync import IsrProposal
 from odradek.replication.partition import Partition
-from odradek.replication.read_replicas import RACK_AWARE
-from odradek.replication.replica_sessions import ReplicaSessions
-from odradek.wire.errors import ErrorCode, KafkaError
+from odradek.wire.errors import KafkaError
 
 log = logging.getLogger("odradek.replication")
 _log_failure = logs_failure(log, "in-sync replicas cannot be changed")
@@ -36,60 +31,31 @@ _log_failure = logs_failure(log, "in-sync replicas cannot be changed")
 _OPENED_AT_ONCE: Final = 64
 """Logs that are opened in one turn of the loop, to be followed: some 10 ms' worth."""
 _REOPEN_SECONDS: Final = 0.2
-_RECONSIDER_SECONDS: Final = 0.5
-_FAILURES_WORTH_TELLING: Final = 8
-"""After about 2.5 seconds."""
-_IDLE_SESSION_MS: Final = 60_000
-_FIRST_PAUSE_SECONDS: Final = 0.02
-_LONGEST_PAUSE_SECONDS: Final = 1.0
-_RETRIED: Final = frozenset(
-    (
-        ErrorCode.NOT_CONTROLLER,
-        ErrorCode.STALE_BROKER_EPOCH,
-        ErrorCode.REQUEST_TIMED_OUT,
-        ErrorCode.UNKNOWN_SERVER_ERROR,
-        ErrorCode.NETWORK_EXCEPTION,
-    )
-)
-
-
-class ControllerLink(Protocol):
-    """The way to the controller."""
-
-    async def alter_partitions(self, changes: Sequence[IsrChange]) -> Sequence[IsrChanged]:
-        """Raises KafkaError or TransportError when the controller cannot be reached; it may have acted all the same."""
-        ...
 
 
 class ReplicationRuntime:
-    """The follower's side of all partitions of a broker, and the shell of their leaders' side."""
+    """The follower's side of all partitions of a broker; the leaders' is in `LedPartitions` and `IsrChanges`."""
 
     __slots__ = (
-        "_altering",
         "_closed",
         "_config",
         "_fetchers",
         "_followed",
         "_image",
         "_led",
-        "_link",
         "_loop",
         "_partitions",
-        "_proposed",
-        "_reconsidering",
-        "_refused",
+        "_parts",
         "_reopening",
-        "_sessions",
         "_settings",
-        "_starts",
         "_throttles",
-        "_tick",
         "_to_follow",
         "_unopened",
         "_working",
         "clock",
         "node_id",
         "peers",
+        "unreachable",
     )
 
     def __init__(
@@ -97,49 +63,36 @@ class ReplicationRuntime:
         config: BrokerConfig,
         partitions: Partitions,
         peers: Connect,
-        link: ControllerLink,
+        parts: ReplicationParts,
         clock: Clock,
         image: Callable[[], ClusterImage],
-        write_starts: WriteStarts,
     ) -> None:
         self.node_id = config.node_id
         self.peers = peers
         self.clock = clock
+        self.unreachable: set[int] = set()
+        """Leaders whose processes seem to be gone, though the controller has not reported it yet."""
+        environment = parts.environment
         self._config = config
         self._partitions = partitions
-        self._link = link
+        self._parts = parts
         self._image = image
-        self._sessions: ReplicaSessions | None = None
         self._loop = asyncio.get_running_loop()
         self._fetchers: dict[tuple[int, int], ReplicaFetcher] = {}
-        self._followed: dict[TopicIdPartition, tuple[ReplicaFetcher, FollowedLog]] = {}
+        self._followed = parts.followed.by_place
         self._to_follow: dict[PartitionKey, None] = {}
         self._unopened: dict[PartitionKey, None] = {}
-        self._led: set[TopicIdPartition] = set()
-        self._proposed: dict[Partition, None] = {}
-        self._altering: asyncio.Task[None] | None = None
-        self._refused: dict[Partition, None] = {}
-        self._reconsidering: asyncio.TimerHandle | None = None
-        self._tick: asyncio.TimerHandle | None = None
         self._reopening: asyncio.TimerHandle | None = None
         self._working = False
         self._closed = False
         self._settings = _fetch_settings(config)
-        self._throttles = ReplicationThrottles(config, self._now_ms)
-        rules = partitions.rules
-        rules.max_lag_ms = config.number("replica.lag.time.max.ms")
-        rules.now_ms = self._now_ms
-        rules.is_eligible = self._is_eligible
-        rules.propose = self._propose
-        self._starts = FollowedStarts(write_starts, self._start_written)
-        rules.begins_later = self._starts.begins_later
-        rules.tell_followers = config.text("replica.selector.class") == RACK_AWARE
-
-    def _now_ms(self) -> int:
-        return int(self.clock.monotonic() * 1000)
+        self._throttles = ReplicationThrottles(config, environment.now_ms, parts.sessions, image())
+        self._led = LedPartitions(
+            config.node_id, partitions, parts.sessions, environment.now_ms, environment.max_lag_ms
+        )
 
     def close(self) -> None:
-        """Stop following, whatever the controller says."""
+        """Follow no leader and ask for nothing, whatever the controller says."""
         self._closed = True
         for fetcher in self._fetchers.values():
             fetcher.close()
@@ -147,31 +100,12 @@ class ReplicationRuntime:
         self._followed.clear()
         self._to_follow.clear()
         self._unopened.clear()
-        self._proposed.clear()
-        self._starts.close()
-        if self._altering is not None:
-            self._altering.cancel()
-        for timer in (self._tick, self._reopening, self._reconsidering):
-            if timer is not None:
-                timer.cancel()
-        self._tick = self._reopening = self._reconsidering = None
-        self._refused.clear()
-
-    def serve(self, sessions: ReplicaSessions) -> None:
-        """Look after the sessions of this broker's followers: throttle them if that is set, end unused ones."""
-        self._sessions = sessions
-        # Later images contain differences only.
-        self._throttles.apply(ClusterImage(), self._image())
-        self._throttles.attach(sessions)
-
-    def following(self) -> dict[PartitionKey, tuple[int, str]]:
-        """Topic and partition -> the leader that it is fetched from, and what keeps it from being so, if anything."""
-        found = {}
-        for place, (fetcher, followed) in self._followed.items():
-            partition = followed.partition
-            problem = fetcher.problems().get(place, "")
-            found[partition.topic, partition.index] = fetcher.leader_id, problem
-        return found
+        self._parts.starts.close()
+        self._parts.isr_changes.close()
+        self._led.close()
+        if self._reopening is not None:
+            self._reopening.cancel()
+            self._reopening = None
 
     # --- for the fetchers ---
 
@@ -186,20 +120,20 @@ class ReplicationRuntime:
 
     def is_throttled(self, followed: FollowedLog) -> bool:
         """Implements FetcherHost."""
-        return self._throttles.follower.is_active and self._throttles.pauses(followed, self._now_ms())
+        return self._throttles.follower.is_active and self._throttles.pauses(followed)
 
     def appended(self, partition: Partition, size: int) -> None:
         """Implements FetcherHost."""
         if self._throttles.follower.is_active:
-            self._throttles.received(partition, size, self._now_ms())
+            self._throttles.received(partition, size)
 
     def suspect(self, leader_id: int, *, gone: bool) -> None:
         """Implements FetcherHost."""
         # Clients whose connections broke, too, learn that there is no leader, and retry soon.
         if gone:
-            self._partitions.rules.unreachable.add(leader_id)
+            self.unreachable.add(leader_id)
         else:
-            self._partitions.rules.unreachable.discard(leader_id)
+            self.unreachable.discard(leader_id)
 
     # --- whom to follow ---
 
@@ -212,18 +146,17 @@ class ReplicationRuntime:
                 now = new.topics.get(name)
                 if now is None or now.id != topic.id:
                     for index in range(len(topic.partitions)):
-                        self._part_with((topic.id, index))
+                        self._unfollow((topic.id, index))
             for name, topic in new.topics.items():
                 before = old.topics.get(name)
                 if before is not topic:
                     self._take_over(topic, before)
             self._throttles.apply(old, new)
         if new.brokers is not old.brokers:
-            for broker_id in list(self._partitions.rules.unreachable):
+            for broker_id in list(self.unreachable):
                 if new.brokers.get(broker_id) != old.brokers.get(broker_id):
-                    self._partitions.rules.unreachable.discard(broker_id)
-            self._reconsider()
-        self._adjust_tick()
+                    self.unreachable.discard(broker_id)
+        self._led.apply(old, new)
         if self._to_follow and not self._working:
             self._follow_some()
 
@@ -234,10 +167,6 @@ class ReplicationRuntime:
                 continue
             place = (topic.id, index)
             local = self.node_id in state.replicas
-            if local and state.leader == self.node_id and len(state.replicas) > 1:
-                self._led.add(place)
-            else:
-                self._led.discard(place)
             if local and state.leader >= 0 and state.leader != self.node_id:
                 self._to_follow[topic.name, index] = None
             else:
@@ -249,10 +178,6 @@ class ReplicationRuntime:
             if followed.partition.log.is_offline:
                 self._unfollow(place)
 
-    def _part_with(self, place: TopicIdPartition) -> None:
-        self._led.discard(place)
-        self._unfollow(place)
-
     def _unfollow(self, place: TopicIdPartition) -> None:
         found = self._followed.pop(place, None)
         if found is not None:
@@ -262,7 +187,7 @@ class ReplicationRuntime:
     def _drop_idle(self, fetcher: ReplicaFetcher) -> None:
         if fetcher.is_idle:
             fetcher.close()
-            self._partitions.rules.unreachable.discard(fetcher.leader_id)
+            self.unreachable.discard(fetcher.leader_id)
             for key, each in list(self._fetchers.items()):
                 if each is fetcher:
                     del self._fetchers[key]
@@ -321,12 +246,6 @@ class ReplicationRuntime:
         self._followed[place] = fetcher, followed
         fetcher.follow(place, followed)
 
-    def _start_written(self, partition: Partition) -> None:
-        place = partition.topic_id, partition.index
-        found = self._followed.get(place)
-        if found is not None and found[1].partition is partition:
-            found[0].start_written(place)
-
     def _slot(self, place: TopicIdPartition) -> int:
         return (31 * int.from_bytes(place[0][-4:], "big") + place[1]) % self._config.number("num.replica.fetchers")
 
@@ -336,124 +255,6 @@ class ReplicationRuntime:
         if fetcher is None:
             fetcher = self._fetchers[leader_id, slot] = ReplicaFetcher(leader_id, self, self._loop, slot)
         return fetcher
-
-    # --- the leaders' side ---
-
-    def _is_eligible(self, broker_id: int, broker_epoch: int) -> bool:
-        broker = self._image().brokers.get(broker_id)
-        return broker is not None and not broker.fenced and broker_epoch == broker.epoch
-
-    def _reconsider(self) -> None:
-        """Brokers started or stopped: some may join an ISR now, others no longer delay a high watermark."""
-        for partition in self._partitions.opened():
-            if partition.followers:
-                partition.reconsider()
-
-    def _adjust_tick(self) -> None:
-        if self._led and self._tick is None:
-            self._tick = self._loop.call_later(self._partitions.rules.max_lag_ms / 2000, self._ticked)
-        elif not self._led and self._tick is not None:
-            self._tick.cancel()
-            self._tick = None
-
-    def _ticked(self) -> None:
-        self._tick = None
-        for partition in self._partitions.opened():
-            if partition.followers:
-                partition.shrink_isr()
-                partition.take_in()
-        if self._sessions is not None:
-            self._sessions.end_idle(self._now_ms() - max(self._partitions.rules.max_lag_ms, _IDLE_SESSION_MS))
-        self._adjust_tick()
-
-    def _propose(self, partition: Partition) -> None:
-        self._proposed[partition] = None
-        if self._altering is None and not self._closed:
-            self._altering = self._loop.create_task(self._alter())
-            self._altering.add_done_callback(_log_failure)
-
-    async def _alter(self) -> None:
-        """Ask the controller for what is proposed, all of it at a time, until nothing is left."""
-        failures = 0
-        try:
-            while self._proposed:
-                asked: list[tuple[Partition, IsrProposal]] = []
-                for partition in self._proposed:
-                    proposal = partition.proposal
-                    if proposal is not None and not proposal.refused:
-                        asked.append((partition, proposal))
-                self._proposed.clear()
-                if not asked:
-                    return
-                if await self._ask(asked):
-                    failures = 0
-                else:
-                    failures += 1
-                    if failures == _FAILURES_WORTH_TELLING:
-                        log.warning("%d changes of in-sync replicas wait for the controller", len(self._proposed))
-                    await asyncio.sleep(
-                        min(_LONGEST_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * (1 << min(failures - 1, 10)))
-                    )
-        finally:
-            self._altering = None
-
-    async def _ask(self, asked: list[tuple[Partition, IsrProposal]]) -> bool:
-        """Whether the controller answered all of it; what it did not answer is proposed again."""
-        epoch = self.broker_epoch()
-        changes = [
-            IsrChange(
-                partition.topic_id,
-                partition.index,
-                partition.leader_epoch,
-                proposal.partition_epoch,
-                partition.isr_with_epochs(proposal, epoch),
-            )
-            for partition, proposal in asked
-        ]
-        try:
-            answers = {
-                (answer.topic_id, answer.partition): answer for answer in await self._link.alter_partitions(changes)
-            }
-        except (KafkaError, ClientError) as error:
-            log.debug("the controller does not change in-sync replicas: %s", error)
-            answers = {}
-        complete = True
-        refused: dict[ErrorCode, list[str]] = {}
-        for partition, proposal in asked:
-            answer = answers.get((partition.topic_id, partition.index))
-            if answer is None or answer.error in _RETRIED:
-                if partition.proposal is proposal:
-                    self._proposed[partition] = None
-                    complete = False
-                continue
-            if answer.error:
-                if partition not in self._refused:
-                    refused.setdefault(answer.error, []).append(f"{partition.topic}-{partition.index}")
-                if answer.error is ErrorCode.INELIGIBLE_REPLICA:
-                    self._reconsider_later(partition)
-            partition.proposal_answered(proposal, answer.error, answer.state)
-        for code, names in refused.items():
-            # A follower that shuts down is ineligible, while its leader still sees it fetch with every append.
-            message = "the controller rejected other in-sync replicas of %d partitions: %s (%s)"
-            log.info(message, len(names), code.name, some_of(names))
-        return complete
-
-    def _reconsider_later(self, partition: Partition) -> None:
-        """Propose rejected replicas again: they may have become eligible while the controller decided.
-
-        While no records are written they do not fetch, so that nothing else would propose them.
-        """
-        self._refused[partition] = None
-        if self._reconsidering is None:
-            self._reconsidering = self._loop.call_later(_RECONSIDER_SECONDS, self._reconsider_refused)
-
-    def _reconsider_refused(self) -> None:
-        self._reconsidering = None
-        refused = list(self._refused)
-        self._refused.clear()
-        for partition in refused:
-            if partition.followers:
-                partition.reconsider()
 
 
 def _fetch_settings(config: BrokerConfig) -> FetchSettings:

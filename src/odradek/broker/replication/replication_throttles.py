@@ -21,21 +21,20 @@ class ReplicationThrottles:
 
     __slots__ = ("_config", "_now_ms", "_sessions", "follower", "leader")
 
-    def __init__(self, config: BrokerConfig, now_ms: Callable[[], int]) -> None:
+    def __init__(
+        self, config: BrokerConfig, now_ms: Callable[[], int], sessions: ReplicaSessions, image: ClusterImage
+    ) -> None:
         windows = config.number("replication.quota.window.num")
         window_ms = config.number("replication.quota.window.size.seconds") * 1000
         self.leader = ReplicationQuota(LEADER_REPLICAS, config.node_id, windows, window_ms)
         self.follower = ReplicationQuota(FOLLOWER_REPLICAS, config.node_id, windows, window_ms)
         self._config = config
         self._now_ms = now_ms
-        self._sessions: ReplicaSessions | None = None
-        self._set_rates(frozenset())
-        config.on_change((_LEADER_RATE, _FOLLOWER_RATE), self._set_rates)
-
-    def attach(self, sessions: ReplicaSessions) -> None:
-        """Throttle the fetches in these sessions, which this broker answers as a leader."""
         self._sessions = sessions
-        self._switch()
+        self._set_rates(frozenset())
+        # Later images name only what differs.
+        self.apply(ClusterImage(), image)
+        config.on_change((_LEADER_RATE, _FOLLOWER_RATE), self._set_rates)
 
     def _set_rates(self, _names: frozenset[str]) -> None:
         self.leader.set_rate(self._config.number(_LEADER_RATE))
@@ -43,8 +42,7 @@ class ReplicationThrottles:
         self._switch()
 
     def _switch(self) -> None:
-        if self._sessions is not None:
-            self._sessions.throttle = self if self.leader.is_active else None
+        self._sessions.throttle = self if self.leader.is_active else None
 
     def apply(self, old: ClusterImage, new: ClusterImage) -> None:
         """Take over which replicas are throttled."""
@@ -81,16 +79,16 @@ class ReplicationThrottles:
 
     # --- the follower's side ---
 
-    def pauses(self, followed: FollowedLog, now_ms: int) -> bool:
+    def pauses(self, followed: FollowedLog) -> bool:
         """Whether this follower pauses fetching throttled replicas."""
         partition = followed.partition
         return (
             (followed.lag > 0 or followed.leader_end_offset < 0)
             and self.follower.covers(partition.topic, partition.index)
-            and self.follower.is_exceeded(now_ms)
+            and self.follower.is_exceeded(self._now_ms())
         )
 
-    def received(self, partition: Partition, size: int, now_ms: int) -> None:
+    def received(self, partition: Partition, size: int) -> None:
         """Record bytes that were fetched from the leader."""
         if self.follower.covers(partition.topic, partition.index):
-            self.follower.record(size, now_ms)
+            self.follower.record(size, self._now_ms())

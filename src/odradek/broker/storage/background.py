@@ -63,10 +63,10 @@ class BackgroundJobs:
         self._compaction = CompactionJob(config, partitions, Cleaner(directories, disk), clock)
         self._tasks: list[asyncio.Task[None]] = []
         self._work_wanted = asyncio.Event()
+        directories.events.subscribe_work(self._work_wanted.set)
 
     def start(self) -> None:
         """Begin with all jobs in tasks of their own."""
-        self._directories.on_work = self._work_wanted.set
         jobs: tuple[tuple[str, Job], ...] = (
             ("log.flush.offset.checkpoint.interval.ms", self.checkpoint),
             ("log.retention.check.interval.ms", self.delete_old_segments),

@@ -51,8 +51,8 @@ class LogDirectoryRuntime:
         "_disk",
         "_image",
         "_partitions",
+        "_recovered",
         "_tasks",
-        "on_recovered",
         "wanted",
     )
 
@@ -63,17 +63,18 @@ class LogDirectoryRuntime:
         directories: LogDirectories,
         disk: Disk,
         image: Callable[[], ClusterImage],
+        recovered: Recovered,
     ) -> None:
+        """`recovered` is called with each partition that was checked after an unclean stop."""
         self._config = config
         self._partitions = partitions
         self._directories = directories
         self._disk = disk
         self._image = image
+        self._recovered = recovered
         self._tasks: list[asyncio.Task[None]] = []
         self.wanted = asyncio.Event()
         """Set when a move begins."""
-        self.on_recovered: Recovered = _ignore
-        """Told of each partition that was checked after an unclean stop."""
         directories.placement.cordoned = lambda: config.words("cordoned.log.dirs")
 
     # --- requests ---
@@ -181,7 +182,7 @@ class LogDirectoryRuntime:
         if settings is None:
             return False
         if await self._directories.recovery.recover(topic, partition, settings, lane):
-            self.on_recovered(topic, partition)
+            self._recovered(topic, partition)
         return True
 
     async def _move_all(self) -> None:
@@ -236,7 +237,3 @@ def _segment_bytes(disk: Disk, path: str) -> int:
     except OSError:
         # Deleted or renamed meanwhile.
         return 0
-
-
-def _ignore(_: str, __: int) -> None:
-    return

@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
-import logging
-from collections import deque
 from collections.abc import Callable, Iterable
-from functools import partial
 
+from odradek.broker.storage.replica_directories import ReplicaDirectories
 from odradek.log.config import LogConfig
-from odradek.log.directories.log_directories import LogDirectories
 from odradek.log.producers.state import ProducerStates
 from odradek.metadata.image import ClusterImage, Topic
 from odradek.metrics.traffic import BrokerTraffic
 from odradek.records.topic_partition import PartitionKey, TopicIdPartition
-from odradek.replication.partition import Partition, ReplicaRules
+from odradek.replication.partition import Partition, PartitionEnvironment
 from odradek.replication.refused_batches import RefusedBatches
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.produce import TopicKey
-
-log = logging.getLogger("odradek.partitions")
-
-_CHUNK = 16
-"""Directories that come or go in one turn of the loop: one to four milliseconds' worth."""
 
 _NOTHING = (-2, -2)
 """Below all epochs."""
@@ -34,39 +25,34 @@ class Partitions:
     """Topic and index -> `Partition`. An idle partition is nothing but its directory until somebody asks for it."""
 
     __slots__ = (
-        "_begun",
         "_directories",
-        "_doomed",
+        "_environment",
         "_image",
         "_local_id",
-        "_new",
         "_open",
         "_refused",
         "_settings",
         "_stopped",
-        "_work",
-        "rules",
         "traffic",
     )
 
-    def __init__(self, local_id: int, directories: LogDirectories, settings: LogSettings) -> None:
+    def __init__(
+        self,
+        local_id: int,
+        directories: ReplicaDirectories,
+        settings: LogSettings,
+        environment: PartitionEnvironment | None = None,
+    ) -> None:
         self._local_id = local_id
         self._directories = directories
         self._settings = settings
+        self._environment = environment or PartitionEnvironment()
         self._image = ClusterImage()
         self._open: dict[PartitionKey, Partition] = {}
-        self._work: deque[Callable[[], None]] = deque()
-        self._doomed: dict[PartitionKey, int] = {}
-        """Whose directory, with the log that may be open in it, is to go; after how many ms its files do."""
-        self._begun = False
         self._stopped: dict[TopicIdPartition, tuple[int, int]] = {}
         """Epochs of replicas whose data went by StopReplica, which comes before the image says so."""
-        self._new: set[PartitionKey] = set()
-        """Replicas that came here while this process ran, and have no directory yet: no other may hold their data."""
         self._refused: dict[PartitionKey, RefusedBatches] = {}
         """Batches for replicas that could not be opened when they came."""
-        self.rules = ReplicaRules()
-        """What every partition here needs to know about replication."""
         self.traffic = BrokerTraffic()
         """Records and bytes by topic."""
 
@@ -115,11 +101,9 @@ class Partitions:
             # Opened again it would be empty, and the leader that this image names: followers would cut their logs.
             return None
         # Nor may it be what is open there: of the topic that had the name before.
-        self._delete_directory((name, index))
-        is_new = (name, index) in self._new
-        opened = self._directories.open(name, index, topic.id, self._settings(topic), is_new=is_new)
-        self._new.discard((name, index))
-        partition = Partition(name, topic.id, index, self._local_id, opened, self.rules, self.traffic.of(name))
+        self._directories.delete_if_doomed((name, index))
+        opened = self._directories.open(topic, index, self._settings(topic))
+        partition = Partition(name, topic.id, index, self._local_id, opened, self._environment, self.traffic.of(name))
         partition.restore_high_watermark(self._directories.high_watermark(name, index) or 0)
         partition.expect(self._refused.pop((name, index), None))
         partition.apply_state(state)
@@ -132,6 +116,7 @@ class Partitions:
         Until then a partition that is asked for makes its directory itself.
         """
         old, self._image = self._image, image
+        self._directories.take(image)
         for name, topic in old.topics.items():
             now = image.topics.get(name)
             if now is topic:
@@ -150,40 +135,16 @@ class Partitions:
             settings = {name: self._settings(image.topics[name]) for name in {name for name, _ in self._open}}
             for (name, _), partition in self._open.items():
                 partition.log.set_config(settings[name])
-        self._begun = True
+        self._directories.begin()
 
     def is_offline(self, topic: str, index: int) -> bool:
         """Whether the data of a replica here is out of reach: in a directory that failed or could not be read."""
-        directories = self._directories
-        if directories.directory_of(topic, index) is not None:
-            return directories.is_offline(topic, index)
-        state = self._image.partition(topic, index)
-        if state is None or self._local_id not in state.replicas:
-            return False
-        return directories.startup.has_unread and (topic, index) not in self._new
+        return self._directories.is_offline(topic, index)
 
     def _create(self, topic: Topic, first: int) -> None:
         for index in range(first, len(topic.partitions)):
             if self._local_id in topic.partitions[index].replicas:
-                self._add(topic, index)
-
-    def _add(self, topic: Topic, index: int) -> None:
-        if self._begun:
-            # What the first image has may have been here before this process.
-            self._new.add((topic.name, index))
-        self._work.append(partial(self._create_directory, topic, index))
-
-    def _create_directory(self, topic: Topic, index: int) -> None:
-        if self._is_current(topic) and self._local_id in self._image.topics[topic.name].partitions[index].replicas:
-            if self.is_offline(topic.name, index):
-                return
-            is_new = (topic.name, index) in self._new
-            self._directories.create(topic.name, index, topic.id, is_new=is_new)
-            self._new.discard((topic.name, index))
-
-    def _is_current(self, topic: Topic) -> bool:
-        now = self._image.topics.get(topic.name)
-        return now is not None and now.id == topic.id
+                self._directories.add(topic, index)
 
     def _update(self, before: Topic, topic: Topic) -> None:
         settings = None if topic.configs == before.configs else self._settings(topic)
@@ -194,7 +155,7 @@ class Partitions:
                 del self._stopped[key]
             if old is not state and old.replicas != state.replicas:
                 if local_id in state.replicas and local_id not in old.replicas:
-                    self._add(topic, index)
+                    self._directories.add(topic, index)
                 elif local_id in old.replicas and local_id not in state.replicas and state.replicas:
                     self.stop(((topic.name, index),), delete=True)
             partition = self._open.get((topic.name, index))
@@ -218,8 +179,7 @@ class Partitions:
                     if self._local_id in state.replicas:
                         self._stopped[topic.id, place[1]] = state.leader_epoch, state.partition_epoch
                 self._open.pop(place, None)
-                self._new.discard(place)
-                self._doom(place, self._settings(topic).file_delete_delay_ms)
+                self._directories.doom(place, self._settings(topic).file_delete_delay_ms)
 
     def _delete(self, topic: Topic) -> None:
         delay_ms = self._settings(topic).file_delete_delay_ms
@@ -227,35 +187,13 @@ class Partitions:
             partition = self._open.pop((topic.name, index), None)
             if partition is not None:
                 partition.retire()
-            self._new.discard((topic.name, index))
             self._refused.pop((topic.name, index), None)
             self._stopped.pop((topic.id, index), None)
-            self._doom((topic.name, index), delay_ms)
-
-    def _doom(self, place: PartitionKey, delay_ms: int) -> None:
-        self._doomed[place] = delay_ms
-        self._work.append(partial(self._delete_directory, place))
-
-    def _delete_directory(self, place: PartitionKey) -> None:
-        # Unless a new topic of that name was asked for already, and what it is in now is its own.
-        delay_ms = self._doomed.pop(place, None)
-        if delay_ms is not None:
-            self._directories.delete(*place, delay_ms)
+            self._directories.doom((topic.name, index), delay_ms)
 
     async def change_directories(self) -> None:
-        """Create and delete directories as the last images say, some in each turn of the loop.
-
-        A failed change is logged and left out: the next request for the partition tries again and reports the error.
-        """
-        work = self._work
-        while work:
-            for _ in range(min(len(work), _CHUNK)):
-                try:
-                    work.popleft()()
-                except KafkaError as error:
-                    log.warning("a partition's directory cannot come or go: %s", error.message)
-            if work:
-                await asyncio.sleep(0)
+        """See `ReplicaDirectories.change_directories`."""
+        await self._directories.change_directories()
 
     def opened_partition(self, topic: str, index: int) -> Partition | None:
         """The local replica if something has touched it so far; it is not opened."""

@@ -136,7 +136,7 @@ class Cleaner:
         # Of a log that was deleted since, it says nothing of the next one of its name.
         self._uncleanable = {each: text for each, text in self._uncleanable.items() if not each.is_offline}
         self._uncleanable[log] = damage
-        self._directories.report(
+        self._directories.events.report(
             f"compaction of {log.topic}-{log.partition} stopped: {damage}; it is retried after a restart"
         )
 

@@ -83,7 +83,7 @@ class LogFlusher:
 
     async def work(self, now_ms: int) -> int | None:
         """Do what is due: sync rolled segments, remove what was deleted. When to come again, in ms; None for not before
-        `on_work`.
+        `DirectoryEvents.work_is_due`.
         """
         for log in self._places.pending.take_flushes():
             if log.has_queued:

@@ -6,7 +6,7 @@ unused partition is an entry in a dict; its log is opened, and after a crash rec
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from odradek.log.config import LogConfig
 from odradek.log.directories.background_recovery import BackgroundRecovery
@@ -21,6 +21,7 @@ from odradek.log.directories.checkpoint_formats import (
     format_partition_metadata,
     parse_partition_metadata,
 )
+from odradek.log.directories.events import DirectoryEvents
 from odradek.log.directories.flusher import LogFlusher
 from odradek.log.directories.log_directory import LogDirectory
 from odradek.log.directories.placed_logs import PlacedLogs
@@ -40,9 +41,8 @@ from odradek.wire.errors import ErrorCode, KafkaError
 class LogDirectories:
     """The logs of all `log.dirs`, owned by the event loop.
 
-    `on_work` is called when something became due (a flush after a roll, a deletion): then await `flusher.work`, which
-    returns when to call it again. `on_offline` is called with the path of a directory that failed. After a start:
-    `startup`, then the rest.
+    They report to `events`: when work became due, await `flusher.work`, which returns when to call it again. After a
+    start: `startup`, then the rest.
     """
 
     __slots__ = (
@@ -55,6 +55,7 @@ class LogDirectories:
         "_unsynced_ids",
         "_where",
         "checkpoints",
+        "events",
         "files",
         "flusher",
         "moves",
@@ -73,8 +74,12 @@ class LogDirectories:
         *,
         open_files: int = 1024,
         write_settings: WriteSettings | None = None,
+        events: DirectoryEvents | None = None,
     ) -> None:
-        places = self._places = PlacedLogs(disk, clock, random, paths, open_files, write_settings or WriteSettings())
+        events = self.events = events or DirectoryEvents()
+        """What the directories report."""
+        writes = write_settings or WriteSettings()
+        places = self._places = PlacedLogs(disk, clock, random, paths, open_files, writes, events)
         self._disk = disk
         self._directories = places.directories
         self._where = places.where
@@ -99,33 +104,6 @@ class LogDirectories:
         """Chooses the directories of new replicas."""
         # Partitions created by this process whose topic id is not synced yet.
         self._unsynced_ids: set[PartitionKey] = set()
-
-    @property
-    def on_work(self) -> Callable[[], None]:
-        """Called when `flusher.work` has something to do."""
-        return self._pending.on_work
-
-    @on_work.setter
-    def on_work(self, callback: Callable[[], None]) -> None:
-        self._pending.on_work = callback
-
-    @property
-    def report(self) -> Callable[[str], None]:
-        """Called with a line for operators about each repair and failure."""
-        return self._pending.report
-
-    @report.setter
-    def report(self, callback: Callable[[str], None]) -> None:
-        self._pending.report = callback
-
-    @property
-    def on_offline(self) -> Callable[[str], None]:
-        """Called with the path of a directory that failed."""
-        return self._places.on_offline
-
-    @on_offline.setter
-    def on_offline(self, callback: Callable[[str], None]) -> None:
-        self._places.on_offline = callback
 
     # --- what there is ---
 
@@ -292,7 +270,7 @@ class LogDirectories:
             found = parse_partition_metadata(self._disk.read_file(metadata))
             if found == topic_id:
                 return True
-            self.report(
+            self.events.report(
                 f"{path} belongs to another topic of that name: {'adopted' if self.startup.adopts else 'deleted'}"
             )
             if not self.startup.adopts:
@@ -300,7 +278,7 @@ class LogDirectories:
         except FileNotFoundError:
             pass
         except CorruptCheckpoint as error:
-            self.report(f"{metadata} is damaged: {error}; it is rewritten")
+            self.events.report(f"{metadata} is damaged: {error}; it is rewritten")
         self._disk.make_directories(path)
         self._disk.write_atomic(metadata, format_partition_metadata(topic_id), sync=False)
         return True

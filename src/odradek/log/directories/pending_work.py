@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
+from odradek.log.directories.events import DirectoryEvents
 from odradek.log.disk_errors import is_transient
 from odradek.log.segments.files import DELETE_DIRECTORY, PARTITION_METADATA
 from odradek.log.writing.flush_plan import RolledLog
@@ -17,21 +18,20 @@ _AGAIN_MS: Final = 1000
 
 
 class PendingWork:
-    """Calls `on_work` when something became due."""
+    """Reports to the events when something became due."""
 
     __slots__ = (
         "_again_ms",
         "_clock",
         "_deletions",
         "_disk",
+        "_events",
         "_sequence",
         "_to_flush",
         "_unsynced_ids",
-        "on_work",
-        "report",
     )
 
-    def __init__(self, disk: Disk, clock: Clock) -> None:
+    def __init__(self, disk: Disk, clock: Clock, events: DirectoryEvents) -> None:
         self._disk = disk
         self._clock = clock
         self._deletions: list[tuple[int, int, tuple[str, ...]]] = []
@@ -39,8 +39,7 @@ class PendingWork:
         self._to_flush: dict[int, RolledLog] = {}
         self._unsynced_ids: list[str] = []
         self._again_ms: int | None = None
-        self.on_work: Callable[[], None] = _nothing
-        self.report: Callable[[str], None] = _nothing_with
+        self._events = events
 
     def delete_later(self, paths: Sequence[str], delay_ms: int) -> None:
         """Remove the files, or the directories that end with `-delete`, after the delay."""
@@ -48,12 +47,12 @@ class PendingWork:
             return
         self._sequence += 1
         heapq.heappush(self._deletions, (self._clock.now_ms() + delay_ms, self._sequence, tuple(paths)))
-        self.on_work()
+        self._events.work_is_due()
 
     def flush_later(self, log: RolledLog) -> None:
         """Sync what lies before the log's active segment."""
         self._to_flush[id(log)] = log
-        self.on_work()
+        self._events.work_is_due()
 
     def flush_again(self, log: RolledLog) -> None:
         """As `flush_later`, but in a while: it has just failed."""
@@ -73,7 +72,7 @@ class PendingWork:
     def sync_id_later(self, path: str) -> None:
         """Sync which topic the new directory of a partition is of."""
         self._unsynced_ids.append(path)
-        self.on_work()
+        self._events.work_is_due()
 
     def sync_id_again(self, path: str) -> None:
         """As `sync_id_later`, but in a while: it has just failed."""
@@ -121,18 +120,10 @@ class PendingWork:
                 if is_transient(error):
                     left.append(path)
                 else:
-                    self.report(f"could not remove {path}: {error}; it stays on the disk until a restart")
+                    self._events.report(f"could not remove {path}: {error}; it stays on the disk until a restart")
         return left
 
     def remove_again(self, paths: Sequence[str]) -> None:
         """As `delete_later`, but in a while: it has just failed."""
         if paths:
             self.delete_later(paths, _AGAIN_MS)
-
-
-def _nothing() -> None:
-    return
-
-
-def _nothing_with(text: str) -> None:
-    """Ignore the text."""

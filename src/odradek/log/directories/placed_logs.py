@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from odradek.log.directories.checkpoint_formats import LOG_START_OFFSETS, RECOVERY_POINTS
+from odradek.log.directories.events import DirectoryEvents
 from odradek.log.directories.log_directory import LogDirectory
 from odradek.log.directories.offset_checkpoints import OffsetCheckpoints
 from odradek.log.directories.pending_work import PendingWork
@@ -25,10 +26,7 @@ _MAX_NAME: Final = 255
 
 
 class PlacedLogs:
-    """The state that the parts of LogDirectories share, and the owner of its logs (LogOwner).
-
-    `on_offline` is called with the path of a directory that failed.
-    """
+    """The state that the parts of LogDirectories share, and the owner of its logs (LogOwner)."""
 
     __slots__ = (
         "_ended",
@@ -37,8 +35,8 @@ class PlacedLogs:
         "directories",
         "disk",
         "environment",
+        "events",
         "logs",
-        "on_offline",
         "pending",
         "random",
         "where",
@@ -53,6 +51,7 @@ class PlacedLogs:
         paths: Sequence[str],
         open_files: int,
         write_settings: WriteSettings,
+        events: DirectoryEvents,
     ) -> None:
         self.disk = disk
         self.clock = clock
@@ -64,8 +63,8 @@ class PlacedLogs:
         """The open logs."""
         self._ended: dict[str, dict[PartitionKey, str]] = {directory.path: {} for directory in self.directories}
         """By log directory: whose directories have other names there (which), though a power loss may undo it."""
-        self.pending = PendingWork(disk, clock)
-        self.on_offline: Callable[[str], None] = _nothing_with
+        self.events = events
+        self.pending = PendingWork(disk, clock, events)
         self.checkpoints = OffsetCheckpoints(self.directories, self.where, self.logs, self.failed)
         self.writers = WriteQueues(disk, clock, [each.path for each in self.directories], write_settings, self.report)
         self.environment = LogEnvironment(disk, clock, random, open_files, owner=self)
@@ -111,7 +110,7 @@ class PlacedLogs:
 
     def report(self, text: str) -> None:
         """Report in words what was repaired or failed."""
-        self.pending.report(text)
+        self.events.report(text)
 
     def at(self, path: str) -> LogDirectory | None:
         """The log directory that holds the path."""
@@ -135,7 +134,7 @@ class PlacedLogs:
         for key, log in self.logs.items():
             if self.where.get(key) is directory:
                 log.fail(directory.offline)
-        self.on_offline(directory.path)
+        self.events.directory_failed(directory.path)
 
     def storage_error(self, path: str, error: OSError) -> KafkaError:
         """`failed`, and what to raise for it."""
@@ -205,7 +204,3 @@ class PlacedLogs:
             for key, renamed in synced.items():
                 if ended.get(key) == renamed:
                     del ended[key]
-
-
-def _nothing_with(text: str) -> None:
-    """Ignore the path."""

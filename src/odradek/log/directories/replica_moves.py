@@ -93,7 +93,7 @@ class ReplicaMoves:
             raise self._places.not_made(path, key, error) from error
         self.cancel(*key)
         self.under_way[key] = Move(directory, path)
-        self._places.pending.on_work()
+        self._places.events.work_is_due()
 
     def cancel(self, topic: str, partition: int) -> None:
         """Give up what is on its way, if there is something."""

@@ -136,6 +136,7 @@ class WriteQueue:
         "_lane",
         "_path",
         "_pending",
+        "_report",
         "_settings",
         "_task",
         "_turn",
@@ -146,12 +147,14 @@ class WriteQueue:
         "look_at",
         "now",
         "queued",
-        "report",
         "slow",
         "stall_s",
     )
 
-    def __init__(self, disk: Disk, clock: Clock, path: str, settings: WriteSettings) -> None:
+    def __init__(
+        self, disk: Disk, clock: Clock, path: str, settings: WriteSettings, report: Callable[[str], None]
+    ) -> None:
+        """`report` is called with a line for operators when the disk begins to lag, and when it has caught up."""
         self._disk = disk
         self._path = path
         self._lane = f"{path} writes"
@@ -171,8 +174,7 @@ class WriteQueue:
         """How often the disk began to lag."""
         self.longest_s = 0.0
         """The longest write that the event loop had to wait for."""
-        self.report: Callable[[str], None] = _ignore_text
-        """Called with a line for operators when the disk begins to lag, and when it has caught up."""
+        self._report = report
         self.charge: Callable[[int], None] = _ignore
         """Called with the bytes of requests that enter the queue, and with their negative when they leave."""
 
@@ -199,7 +201,7 @@ class WriteQueue:
         if not self.slow:
             self.slow = True
             self.lags += 1
-            self.report(f"{self._path}: the disk does not keep up ({why}); appends are queued until it does")
+            self._report(f"{self._path}: the disk does not keep up ({why}); appends are queued until it does")
         self._calm_at = now + self._settings.probation_s
 
     def _look_after(self, turn: _Turn) -> None:
@@ -211,7 +213,7 @@ class WriteQueue:
         elif self.slow and now >= self._calm_at:
             if self._disk.keeps_up():
                 self.slow = False
-                self.report(f"{self._path}: the disk keeps up again; small appends are no longer queued")
+                self._report(f"{self._path}: the disk keeps up again; small appends are no longer queued")
             else:
                 self._lag(now)
 
@@ -315,9 +317,7 @@ class WriteQueues:
         settings: WriteSettings,
         report: Callable[[str], None],
     ) -> None:
-        self._queues = {path: WriteQueue(disk, clock, path, settings) for path in paths}
-        for queue in self._queues.values():
-            queue.report = report
+        self._queues = {path: WriteQueue(disk, clock, path, settings, report) for path in paths}
 
     def by_path(self) -> dict[str, WriteQueue]:
         """The queues by the path of their log directory."""
@@ -395,8 +395,4 @@ def _zero() -> float:
 
 
 def _ignore(_: int) -> None:
-    return
-
-
-def _ignore_text(_: str) -> None:
     return

@@ -55,7 +55,7 @@ def shape_of(world: World) -> None:
     elif name not in ("cluster", "succession"):
         world.store_faults.max_transaction_bytes = rng.choice((0, 2_000, 600))
     world.stored = StoredStates(world.unclean_topics)
-    world.store_faults.on_applied = world.stored.applied
+    world.store_faults.watch_changes(world.stored.applied)
 
 
 def cluster_settings(world: World, settings: dict[str, str]) -> dict[str, str]:
@@ -96,7 +96,7 @@ class ClusterWatch:
         self._leaderless: dict[TopicIdPartition, float] = {}
         self._half_done: dict[str, float] = {}
         self._obeyed: dict[str, int] = {}
-        stored.on_changed = self._on_stored
+        stored.watch_states(self._on_stored)
 
     async def run(self) -> None:
         """Look at the replicas until the run ends. Raises Violation."""

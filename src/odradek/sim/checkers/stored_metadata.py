@@ -31,7 +31,7 @@ def _nothing(_key: PartitionKey) -> None:
 class StoredStates:
     """The partitions as the store has them. `applied` is called with every transaction that took effect."""
 
-    __slots__ = ("_controller_epoch", "_unclean", "broken", "deletions", "on_changed", "states", "topics")
+    __slots__ = ("_controller_epoch", "_listener", "_unclean", "broken", "deletions", "states", "topics")
 
     def __init__(self, unclean: frozenset[str]) -> None:
         """`unclean` are topics that may be led by a replica that is not in sync."""
@@ -43,7 +43,11 @@ class StoredStates:
         self._controller_epoch = 0
         self.broken: Violation | None = None
         """The first change that must not be. It was a broker that made it: who looks at the cluster raises it."""
-        self.on_changed: Callable[[PartitionKey], None] = _nothing
+        self._listener: Callable[[PartitionKey], None] = _nothing
+
+    def watch_states(self, listener: Callable[[PartitionKey], None]) -> None:
+        """Call the listener, instead of an earlier one, with each partition whose state was written."""
+        self._listener = listener
 
     def topic_id(self, topic: str) -> bytes:
         """The id of the topic in the store; empty while it has none."""
@@ -109,7 +113,7 @@ class StoredStates:
             self._break("leader in the ISR", f"{key}: {_described(after)}")
         if before is not None:
             self._check_step(key, before, after)
-        self.on_changed(key)
+        self._listener(key)
 
     def _check_step(self, key: PartitionKey, before: PartitionState, after: PartitionState) -> None:
         step = f"{key}: {_described(before)} became {_described(after)}"

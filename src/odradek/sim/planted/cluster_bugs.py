@@ -49,9 +49,9 @@ def _(right: Any) -> Any:
         return append
 
     def commit(self: Any) -> Any:
-        rules = self._rules
+        around = self._environment
         offset = committed_offset(
-            self.log.end_offset, self._followers, self._counted, rules.max_lag_ms, rules.now_ms(), self._is_eligible
+            self.log.end_offset, self._followers, self._counted, around.max_lag_ms, around.now_ms(), self._is_eligible
         )
         moved = offset > self.high_watermark
         self.high_watermark = max(offset, self.high_watermark)
@@ -250,7 +250,7 @@ def _(right: Any) -> Any:
 
 @_bug("earlier lives count", "a follower's progress under an earlier registration lets it join the ISR", "blackout",
       "odradek.controller.in_sync:_problem",
-      "odradek.broker.replication.replication_runtime:ReplicationRuntime._is_eligible")  # fmt: skip
+      "odradek.broker.replication.isr_changes:IsrChanges.is_eligible")  # fmt: skip
 def _(right: Any) -> Any:
     if right.__name__ == "_problem":
         return lambda image, state, broker_id, change: right(
@@ -319,7 +319,7 @@ def _(right: Any) -> Any:
 
 
 @_bug("stale controller obeyed", "a broker does what a controller says that has been replaced", "handover",
-      "odradek.broker.cluster.cluster_view:ClusterView._check")  # fmt: skip
+      "odradek.broker.cluster.controller_requests:ControllerRequests._check")  # fmt: skip
 def _(right: Any) -> Any:
     async def check(self: Any, request: Any, connection: int) -> None:
         return None
@@ -366,12 +366,12 @@ def _(right: Any) -> Any:
 
 
 @_bug("deleted while away", "a broker that was away when a topic was deleted keeps it", "handover",
-      "odradek.broker.cluster.cluster_view:ClusterView.update_metadata")  # fmt: skip
+      "odradek.broker.cluster.controller_requests:ControllerRequests.update_metadata")  # fmt: skip
 def _(right: Any) -> Any:
     async def update(self: Any, request: Any, connection: int) -> None:
         request.type = 1
         await right(self, request, connection)
-        self._told.set()
+        self._view.note_metadata()
 
     return update
 
@@ -379,7 +379,7 @@ def _(right: Any) -> Any:
 @_bug("deletion of the topic before", "StopReplica, said again after a lost answer, ends a replica of the next topic",
       "handover",
       "odradek.broker.cluster.controller_channel:ControllerChannel._send_news",
-      "odradek.broker.cluster.cluster_view:ClusterView.stop_replica")  # fmt: skip
+      "odradek.broker.cluster.controller_requests:ControllerRequests.stop_replica")  # fmt: skip
 def _(right: Any) -> Any:
     if right.__name__ == "_send_news":
 

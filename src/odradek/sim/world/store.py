@@ -18,7 +18,7 @@ _CUT_TIMEOUT_SECONDS = 1.0
 class StoreFaults:
     """Chances per call: the answer is lost before or after the change took effect."""
 
-    __slots__ = ("injected", "lost", "max_transaction_bytes", "on_applied", "slow")
+    __slots__ = ("_listener", "injected", "lost", "max_transaction_bytes", "slow")
 
     def __init__(self) -> None:
         self.lost = 0.0
@@ -26,7 +26,15 @@ class StoreFaults:
         self.injected = 0
         self.max_transaction_bytes = 0
         """How large a transaction may be, as ZooKeeper limits it; 0 is no limit."""
-        self.on_applied: Callable[[Sequence[Operation]], None] = _ignored
+        self._listener: Callable[[Sequence[Operation]], None] = _ignored
+
+    def watch_changes(self, listener: Callable[[Sequence[Operation]], None]) -> None:
+        """Call the listener, instead of an earlier one, with each transaction that took effect."""
+        self._listener = listener
+
+    def applied(self, operations: Sequence[Operation]) -> None:
+        """Notify the listener of a transaction that took effect."""
+        self._listener(operations)
 
 
 def _ignored(_operations: Sequence[Operation]) -> None:
@@ -125,7 +133,7 @@ class SimulatedStore:
         if self._lost():
             raise ConnectionLost("the connection was lost before the request arrived")
         await self._memory.apply(operations)
-        self._faults.on_applied(operations)
+        self._faults.applied(operations)
         if self.dies_in:
             self.dies_in -= 1
             if not self.dies_in:

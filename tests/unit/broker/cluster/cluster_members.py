@@ -5,11 +5,12 @@ them.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, cast
 
 from odradek.broker.cluster.cluster_view import ClusterView
 from odradek.broker.cluster.controller import Controller
+from odradek.broker.cluster.controller_requests import ControllerRequests
 from odradek.broker.cluster.controller_watch import ControllerWatch
 from odradek.broker.cluster.membership import Membership
 from odradek.broker.configuration.broker_config import BrokerConfig
@@ -20,6 +21,7 @@ from odradek.metadata.stores.memory_store import MemoryStore, MemoryTree
 from odradek.ports.clock import SystemClock
 from odradek.ports.randomness import SeededRandom
 from odradek.ports.store import MetadataStore, Operation, StoreError, StoreUnavailable
+from odradek.records.topic_partition import TopicPartition
 from odradek.wire.errors import KafkaError
 from odradek.wire.messages.leader_and_isr import (
     LeaderAndIsrRequest,
@@ -37,7 +39,7 @@ class Line:
     def __init__(self, member: Member) -> None:
         self.member = member
         self.identifier = len(member.lines)
-        self.on_close: Callable[[Any], None] | None = None
+        self.listener: Callable[[Any], None] | None = None
         self.closed = False
 
     def request(self, request: Any, response_type: Any, version: int, timeout_ms: float) -> asyncio.Task[Any]:
@@ -47,11 +49,27 @@ class Line:
         decoded, _ = type(request).decode(memoryview(out), 0, version)
         return asyncio.get_running_loop().create_task(self.member.serve(self, decoded))
 
+    def watch_close(self, listener: Callable[[Any], None] | None) -> None:
+        self.listener = listener
+
     def close(self, reason: ClientError | None = None) -> None:
         if not self.closed:
             self.closed = True
-            if self.on_close is not None:
-                self.on_close(self)
+            if self.listener is not None:
+                self.listener(self)
+
+
+class Replicas:
+    """The replicas of a member."""
+
+    def __init__(self, member: Member) -> None:
+        self.member = member
+
+    def is_offline(self, topic: str, index: int) -> bool:
+        return self.member.is_offline(topic, index)
+
+    def stop(self, places: Iterable[tuple[str, int]], delete: bool) -> None:
+        self.member.deleted.extend(places if delete else [])
 
 
 class Member:
@@ -75,24 +93,27 @@ class Member:
             SeededRandom(broker_id),
             self.view.take,
             cluster.connect,
-            self.view.offline_replicas,
+            self.offline_replicas,
         )
-        self.membership = Membership(store, clock, self.controller)
-        self.membership.on_registered = self._registered
+        self.membership = Membership(store, clock, self.controller, registered=self.view.registered, judged=self._judge)
+        self.requests = ControllerRequests(broker_id, store, self.view, Replicas(self))
         self.judged = 0
         """How often the controller reported that no partition relies on the records that it may have lost."""
-        self.membership.on_judged = self._judge
         self.watch = ControllerWatch(broker_id, cluster.connect, self.membership.controller_died)
         self.view.subscribe(self.watch.follow)
         self.lines: list[Line] = []
         self.asked: list[Any] = []
         self.deleted: list[tuple[str, int]] = []
         self.bad_replicas: set[tuple[str, int]] = set()
-        self.view.is_offline = lambda topic, partition: (topic, partition) in self.bad_replicas
-        self.view.on_stopped = lambda places, delete: self.deleted.extend(places if delete else [])
+        self.is_offline: Callable[[str, int], bool] = lambda topic, index: (topic, index) in self.bad_replicas
 
-    def _registered(self, broker: Broker) -> None:
-        self.view.broker_epoch = broker.epoch
+    def offline_replicas(self, image: ClusterImage) -> list[TopicPartition]:
+        return [
+            TopicPartition(name, index)
+            for name, topic in image.topics.items()
+            for index, state in enumerate(topic.partitions)
+            if self.id in state.replicas and self.is_offline(name, index)
+        ]
 
     def _judge(self) -> None:
         self.judged += 1
@@ -142,17 +163,17 @@ class Member:
         self.asked.append(request)
         try:
             if isinstance(request, LeaderAndIsrRequest):
-                codes = await self.view.leader_and_isr(request, line.identifier)
+                codes = await self.requests.leader_and_isr(request, line.identifier)
                 topics: dict[bytes, LeaderAndIsrResponseTopicError] = {}
                 for (topic_id, index), code in codes.items():
                     found = topics.setdefault(topic_id, LeaderAndIsrResponseTopicError(topic_id, []))
                     found.partition_errors.append(LeaderAndIsrResponsePartitionError(index, code))
                 return LeaderAndIsrResponse(0, list(topics.values()))
             if isinstance(request, UpdateMetadataRequest):
-                await self.view.update_metadata(request, line.identifier)
+                await self.requests.update_metadata(request, line.identifier)
                 return UpdateMetadataResponse(0)
             assert isinstance(request, StopReplicaRequest)
-            await self.view.stop_replica(request, line.identifier)
+            await self.requests.stop_replica(request, line.identifier)
             return StopReplicaResponse(0, [])
         except KafkaError as error:
             kinds = {

@@ -1,6 +1,6 @@
 import asyncio
 import gc
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from functools import wraps
 from typing import Any, cast
 
@@ -15,6 +15,7 @@ from odradek.broker.cluster.controller_channel import (
     stop_replica_request,
     update_metadata_request,
 )
+from odradek.broker.cluster.controller_requests import ControllerRequests
 from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.controller.notices import difference, everything, notice
 from odradek.metadata.changes import load_configs
@@ -62,23 +63,38 @@ def topic(name: str, *states: PartitionState, generation: int = 0) -> Topic:
     return Topic(name, f"{name}{generation}".encode().ljust(16, b"-"), states)
 
 
-async def new_view(store: MemoryStore | None = None) -> ClusterView:
+class Member:
+    """A broker that holds no replica of its own, as the controller reaches it."""
+
+    def __init__(self, view: ClusterView, store: MetadataStore) -> None:
+        self.view = view
+        self.requests = ControllerRequests(SELF, store, view, self)
+        self.stopped: list[tuple[list[tuple[str, int]], bool]] = []
+
+    def is_offline(self, _topic: str, _index: int) -> bool:
+        return False
+
+    def stop(self, places: Iterable[tuple[str, int]], delete: bool) -> None:
+        self.stopped.append((list(places), delete))
+
+
+async def new_member(store: MemoryStore | None = None) -> Member:
     store = store or MemoryStore()
     await store.apply([Create(CONTROLLER_EPOCH, ControllerEpochNode.encode(1))])
     view = ClusterView(store, BrokerConfig({"node.id": str(SELF)}))
     await view.load()
-    view.broker_epoch = 1
-    return view
+    view.registered(broker(SELF, 1))
+    return Member(view, store)
 
 
-async def send(view: ClusterView, old: ClusterImage | None, new: ClusterImage, line: int = 1) -> None:
+async def send(member: Member, old: ClusterImage | None, new: ClusterImage, line: int = 1) -> None:
     """As the controller's channel does it."""
     news = everything(new, SELF) if old is None else notice(difference(old, new), SELF)
     if news.stop:
-        await view.stop_replica(stop_replica_request(news, new, broker(SELF)), line)
+        await member.requests.stop_replica(stop_replica_request(news, new, broker(SELF)), line)
     if news.lead or news.full:
-        await view.leader_and_isr(leader_and_isr_request(news, new, broker(SELF)), line)
-    await view.update_metadata(update_metadata_request(news, new, broker(SELF)), line)
+        await member.requests.leader_and_isr(leader_and_isr_request(news, new, broker(SELF)), line)
+    await member.requests.update_metadata(update_metadata_request(news, new, broker(SELF)), line)
 
 
 CLUSTER = ClusterImage("c").with_controller(1, 1).with_brokers({i: broker(i) for i in (1, 2, 3)})
@@ -86,58 +102,60 @@ CLUSTER = ClusterImage("c").with_controller(1, 1).with_brokers({i: broker(i) for
 
 @running
 async def test_what_the_controller_tells_is_what_the_broker_knows() -> None:
-    view = await new_view()
+    member = await new_member()
     first = CLUSTER.with_topics([topic("a", state(1, 0), state(3, 0, (3, 1))), topic("b", state(2, 4))])
-    await send(view, None, first)
-    assert view.image.topics == first.topics
-    assert view.image.brokers == first.brokers
-    assert (view.image.controller_id, view.image.controller_epoch) == (1, 1)
+    await send(member, None, first)
+    assert member.view.image.topics == first.topics
+    assert member.view.image.brokers == first.brokers
+    assert (member.view.image.controller_id, member.view.image.controller_epoch) == (1, 1)
     second = first.with_topics([topic("a", state(2, 1, partition_epoch=1), state(3, 0, (3, 1)))]).without_topics(["b"])
-    await send(view, first, second)
-    assert view.image.topics == second.topics
+    await send(member, first, second)
+    assert member.view.image.topics == second.topics
 
 
 @running
 async def test_new_topic_has_all_partitions_before_a_larger_notice_is_applied() -> None:
     """Or a group would be coordinated, for as long as UpdateMetadata is on its way, by the shard of another number."""
     store = MemoryStore()
-    view = await new_view(store)
-    await send(view, None, CLUSTER)
+    member = await new_member(store)
+    await send(member, None, CLUSTER)
     elsewhere = state(1, 0, (1, 3))
     made = topic("a", state(2, 0), elsewhere, elsewhere, elsewhere)
     await store.apply([Create(TopicNode.path("a"), TopicNode.encode(made.id, made.partitions))])
     new = CLUSTER.with_topic(made)
-    await view.leader_and_isr(leader_and_isr_request(notice(difference(CLUSTER, new), SELF), new, broker(SELF)), 1)
-    assert not view.is_whole
-    known = view.image.topics["a"].partitions
+    await member.requests.leader_and_isr(
+        leader_and_isr_request(notice(difference(CLUSTER, new), SELF), new, broker(SELF)), 1
+    )
+    assert not member.view.is_whole
+    known = member.view.image.topics["a"].partitions
     assert [(found.leader, found.replicas) for found in known] == [(2, (1, 2, 3)), *[(NO_LEADER, ())] * 3]
-    await view.update_metadata(update_metadata_request(notice(difference(CLUSTER, new), SELF), new, broker(SELF)), 1)
-    assert view.is_whole
-    assert view.image.topics == new.topics
+    await member.requests.update_metadata(
+        update_metadata_request(notice(difference(CLUSTER, new), SELF), new, broker(SELF)), 1
+    )
+    assert member.view.is_whole
+    assert member.view.image.topics == new.topics
 
 
 @running
 async def test_stopped_replicas_are_reported_with_what_becomes_of_their_data() -> None:
-    view = await new_view()
-    stopped: list[tuple[list[tuple[str, int]], bool]] = []
-    view.on_stopped = lambda places, delete: stopped.append((places, delete))
+    member = await new_member()
     first = CLUSTER.with_topic(topic("a", state(1, 0)))
-    await send(view, None, first)
-    await send(view, first, CLUSTER.with_topic(topic("a", state(1, 1, (1, 3), 1))))
-    assert stopped == [([("a", 0)], True)]
+    await send(member, None, first)
+    await send(member, first, CLUSTER.with_topic(topic("a", state(1, 1, (1, 3), 1))))
+    assert member.stopped == [([("a", 0)], True)]
 
 
 @running
 async def test_a_controller_that_was_replaced_is_refused() -> None:
-    view = await new_view()
-    await send(view, None, CLUSTER.with_topic(topic("a", state(1, 0))))
+    member = await new_member()
+    await send(member, None, CLUSTER.with_topic(topic("a", state(1, 0))))
     stale = UpdateMetadataRequest(controller_id=3, controller_epoch=0, broker_epoch=1)
     with pytest.raises(KafkaError) as refused:
-        await view.update_metadata(stale, 2)
+        await member.requests.update_metadata(stale, 2)
     assert refused.value.code is ErrorCode.STALE_CONTROLLER_EPOCH
     invented = LeaderAndIsrRequest(controller_id=3, controller_epoch=7, broker_epoch=1)
     with pytest.raises(KafkaError) as refused:
-        await view.leader_and_isr(invented, 2)
+        await member.requests.leader_and_isr(invented, 2)
     assert refused.value.code is ErrorCode.STALE_CONTROLLER_EPOCH
 
 
@@ -145,35 +163,34 @@ async def test_a_controller_that_was_replaced_is_refused() -> None:
 async def test_what_arrives_late_on_a_connection_that_was_given_up_is_refused() -> None:
     """Within one reign and registration only this distinguishes it from a new request."""
     store = MemoryStore()
-    view = await new_view(store)
-    stopped: list[tuple[str, int]] = []
-    view.on_stopped = lambda places, _delete: stopped.extend(places)
+    member = await new_member(store)
     first = CLUSTER.with_topic(topic("a", state(1, 0)))
     second = first.with_topic(topic("b", state(2, 0))).with_brokers({1: broker(1), 2: broker(2)})
-    await send(view, None, first, 1)
-    await send(view, None, first, 2)
-    await send(view, first, second, 2)
+    await send(member, None, first, 1)
+    await send(member, None, first, 2)
+    await send(member, first, second, 2)
     for old, new in ((None, first), (None, second), (first, second), (second, CLUSTER)):
         with pytest.raises(KafkaError) as refused:
-            await send(view, old, new, 1)
+            await send(member, old, new, 1)
         assert refused.value.code is ErrorCode.STALE_CONTROLLER_EPOCH
-        assert view.image.topics == second.topics
-        assert view.image.brokers == second.brokers
-    assert not stopped
+        assert member.view.image.topics == second.topics
+        assert member.view.image.brokers == second.brokers
+    assert not member.stopped
     # The next controller starts afresh, on whatever connection.
     await store.apply([Put(CONTROLLER_EPOCH, ControllerEpochNode.encode(2))])
-    await send(view, None, CLUSTER.with_controller(3, 2), 1)
-    assert not view.image.topics
+    await send(member, None, CLUSTER.with_controller(3, 2), 1)
+    assert not member.view.image.topics
 
 
 @running
 async def test_while_the_store_is_away_nobody_is_called_a_stale_controller() -> None:
     """Who is called so may give up; who is refused for another reason asks again."""
     store = MemoryStore()
-    view = await new_view(store)
+    member = await new_member(store)
     await store.close()
+    request = LeaderAndIsrRequest(controller_id=1, controller_epoch=2, broker_epoch=1)
     with pytest.raises(KafkaError) as refused:
-        await view.leader_and_isr(LeaderAndIsrRequest(controller_id=1, controller_epoch=2, broker_epoch=1), 1)
+        await member.requests.leader_and_isr(request, 1)
     assert refused.value.code is ErrorCode.UNKNOWN_SERVER_ERROR
 
 
@@ -189,55 +206,53 @@ async def test_a_refusal_that_nobody_waits_for_any_more_is_no_complaint() -> Non
             await gate.wait()
             return await super().get(path)
 
-    view = await new_view(SlowStore())
+    member = await new_member(SlowStore())
     request = LeaderAndIsrRequest(controller_id=1, controller_epoch=7, broker_epoch=1)
-    asked = asyncio.create_task(view.leader_and_isr(request, 1))
+    asked = asyncio.create_task(member.requests.leader_and_isr(request, 1))
     for _ in range(5):
         await asyncio.sleep(0)
     asked.cancel()
     with pytest.raises(asyncio.CancelledError):
         await asked
     gate.set()
-    assert view._last is not None
-    await asyncio.wait({view._last})
-    view._last = None
+    assert member.view._last is not None
+    await asyncio.wait({member.view._last})
+    member.view._last = None
     gc.collect()
     assert not complaints
 
 
 @running
 async def test_an_image_of_this_brokers_own_earlier_reign_is_not_taken() -> None:
-    view = await new_view()
+    member = await new_member()
     mine = ClusterImage("c").with_controller(SELF, 0).with_topic(topic("old", state(1, 0)))
-    await view.take(mine)
+    await member.view.take(mine)
     news = CLUSTER.with_topic(topic("a", state(1, 0)))
-    await send(view, None, news)
-    await view.take(mine.with_topic(topic("b", state(1, 0))))
-    assert view.image.topics == news.topics
-    assert view.image.controller_id == 1
+    await send(member, None, news)
+    await member.view.take(mine.with_topic(topic("b", state(1, 0))))
+    assert member.view.image.topics == news.topics
+    assert member.view.image.controller_id == 1
 
 
 @running
 async def test_recreated_topic_survives_a_repeated_deletion_of_the_old_one() -> None:
     """As after a connection that broke before the last answer."""
-    view = await new_view()
-    stopped: list[tuple[str, int]] = []
-    view.on_stopped = lambda places, _delete: stopped.extend(places)
+    member = await new_member()
     old = CLUSTER.with_topic(topic("a", state(1, 0)))
     new = CLUSTER.with_topic(topic("a", state(2, 0), generation=1))
-    await send(view, None, old)
-    await send(view, old, new)
-    assert stopped == [("a", 0)]
-    await send(view, old, new)
-    assert stopped == [("a", 0)]
+    await send(member, None, old)
+    await send(member, old, new)
+    assert [places for places, _ in member.stopped] == [[("a", 0)]]
+    await send(member, old, new)
+    assert [places for places, _ in member.stopped] == [[("a", 0)]]
 
 
 @running
 async def test_what_was_decided_for_an_earlier_registration_is_refused() -> None:
-    view = await new_view()
-    view.broker_epoch = 5
+    member = await new_member()
+    member.view.registered(broker(SELF, 5))
     with pytest.raises(KafkaError) as refused:
-        await view.leader_and_isr(LeaderAndIsrRequest(controller_id=1, controller_epoch=1, broker_epoch=4), 1)
+        await member.requests.leader_and_isr(decided_for(4), 1)
     assert refused.value.code is ErrorCode.STALE_BROKER_EPOCH
 
 
@@ -248,9 +263,9 @@ def decided_for(broker_epoch: int) -> LeaderAndIsrRequest:
 @running
 async def test_request_for_an_invented_registration_is_rejected() -> None:
     """A broker epoch that is greater than any was taken for a newer one."""
-    view = await new_view()
+    member = await new_member()
     with pytest.raises(KafkaError) as rejected:
-        await view.leader_and_isr(decided_for(1 << 62), 1)
+        await member.requests.leader_and_isr(decided_for(1 << 62), 1)
     assert rejected.value.code is ErrorCode.STALE_BROKER_EPOCH
 
 
@@ -258,20 +273,20 @@ async def test_request_for_an_invented_registration_is_rejected() -> None:
 async def test_request_for_the_stored_registration_is_served_before_it_is_known() -> None:
     """The controller sees a registration in the store, maybe before the broker's own write has returned."""
     store = MemoryStore()
-    view = await new_view(store)
+    member = await new_member(store)
     await store.apply([Create(BrokerNode.path(SELF), BrokerNode.encode(broker(SELF, 2), 0))])
-    assert await view.leader_and_isr(decided_for(2), 1) == {}
+    assert await member.requests.leader_and_isr(decided_for(2), 1) == {}
     with pytest.raises(KafkaError) as rejected:
-        await view.leader_and_isr(decided_for(3), 1)
+        await member.requests.leader_and_isr(decided_for(3), 1)
     assert rejected.value.code is ErrorCode.STALE_BROKER_EPOCH
 
 
 @running
 async def test_nobody_leads_by_what_the_store_said() -> None:
     store = MemoryStore()
-    news = await new_view(store)
+    news = await new_member(store)
     await send(news, None, CLUSTER.with_topic(topic("a", state(2, 3))))
-    assert news.image.partition("a", 0) == state(2, 3)
+    assert news.view.image.partition("a", 0) == state(2, 3)
     view = ClusterView(store, BrokerConfig({"node.id": str(SELF)}))
     image = await view.load()
     assert all(p.leader == NO_LEADER for t in image.topics.values() for p in t.partitions)
@@ -294,17 +309,17 @@ def test_stored_settings_that_are_refused_are_a_warning(caplog: pytest.LogCaptur
 @running
 async def test_new_topic_arrives_with_its_configuration_and_follows_its_changes() -> None:
     store = MemoryStore()
-    view = await new_view(store)
-    view.follow_configs()
+    member = await new_member(store)
+    member.view.follow_configs()
     path = ConfigNode.topic_path("a")
     await store.apply([Create(path, ConfigNode.encode({"cleanup.policy": "compact"}))])
-    await send(view, None, CLUSTER.with_topic(topic("a", state(1, 0))))
-    assert view.image.topic_configs("a") == {"cleanup.policy": "compact"}
+    await send(member, None, CLUSTER.with_topic(topic("a", state(1, 0))))
+    assert member.view.image.topic_configs("a") == {"cleanup.policy": "compact"}
     changed = asyncio.Event()
-    view.subscribe(lambda _old, new: changed.set() if new.topic_configs("a") == {"retention.ms": "5"} else None)
+    member.view.subscribe(lambda _old, new: changed.set() if new.topic_configs("a") == {"retention.ms": "5"} else None)
     await store.apply([Put(path, ConfigNode.encode({"retention.ms": "5"}))])
     await asyncio.wait_for(changed.wait(), 10)
-    view.close()
+    member.view.close()
 
 
 images = st.lists(
@@ -326,7 +341,7 @@ images = st.lists(
 @given(images)
 def test_a_broker_follows_any_history(history: list[dict[str, tuple[int, list[tuple[int, list[int], int]]]]]) -> None:
     async def follow() -> None:
-        view = await new_view()
+        member = await new_member()
         known: ClusterImage | None = None
         for step, topics in enumerate(history):
             image = CLUSTER
@@ -341,8 +356,8 @@ def test_a_broker_follows_any_history(history: list[dict[str, tuple[int, list[tu
                 states = [state(leader, step, tuple(order[:copies]), step) for leader, order, copies in partitions]
                 states += [state(1, step, (1,), step)] * (count - len(states))
                 image = image.with_topic(topic(name, *states, generation=generation))
-            await send(view, known, image)
-            assert view.image.topics == image.topics
+            await send(member, known, image)
+            assert member.view.image.topics == image.topics
             known = image
 
     asyncio.run(follow())
@@ -351,11 +366,11 @@ def test_a_broker_follows_any_history(history: list[dict[str, tuple[int, list[tu
 @running
 async def test_configurations_that_could_not_be_read_are_read_again() -> None:
     store = MemoryStore()
-    view = await new_view(store)
-    await send(view, None, CLUSTER.with_topic(topic("a", state(1, 0))))
-    view.follow_configs()
+    member = await new_member(store)
+    await send(member, None, CLUSTER.with_topic(topic("a", state(1, 0))))
+    member.view.follow_configs()
     changed = asyncio.Event()
-    view.subscribe(lambda _old, new: changed.set() if new.topic_configs("a") == {"retention.ms": "5"} else None)
+    member.view.subscribe(lambda _old, new: changed.set() if new.topic_configs("a") == {"retention.ms": "5"} else None)
     read, failures = load_configs, [StoreError("no answer")]
 
     async def fails_once(given: MetadataStore, image: ClusterImage) -> ClusterImage:
@@ -370,7 +385,7 @@ async def test_configurations_that_could_not_be_read_are_read_again() -> None:
         async with asyncio.timeout(10):
             await changed.wait()
     assert not failures
-    view.close()
+    member.view.close()
 
 
 @running
@@ -378,11 +393,11 @@ async def test_what_is_configured_while_a_broker_starts_is_known_to_it() -> None
     """Between its look at the cluster and its watch: logs are recovered meanwhile."""
     store = MemoryStore()
     await store.apply([Create(ConfigNode.broker_path("2"), ConfigNode.encode({"log.cleaner.threads": "1"}))])
-    view = await new_view(store)
+    member = await new_member(store)
     await store.apply([Put(ConfigNode.broker_path("2"), ConfigNode.encode({"log.cleaner.threads": "3"}))])
-    view.follow_configs()
+    member.view.follow_configs()
     async with asyncio.timeout(10):
-        while view.image.broker_configs["2"] != {"log.cleaner.threads": "3"}:
+        while member.view.image.broker_configs["2"] != {"log.cleaner.threads": "3"}:
             await asyncio.sleep(0)
 
 
@@ -415,19 +430,17 @@ async def test_view_follows_a_controller_elected_while_it_reads_the_cluster() ->
 
     view = ClusterView(cast(MetadataStore, Between()), BrokerConfig({"node.id": str(SELF)}))
     await view.load()
-    view.broker_epoch = 1
-    await send(view, None, CLUSTER.with_controller(1, 2))
+    view.registered(broker(SELF, 1))
+    await send(Member(view, store), None, CLUSTER.with_controller(1, 2))
     assert view.has_metadata
 
 
 @running
 async def test_stop_of_an_earlier_leader_epoch_is_fenced() -> None:
     """It was decided before this broker became a replica again: obeyed, it would delete what is wanted."""
-    view = await new_view()
-    stopped: list[list[tuple[str, int]]] = []
-    view.on_stopped = lambda places, delete: stopped.append(places)
+    member = await new_member()
     led = topic("a", state(1, 5), state(1, 5), state(1, 5))
-    await send(view, None, CLUSTER.with_topic(led))
+    await send(member, None, CLUSTER.with_topic(led))
     epochs = {0: 4, 1: 5, 2: 6}
     request = StopReplicaRequest(
         controller_id=1,
@@ -439,14 +452,14 @@ async def test_stop_of_an_earlier_leader_epoch_is_fenced() -> None:
             )
         ],
     )
-    answers = await view.stop_replica(request, 1)
+    answers = await member.requests.stop_replica(request, 1)
     assert answers == {("a", 0): ErrorCode.FENCED_LEADER_EPOCH, ("a", 1): ErrorCode.NONE, ("a", 2): ErrorCode.NONE}
-    assert stopped == [[("a", 1), ("a", 2)]]
+    assert member.stopped == [([("a", 1), ("a", 2)], True)]
 
 
 @running
 async def test_images_of_the_controller_in_this_process_replace_each_other() -> None:
-    view = await new_view()
+    view = (await new_member()).view
     mine = ClusterImage("c").with_controller(SELF, 1).with_topic(topic("old", state(1, 0)))
     await view.take(mine)
     await view.take(mine.with_topic(topic("new", state(1, 0))))

@@ -463,7 +463,7 @@ def test_failed_directory_of_a_deleted_topic_does_not_affect_its_successor(monke
         second.silent = True
         await controller.create_topics([wanted])
         old = controller.image.topics["t"].id
-        second.view.is_offline = lambda topic, _: second.image.topics[topic].id == old
+        second.is_offline = lambda topic, _: second.image.topics[topic].id == old
         await controller.delete_topics([TopicReference("t")])
         await controller.create_topics([wanted])
         assert controller.image.topics["t"].id != old

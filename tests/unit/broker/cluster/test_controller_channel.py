@@ -46,7 +46,7 @@ class Peer:
     class Line:
         def __init__(self, peer: Peer) -> None:
             self.peer = peer
-            self.on_close: Callable[[Any], None] | None = None
+            self.listener: Callable[[Any], None] | None = None
 
         def request(self, request: Any, response_type: Any, version: int, timeout_ms: float) -> Awaitable[Any]:
             async def answer() -> Any:
@@ -61,9 +61,12 @@ class Peer:
 
             return asyncio.ensure_future(answer())
 
+        def watch_close(self, listener: Callable[[Any], None] | None) -> None:
+            self.listener = listener
+
         def close(self) -> None:
-            if self.on_close is not None:
-                self.on_close(self)
+            if self.listener is not None:
+                self.listener(self)
 
     async def connect(self, broker: Broker) -> Connection:
         assert broker is BROKER

@@ -23,7 +23,7 @@ from odradek.ports.disk import FileRange, SystemDisk
 from odradek.ports.randomness import SeededRandom
 from odradek.records.builder import BatchFields, encode_batch
 from odradek.replication.follower import FollowedLog
-from odradek.replication.partition import Partition, ReplicaRules
+from odradek.replication.partition import Partition
 from odradek.replication.replica_sessions import ReplicaSessions
 from odradek.transactions.connections import NewestConnections
 from odradek.wire.errors import ErrorCode, KafkaError
@@ -54,7 +54,7 @@ def partition_in(directory: Path, index: int, local_id: int) -> Partition:
     path.mkdir()
     environment = log_environment(SystemDisk())
     log = PartitionLog.open("t", index, str(path), LogConfig(), environment, clean=True)
-    return Partition("t", TOPIC_ID, index, local_id, log, ReplicaRules())
+    return Partition("t", TOPIC_ID, index, local_id, log)
 
 
 class Leader:
@@ -67,7 +67,7 @@ class Leader:
         self.directory = directory
         self.peers: Connect = self
         self.partitions: dict[int, Partition] = {}
-        self.sessions = ReplicaSessions(SeededRandom(1), ReplicaRules())
+        self.sessions = ReplicaSessions(SeededRandom(1), now_ms=lambda: 0)
         self.requests: list[FetchRequest] = []
         self.connections: list[FakeConnection] = []
         self.refuse = 0
@@ -83,6 +83,7 @@ class Leader:
             partitions=SimpleNamespace(require=self.require),
             config=SimpleNamespace(number=lambda _name: 1 << 25, text=lambda _name: ""),
             image=ClusterImage,
+            unreachable=frozenset(),
         )
 
     def require(self, topic: bytes, index: int) -> Partition:

@@ -12,8 +12,9 @@ from typing import Any, cast
 import pytest
 
 from odradek.broker.configuration.broker_config import BrokerConfig
-from odradek.broker.replication import replication_runtime
+from odradek.broker.replication import isr_changes
 from odradek.broker.replication.replica_fetcher import ReplicaFetcher
+from odradek.broker.replication.replication_parts import ReplicationParts, replication_parts
 from odradek.broker.replication.replication_runtime import ReplicationRuntime
 from odradek.broker.storage.partitions import Partitions
 from odradek.client.errors import Disconnected
@@ -27,8 +28,7 @@ from odradek.ports.disk import SystemDisk
 from odradek.ports.randomness import SeededRandom
 from odradek.records.builder import encode_batch
 from odradek.replication.follower import FollowedLog
-from odradek.replication.partition import Partition, ReplicaRules
-from odradek.replication.replica_sessions import ReplicaSessions
+from odradek.replication.partition import Partition, PartitionEnvironment
 from odradek.wire.errors import ErrorCode, KafkaError
 
 TOPIC_ID = b"topic under test"
@@ -54,7 +54,7 @@ class Held:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self.rules = ReplicaRules()
+        self.environment = PartitionEnvironment()
         self.image = ClusterImage()
         self.held: dict[tuple[str, int], Partition] = {}
         self.refuse = 0
@@ -75,7 +75,7 @@ class Held:
             path.mkdir()
             environment = LogEnvironment(SystemDisk(), SystemClock())
             log = PartitionLog.open(topic, index, str(path), LogConfig(), environment, clean=True)
-            self.held[topic, index] = Partition(topic, TOPIC_ID, index, 1, log, self.rules)
+            self.held[topic, index] = Partition(topic, TOPIC_ID, index, 1, log, self.environment)
             self.held[topic, index].apply_state(state)
         return self.held[topic, index]
 
@@ -96,16 +96,17 @@ class World:
         for broker_id in (1, 2, 3):
             self.image = self.image.with_broker(Broker(broker_id, 10 + broker_id, None, {}))
         config = BrokerConfig({"node.id": "1", "replica.lag.time.max.ms": str(LAG_MS)})
-        self.runtime = ReplicationRuntime(
-            config,
-            cast(Partitions, self.partitions),
-            self,
-            self,
-            SystemClock(),
-            lambda: self.image,
-            self.write_starts,
-        )
+        self.parts = self.make_parts(config)
+        self.partitions.environment = self.parts.environment
+        self.runtime = self.make_runtime(config, self.parts)
         self.publish(self.image)
+
+    def make_parts(self, config: BrokerConfig) -> ReplicationParts:
+        return replication_parts(config, self, SystemClock(), SeededRandom("s"), lambda: self.image, self.write_starts)
+
+    def make_runtime(self, config: BrokerConfig, parts: ReplicationParts) -> ReplicationRuntime:
+        partitions = cast(Partitions, self.partitions)
+        return ReplicationRuntime(config, partitions, self, parts, SystemClock(), lambda: self.image)
 
     async def connect(self, broker_id: int, _client_id: str) -> Any:
         raise Disconnected(f"connection to broker {broker_id} rejected")
@@ -142,7 +143,7 @@ class World:
 @in_a_loop
 async def test_leaders_are_followed_as_images_name_them(tmp_path: Path) -> None:
     world = World(tmp_path)
-    following = world.runtime.following
+    following = world.parts.followed.following
     world.place(
         PartitionState(2, 0, (1, 2), (1, 2)),
         PartitionState(3, 0, (1, 3), (1, 3)),
@@ -180,15 +181,15 @@ async def test_a_log_that_cannot_be_opened_yet_is_followed_later(tmp_path: Path)
     world = World(tmp_path)
     world.partitions.refuse = 1
     world.place(PartitionState(2, 0, (1, 2), (1, 2)))
-    assert world.runtime.following() == {}
-    await until(lambda: world.runtime.following() == {("t", 0): (2, "")})
+    assert world.parts.followed.following() == {}
+    await until(lambda: world.parts.followed.following() == {("t", 0): (2, "")})
     world.runtime.close()
 
 
 @in_a_loop
 async def test_logs_in_a_failed_directory_are_not_followed(tmp_path: Path) -> None:
     world = World(tmp_path)
-    following = world.runtime.following
+    following = world.parts.followed.following
     world.place(*(PartitionState(2, 0, (1, 2), (1, 2)) for _ in range(3)))
     assert following().keys() == {("t", 0), ("t", 1), ("t", 2)}
     world.partitions.offline = {("t", 0), ("t", 1)}
@@ -228,9 +229,9 @@ async def test_a_broker_that_stops_follows_nobody_whatever_the_controller_says(t
     world.runtime.close()
     world.place(PartitionState(2, 0, (1, 2), (1, 2)), PartitionState(1, 0, (1, 2), (1,)))
     await asyncio.sleep(0)
-    assert world.runtime.following() == {}
+    assert world.parts.followed.following() == {}
     assert not world.runtime._fetchers
-    assert world.runtime._tick is None
+    assert world.runtime._led._tick is None
 
 
 @in_a_loop
@@ -310,7 +311,7 @@ async def test_a_refused_change_waits_for_what_the_controller_says(tmp_path: Pat
 @in_a_loop
 async def test_leader_stays_suspected_until_the_controller_decides(tmp_path: Path) -> None:
     world = World(tmp_path)
-    unreachable = world.partitions.rules.unreachable
+    unreachable = world.runtime.unreachable
     world.place(PartitionState(2, 0, (1, 2), (1, 2)), PartitionState(3, 0, (1, 3), (1, 3)))
     world.runtime.suspect(2, gone=True)
     world.runtime.suspect(3, gone=True)
@@ -344,7 +345,7 @@ def test_rejected_follower_is_proposed_once_until_brokers_change(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A follower that shuts down fetches with every append until it is gone."""
-    monkeypatch.setattr(replication_runtime, "_RECONSIDER_SECONDS", 1e6)
+    monkeypatch.setattr(isr_changes, "_RECONSIDER_SECONDS", 1e6)
 
     @in_a_loop
     async def test(tmp_path: Path) -> None:
@@ -378,12 +379,8 @@ async def test_what_was_throttled_before_a_broker_started_is_throttled(tmp_path:
     stored = world.image.with_topic(Topic("t", TOPIC_ID, (state,), {"leader.replication.throttled.replicas": "*"}))
     world.image = stored
     config = BrokerConfig({"node.id": "1", "leader.replication.throttled.rate": "1000"})
-    partitions = cast(Partitions, world.partitions)
-    runtime = ReplicationRuntime(
-        config, partitions, world, world, SystemClock(), lambda: world.image, world.write_starts
-    )
-    sessions = ReplicaSessions(SeededRandom("s"), world.partitions.rules)
-    runtime.serve(sessions)
+    parts = world.make_parts(config)
+    runtime, sessions = world.make_runtime(config, parts), parts.sessions
     world.publish(stored.with_partition("t", 0, state._replace(leader=1)))
     runtime.apply(stored, world.image)
     assert sessions.throttle is not None

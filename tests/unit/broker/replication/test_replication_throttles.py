@@ -8,7 +8,9 @@ from typing import cast
 from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.broker.replication.replication_throttles import ReplicationThrottles
 from odradek.metadata.image import ClusterImage, PartitionState, Topic
+from odradek.ports.randomness import SeededRandom
 from odradek.replication.partition import Partition
+from odradek.replication.replica_sessions import ReplicaSessions
 
 RATE = 1000
 LEADER, IN_SYNC, LAGGING = 1, 2, 3
@@ -18,14 +20,14 @@ class World:
     def __init__(self) -> None:
         self.now_ms = 0
         config = BrokerConfig({"node.id": str(LEADER), "leader.replication.throttled.rate": str(RATE)})
-        self.throttles = ReplicationThrottles(config, lambda: self.now_ms)
         states = (PartitionState(LEADER, 0, (LEADER, IN_SYNC, LAGGING), (LEADER, IN_SYNC)),)
         topics = (
             Topic("throttled", b"a" * 16, states, {"leader.replication.throttled.replicas": "*"}),
             Topic("free", b"b" * 16, states),
         )
-        empty = ClusterImage()
-        self.throttles.apply(empty, empty.with_topics(topics))
+        sessions = ReplicaSessions(SeededRandom("s"), now_ms=lambda: self.now_ms)
+        image = ClusterImage().with_topics(topics)
+        self.throttles = ReplicationThrottles(config, sessions.now_ms, sessions, image)
 
     def partition(self, topic: str) -> Partition:
         return cast(Partition, SimpleNamespace(topic=topic, index=0, isr=(LEADER, IN_SYNC)))

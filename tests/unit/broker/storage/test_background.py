@@ -9,6 +9,7 @@ from typing import Any, cast
 import pytest
 
 from odradek.broker.storage.background import BackgroundJobs
+from odradek.log.directories.events import DirectoryEvents
 
 
 class Directories:
@@ -16,7 +17,7 @@ class Directories:
 
     def __init__(self) -> None:
         self.worked = 0
-        self.on_work: Any = None
+        self.events = DirectoryEvents()
         self.flusher = self
 
     async def work(self, now_ms: int) -> int:
@@ -45,7 +46,7 @@ def test_work_that_comes_with_the_end_does_not_outlive_it(turns: int) -> None:
             await asyncio.sleep(0)
         for _ in range(5):
             await asyncio.sleep(0)
-        directories.on_work()
+        directories.events.work_is_due()
         for _ in range(turns):
             await asyncio.sleep(0)
         async with asyncio.timeout(60):
@@ -67,7 +68,7 @@ def test_a_log_is_synced_in_time_though_the_wall_clock_jumps_back() -> None:
     jobs = BackgroundJobs(
         cast("Any", SimpleNamespace(number=lambda _: 3_600_000, flag=lambda _: False, on_change=lambda *_: None)),
         cast("Any", SimpleNamespace(opened=lambda: (partition,))),
-        cast("Any", SimpleNamespace(flusher=SimpleNamespace(flush=flush))),
+        cast("Any", SimpleNamespace(flusher=SimpleNamespace(flush=flush), events=DirectoryEvents())),
         cast("Any", None),
         cast("Any", clock),
     )

@@ -54,11 +54,15 @@ def recover(recovery: Recovery, *known: str) -> list[tuple[str, int]]:
         )
         partitions = SimpleNamespace(settings_of=lambda topic: {} if topic in known else None)
         config = BrokerConfig({"node.id": "1", "num.recovery.threads.per.data.dir": "1"})
-        runtime = LogDirectoryRuntime(
-            config, cast("Any", partitions), cast("Any", directories), cast("Any", None), lambda: image
-        )
         recovered: list[tuple[str, int]] = []
-        runtime.on_recovered = lambda topic, partition: recovered.append((topic, partition))
+        runtime = LogDirectoryRuntime(
+            config,
+            cast("Any", partitions),
+            cast("Any", directories),
+            cast("Any", None),
+            lambda: image,
+            lambda topic, partition: recovered.append((topic, partition)),
+        )
         runtime.start()
         async with asyncio.timeout(60):
             await recovery.persisted.wait()

@@ -9,6 +9,7 @@ import pytest
 
 from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.broker.storage.partitions import Partitions
+from odradek.broker.storage.replica_directories import ReplicaDirectories
 from odradek.log.config import LogConfig
 from odradek.log.directories.log_directories import LogDirectories
 from odradek.metadata.image import DEFAULT_BROKER, ClusterImage, PartitionState, Topic
@@ -36,7 +37,7 @@ def a_topic(name: str, topic_id: bytes, partitions: int) -> Topic:
 def start(*paths: Path) -> tuple[LogDirectories, Partitions]:
     directories = LogDirectories(SystemDisk(), SystemClock(), SeededRandom("partitions"), [str(path) for path in paths])
     directories.startup.load(cluster_id="c", node_id=1)
-    return directories, Partitions(1, directories, lambda _: LogConfig())
+    return directories, Partitions(1, ReplicaDirectories(1, directories), lambda _: LogConfig())
 
 
 async def turns_during(work: Partitions) -> int:
@@ -93,7 +94,9 @@ def test_open_logs_obey_a_default_that_is_set_while_the_broker_runs(tmp_path: Pa
     async def scenario() -> None:
         directories, _ = start(tmp_path)
         config = BrokerConfig({})
-        partitions = Partitions(1, directories, lambda topic: LogConfig.build(config.topic_settings(topic.configs)))
+        partitions = Partitions(
+            1, ReplicaDirectories(1, directories), lambda topic: LogConfig.build(config.topic_settings(topic.configs))
+        )
         own = a_topic("own", b"o" * 16, 1)._replace(configs={"retention.ms": "7"})
         image = image_with(a_topic("t", b"1" * 16, 1), own)
         partitions.apply(image)

@@ -1,0 +1,123 @@
+"""The directories of this broker's replicas: created and deleted as the cluster image says; some have failed."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+
+from odradek.log.config import LogConfig
+from odradek.log.directories.log_directories import LogDirectories
+from odradek.log.partition_log import PartitionLog
+from odradek.metadata.image import ClusterImage, Topic
+from odradek.records.topic_partition import PartitionKey, TopicPartition
+from odradek.wire.errors import KafkaError
+
+log = logging.getLogger("odradek.partitions")
+
+_CHUNK = 16
+"""Directories that are created or deleted in one turn of the loop: one to four milliseconds' worth."""
+
+
+class ReplicaDirectories:
+    """Which replica has a directory. `add` and `doom` note what changes; `change_directories` does it, in pieces."""
+
+    __slots__ = ("_begun", "_directories", "_doomed", "_image", "_local_id", "_new", "_work")
+
+    def __init__(self, local_id: int, directories: LogDirectories) -> None:
+        self._local_id = local_id
+        self._directories = directories
+        self._work: deque[Callable[[], None]] = deque()
+        self._begun = False
+        # Replicas whose directory, with the log that may be open in it, is to go; after how many ms its files do.
+        self._doomed: dict[PartitionKey, int] = {}
+        # Replicas that came here while this process ran, and have no directory yet: no other may hold their data.
+        self._new: set[PartitionKey] = set()
+        self._image = ClusterImage()
+
+    def take(self, image: ClusterImage) -> None:
+        """Have the newest image, before anything of it is added or doomed."""
+        self._image = image
+
+    def begin(self) -> None:
+        """The first image has been taken over: replicas that are added later are new."""
+        self._begun = True
+
+    def add(self, topic: Topic, index: int) -> None:
+        """Have a directory created for a replica that this broker is to hold."""
+        if self._begun:
+            # What the first image has may have been here before this process.
+            self._new.add((topic.name, index))
+        self._work.append(partial(self._create, topic, index))
+
+    def _create(self, topic: Topic, index: int) -> None:
+        if self._is_current(topic) and self._local_id in self._image.topics[topic.name].partitions[index].replicas:
+            if self.is_offline(topic.name, index):
+                return
+            is_new = (topic.name, index) in self._new
+            self._directories.create(topic.name, index, topic.id, is_new=is_new)
+            self._new.discard((topic.name, index))
+
+    def _is_current(self, topic: Topic) -> bool:
+        now = self._image.topics.get(topic.name)
+        return now is not None and now.id == topic.id
+
+    def open(self, topic: Topic, index: int, settings: LogConfig) -> PartitionLog:
+        """Open the replica's log; create its directory if there is none. Raises KafkaError."""
+        key = topic.name, index
+        opened = self._directories.open(topic.name, index, topic.id, settings, is_new=key in self._new)
+        self._new.discard(key)
+        return opened
+
+    def high_watermark(self, topic: str, index: int) -> int | None:
+        """As last checkpointed; None if it was not."""
+        return self._directories.high_watermark(topic, index)
+
+    def doom(self, place: PartitionKey, delay_ms: int) -> None:
+        """Have the replica's directory deleted; its files go after the delay."""
+        self._new.discard(place)
+        self._doomed[place] = delay_ms
+        self._work.append(partial(self.delete_if_doomed, place))
+
+    def delete_if_doomed(self, place: PartitionKey) -> None:
+        """Delete the directory now if that is still to be done."""
+        # Unless a new topic of that name was asked for already, and what it is in now is its own.
+        delay_ms = self._doomed.pop(place, None)
+        if delay_ms is not None:
+            self._directories.delete(*place, delay_ms)
+
+    async def change_directories(self) -> None:
+        """Create and delete directories as the last images say, some in each turn of the loop.
+
+        A failed change is logged and left out: the next request for the partition tries again and reports the error.
+        """
+        work = self._work
+        while work:
+            for _ in range(min(len(work), _CHUNK)):
+                try:
+                    work.popleft()()
+                except KafkaError as error:
+                    log.warning("a partition's directory cannot come or go: %s", error.message)
+            if work:
+                await asyncio.sleep(0)
+
+    def is_offline(self, topic: str, index: int) -> bool:
+        """Whether the data of a replica here is out of reach: in a directory that failed or could not be read."""
+        directories = self._directories
+        if directories.directory_of(topic, index) is not None:
+            return directories.is_offline(topic, index)
+        state = self._image.partition(topic, index)
+        if state is None or self._local_id not in state.replicas:
+            return False
+        return directories.startup.has_unread and (topic, index) not in self._new
+
+    def offline_replicas(self, image: ClusterImage) -> list[TopicPartition]:
+        """Return the replicas of this broker in the image whose data is out of reach: the controller has to know."""
+        return [
+            TopicPartition(name, index)
+            for name, topic in image.topics.items()
+            for index, state in enumerate(topic.partitions)
+            if self._local_id in state.replicas and self.is_offline(name, index)
+        ]
