@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Collection
+from typing import Protocol
 
 from odradek.api.data.new_leaders import MOVED, current_leader, endpoints
 from odradek.api.data.produced_records import FIRST_WITH_ZSTD, check_carried, is_transactional
 from odradek.api.data.transactional_produce import RejectedPartitions, keep, rejections
+from odradek.api.requests.capabilities import HasClock, HasImage, HasNodeId, HasPartitions, HasQuotas, HasTransactions
 from odradek.api.requests.context import LateAnswer, RequestContext
 from odradek.api.requests.registry import api
 from odradek.api.requests.throttling import pause
@@ -35,7 +37,11 @@ _AnswerPlace = tuple[TopicKey, int, list[ProducedPartition], int]
 """A topic as the request has it, a partition, and where its answer stands."""
 
 
-def _all_failed(request: ProduceRequest, context: RequestContext, code: ErrorCode) -> list[Part] | None:
+class Uses(HasClock, HasImage, HasNodeId, HasPartitions, HasQuotas, HasTransactions, Protocol):
+    """What these handlers take of the broker."""
+
+
+def _all_failed(request: ProduceRequest, context: RequestContext[Uses], code: ErrorCode) -> list[Part] | None:
     """The answer that every partition failed with the code."""
     if request.acks == 0:
         context.connection.close("a produce request with acks=0 failed")
@@ -50,7 +56,7 @@ def _all_failed(request: ProduceRequest, context: RequestContext, code: ErrorCod
 
 @api(ApiKey.PRODUCE, decode=decode_request, failed=_all_failed)
 def handle(
-    request: ProduceRequest, context: RequestContext
+    request: ProduceRequest, context: RequestContext[Uses]
 ) -> list[Part] | Awaitable[list[Part] | None] | LateAnswer | None:
     """Append the batches of each partition; the response comes late with acks=all, and never with acks=0.
 
@@ -73,7 +79,7 @@ def _without(denied: Collection[TopicKey], request: ProduceRequest) -> ProduceRe
 
 
 async def _produce_later(
-    request: ProduceRequest, context: RequestContext, refused: Awaitable[RejectedPartitions]
+    request: ProduceRequest, context: RequestContext[Uses], refused: Awaitable[RejectedPartitions]
 ) -> list[Part] | None:
     """Append once it is known that the partitions belong to the transaction."""
     future = _Future()
@@ -95,7 +101,10 @@ class _Future:
 
 
 def _produce(
-    request: ProduceRequest, context: RequestContext, refused: RejectedPartitions | None, late: LateAnswer | None = None
+    request: ProduceRequest,
+    context: RequestContext[Uses],
+    refused: RejectedPartitions | None,
+    late: LateAnswer | None = None,
 ) -> list[Part] | LateAnswer | None:
     """`refused` is None for a producer without transactions; `late` is where an answer goes that has to wait."""
     acks = request.acks
@@ -153,7 +162,7 @@ def _produce(
     return late
 
 
-def _unanswered(context: RequestContext, *, failed: bool) -> None:
+def _unanswered(context: RequestContext[Uses], *, failed: bool) -> None:
     if failed:
         # The client asked for no answer; a closed connection is the only way to report it, as in Kafka.
         context.connection.close("a produce request with acks=0 failed")
@@ -168,7 +177,7 @@ def _appended(index: int, result: AppendResult) -> ProducedPartition:
     return tuple.__new__(ProducedPartition, fields)
 
 
-def _failed(topic: TopicKey, index: int, error: KafkaError, context: RequestContext) -> ProducedPartition:
+def _failed(topic: TopicKey, index: int, error: KafkaError, context: RequestContext[Uses]) -> ProducedPartition:
     context.note_error(error.code)
     record_errors = error.record_errors if isinstance(error, RejectedRecords) else ()
     leader = current_leader(context, topic, index) if error.code in MOVED else None
@@ -177,13 +186,13 @@ def _failed(topic: TopicKey, index: int, error: KafkaError, context: RequestCont
     )
 
 
-def _encode(produced: Produced, context: RequestContext, *, failed: bool) -> list[Part]:
+def _encode(produced: Produced, context: RequestContext[Uses], *, failed: bool) -> list[Part]:
     throttle_ms = _throttle(context)
     nodes = endpoints(context, (row.current_leader for _, rows in produced for row in rows)) if failed else ()
     return [encode_response(context.version, context.correlation_id, produced, throttle_ms, nodes)]
 
 
-def _throttle(context: RequestContext) -> int:
+def _throttle(context: RequestContext[Uses]) -> int:
     """Count the request against the client's quota, and make its connection pause if it is too much."""
     quotas = context.services.quotas
     throttle_ms = 0
@@ -199,7 +208,12 @@ class _LateAnswer:
     __slots__ = ("_context", "_failed", "_late", "_places", "_produced")
 
     def __init__(
-        self, produced: Produced, places: list[_AnswerPlace], context: RequestContext, late: LateAnswer, failed: bool
+        self,
+        produced: Produced,
+        places: list[_AnswerPlace],
+        context: RequestContext[Uses],
+        late: LateAnswer,
+        failed: bool,
     ) -> None:
         self._produced = produced
         self._places = places

@@ -10,10 +10,23 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from odradek.api.data.new_leaders import MOVED, current_leader, endpoints
 from odradek.api.data.replica_fetch import serve as serve_follower
+from odradek.api.requests.capabilities import (
+    HasAuthorization,
+    HasClock,
+    HasConfig,
+    HasDisk,
+    HasFetchers,
+    HasFetchSessions,
+    HasImage,
+    HasNodeId,
+    HasPartitions,
+    HasQuotas,
+    HasReplicaSessions,
+)
 from odradek.api.requests.context import LateAnswer, RequestContext
 from odradek.api.requests.registry import api
 from odradek.api.requests.throttling import time_quota_ms
@@ -47,7 +60,24 @@ Found = tuple[RequestedPartition, ErrorCode, PartitionRead | None, Partition | N
 """A place, the error or what was read there, and the replica if there is one."""
 
 
-def _all_failed(request: FetchRequest, context: RequestContext, code: ErrorCode) -> list[Part]:
+class Uses(
+    HasAuthorization,
+    HasClock,
+    HasConfig,
+    HasDisk,
+    HasFetchSessions,
+    HasFetchers,
+    HasImage,
+    HasNodeId,
+    HasPartitions,
+    HasQuotas,
+    HasReplicaSessions,
+    Protocol,
+):
+    """What these handlers take of the broker."""
+
+
+def _all_failed(request: FetchRequest, context: RequestContext[Uses], code: ErrorCode) -> list[Part]:
     """The answer that the fetch failed: as a whole, or for every partition where the version has no error for the
     whole.
     """
@@ -57,7 +87,7 @@ def _all_failed(request: FetchRequest, context: RequestContext, code: ErrorCode)
     return encode_response(context.version, context.correlation_id, topics, error_code=code)
 
 
-def _not_a_follower(request: FetchRequest, context: RequestContext) -> list[Part]:
+def _not_a_follower(request: FetchRequest, context: RequestContext[Uses]) -> list[Part]:
     """The answer to a fetch in a follower's name by a peer that is no broker: it fails for every partition (Kafka)."""
     code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
     topics = [(topic, [_failed(entry[0], code) for entry in partitions]) for topic, partitions in request.topics]
@@ -65,7 +95,9 @@ def _not_a_follower(request: FetchRequest, context: RequestContext) -> list[Part
 
 
 @api(ApiKey.FETCH, decode=decode_request, failed=_all_failed)
-def handle(request: FetchRequest, context: RequestContext) -> list[Part] | Awaitable[list[Part]] | LateAnswer | None:
+def handle(
+    request: FetchRequest, context: RequestContext[Uses]
+) -> list[Part] | Awaitable[list[Part]] | LateAnswer | None:
     """Read for a consumer or a follower, at once or when `min_bytes` are there or `max_wait_ms` are over.
 
     Errors are per partition, those of the fetch session for the whole request.
@@ -103,7 +135,7 @@ def handle(request: FetchRequest, context: RequestContext) -> list[Part] | Await
     return future
 
 
-async def _warmed(reader: _Reader, cold: list[FileRange], context: RequestContext) -> list[Part]:
+async def _warmed(reader: _Reader, cold: list[FileRange], context: RequestContext[Uses]) -> list[Part]:
     """The answer, once what it sends is in memory."""
     await context.services.disk.run(cold_reads.LANE, cold_reads.read_ahead, cold)
     return reader.answer()
@@ -125,7 +157,7 @@ class _Reader:
         "partitions",
     )
 
-    def __init__(self, request: FetchRequest, context: RequestContext) -> None:
+    def __init__(self, request: FetchRequest, context: RequestContext[Uses]) -> None:
         self._request = request
         self._context = context
         self._access = None if context.services.authorization is None else context.access

@@ -7,6 +7,7 @@ the log's start, -5 and -6 unknown.
 
 from __future__ import annotations
 
+from odradek.api.requests.capabilities import HasPartitions
 from odradek.api.requests.context import RequestContext
 from odradek.api.requests.registry import api
 from odradek.records.topic_partition import PartitionKey
@@ -35,7 +36,7 @@ _SINCE = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDIN
 
 
 @api(ApiKey.LIST_OFFSETS)
-def handle(request: ListOffsetsRequest, context: RequestContext) -> ListOffsetsResponse:
+def handle(request: ListOffsetsRequest, context: RequestContext[HasPartitions]) -> ListOffsetsResponse:
     """Find one offset for each partition. A partition that the request names twice gets INVALID_REQUEST."""
     seen: set[PartitionKey] = set()
     twice: set[PartitionKey] = set()
@@ -58,7 +59,7 @@ def handle(request: ListOffsetsRequest, context: RequestContext) -> ListOffsetsR
 
 
 def _find(
-    topic: str, wanted: ListOffsetsRequestPartition, request: ListOffsetsRequest, context: RequestContext
+    topic: str, wanted: ListOffsetsRequestPartition, request: ListOffsetsRequest, context: RequestContext[HasPartitions]
 ) -> ListOffsetsResponsePartition:
     partition = context.services.partitions.require(topic, wanted.partition_index)
     if request.replica_id == DEBUGGING_REPLICA:

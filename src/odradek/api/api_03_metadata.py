@@ -8,10 +8,20 @@ rebootstrap. Unlike Kafka in KRaft mode, an auto-created topic is in the same an
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from odradek.api.data.described_topics import OMITTED, described_topics
 from odradek.api.data.new_leaders import reachable_image
+from odradek.api.requests.capabilities import (
+    HasAuthorization,
+    HasCluster,
+    HasConfig,
+    HasController,
+    HasImage,
+    HasLeadership,
+    HasPartitions,
+    HasUnreachable,
+)
 from odradek.api.requests.context import RequestContext
 from odradek.api.requests.registry import api
 from odradek.metadata.image import ClusterImage
@@ -29,8 +39,22 @@ CLUSTER_OPERATIONS = sum(1 << code for code in (5, 7, 8, 9, 10, 11, 12))
 TOPIC_OPERATIONS = sum(1 << code for code in (3, 4, 5, 6, 7, 8, 10, 11))
 
 
+class Uses(
+    HasAuthorization,
+    HasCluster,
+    HasConfig,
+    HasController,
+    HasImage,
+    HasLeadership,
+    HasPartitions,
+    HasUnreachable,
+    Protocol,
+):
+    """What these handlers take of the broker."""
+
+
 @api(ApiKey.METADATA)
-def handle(request: MetadataRequest, context: RequestContext) -> MetadataResponse | Awaitable[MetadataResponse]:
+def handle(request: MetadataRequest, context: RequestContext[Uses]) -> MetadataResponse | Awaitable[MetadataResponse]:
     """Describe brokers and topics as this broker knows them, once the controller has sent an image."""
     if not context.services.cluster.has_metadata:
         return _after_first_metadata(request, context)
@@ -38,7 +62,7 @@ def handle(request: MetadataRequest, context: RequestContext) -> MetadataRespons
     return _create_and_answer(request, context, missing) if missing else _answer(request, context, {})
 
 
-async def _after_first_metadata(request: MetadataRequest, context: RequestContext) -> MetadataResponse:
+async def _after_first_metadata(request: MetadataRequest, context: RequestContext[Uses]) -> MetadataResponse:
     """A cluster without brokers is no answer: librdkafka gives up every connection then, and has none to ask again.
 
     Apache Kafka's broker serves no client before the controller has admitted it.
@@ -48,12 +72,14 @@ async def _after_first_metadata(request: MetadataRequest, context: RequestContex
     return await _create_and_answer(request, context, missing) if missing else _answer(request, context, {})
 
 
-async def _create_and_answer(request: MetadataRequest, context: RequestContext, missing: list[str]) -> MetadataResponse:
+async def _create_and_answer(
+    request: MetadataRequest, context: RequestContext[Uses], missing: list[str]
+) -> MetadataResponse:
     failures = await context.services.controller.auto_create(missing)
     return _answer(request, context, failures)
 
 
-def _to_create(request: MetadataRequest, context: RequestContext) -> list[str]:
+def _to_create(request: MetadataRequest, context: RequestContext[Uses]) -> list[str]:
     services = context.services
     missing = _missing(request, services.image())
     if missing and request.allow_auto_topic_creation and services.config.flag("auto.create.topics.enable"):
@@ -76,7 +102,9 @@ def _missing(request: MetadataRequest, image: ClusterImage) -> list[str]:
     return [name for name in names if name not in image.topics]
 
 
-def _answer(request: MetadataRequest, context: RequestContext, failures: dict[str, ErrorCode]) -> MetadataResponse:
+def _answer(
+    request: MetadataRequest, context: RequestContext[Uses], failures: dict[str, ErrorCode]
+) -> MetadataResponse:
     image = reachable_image(context)
     listener = context.session.listener_name
     cluster_operations = CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else OMITTED

@@ -5,6 +5,7 @@ Served in version 7 only; Apache Kafka removed it with its ZooKeeper mode.
 
 from __future__ import annotations
 
+from odradek.api.requests.capabilities import HasCluster
 from odradek.api.requests.context import RequestContext
 from odradek.api.requests.registry import api
 from odradek.wire.apis import ApiKey
@@ -17,7 +18,7 @@ from odradek.wire.messages.leader_and_isr import (
 
 
 @api(ApiKey.LEADER_AND_ISR)
-async def handle(request: LeaderAndIsrRequest, context: RequestContext) -> LeaderAndIsrResponse:
+async def handle(request: LeaderAndIsrRequest, context: RequestContext[HasCluster]) -> LeaderAndIsrResponse:
     """Lead and follow the partitions named; one error code for each.
 
     Raises KafkaError STALE_CONTROLLER_EPOCH, STALE_BROKER_EPOCH.

@@ -5,6 +5,7 @@ Served in version 4 only; Apache Kafka removed it with its ZooKeeper mode.
 
 from __future__ import annotations
 
+from odradek.api.requests.capabilities import HasCluster
 from odradek.api.requests.context import RequestContext
 from odradek.api.requests.registry import api
 from odradek.wire.apis import ApiKey
@@ -16,7 +17,7 @@ from odradek.wire.messages.stop_replica import (
 
 
 @api(ApiKey.STOP_REPLICA)
-async def handle(request: StopReplicaRequest, context: RequestContext) -> StopReplicaResponse:
+async def handle(request: StopReplicaRequest, context: RequestContext[HasCluster]) -> StopReplicaResponse:
     """Stop the replicas named, and delete those marked; one error code for each.
 
     Raises KafkaError STALE_CONTROLLER_EPOCH, STALE_BROKER_EPOCH.

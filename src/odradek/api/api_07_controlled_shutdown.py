@@ -5,6 +5,7 @@ Served in version 3 only; Apache Kafka removed it with its ZooKeeper mode.
 
 from __future__ import annotations
 
+from odradek.api.requests.capabilities import HasElected
 from odradek.api.requests.context import RequestContext
 from odradek.api.requests.registry import api
 from odradek.wire.apis import ApiKey
@@ -16,7 +17,7 @@ from odradek.wire.messages.controlled_shutdown import (
 
 
 @api(ApiKey.CONTROLLED_SHUTDOWN)
-async def handle(request: ControlledShutdownRequest, context: RequestContext) -> ControlledShutdownResponse:
+async def handle(request: ControlledShutdownRequest, context: RequestContext[HasElected]) -> ControlledShutdownResponse:
     """Elect other leaders for the broker's partitions; respond with those that it still leads.
 
     Raises KafkaError NOT_CONTROLLER, STALE_BROKER_EPOCH.

@@ -7,7 +7,9 @@ KIP-848, whose GROUP_ID_NOT_FOUND reports an unknown group; 10 topics by id.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol
 
+from odradek.api.requests.capabilities import HasClock, HasGroups, HasImage, HasQuotas
 from odradek.api.requests.context import LateAnswer, RequestContext
 from odradek.api.requests.registry import api
 from odradek.api.requests.throttling import pause
@@ -20,6 +22,10 @@ from odradek.wire.offset_commit import TOPIC_ID_FROM, OffsetCommit, Topics, deco
 _CONSUMER_GROUPS_FROM = 9
 
 
+class Uses(HasClock, HasGroups, HasImage, HasQuotas, Protocol):
+    """What these handlers take of the broker."""
+
+
 class _Reply:
     """Takes the codes of the offsets that the coordinator was asked to commit, and answers the request.
 
@@ -29,7 +35,7 @@ class _Reply:
     __slots__ = ("_answered", "_context", "_late", "_refused", "_topics")
 
     def __init__(
-        self, topics: Topics, context: RequestContext, late: LateAnswer, refused: list[ErrorCode] | None
+        self, topics: Topics, context: RequestContext[Uses], late: LateAnswer, refused: list[ErrorCode] | None
     ) -> None:
         self._topics = topics
         self._context = context
@@ -58,14 +64,14 @@ class _Reply:
         self.set_result([error.code] * count)
 
 
-def _failed(request: OffsetCommit, context: RequestContext, code: ErrorCode) -> list[Part]:
+def _failed(request: OffsetCommit, context: RequestContext[Uses], code: ErrorCode) -> list[Part]:
     codes = [code] * sum(len(partitions) for _, partitions in request.topics)
     return [encode_response(context.version, context.correlation_id, request.topics, codes)]
 
 
 # What is committed is decided before the next request of the connection starts; only the answer waits.
 @api(ApiKey.OFFSET_COMMIT, decode=decode_request, failed=_failed)
-def handle(request: OffsetCommit, context: RequestContext) -> list[Part] | LateAnswer | None:
+def handle(request: OffsetCommit, context: RequestContext[Uses]) -> list[Part] | LateAnswer | None:
     """Commit offsets of known partitions, with an error code for each partition.
 
     None, and the connection is closed, when the member has committed on a newer connection since.
@@ -93,7 +99,7 @@ def handle(request: OffsetCommit, context: RequestContext) -> list[Part] | LateA
     return late
 
 
-def _known(topics: Topics, context: RequestContext) -> tuple[list[OffsetToCommit], list[ErrorCode] | None]:
+def _known(topics: Topics, context: RequestContext[Uses]) -> tuple[list[OffsetToCommit], list[ErrorCode] | None]:
     """What the coordinator is to be asked for; and where some partitions do not exist the codes of all, 0 if asked."""
     image = context.services.image()
     by_id = context.version >= TOPIC_ID_FROM

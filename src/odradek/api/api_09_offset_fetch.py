@@ -7,7 +7,9 @@ Version notes: 2 null topics ask for all, and errors of the whole group have a p
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol
 
+from odradek.api.requests.capabilities import HasGroups, HasImage
 from odradek.api.requests.context import RequestContext
 from odradek.api.requests.registry import api
 from odradek.groups.events import FetchedOffset
@@ -30,8 +32,12 @@ _SEVERAL_GROUPS = 8
 _BY_ID = 10
 
 
+class Uses(HasGroups, HasImage, Protocol):
+    """What these handlers take of the broker."""
+
+
 @api(ApiKey.OFFSET_FETCH)
-async def handle(request: OffsetFetchRequest, context: RequestContext) -> OffsetFetchResponse:
+async def handle(request: OffsetFetchRequest, context: RequestContext[Uses]) -> OffsetFetchResponse:
     """Return the committed offsets of one group or, from version 8 on, of several; errors are per group."""
     if context.version < _SEVERAL_GROUPS:
         return await _one_group(request, context)
@@ -39,7 +45,7 @@ async def handle(request: OffsetFetchRequest, context: RequestContext) -> Offset
     return OffsetFetchResponse(groups=groups)
 
 
-async def _one_group(request: OffsetFetchRequest, context: RequestContext) -> OffsetFetchResponse:
+async def _one_group(request: OffsetFetchRequest, context: RequestContext[Uses]) -> OffsetFetchResponse:
     topics = None if request.topics is None else [(topic.name, topic.partition_indexes) for topic in request.topics]
     try:
         found = await context.services.groups.fetch_offsets(request.group_id, topics, request.require_stable)
@@ -61,7 +67,7 @@ def _failed(topic: OffsetFetchRequestTopic, code: ErrorCode) -> OffsetFetchRespo
 
 
 async def _group(
-    group: OffsetFetchRequestGroup, require_stable: bool, context: RequestContext
+    group: OffsetFetchRequestGroup, require_stable: bool, context: RequestContext[Uses]
 ) -> OffsetFetchResponseGroup:
     names = context.services.image().topic_names
     by_id = context.version >= _BY_ID

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from odradek.api.requests.capabilities import HasElected
 from odradek.api.requests.context import RequestContext
 from odradek.api.requests.registry import api
 from odradek.wire.apis import ApiKey
@@ -9,7 +10,7 @@ from odradek.wire.messages.leadership_lease import LeadershipLeaseRequest, Leade
 
 
 @api(ApiKey.LEADERSHIP_LEASE)
-async def handle(request: LeadershipLeaseRequest, context: RequestContext) -> LeadershipLeaseResponse:
+async def handle(request: LeadershipLeaseRequest, context: RequestContext[HasElected]) -> LeadershipLeaseResponse:
     """Extend the broker's lease; in whole milliseconds. Raises KafkaError NOT_CONTROLLER, STALE_BROKER_EPOCH."""
     grant = await context.services.elected.lease(request.broker_id, request.broker_epoch)
     # Rounded down: the broker must not count on more than it was granted.

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
+from odradek.api.requests.capabilities import HasImage, HasLeadership
 from odradek.api.requests.context import RequestContext
 from odradek.api.requests.registry import api
 from odradek.replication.leadership import agrees
@@ -14,8 +17,12 @@ from odradek.wire.messages.leadership_promise import (
 )
 
 
+class Uses(HasImage, HasLeadership, Protocol):
+    """What this handler takes of the broker."""
+
+
 @api(ApiKey.LEADERSHIP_PROMISE)
-def handle(request: LeadershipPromiseRequest, context: RequestContext) -> LeadershipPromiseResponse:
+def handle(request: LeadershipPromiseRequest, context: RequestContext[Uses]) -> LeadershipPromiseResponse:
     """Promise not to succeed the leader for `promise_ms`; the partitions that already have a later epoch here are
     denied. Raises KafkaError INVALID_REQUEST where leases are off.
     """

@@ -5,7 +5,10 @@ Version notes: 1 key types; 4 several keys at once (KIP-699); 6 share groups.
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from odradek.api.data.new_leaders import reachable_image
+from odradek.api.requests.capabilities import HasController, HasImage, HasLeadership, HasPartitions, HasUnreachable
 from odradek.api.requests.context import RequestContext
 from odradek.api.requests.registry import api
 from odradek.groups.placement import partition_for_group
@@ -23,8 +26,12 @@ TRANSACTION = 1
 _TOPICS = {GROUP: GROUP_METADATA_TOPIC, TRANSACTION: TRANSACTION_STATE_TOPIC}
 
 
+class Uses(HasController, HasImage, HasLeadership, HasPartitions, HasUnreachable, Protocol):
+    """What these handlers take of the broker."""
+
+
 @api(ApiKey.FIND_COORDINATOR)
-async def handle(request: FindCoordinatorRequest, context: RequestContext) -> FindCoordinatorResponse:
+async def handle(request: FindCoordinatorRequest, context: RequestContext[Uses]) -> FindCoordinatorResponse:
     """Find the coordinator of one key or, from version 4 on, of several; each has its own error."""
     keys = request.coordinator_keys if context.version >= 4 else [request.key]
     found = [await _find(request.key_type, key, context) for key in keys]
@@ -40,7 +47,7 @@ async def handle(request: FindCoordinatorRequest, context: RequestContext) -> Fi
     )
 
 
-async def _find(key_type: int, key: str, context: RequestContext) -> FindCoordinatorResponseCoordinator:
+async def _find(key_type: int, key: str, context: RequestContext[Uses]) -> FindCoordinatorResponseCoordinator:
     try:
         topic = _TOPICS.get(key_type)
         if topic is None:
@@ -50,7 +57,7 @@ async def _find(key_type: int, key: str, context: RequestContext) -> FindCoordin
         return FindCoordinatorResponseCoordinator(key, -1, "", -1, error.code, error.message)
 
 
-async def _leader(topic: str, key: str, context: RequestContext) -> FindCoordinatorResponseCoordinator:
+async def _leader(topic: str, key: str, context: RequestContext[Uses]) -> FindCoordinatorResponseCoordinator:
     services = context.services
     if topic not in services.image().topics:
         failed = await services.controller.auto_create([topic])

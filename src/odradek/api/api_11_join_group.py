@@ -6,6 +6,7 @@ type, and the protocol name may be null (KIP-559); 8 reason (KIP-800); 9 skip as
 
 from __future__ import annotations
 
+from odradek.api.requests.capabilities import HasGroups
 from odradek.api.requests.context import RequestContext
 from odradek.api.requests.registry import api
 from odradek.groups.events import JoinRequest, JoinResult
@@ -15,7 +16,7 @@ from odradek.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
 
 
 @api(ApiKey.JOIN_GROUP)
-async def handle(request: JoinGroupRequest, context: RequestContext) -> JoinGroupResponse:
+async def handle(request: JoinGroupRequest, context: RequestContext[HasGroups]) -> JoinGroupResponse:
     """Add the member to its group; the response comes when the rebalance has completed."""
     version = context.version
     join = JoinRequest(

@@ -6,6 +6,7 @@ Version notes: 0-2 one member, whose error is the answer's; 3 several, each with
 
 from __future__ import annotations
 
+from odradek.api.requests.capabilities import HasGroups
 from odradek.api.requests.context import RequestContext
 from odradek.api.requests.registry import api
 from odradek.groups.events import LeavingMember
@@ -16,7 +17,7 @@ _SEVERAL_MEMBERS = 3
 
 
 @api(ApiKey.LEAVE_GROUP)
-async def handle(request: LeaveGroupRequest, context: RequestContext) -> LeaveGroupResponse:
+async def handle(request: LeaveGroupRequest, context: RequestContext[HasGroups]) -> LeaveGroupResponse:
     """Remove one member or, from version 3 on, several, each with its own error code."""
     groups = context.services.groups
     if context.version < _SEVERAL_MEMBERS:

@@ -5,6 +5,7 @@ Version notes: 3 group instance id (KIP-345); 5 protocol type and name, then req
 
 from __future__ import annotations
 
+from odradek.api.requests.capabilities import HasGroups
 from odradek.api.requests.context import RequestContext
 from odradek.api.requests.registry import api
 from odradek.groups.events import SyncRequest
@@ -16,7 +17,7 @@ _WITH_PROTOCOL = 5
 
 
 @api(ApiKey.SYNC_GROUP)
-async def handle(request: SyncGroupRequest, context: RequestContext) -> SyncGroupResponse:
+async def handle(request: SyncGroupRequest, context: RequestContext[HasGroups]) -> SyncGroupResponse:
     """Return the member's assignment once the group's leader has sent it."""
     if context.version >= _WITH_PROTOCOL and (request.protocol_type is None or request.protocol_name is None):
         return SyncGroupResponse(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL)

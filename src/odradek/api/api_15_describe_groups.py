@@ -6,6 +6,7 @@ GROUP_ID_NOT_FOUND with a message (KIP-1043), before it is a group in state Dead
 
 from __future__ import annotations
 
+from odradek.api.requests.capabilities import HasGroups
 from odradek.api.requests.context import RequestContext
 from odradek.api.requests.registry import api
 from odradek.wire.apis import ApiKey
@@ -22,7 +23,7 @@ ALL_GROUP_OPERATIONS = 1 << _READ | 1 << _DELETE | 1 << _DESCRIBE | 1 << _DESCRI
 
 
 @api(ApiKey.DESCRIBE_GROUPS)
-def handle(request: DescribeGroupsRequest, context: RequestContext) -> DescribeGroupsResponse:
+def handle(request: DescribeGroupsRequest, context: RequestContext[HasGroups]) -> DescribeGroupsResponse:
     """Describe each group; an unknown one is in state Dead, from version 6 on with GROUP_ID_NOT_FOUND."""
     groups = [_describe(group_id, context) for group_id in request.groups]
     if request.include_authorized_operations:
@@ -32,7 +33,7 @@ def handle(request: DescribeGroupsRequest, context: RequestContext) -> DescribeG
     return DescribeGroupsResponse(groups=groups)
 
 
-def _describe(group_id: str, context: RequestContext) -> DescribeGroupsResponseGroup:
+def _describe(group_id: str, context: RequestContext[HasGroups]) -> DescribeGroupsResponseGroup:
     try:
         found = context.services.groups.describe_group(group_id)
     except KafkaError as error:

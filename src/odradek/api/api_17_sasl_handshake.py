@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable
 
+from odradek.api.requests.capabilities import HasLogins
 from odradek.api.requests.context import RequestContext
 from odradek.api.requests.registry import api
 from odradek.api.services.login_service import Choice
@@ -18,7 +19,7 @@ from odradek.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHands
 
 @api(ApiKey.SASL_HANDSHAKE)
 def handle(
-    request: SaslHandshakeRequest, context: RequestContext
+    request: SaslHandshakeRequest, context: RequestContext[HasLogins]
 ) -> SaslHandshakeResponse | Awaitable[SaslHandshakeResponse]:
     """Begin the exchange of a mechanism; UNSUPPORTED_SASL_MECHANISM names those that the listener has."""
     chosen = context.services.logins.choose(context.session, request.mechanism, context.version)
@@ -29,7 +30,7 @@ def _response(chosen: Choice) -> SaslHandshakeResponse:
     return SaslHandshakeResponse(chosen.code, list(chosen.mechanisms))
 
 
-async def _rejected(chosen: Choice, context: RequestContext) -> SaslHandshakeResponse:
+async def _rejected(chosen: Choice, context: RequestContext[HasLogins]) -> SaslHandshakeResponse:
     await context.services.logins.delay()
     if chosen.code is ErrorCode.NONE:
         context.connection.close(chosen.ends)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from functools import cache
 
+from odradek.api.requests.capabilities import HasImage
 from odradek.api.requests.context import RequestContext
 from odradek.api.requests.registry import api, apis_for_clients
 from odradek.api.requests.session import Authentication
@@ -37,7 +38,7 @@ def _table(with_sasl: bool) -> list[ApiVersionsResponseApiVersion]:
 
 
 @api(ApiKey.API_VERSIONS)
-def handle(request: ApiVersionsRequest, context: RequestContext) -> ApiVersionsResponse:
+def handle(request: ApiVersionsRequest, context: RequestContext[HasImage]) -> ApiVersionsResponse:
     """Return the supported versions and features, and note the client's software name and version.
 
     INVALID_REQUEST for names outside Kafka's pattern.

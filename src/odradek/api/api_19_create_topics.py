@@ -7,7 +7,9 @@ THROTTLING_QUOTA_EXCEEDED (KIP-599); 7 topic ids.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol
 
+from odradek.api.requests.capabilities import HasClock, HasConfig, HasController, HasQuotas
 from odradek.api.requests.context import RequestContext
 from odradek.api.requests.registry import api
 from odradek.api.requests.throttling import Mutations
@@ -23,8 +25,12 @@ from odradek.wire.messages.create_topics import (
 _THROTTLING_FROM = 6
 
 
+class Uses(HasClock, HasConfig, HasController, HasQuotas, Protocol):
+    """What these handlers take of the broker."""
+
+
 @api(ApiKey.CREATE_TOPICS)
-async def handle(request: CreateTopicsRequest, context: RequestContext) -> CreateTopicsResponse:
+async def handle(request: CreateTopicsRequest, context: RequestContext[Uses]) -> CreateTopicsResponse:
     """Create topics, or only validate them; each has its own error.
 
     Partitions above the mutation quota get THROTTLING_QUOTA_EXCEEDED.
@@ -58,7 +64,7 @@ async def handle(request: CreateTopicsRequest, context: RequestContext) -> Creat
     return CreateTopicsResponse(mutations.throttle_ms(), [_answer(topic, context) for topic in (*created, *refused)])
 
 
-def _answer(created: CreatedTopic, context: RequestContext) -> CreateTopicsResponseTopic:
+def _answer(created: CreatedTopic, context: RequestContext[Uses]) -> CreateTopicsResponseTopic:
     if created.failure is not None:
         code, message = created.failure
         return CreateTopicsResponseTopic(created.name, error_code=code, error_message=message, configs=[])

@@ -7,7 +7,9 @@ THROTTLING_QUOTA_EXCEEDED (KIP-599); 6 names or ids.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol
 
+from odradek.api.requests.capabilities import HasClock, HasController, HasImage, HasQuotas
 from odradek.api.requests.context import RequestContext
 from odradek.api.requests.registry import api
 from odradek.api.requests.throttling import Mutations
@@ -19,8 +21,12 @@ from odradek.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopic
 _THROTTLING_FROM = 5
 
 
+class Uses(HasClock, HasController, HasImage, HasQuotas, Protocol):
+    """What these handlers take of the broker."""
+
+
 @api(ApiKey.DELETE_TOPICS)
-async def handle(request: DeleteTopicsRequest, context: RequestContext) -> DeleteTopicsResponse:
+async def handle(request: DeleteTopicsRequest, context: RequestContext[Uses]) -> DeleteTopicsResponse:
     """Delete topics by name or id; each has its own error. TOPIC_DELETION_DISABLED with `delete.topic.enable=false`."""
     if context.version >= 6:
         references = [TopicReference(topic.name, topic.topic_id) for topic in request.topics]

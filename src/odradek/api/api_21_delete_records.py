@@ -8,7 +8,9 @@ them, at most for the request's timeout (Kafka's DelayedDeleteRecords).
 from __future__ import annotations
 
 import asyncio
+from typing import Protocol
 
+from odradek.api.requests.capabilities import HasClock, HasLogDirectories, HasPartitions
 from odradek.api.requests.context import RequestContext
 from odradek.api.requests.registry import api
 from odradek.metadata.image import INTERNAL_TOPICS
@@ -25,8 +27,12 @@ from odradek.wire.messages.delete_records import (
 NO_LOW_WATERMARK = -1
 
 
+class Uses(HasClock, HasLogDirectories, HasPartitions, Protocol):
+    """What these handlers take of the broker."""
+
+
 @api(ApiKey.DELETE_RECORDS)
-async def handle(request: DeleteRecordsRequest, context: RequestContext) -> DeleteRecordsResponse:
+async def handle(request: DeleteRecordsRequest, context: RequestContext[Uses]) -> DeleteRecordsResponse:
     """Advance log starts, and respond when all live replicas have done so; REQUEST_TIMED_OUT for partitions that have
     not by `timeout_ms`.
     """
@@ -52,7 +58,7 @@ async def handle(request: DeleteRecordsRequest, context: RequestContext) -> Dele
 
 
 def _begin(
-    topic: str, index: int, offset: int, context: RequestContext, deletions: list[_Deletion]
+    topic: str, index: int, offset: int, context: RequestContext[Uses], deletions: list[_Deletion]
 ) -> DeleteRecordsResponsePartition:
     try:
         if topic in INTERNAL_TOPICS:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable
 
 from odradek.api.requests.answers import when
+from odradek.api.requests.capabilities import HasTransactions
 from odradek.api.requests.context import RequestContext
 from odradek.api.requests.registry import api
 from odradek.transactions.connections import StaleConnection
@@ -22,7 +23,7 @@ _FENCED_FROM = 4
 
 @api(ApiKey.INIT_PRODUCER_ID)
 def handle(
-    request: InitProducerIdRequest, context: RequestContext
+    request: InitProducerIdRequest, context: RequestContext[HasTransactions]
 ) -> InitProducerIdResponse | Awaitable[InitProducerIdResponse] | None:
     """Give the producer an id and an epoch, and abort its open transaction.
 
@@ -52,5 +53,5 @@ def _response(result: ProducerResult, version: int) -> InitProducerIdResponse:
     return InitProducerIdResponse(error_code=code, producer_epoch=-1)
 
 
-async def _without_transactions(context: RequestContext) -> InitProducerIdResponse:
+async def _without_transactions(context: RequestContext[HasTransactions]) -> InitProducerIdResponse:
     return InitProducerIdResponse(producer_id=await context.services.transactions.new_producer_id())

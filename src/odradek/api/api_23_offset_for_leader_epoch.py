@@ -6,6 +6,7 @@ Version notes: 2 current leader epoch; 3 replica id; 4 flexible.
 
 from __future__ import annotations
 
+from odradek.api.requests.capabilities import HasPartitions
 from odradek.api.requests.context import RequestContext
 from odradek.api.requests.registry import api
 from odradek.wire.apis import ApiKey
@@ -20,7 +21,9 @@ from odradek.wire.messages.offset_for_leader_epoch import (
 
 
 @api(ApiKey.OFFSET_FOR_LEADER_EPOCH)
-def handle(request: OffsetForLeaderEpochRequest, context: RequestContext) -> OffsetForLeaderEpochResponse:
+def handle(
+    request: OffsetForLeaderEpochRequest, context: RequestContext[HasPartitions]
+) -> OffsetForLeaderEpochResponse:
     """Return the end offset of an epoch for each partition, -1 where the log knows no such epoch."""
     return OffsetForLeaderEpochResponse(
         topics=[
@@ -33,7 +36,7 @@ def handle(request: OffsetForLeaderEpochRequest, context: RequestContext) -> Off
 
 
 def _end_of_epoch(
-    topic: str, wanted: OffsetForLeaderEpochRequestPartition, context: RequestContext
+    topic: str, wanted: OffsetForLeaderEpochRequestPartition, context: RequestContext[HasPartitions]
 ) -> OffsetForLeaderEpochResponseEpochEndOffset:
     try:
         partition = context.services.partitions.require(topic, wanted.partition)

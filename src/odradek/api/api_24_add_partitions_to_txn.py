@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
+from typing import Protocol
 
 from odradek.api.requests.answers import when
+from odradek.api.requests.capabilities import HasImage, HasTransactions
 from odradek.api.requests.context import RequestContext
 from odradek.api.requests.registry import api
 from odradek.metadata.image import ClusterImage
@@ -33,9 +35,13 @@ _FENCED_FROM = 2
 _BATCHED_FROM = 4
 
 
+class Uses(HasImage, HasTransactions, Protocol):
+    """What these handlers take of the broker."""
+
+
 @api(ApiKey.ADD_PARTITIONS_TO_TXN)
 def handle(
-    request: AddPartitionsToTxnRequest, context: RequestContext
+    request: AddPartitionsToTxnRequest, context: RequestContext[Uses]
 ) -> AddPartitionsToTxnResponse | Awaitable[AddPartitionsToTxnResponse] | None:
     """Add partitions to a producer's transaction; from version 4 on, for brokers, to those of several producers.
 
@@ -106,13 +112,13 @@ def _for_version(code: ErrorCode, version: int) -> ErrorCode:
     return code
 
 
-async def _batched(request: AddPartitionsToTxnRequest, context: RequestContext) -> AddPartitionsToTxnResponse:
+async def _batched(request: AddPartitionsToTxnRequest, context: RequestContext[Uses]) -> AddPartitionsToTxnResponse:
     results = await asyncio.gather(*(_one_of_batch(transaction, context) for transaction in request.transactions))
     return AddPartitionsToTxnResponse(results_by_transaction=results)
 
 
 async def _one_of_batch(
-    transaction: AddPartitionsToTxnRequestTransaction, context: RequestContext
+    transaction: AddPartitionsToTxnRequestTransaction, context: RequestContext[Uses]
 ) -> AddPartitionsToTxnResponseTransaction:
     code, codes = ErrorCode.NONE, _missing(transaction.topics, context.services.image())
     wanted = AddPartitions(

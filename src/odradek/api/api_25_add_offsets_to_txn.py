@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable
 
 from odradek.api.requests.answers import when
+from odradek.api.requests.capabilities import HasTransactions
 from odradek.api.requests.context import RequestContext
 from odradek.api.requests.registry import api
 from odradek.transactions.connections import StaleConnection
@@ -21,7 +22,7 @@ _FENCED_FROM = 2
 
 @api(ApiKey.ADD_OFFSETS_TO_TXN)
 def handle(
-    request: AddOffsetsToTxnRequest, context: RequestContext
+    request: AddOffsetsToTxnRequest, context: RequestContext[HasTransactions]
 ) -> AddOffsetsToTxnResponse | Awaitable[AddOffsetsToTxnResponse] | None:
     """Add the group's partition of `__consumer_offsets` to the transaction.
 

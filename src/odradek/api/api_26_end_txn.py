@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable
 
 from odradek.api.requests.answers import when
+from odradek.api.requests.capabilities import HasTransactions
 from odradek.api.requests.context import RequestContext
 from odradek.api.requests.registry import api
 from odradek.transactions.connections import StaleConnection
@@ -23,7 +24,9 @@ _BUMPING_FROM = 5
 
 
 @api(ApiKey.END_TXN)
-def handle(request: EndTxnRequest, context: RequestContext) -> EndTxnResponse | Awaitable[EndTxnResponse] | None:
+def handle(
+    request: EndTxnRequest, context: RequestContext[HasTransactions]
+) -> EndTxnResponse | Awaitable[EndTxnResponse] | None:
     """Decide the transaction; the response comes once the decision is stored, markers follow.
 
     None, and the connection is closed, when the producer has used a newer connection since.

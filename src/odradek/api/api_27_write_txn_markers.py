@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 
+from odradek.api.requests.capabilities import HasTransactions
 from odradek.api.requests.context import RequestContext
 from odradek.api.requests.registry import api
 from odradek.transactions.service import PartitionMarker
@@ -24,7 +25,9 @@ from odradek.wire.messages.write_txn_markers import (
 
 
 @api(ApiKey.WRITE_TXN_MARKERS)
-async def handle(request: WriteTxnMarkersRequest, context: RequestContext) -> WriteTxnMarkersResponse | None:
+async def handle(
+    request: WriteTxnMarkersRequest, context: RequestContext[HasTransactions]
+) -> WriteTxnMarkersResponse | None:
     """Append the markers, with an error code for each partition.
 
     Raises KafkaError CLUSTER_AUTHORIZATION_FAILED when a client, not a broker, asks to commit. None for a broker's
@@ -44,7 +47,9 @@ async def handle(request: WriteTxnMarkersRequest, context: RequestContext) -> Wr
     return WriteTxnMarkersResponse(markers=answers)
 
 
-async def _write(marker: WriteTxnMarkersRequestMarker, context: RequestContext) -> WriteTxnMarkersResponseMarker:
+async def _write(
+    marker: WriteTxnMarkersRequestMarker, context: RequestContext[HasTransactions]
+) -> WriteTxnMarkersResponseMarker:
     # All are appended now, as in Kafka, and only then waited for: one that is written later, when another one is
     # committed or given up, may come after the coordinator has had it written otherwise, and end the next transaction.
     topics = await asyncio.gather(*(_write_topic(marker, topic, context) for topic in marker.topics))
@@ -52,7 +57,7 @@ async def _write(marker: WriteTxnMarkersRequestMarker, context: RequestContext) 
 
 
 async def _write_topic(
-    marker: WriteTxnMarkersRequestMarker, topic: WriteTxnMarkersRequestTopic, context: RequestContext
+    marker: WriteTxnMarkersRequestMarker, topic: WriteTxnMarkersRequestTopic, context: RequestContext[HasTransactions]
 ) -> WriteTxnMarkersResponseTopic:
     indexes = topic.partition_indexes
     codes = await asyncio.gather(*(_write_one(marker, topic.name, index, context) for index in indexes))
@@ -60,7 +65,7 @@ async def _write_topic(
 
 
 async def _write_one(
-    marker: WriteTxnMarkersRequestMarker, topic: str, index: int, context: RequestContext
+    marker: WriteTxnMarkersRequestMarker, topic: str, index: int, context: RequestContext[HasTransactions]
 ) -> WriteTxnMarkersResponsePartition:
     code = ErrorCode.NONE
     try:

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Awaitable
 from itertools import compress
+from typing import Protocol
 
+from odradek.api.requests.capabilities import HasGroups, HasImage, HasTransactions
 from odradek.api.requests.context import RequestContext
 from odradek.api.requests.registry import api
 from odradek.groups.events import CommitRequest, OffsetToCommit
@@ -23,8 +25,12 @@ from odradek.wire.messages.txn_offset_commit import (
 )
 
 
+class Uses(HasGroups, HasImage, HasTransactions, Protocol):
+    """What these handlers take of the broker."""
+
+
 @api(ApiKey.TXN_OFFSET_COMMIT)
-async def handle(request: TxnOffsetCommitRequest, context: RequestContext) -> TxnOffsetCommitResponse | None:
+async def handle(request: TxnOffsetCommitRequest, context: RequestContext[Uses]) -> TxnOffsetCommitResponse | None:
     """Store pending offsets, with an error code for each partition.
 
     None, and the connection is closed, when the producer has committed on a newer connection since.
@@ -49,7 +55,7 @@ async def handle(request: TxnOffsetCommitRequest, context: RequestContext) -> Tx
     return TxnOffsetCommitResponse(topics=topics)
 
 
-def _is_stale(request: TxnOffsetCommitRequest, context: RequestContext) -> bool:
+def _is_stale(request: TxnOffsetCommitRequest, context: RequestContext[Uses]) -> bool:
     """Whether the producer has committed on a newer connection; the one of the request is closed then."""
     connection = context.connection
     producer = (request.producer_id, request.producer_epoch)
@@ -60,7 +66,7 @@ def _is_stale(request: TxnOffsetCommitRequest, context: RequestContext) -> bool:
 
 
 def _split(
-    request: TxnOffsetCommitRequest, context: RequestContext
+    request: TxnOffsetCommitRequest, context: RequestContext[Uses]
 ) -> tuple[list[OffsetToCommit], list[TxnOffsetCommitResponsePartition], list[TxnOffsetCommitResponseTopic]]:
     """The offsets of partitions that exist, their answers, and all answers."""
     image = context.services.image()
@@ -90,12 +96,12 @@ def _split(
     return offsets, waiting, topics
 
 
-def _is_here(offset: OffsetToCommit, context: RequestContext) -> bool:
+def _is_here(offset: OffsetToCommit, context: RequestContext[Uses]) -> bool:
     found = context.services.image().topics.get(offset.topic)
     return found is not None and found.id == offset.topic_id
 
 
-def _verified(request: TxnOffsetCommitRequest, context: RequestContext) -> ErrorCode | Awaitable[ErrorCode]:
+def _verified(request: TxnOffsetCommitRequest, context: RequestContext[Uses]) -> ErrorCode | Awaitable[ErrorCode]:
     """NONE once the group's offsets are part of the transaction."""
     wanted = Verification(request.transactional_id, request.producer_id, request.producer_epoch, ())
     try:
@@ -105,7 +111,7 @@ def _verified(request: TxnOffsetCommitRequest, context: RequestContext) -> Error
 
 
 async def _commit(
-    request: TxnOffsetCommitRequest, context: RequestContext, offsets: list[OffsetToCommit]
+    request: TxnOffsetCommitRequest, context: RequestContext[Uses], offsets: list[OffsetToCommit]
 ) -> list[ErrorCode]:
     if not offsets:
         return []

@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import groupby
 
 from odradek.api.requests.acl_messages import filter_of
+from odradek.api.requests.capabilities import HasAuthorization
 from odradek.api.requests.context import RequestContext
 from odradek.api.requests.registry import api
 from odradek.wire.acls import pattern_of
@@ -19,7 +20,7 @@ from odradek.wire.messages.describe_acls import (
 
 
 @api(ApiKey.DESCRIBE_ACLS)
-def handle(request: DescribeAclsRequest, context: RequestContext) -> DescribeAclsResponse:
+def handle(request: DescribeAclsRequest, context: RequestContext[HasAuthorization]) -> DescribeAclsResponse:
     """Return the matching ACLs, grouped by resource pattern."""
     authorization = context.services.authorization
     if authorization is None:

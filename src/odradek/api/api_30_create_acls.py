@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from odradek.api.requests.acl_messages import NO_AUTHORIZER, binding_of
+from odradek.api.requests.capabilities import HasAuthorization
 from odradek.api.requests.context import RequestContext
 from odradek.api.requests.registry import api
 from odradek.wire.acls import AclBinding
@@ -12,7 +13,7 @@ from odradek.wire.messages.create_acls import CreateAclsRequest, CreateAclsRespo
 
 
 @api(ApiKey.CREATE_ACLS)
-async def handle(request: CreateAclsRequest, context: RequestContext) -> CreateAclsResponse:
+async def handle(request: CreateAclsRequest, context: RequestContext[HasAuthorization]) -> CreateAclsResponse:
     """Create the valid ACLs; each creation has its own error, SECURITY_DISABLED without an authorizer."""
     authorization = context.services.authorization
     if authorization is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from odradek.api.requests.acl_messages import NO_AUTHORIZER, filter_of
+from odradek.api.requests.capabilities import HasAuthorization
 from odradek.api.requests.context import RequestContext
 from odradek.api.requests.registry import api
 from odradek.wire.acls import AclBinding
@@ -17,7 +18,7 @@ from odradek.wire.messages.delete_acls import (
 
 
 @api(ApiKey.DELETE_ACLS)
-async def handle(request: DeleteAclsRequest, context: RequestContext) -> DeleteAclsResponse:
+async def handle(request: DeleteAclsRequest, context: RequestContext[HasAuthorization]) -> DeleteAclsResponse:
     """Delete the matching ACLs, and return them for each filter; SECURITY_DISABLED without an authorizer."""
     authorization = context.services.authorization
     if authorization is None:

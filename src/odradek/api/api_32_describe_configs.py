@@ -5,6 +5,9 @@ Version notes: 0 knows no sources but whether a value is a default; 1 sources an
 
 from __future__ import annotations
 
+from typing import Protocol
+
+from odradek.api.requests.capabilities import HasController, HasLoggers
 from odradek.api.requests.context import RequestContext
 from odradek.api.requests.registry import api
 from odradek.controller.configs import ResourceType
@@ -22,14 +25,18 @@ from odradek.wire.messages.describe_configs import (
 )
 
 
+class Uses(HasController, HasLoggers, Protocol):
+    """What these handlers take of the broker."""
+
+
 @api(ApiKey.DESCRIBE_CONFIGS)
-def handle(request: DescribeConfigsRequest, context: RequestContext) -> DescribeConfigsResponse:
+def handle(request: DescribeConfigsRequest, context: RequestContext[Uses]) -> DescribeConfigsResponse:
     """Describe the configuration of each resource, or of its loggers; each has its own error."""
     return DescribeConfigsResponse(results=[_described(resource, request, context) for resource in request.resources])
 
 
 def _described(
-    resource: DescribeConfigsRequestResource, request: DescribeConfigsRequest, context: RequestContext
+    resource: DescribeConfigsRequestResource, request: DescribeConfigsRequest, context: RequestContext[Uses]
 ) -> DescribeConfigsResponseResult:
     kind, name = resource.resource_type, resource.resource_name
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from odradek.api.requests.capabilities import HasController
 from odradek.api.requests.context import RequestContext
 from odradek.api.requests.registry import api
 from odradek.controller.configs import ConfigChange, OperationType, ResourceChanges
@@ -10,7 +11,7 @@ from odradek.wire.messages.alter_configs import AlterConfigsRequest, AlterConfig
 
 
 @api(ApiKey.ALTER_CONFIGS)
-async def handle(request: AlterConfigsRequest, context: RequestContext) -> AlterConfigsResponse:
+async def handle(request: AlterConfigsRequest, context: RequestContext[HasController]) -> AlterConfigsResponse:
     """Replace the configuration of each resource, or only validate that; each has its own error."""
     resources = [
         ResourceChanges(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from odradek.api.requests.capabilities import HasLogDirectories
 from odradek.api.requests.context import RequestContext
 from odradek.api.requests.registry import api
 from odradek.wire.apis import ApiKey
@@ -15,7 +16,9 @@ from odradek.wire.messages.alter_replica_log_dirs import (
 
 
 @api(ApiKey.ALTER_REPLICA_LOG_DIRS)
-def handle(request: AlterReplicaLogDirsRequest, context: RequestContext) -> AlterReplicaLogDirsResponse:
+def handle(
+    request: AlterReplicaLogDirsRequest, context: RequestContext[HasLogDirectories]
+) -> AlterReplicaLogDirsResponse:
     """Begin each move, without waiting for its end; one error code for each partition."""
     answers: dict[str, list[AlterReplicaLogDirsResponsePartition]] = {}
     for directory in request.dirs:
@@ -28,7 +31,7 @@ def handle(request: AlterReplicaLogDirsRequest, context: RequestContext) -> Alte
     )
 
 
-def _move(path: str, topic: str, index: int, context: RequestContext) -> ErrorCode:
+def _move(path: str, topic: str, index: int, context: RequestContext[HasLogDirectories]) -> ErrorCode:
     try:
         context.services.log_directories.move(path, topic, index)
     except KafkaError as error:

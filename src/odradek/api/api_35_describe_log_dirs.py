@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from odradek.api.requests.capabilities import HasLogDirectories
 from odradek.api.requests.context import RequestContext
 from odradek.api.requests.registry import api
 from odradek.api.services.log_directory_service import ReplicaUsage
@@ -22,7 +23,9 @@ from odradek.wire.messages.describe_log_dirs import (
 
 
 @api(ApiKey.DESCRIBE_LOG_DIRS)
-async def handle(request: DescribeLogDirsRequest, context: RequestContext) -> DescribeLogDirsResponse:
+async def handle(
+    request: DescribeLogDirsRequest, context: RequestContext[HasLogDirectories]
+) -> DescribeLogDirsResponse:
     """Describe each log directory with its replicas; KAFKA_STORAGE_ERROR for an offline one."""
     wanted = None
     if request.topics is not None:

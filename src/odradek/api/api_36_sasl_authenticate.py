@@ -5,6 +5,7 @@ Version notes: 1 answers with the lifetime of the session (KIP-368); 2 is flexib
 
 from __future__ import annotations
 
+from odradek.api.requests.capabilities import HasLogins
 from odradek.api.requests.context import RequestContext
 from odradek.api.requests.registry import api
 from odradek.wire.apis import ApiKey
@@ -12,7 +13,7 @@ from odradek.wire.messages.sasl_authenticate import SaslAuthenticateRequest, Sas
 
 
 @api(ApiKey.SASL_AUTHENTICATE)
-async def handle(request: SaslAuthenticateRequest, context: RequestContext) -> SaslAuthenticateResponse:
+async def handle(request: SaslAuthenticateRequest, context: RequestContext[HasLogins]) -> SaslAuthenticateResponse:
     """Process one message of the exchange.
 
     A failed one is answered after `connection.failed.authentication.delay.ms`, then the connection is closed.

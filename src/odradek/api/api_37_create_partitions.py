@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol
 
+from odradek.api.requests.capabilities import HasClock, HasController, HasImage, HasQuotas
 from odradek.api.requests.context import RequestContext
 from odradek.api.requests.registry import api
 from odradek.api.requests.throttling import Mutations
@@ -18,8 +20,12 @@ from odradek.wire.messages.create_partitions import (
 _THROTTLING_FROM = 3
 
 
+class Uses(HasClock, HasController, HasImage, HasQuotas, Protocol):
+    """What these handlers take of the broker."""
+
+
 @api(ApiKey.CREATE_PARTITIONS)
-async def handle(request: CreatePartitionsRequest, context: RequestContext) -> CreatePartitionsResponse:
+async def handle(request: CreatePartitionsRequest, context: RequestContext[Uses]) -> CreatePartitionsResponse:
     """Add partitions to topics, or only validate that; each has its own error.
 
     Those above the mutation quota get THROTTLING_QUOTA_EXCEEDED.

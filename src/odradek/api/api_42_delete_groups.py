@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from odradek.api.requests.capabilities import HasGroups
 from odradek.api.requests.context import RequestContext
 from odradek.api.requests.registry import api
 from odradek.wire.apis import ApiKey
@@ -9,7 +10,7 @@ from odradek.wire.messages.delete_groups import DeleteGroupsRequest, DeleteGroup
 
 
 @api(ApiKey.DELETE_GROUPS)
-async def handle(request: DeleteGroupsRequest, context: RequestContext) -> DeleteGroupsResponse:
+async def handle(request: DeleteGroupsRequest, context: RequestContext[HasGroups]) -> DeleteGroupsResponse:
     """Delete each group with its offsets; NON_EMPTY_GROUP for one with members."""
     codes = await context.services.groups.delete_groups(request.groups_names)
     named = zip(request.groups_names, codes, strict=True)

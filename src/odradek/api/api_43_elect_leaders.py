@@ -5,6 +5,9 @@ Version notes: 0 elects preferred leaders only; 1 names the kind of election and
 
 from __future__ import annotations
 
+from typing import Protocol
+
+from odradek.api.requests.capabilities import HasConfig, HasController
 from odradek.api.requests.context import RequestContext
 from odradek.api.requests.registry import api
 from odradek.controller.elections import Elected, elect_leaders
@@ -17,8 +20,12 @@ from odradek.wire.messages.elect_leaders import (
 )
 
 
+class Uses(HasConfig, HasController, Protocol):
+    """What these handlers take of the broker."""
+
+
 @api(ApiKey.ELECT_LEADERS)
-async def handle(request: ElectLeadersRequest, context: RequestContext) -> ElectLeadersResponse:
+async def handle(request: ElectLeadersRequest, context: RequestContext[Uses]) -> ElectLeadersResponse:
     """Elect preferred or unclean leaders, of all partitions when the request names none; each has its own error,
     ELECTION_NOT_NEEDED where the leader stays.
     """

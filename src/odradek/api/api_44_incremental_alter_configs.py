@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
+from odradek.api.requests.capabilities import HasController, HasLoggers
 from odradek.api.requests.context import RequestContext
 from odradek.api.requests.registry import api
 from odradek.controller.configs import AlteredResource, ConfigChange, ResourceChanges, ResourceType
@@ -21,8 +23,12 @@ from odradek.wire.messages.incremental_alter_configs import (
 Complete = Callable[[IncrementalAlterConfigsResponse | None], IncrementalAlterConfigsResponse]
 
 
+class Uses(HasController, HasLoggers, Protocol):
+    """What these handlers take of the broker."""
+
+
 def _own_part(
-    request: IncrementalAlterConfigsRequest, context: RequestContext
+    request: IncrementalAlterConfigsRequest, context: RequestContext[Uses]
 ) -> tuple[IncrementalAlterConfigsRequest | None, Complete]:
     """Set the levels of this broker's loggers; the controller decides on everything else."""
     loggers = [each for each in request.resources if each.resource_type == ResourceType.BROKER_LOGGER]
@@ -41,7 +47,9 @@ def _own_part(
 
 
 @api(ApiKey.INCREMENTAL_ALTER_CONFIGS, own_part=_own_part)
-async def handle(request: IncrementalAlterConfigsRequest, context: RequestContext) -> IncrementalAlterConfigsResponse:
+async def handle(
+    request: IncrementalAlterConfigsRequest, context: RequestContext[Uses]
+) -> IncrementalAlterConfigsResponse:
     """Apply the changes, or only validate them; each resource has its own error.
 
     This broker's loggers are altered here, everything else by the controller.
@@ -78,7 +86,7 @@ def _answer(resource: AlteredResource) -> IncrementalAlterConfigsResponseResourc
 
 
 def _alter_loggers(
-    resources: list[ResourceChanges], request: IncrementalAlterConfigsRequest, context: RequestContext
+    resources: list[ResourceChanges], request: IncrementalAlterConfigsRequest, context: RequestContext[Uses]
 ) -> list[AlteredResource]:
     """Levels of loggers belong to this process alone: no controller is asked."""
     counts = Counter(resource.name for resource in resources)

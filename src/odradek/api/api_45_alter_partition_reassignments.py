@@ -5,6 +5,9 @@ Version notes: 1 may insist that the replication factor stays (KIP-860).
 
 from __future__ import annotations
 
+from typing import Protocol
+
+from odradek.api.requests.capabilities import HasConfig, HasController
 from odradek.api.requests.context import RequestContext
 from odradek.api.requests.registry import api
 from odradek.controller.reassignments import Reassigned, Reassignment, alter_reassignments
@@ -17,9 +20,13 @@ from odradek.wire.messages.alter_partition_reassignments import (
 )
 
 
+class Uses(HasConfig, HasController, Protocol):
+    """What these handlers take of the broker."""
+
+
 @api(ApiKey.ALTER_PARTITION_REASSIGNMENTS)
 async def handle(
-    request: AlterPartitionReassignmentsRequest, context: RequestContext
+    request: AlterPartitionReassignmentsRequest, context: RequestContext[Uses]
 ) -> AlterPartitionReassignmentsResponse:
     """Begin, change or cancel reassignments, without waiting for their end; each has its own error."""
     config = context.services.config

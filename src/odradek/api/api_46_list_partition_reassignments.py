@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from odradek.api.requests.capabilities import HasImage
 from odradek.api.requests.context import RequestContext
 from odradek.api.requests.registry import api
 from odradek.controller.reassignments import list_reassignments
@@ -15,7 +16,9 @@ from odradek.wire.messages.list_partition_reassignments import (
 
 
 @api(ApiKey.LIST_PARTITION_REASSIGNMENTS)
-def handle(request: ListPartitionReassignmentsRequest, context: RequestContext) -> ListPartitionReassignmentsResponse:
+def handle(
+    request: ListPartitionReassignmentsRequest, context: RequestContext[HasImage]
+) -> ListPartitionReassignmentsResponse:
     """List the reassignments under way, of all topics when the request names none."""
     asked = None if request.topics is None else {topic.name: topic.partition_indexes for topic in request.topics}
     return ListPartitionReassignmentsResponse(

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
+from odradek.api.requests.capabilities import HasGroups, HasImage
 from odradek.api.requests.context import RequestContext
 from odradek.api.requests.registry import api
 from odradek.records.topic_partition import PartitionKey
@@ -15,8 +18,12 @@ from odradek.wire.messages.offset_delete import (
 )
 
 
+class Uses(HasGroups, HasImage, Protocol):
+    """What these handlers take of the broker."""
+
+
 @api(ApiKey.OFFSET_DELETE)
-async def handle(request: OffsetDeleteRequest, context: RequestContext) -> OffsetDeleteResponse:
+async def handle(request: OffsetDeleteRequest, context: RequestContext[Uses]) -> OffsetDeleteResponse:
     """Delete committed offsets, with an error code for each partition: GROUP_SUBSCRIBED_TO_TOPIC while the group reads
     the topic.
     """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from odradek.api.requests.capabilities import HasImage
 from odradek.api.requests.context import RequestContext
 from odradek.api.requests.registry import api
 from odradek.controller.client_quotas import Component, describe_client_quotas
@@ -17,7 +18,7 @@ from odradek.wire.messages.describe_client_quotas import (
 
 
 @api(ApiKey.DESCRIBE_CLIENT_QUOTAS)
-def handle(request: DescribeClientQuotasRequest, context: RequestContext) -> DescribeClientQuotasResponse:
+def handle(request: DescribeClientQuotasRequest, context: RequestContext[HasImage]) -> DescribeClientQuotasResponse:
     """Return the quotas of entities that match all components; with `strict`, of those without further ones."""
     components = [Component(part.entity_type, part.match_type, part.match) for part in request.components]
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from odradek.api.requests.capabilities import HasController
 from odradek.api.requests.context import RequestContext
 from odradek.api.requests.registry import api
 from odradek.controller.client_quotas import QuotaChange, QuotaOperation, alter_client_quotas
@@ -15,7 +16,9 @@ from odradek.wire.messages.alter_client_quotas import (
 
 
 @api(ApiKey.ALTER_CLIENT_QUOTAS)
-async def handle(request: AlterClientQuotasRequest, context: RequestContext) -> AlterClientQuotasResponse:
+async def handle(
+    request: AlterClientQuotasRequest, context: RequestContext[HasController]
+) -> AlterClientQuotasResponse:
     """Set and remove quotas, or only validate that; each entity has its own error."""
     changes = [
         QuotaChange(

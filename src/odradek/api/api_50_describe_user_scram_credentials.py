@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from odradek.api.requests.capabilities import HasImage
 from odradek.api.requests.context import RequestContext
 from odradek.api.requests.registry import api
 from odradek.controller.scram_credentials import describe_scram_credentials
@@ -16,7 +17,7 @@ from odradek.wire.messages.describe_user_scram_credentials import (
 
 @api(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS)
 def handle(
-    request: DescribeUserScramCredentialsRequest, context: RequestContext
+    request: DescribeUserScramCredentialsRequest, context: RequestContext[HasImage]
 ) -> DescribeUserScramCredentialsResponse:
     """Return mechanisms and iterations of the users named, or of all; RESOURCE_NOT_FOUND for a user without
     credentials.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from odradek.api.requests.capabilities import HasController
 from odradek.api.requests.context import RequestContext
 from odradek.api.requests.registry import api
 from odradek.controller.scram_credentials import Deletion, Upsertion, alter_scram_credentials
@@ -15,7 +16,7 @@ from odradek.wire.messages.alter_user_scram_credentials import (
 
 @api(ApiKey.ALTER_USER_SCRAM_CREDENTIALS)
 async def handle(
-    request: AlterUserScramCredentialsRequest, context: RequestContext
+    request: AlterUserScramCredentialsRequest, context: RequestContext[HasController]
 ) -> AlterUserScramCredentialsResponse:
     """Set and delete credentials; each user has its own error."""
     deletions = [Deletion(deletion.name, deletion.mechanism) for deletion in request.deletions]

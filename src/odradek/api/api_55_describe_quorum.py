@@ -8,6 +8,9 @@ Version notes: 1 has times of replicas' last fetches; 2 messages, directories an
 
 from __future__ import annotations
 
+from typing import Protocol
+
+from odradek.api.requests.capabilities import HasClock, HasImage
 from odradek.api.requests.context import RequestContext
 from odradek.api.requests.registry import api
 from odradek.controller.names import CLUSTER_METADATA_TOPIC
@@ -24,8 +27,12 @@ from odradek.wire.messages.describe_quorum import (
 )
 
 
+class Uses(HasClock, HasImage, Protocol):
+    """What these handlers take of the broker."""
+
+
 @api(ApiKey.DESCRIBE_QUORUM)
-def handle(request: DescribeQuorumRequest, context: RequestContext) -> DescribeQuorumResponse:
+def handle(request: DescribeQuorumRequest, context: RequestContext[Uses]) -> DescribeQuorumResponse:
     """Describe the controller as the only voter, with the other brokers as observers.
 
     UNKNOWN_TOPIC_OR_PARTITION for any topic but `__cluster_metadata`.
@@ -52,7 +59,7 @@ def handle(request: DescribeQuorumRequest, context: RequestContext) -> DescribeQ
     )
 
 
-def _metadata(context: RequestContext) -> DescribeQuorumResponsePartition:
+def _metadata(context: RequestContext[Uses]) -> DescribeQuorumResponsePartition:
     image = context.services.image()
     now_ms = context.services.clock.now_ms()
     observers = [broker.id for broker in image.live_brokers() if broker.id != image.controller_id]
@@ -74,7 +81,7 @@ def _metadata(context: RequestContext) -> DescribeQuorumResponsePartition:
     )
 
 
-def _nodes(context: RequestContext) -> list[DescribeQuorumResponseNode]:
+def _nodes(context: RequestContext[Uses]) -> list[DescribeQuorumResponseNode]:
     image = context.services.image()
     controller = image.brokers.get(image.controller_id)
     if controller is None:

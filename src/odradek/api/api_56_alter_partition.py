@@ -5,6 +5,7 @@ Served in version 3 only (topic ids, broker epochs of KIP-903).
 
 from __future__ import annotations
 
+from odradek.api.requests.capabilities import HasElected
 from odradek.api.requests.context import RequestContext
 from odradek.api.requests.registry import api
 from odradek.controller.in_sync import IsrChange, IsrChanged
@@ -18,7 +19,7 @@ from odradek.wire.messages.alter_partition import (
 
 
 @api(ApiKey.ALTER_PARTITION)
-async def handle(request: AlterPartitionRequest, context: RequestContext) -> AlterPartitionResponse:
+async def handle(request: AlterPartitionRequest, context: RequestContext[HasElected]) -> AlterPartitionResponse:
     """Change ISRs as their leaders propose; each partition has its own error.
 
     Raises KafkaError NOT_CONTROLLER, STALE_BROKER_EPOCH.

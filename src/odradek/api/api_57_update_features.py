@@ -6,6 +6,7 @@ error for all, since all updates are made or none (KIP-1022).
 
 from __future__ import annotations
 
+from odradek.api.requests.capabilities import HasController
 from odradek.api.requests.context import RequestContext
 from odradek.api.requests.registry import api
 from odradek.controller.features import FeatureUpdate, UpdatedFeature, UpgradeType, update_features
@@ -19,7 +20,7 @@ from odradek.wire.messages.update_features import (
 
 
 @api(ApiKey.UPDATE_FEATURES)
-async def handle(request: UpdateFeaturesRequest, context: RequestContext) -> UpdateFeaturesResponse:
+async def handle(request: UpdateFeaturesRequest, context: RequestContext[HasController]) -> UpdateFeaturesResponse:
     """Raise or lower the levels of features, or only validate that.
 
     From version 2 on one failure rejects all of them.

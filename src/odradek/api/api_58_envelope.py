@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from odradek.api.requests.context import Client, LateAnswer, RequestContext
+from odradek.api.requests.context import Client, LateAnswer, RequestContext, Services
 from odradek.api.requests.envelope import decoded_address, decoded_principal
 from odradek.api.requests.registry import Endpoint, api
 from odradek.api.requests.responses import encode_response, failed_frame
@@ -51,7 +51,7 @@ class ForwardedClient:
 
 
 @api(ApiKey.ENVELOPE)
-async def handle(request: EnvelopeRequest, context: RequestContext) -> EnvelopeResponse:
+async def handle(request: EnvelopeRequest, context: RequestContext[Services]) -> EnvelopeResponse:
     """Serve the enclosed request as the client's, and return its response frame; NOT_CONTROLLER sends the broker to the
     new controller.
     """
@@ -65,14 +65,14 @@ async def handle(request: EnvelopeRequest, context: RequestContext) -> EnvelopeR
         return EnvelopeResponse(error_code=error.code)
 
 
-def _session_of(request: EnvelopeRequest, context: RequestContext) -> Session:
+def _session_of(request: EnvelopeRequest, context: RequestContext[Services]) -> Session:
     principal = decoded_principal(request.request_principal)
     return Session(context.session.listener_name, decoded_address(request.client_host_address), principal)
 
 
 def _opened(
-    request: EnvelopeRequest, context: RequestContext, session: Session
-) -> tuple[Endpoint, RequestContext, Any]:
+    request: EnvelopeRequest, context: RequestContext[Services], session: Session
+) -> tuple[Endpoint, RequestContext[Services], Any]:
     """The endpoint, the context and the message of the request inside. Raises KafkaError."""
     frame = memoryview(request.request_data)
     try:
@@ -90,7 +90,7 @@ def _opened(
     return found, RequestContext(context.services, version, correlation_id, client_id, client, len(frame)), message
 
 
-async def _answered(found: Endpoint, context: RequestContext, request: Any) -> bytes:
+async def _answered(found: Endpoint, context: RequestContext[Services], request: Any) -> bytes:
     """The response frame without its size. Raises NotTheController."""
     if context.services.quotas.request.active:
         context.begins(context.services.clock.monotonic() * 1000)

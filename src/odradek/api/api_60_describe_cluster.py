@@ -6,9 +6,11 @@ Version notes: 1 asks for brokers or controllers (KIP-919); 2 fenced brokers on 
 from __future__ import annotations
 
 from collections.abc import Awaitable
+from typing import Protocol
 
 from odradek.api.api_03_metadata import CLUSTER_OPERATIONS
 from odradek.api.data.described_topics import OMITTED
+from odradek.api.requests.capabilities import HasCluster, HasImage
 from odradek.api.requests.context import RequestContext
 from odradek.api.requests.registry import api
 from odradek.wire.apis import ApiKey
@@ -23,9 +25,13 @@ BROKERS = 1
 CONTROLLERS = 2
 
 
+class Uses(HasCluster, HasImage, Protocol):
+    """What these handlers take of the broker."""
+
+
 @api(ApiKey.DESCRIBE_CLUSTER)
 def handle(
-    request: DescribeClusterRequest, context: RequestContext
+    request: DescribeClusterRequest, context: RequestContext[Uses]
 ) -> DescribeClusterResponse | Awaitable[DescribeClusterResponse]:
     """Describe the brokers and the controller, once the controller has sent an image.
 
@@ -43,13 +49,15 @@ def handle(
     )
 
 
-async def _after_first_metadata(request: DescribeClusterRequest, context: RequestContext) -> DescribeClusterResponse:
+async def _after_first_metadata(
+    request: DescribeClusterRequest, context: RequestContext[Uses]
+) -> DescribeClusterResponse:
     """As with Metadata."""
     await context.services.cluster.wait_for_metadata()
     return _answer(request, context)
 
 
-def _answer(request: DescribeClusterRequest, context: RequestContext) -> DescribeClusterResponse:
+def _answer(request: DescribeClusterRequest, context: RequestContext[Uses]) -> DescribeClusterResponse:
     image = context.services.image()
     listener = context.session.listener_name
     return DescribeClusterResponse(

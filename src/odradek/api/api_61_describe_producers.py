@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from odradek.api.requests.capabilities import HasPartitions
 from odradek.api.requests.context import RequestContext
 from odradek.api.requests.registry import api
 from odradek.wire.apis import ApiKey
@@ -16,7 +17,7 @@ from odradek.wire.messages.describe_producers import (
 
 
 @api(ApiKey.DESCRIBE_PRODUCERS)
-def handle(request: DescribeProducersRequest, context: RequestContext) -> DescribeProducersResponse:
+def handle(request: DescribeProducersRequest, context: RequestContext[HasPartitions]) -> DescribeProducersResponse:
     """List the producers of each partition; errors are per partition."""
     return DescribeProducersResponse(
         topics=[
@@ -28,7 +29,7 @@ def handle(request: DescribeProducersRequest, context: RequestContext) -> Descri
     )
 
 
-def _describe(topic: str, index: int, context: RequestContext) -> DescribeProducersResponsePartition:
+def _describe(topic: str, index: int, context: RequestContext[HasPartitions]) -> DescribeProducersResponsePartition:
     try:
         partition = context.services.partitions.require(topic, index)
         partition.check_leader()

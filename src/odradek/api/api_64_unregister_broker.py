@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from odradek.api.requests.capabilities import HasController
 from odradek.api.requests.context import RequestContext
 from odradek.api.requests.registry import api
 from odradek.wire.apis import ApiKey
@@ -10,7 +11,7 @@ from odradek.wire.messages.unregister_broker import UnregisterBrokerRequest, Unr
 
 
 @api(ApiKey.UNREGISTER_BROKER)
-async def handle(request: UnregisterBrokerRequest, context: RequestContext) -> UnregisterBrokerResponse:
+async def handle(request: UnregisterBrokerRequest, context: RequestContext[HasController]) -> UnregisterBrokerResponse:
     """Reject: a registration ends with its broker. INVALID_REQUEST for a running one, else BROKER_ID_NOT_REGISTERED."""
     try:
         await context.services.controller.unregister_broker(request.broker_id)

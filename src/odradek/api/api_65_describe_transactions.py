@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from odradek.api.requests.capabilities import HasTransactions
 from odradek.api.requests.context import RequestContext
 from odradek.api.requests.registry import api
 from odradek.wire.apis import ApiKey
@@ -15,14 +16,16 @@ from odradek.wire.messages.describe_transactions import (
 
 
 @api(ApiKey.DESCRIBE_TRANSACTIONS)
-def handle(request: DescribeTransactionsRequest, context: RequestContext) -> DescribeTransactionsResponse:
+def handle(
+    request: DescribeTransactionsRequest, context: RequestContext[HasTransactions]
+) -> DescribeTransactionsResponse:
     """Describe each transactional id; TRANSACTIONAL_ID_NOT_FOUND for an unknown one."""
     return DescribeTransactionsResponse(
         transaction_states=[_describe(transactional_id, context) for transactional_id in request.transactional_ids]
     )
 
 
-def _describe(transactional_id: str, context: RequestContext) -> DescribeTransactionsResponseState:
+def _describe(transactional_id: str, context: RequestContext[HasTransactions]) -> DescribeTransactionsResponseState:
     try:
         found = context.services.transactions.describe(transactional_id)
     except KafkaError as error:

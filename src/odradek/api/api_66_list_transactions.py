@@ -5,6 +5,7 @@ Version notes: 1 only those open for longer than a duration (KIP-994); 2 only th
 
 from __future__ import annotations
 
+from odradek.api.requests.capabilities import HasTransactions
 from odradek.api.requests.context import RequestContext
 from odradek.api.requests.registry import api
 from odradek.transactions.service import ListFilter
@@ -17,7 +18,7 @@ from odradek.wire.messages.list_transactions import (
 
 
 @api(ApiKey.LIST_TRANSACTIONS)
-def handle(request: ListTransactionsRequest, context: RequestContext) -> ListTransactionsResponse:
+def handle(request: ListTransactionsRequest, context: RequestContext[HasTransactions]) -> ListTransactionsResponse:
     """List the transactional ids that pass the filters, with the names of unknown states among these."""
     found = context.services.transactions.list_transactions(
         ListFilter(

@@ -6,7 +6,9 @@ Version notes: 1 the client makes the member id, and topics may be named by a re
 from __future__ import annotations
 
 from collections.abc import Awaitable
+from typing import Protocol
 
+from odradek.api.requests.capabilities import HasConfig, HasGroups, HasImage
 from odradek.api.requests.context import RequestContext
 from odradek.api.requests.registry import api
 from odradek.groups.consumer.heartbeats import check_request
@@ -26,9 +28,13 @@ from odradek.wire.messages.consumer_group_heartbeat import (
 _CONSUMER = "consumer"
 
 
+class Uses(HasConfig, HasGroups, HasImage, Protocol):
+    """What these handlers take of the broker."""
+
+
 @api(ApiKey.CONSUMER_GROUP_HEARTBEAT)
 def handle(
-    request: ConsumerGroupHeartbeatRequest, context: RequestContext
+    request: ConsumerGroupHeartbeatRequest, context: RequestContext[Uses]
 ) -> ConsumerGroupHeartbeatResponse | Awaitable[ConsumerGroupHeartbeatResponse]:
     """Pass a member's report to its group; the response has its epoch, the next interval and a changed assignment."""
     try:
@@ -62,7 +68,7 @@ async def _answer(answer: Awaitable[ConsumerHeartbeatResult]) -> ConsumerGroupHe
         return _refused(error)
 
 
-def _check_enabled(context: RequestContext) -> None:
+def _check_enabled(context: RequestContext[Uses]) -> None:
     services = context.services
     if not finalized(services.image()).levels.get(GROUP_VERSION) or _CONSUMER not in services.config.words(
         "group.coordinator.rebalance.protocols"

@@ -5,7 +5,10 @@ Version notes: 1 marks members of the classic protocol.
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from odradek.api.api_15_describe_groups import ALL_GROUP_OPERATIONS
+from odradek.api.requests.capabilities import HasGroups, HasImage
 from odradek.api.requests.context import RequestContext
 from odradek.api.requests.registry import api
 from odradek.groups.consumer.records import TopicPartitions
@@ -26,8 +29,12 @@ _CLASSIC_MEMBER = 0
 _CONSUMER_MEMBER = 1
 
 
+class Uses(HasGroups, HasImage, Protocol):
+    """What these handlers take of the broker."""
+
+
 @api(ApiKey.CONSUMER_GROUP_DESCRIBE)
-def handle(request: ConsumerGroupDescribeRequest, context: RequestContext) -> ConsumerGroupDescribeResponse:
+def handle(request: ConsumerGroupDescribeRequest, context: RequestContext[Uses]) -> ConsumerGroupDescribeResponse:
     """Describe each KIP-848 group with its members; GROUP_ID_NOT_FOUND for others."""
     groups = [_describe(group_id, context) for group_id in request.group_ids]
     if request.include_authorized_operations:
@@ -37,7 +44,7 @@ def handle(request: ConsumerGroupDescribeRequest, context: RequestContext) -> Co
     return ConsumerGroupDescribeResponse(groups=groups)
 
 
-def _describe(group_id: str, context: RequestContext) -> ConsumerGroupDescribeResponseGroup:
+def _describe(group_id: str, context: RequestContext[Uses]) -> ConsumerGroupDescribeResponseGroup:
     try:
         if not group_id:
             raise KafkaError(ErrorCode.INVALID_GROUP_ID)

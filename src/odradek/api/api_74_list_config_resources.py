@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from odradek.api.requests.capabilities import HasImage
 from odradek.api.requests.context import RequestContext
 from odradek.api.requests.registry import api
 from odradek.controller.configs import ResourceType
@@ -29,7 +30,7 @@ _LISTED = (
 
 
 @api(ApiKey.LIST_CONFIG_RESOURCES)
-def handle(request: ListConfigResourcesRequest, context: RequestContext) -> ListConfigResourcesResponse:
+def handle(request: ListConfigResourcesRequest, context: RequestContext[HasImage]) -> ListConfigResourcesResponse:
     """List the resources of the types named, or of all; UNSUPPORTED_VERSION for an unknown type."""
     wanted = request.resource_types if context.version > 0 else [int(ResourceType.CLIENT_METRICS)]
     if not set(wanted) <= set(_LISTED):

@@ -2,8 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from odradek.api.api_03_metadata import TOPIC_OPERATIONS
 from odradek.api.data.new_leaders import reachable_image
+from odradek.api.requests.capabilities import (
+    HasAuthorization,
+    HasConfig,
+    HasImage,
+    HasLeadership,
+    HasPartitions,
+    HasUnreachable,
+)
 from odradek.api.requests.context import RequestContext
 from odradek.api.requests.registry import api
 from odradek.controller.names import name_problem
@@ -20,8 +30,12 @@ from odradek.wire.messages.describe_topic_partitions import (
 )
 
 
+class Uses(HasAuthorization, HasConfig, HasImage, HasLeadership, HasPartitions, HasUnreachable, Protocol):
+    """What these handlers take of the broker."""
+
+
 @api(ApiKey.DESCRIBE_TOPIC_PARTITIONS)
-def handle(request: DescribeTopicPartitionsRequest, context: RequestContext) -> DescribeTopicPartitionsResponse:
+def handle(request: DescribeTopicPartitionsRequest, context: RequestContext[Uses]) -> DescribeTopicPartitionsResponse:
     """Describe partitions from the cursor on, up to `response_partition_limit`, with a cursor for the next page.
 
     Raises KafkaError INVALID_REQUEST for a negative partition in the cursor.

@@ -209,7 +209,7 @@ def _cluster_parts(config: BrokerConfig, ports: Ports, storage: Storage, tls: Tl
     replication = ReplicationRuntime(config, partitions, peers, parts, ports.clock, _image_of(view))
     leases = LeaseHolder(config, ports.clock, leadership, view, link, peers, partitions.opened)
     controller.last_known = lambda: view.image.brokers
-    controller.on_leases_changed(leases.wake)
+    controller.watch_leases(leases.wake)
 
     def registered(broker: Broker) -> None:
         view.registered(broker)
@@ -292,10 +292,8 @@ def _services(
     slots = config.number("max.incremental.fetch.session.cache.slots")
     return Services(
         node_id=config.node_id,
-        cluster_id=storage.cluster_id,
         config=config,
         clock=ports.clock,
-        random=ports.random,
         disk=ports.disk,
         partitions=cluster.partitions,
         fetch_sessions=FetchSessions(slots, ports.random),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from odradek.api.authorization.guarding import Handle, require
+from odradek.api.authorization.guarding import Guarded, Handle, require
 from odradek.api.data.produced_records import is_transactional
 from odradek.api.requests.context import RequestContext
 from odradek.authorization.authorizer import Access
@@ -14,7 +14,7 @@ from odradek.wire.offset_commit import OffsetCommit
 from odradek.wire.produce import ProduceRequest, TopicKey
 
 
-def guard_produce(request: ProduceRequest, context: RequestContext, access: Access, handle: Handle) -> Any:
+def guard_produce(request: ProduceRequest, context: RequestContext[Guarded], access: Access, handle: Handle) -> Any:
     """WRITE on the transactional id if a batch is transactional, and on each topic."""
     if request.transactional_id is not None and _has_transactional_batch(request):
         require(access, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
@@ -30,7 +30,7 @@ def _has_transactional_batch(request: ProduceRequest) -> bool:
     )
 
 
-def guard_offset_commit(request: OffsetCommit, context: RequestContext, access: Access, handle: Handle) -> Any:
+def guard_offset_commit(request: OffsetCommit, context: RequestContext[Guarded], access: Access, handle: Handle) -> Any:
     """READ on the group, and on each topic."""
     require(access, AclOperation.READ, ResourceType.GROUP, request.group_id)
     context.denied = denied_topics((topic for topic, _ in request.topics), AclOperation.READ, context, access)
@@ -38,7 +38,7 @@ def guard_offset_commit(request: OffsetCommit, context: RequestContext, access: 
 
 
 def denied_topics(
-    topics: Iterable[TopicKey], operation: AclOperation, context: RequestContext, access: Access
+    topics: Iterable[TopicKey], operation: AclOperation, context: RequestContext[Guarded], access: Access
 ) -> frozenset[TopicKey] | None:
     """The topics, by name or id, that the client may not use; None if it may use all. An unknown id is not denied."""
     denied = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from odradek.api.authorization.guarding import Entries, Guard, merge, split, with_list
+from odradek.api.authorization.guarding import Entries, Guard, Guarded, merge, split, with_list
 from odradek.api.authorization.guards import GUARDS, OWN_PARTS
 from odradek.api.requests.context import RequestContext
 from odradek.api.requests.failures import failure_response
@@ -34,7 +34,7 @@ def guarded_endpoint(key: int) -> Endpoint | None:
 def _guarded_handler(plain: Endpoint, guard: Guard) -> Handler:
     handle, name = plain.handle, plain.key.name
 
-    def guarded(request: Any, context: RequestContext) -> Any:
+    def guarded(request: Any, context: RequestContext[Guarded]) -> Any:
         access = context.access
         access.request = name
         return guard(request, context, access, handle)
@@ -42,13 +42,13 @@ def _guarded_handler(plain: Endpoint, guard: Guard) -> Handler:
     return guarded
 
 
-def _refuse(_request: Any, _context: RequestContext, _access: Any, _handle: Handler) -> Any:
+def _refuse(_request: Any, _context: RequestContext[Guarded], _access: Any, _handle: Handler) -> Any:
     """Of an API without a guard."""
     raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
 
 
 def _guarded_part(key: ApiKey, own_part: OwnPart, entries: Entries) -> OwnPart:
-    def guarded(request: Any, context: RequestContext) -> tuple[Any | None, Callable[[Any | None], Any]]:
+    def guarded(request: Any, context: RequestContext[Guarded]) -> tuple[Any | None, Callable[[Any | None], Any]]:
         access = context.access
         access.request = key.name
         allowed, refused = split(request, entries, access)

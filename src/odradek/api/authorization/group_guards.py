@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from typing import Any, Final
 
-from odradek.api.authorization.guarding import Handle, require, then, with_list
+from odradek.api.authorization.guarding import Guarded, Handle, require, then, with_list
 from odradek.api.requests.context import RequestContext
 from odradek.authorization.authorizer import Access
 from odradek.wire.acls import CLUSTER_NAME, AclOperation, ResourceType
@@ -36,7 +36,7 @@ _ERROR_OF_THE_GROUP_FROM: Final = 2
 _NO_OFFSET: Final = -1
 
 
-def guard_find_coordinator(request: Any, context: RequestContext, access: Access, handle: Handle) -> Any:
+def guard_find_coordinator(request: Any, context: RequestContext[Guarded], access: Access, handle: Handle) -> Any:
     """DESCRIBE on each group or transactional id; CLUSTER_ACTION for share partitions."""
     if request.key_type == _SHARE:
         require(access, AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)
@@ -66,7 +66,7 @@ def guard_find_coordinator(request: Any, context: RequestContext, access: Access
     return then(handle(with_list(request, "coordinator_keys", allowed), context), complete)
 
 
-def guard_offset_fetch(request: Any, context: RequestContext, access: Access, handle: Handle) -> Any:
+def guard_offset_fetch(request: Any, context: RequestContext[Guarded], access: Access, handle: Handle) -> Any:
     """DESCRIBE on each group and each topic; topics that are not asked for by name are hidden."""
     if context.version < _SEVERAL_GROUPS_FROM:
         return _offsets_of_one(request, context, access, handle)
@@ -100,7 +100,7 @@ def guard_offset_fetch(request: Any, context: RequestContext, access: Access, ha
     return then(handle(with_list(request, "groups", groups), context), complete)
 
 
-def _may_see(topic: Any, context: RequestContext, access: Access, *, quiet: bool = False) -> bool:
+def _may_see(topic: Any, context: RequestContext[Guarded], access: Access, *, quiet: bool = False) -> bool:
     name: str | None = topic.name
     if context.version >= _TOPIC_IDS_FROM:
         name = context.services.image().topic_names.get(topic.topic_id)
@@ -113,7 +113,7 @@ def _denied_topic(topic: Any) -> OffsetFetchResponseGroupTopic:
     return OffsetFetchResponseGroupTopic(topic.name, topic.topic_id, partitions)
 
 
-def _offsets_of_one(request: Any, context: RequestContext, access: Access, handle: Handle) -> Any:
+def _offsets_of_one(request: Any, context: RequestContext[Guarded], access: Access, handle: Handle) -> Any:
     if not access.allows(_DESCRIBE, _GROUP, request.group_id):
         code = ErrorCode.GROUP_AUTHORIZATION_FAILED
         if context.version >= _ERROR_OF_THE_GROUP_FROM:
@@ -144,13 +144,13 @@ def _failed_topic(topic: Any, code: ErrorCode) -> OffsetFetchResponseTopic:
     return OffsetFetchResponseTopic(topic.name, partitions)
 
 
-def visible_groups(_request: Any, answer: Any, _context: RequestContext, access: Access) -> None:
+def visible_groups(_request: Any, answer: Any, _context: RequestContext[Guarded], access: Access) -> None:
     """All groups for a client that may describe the cluster, else those that it may describe."""
     if not access.allows_cluster(_DESCRIBE, quiet=True):
         answer.groups = [each for each in answer.groups if access.allows(_DESCRIBE, _GROUP, each.group_id, quiet=True)]
 
 
-def group_operations(request: Any, answer: Any, _context: RequestContext, access: Access) -> None:
+def group_operations(request: Any, answer: Any, _context: RequestContext[Guarded], access: Access) -> None:
     """The operations that the client may use, of groups without an error."""
     if request.include_authorized_operations:
         for group in answer.groups:
@@ -164,7 +164,7 @@ def subscribed_topics(request: Any, access: Access) -> None:
         require(access, _DESCRIBE, _TOPIC, name)
 
 
-def assigned_topics_are_visible(request: Any, answer: Any, context: RequestContext, access: Access) -> None:
+def assigned_topics_are_visible(request: Any, answer: Any, context: RequestContext[Guarded], access: Access) -> None:
     """A group is refused if one topic of an assignment is denied."""
     for position, group in enumerate(answer.groups):
         if group.error_code or all(access.allows(_DESCRIBE, _TOPIC, name) for name in _assigned(group)):

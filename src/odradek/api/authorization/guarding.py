@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
+from odradek.api.requests.capabilities import HasAuthorization, HasImage
 from odradek.api.requests.context import RequestContext
 from odradek.api.requests.failures import failure_response
 from odradek.authorization.authorizer import Access
@@ -13,14 +14,19 @@ from odradek.wire.acls import CLUSTER_NAME, AclOperation, ResourceType
 from odradek.wire.apis import ApiKey
 from odradek.wire.errors import ErrorCode, KafkaError
 
-Handle = Callable[[Any, RequestContext], Any]
+
+class Guarded(HasAuthorization, HasImage, Protocol):
+    """What guards take of the broker."""
+
+
+Handle = Callable[[Any, RequestContext[Guarded]], Any]
 """A handler: the answer, or an awaitable of it."""
-Guard = Callable[[Any, RequestContext, Access, Handle], Any]
+Guard = Callable[[Any, RequestContext[Guarded], Access, Handle], Any]
 """Serves a request by the handler, with the parts of it that the client may ask for. Raises KafkaError if the whole
 request is refused."""
 Check = Callable[[Any, Access], None]
 """Raises KafkaError if the client may not send the request."""
-Sees = Callable[[Any, Any, RequestContext, Access], None]
+Sees = Callable[[Any, Any, RequestContext[Guarded], Access], None]
 """Removes from an answer (second) to a request (first) what the client may not see."""
 
 _ERRORS = {
@@ -72,7 +78,7 @@ def entries(operation: AclOperation, kind: ResourceType, field: str, name: str =
 def guard(*checks: Check, entries: Entries | None = None, sees: Sees | None = None) -> Guard:
     """Checks of the whole request, then of its entries; then what the client may not see is removed."""
 
-    def guarded(request: Any, context: RequestContext, access: Access, handle: Handle) -> Any:
+    def guarded(request: Any, context: RequestContext[Guarded], access: Access, handle: Handle) -> Any:
         for check in checks:
             check(request, access)
         name = access.request
@@ -96,7 +102,7 @@ def guard(*checks: Check, entries: Entries | None = None, sees: Sees | None = No
 
 
 def serve_entries(
-    key: ApiKey, wanted: Entries, request: Any, context: RequestContext, access: Access, handle: Handle
+    key: ApiKey, wanted: Entries, request: Any, context: RequestContext[Guarded], access: Access, handle: Handle
 ) -> Any:
     """Serve the allowed entries and refuse the others."""
     allowed, refused = split(request, wanted, access)
@@ -120,7 +126,7 @@ def split(request: Any, wanted: Entries, access: Access) -> tuple[list[Any], lis
     return allowed, refused
 
 
-def _refused(key: ApiKey, wanted: Entries, request: Any, context: RequestContext, entry: Any) -> Any:
+def _refused(key: ApiKey, wanted: Entries, request: Any, context: RequestContext[Guarded], entry: Any) -> Any:
     code = wanted.error(entry)
     of_entry = with_list(request, wanted.field, [entry])
     answer = failure_response(key, of_entry, context.version, code, wanted.message or code.message)
@@ -138,7 +144,7 @@ def with_list(request: Any, field: str, values: Iterable[Any]) -> Any:
     return changed
 
 
-def merged(key: ApiKey, request: Any, context: RequestContext, handle: Handle, refused: Any) -> Any:
+def merged(key: ApiKey, request: Any, context: RequestContext[Guarded], handle: Handle, refused: Any) -> Any:
     """The handler's answer together with that for refused entries, also if the handler fails."""
 
     def complete(answer: Any) -> Any:

@@ -17,7 +17,7 @@ from odradek.api.authorization.group_guards import (
     subscribed_topics,
     visible_groups,
 )
-from odradek.api.authorization.guarding import Check, Entries, Guard, cluster, entries, guard, named
+from odradek.api.authorization.guarding import Check, Entries, Guard, Guarded, cluster, entries, guard, named
 from odradek.api.authorization.topic_guards import (
     guard_create_topics,
     guard_delete_topics,
@@ -63,13 +63,16 @@ def _configs(operation: AclOperation) -> Entries:
     return Entries("resources", is_allowed, lambda entry: _CONFIGURED[entry.resource_type][1])
 
 
-def _cluster_operations(request: Any, answer: Any, _context: RequestContext, access: Access) -> None:
+def _cluster_operations(request: Any, answer: Any, _context: RequestContext[Guarded], access: Access) -> None:
     if request.include_cluster_authorized_operations and not answer.error_code:
         answer.cluster_authorized_operations = visible_cluster_operations(access)
 
 
 def _guard_describe_log_dirs(
-    request: Any, context: RequestContext, access: Access, handle: Callable[[Any, RequestContext], Any]
+    request: Any,
+    context: RequestContext[Guarded],
+    access: Access,
+    handle: Callable[[Any, RequestContext[Guarded]], Any],
 ) -> Any:
     """Before version 3, the answer has no room for an error: it names no directories."""
     if access.allows_cluster(_O.DESCRIBE):
@@ -82,7 +85,12 @@ def _write_markers(_request: Any, access: Access) -> None:
         raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
 
 
-def _open(request: Any, context: RequestContext, _access: Access, handle: Callable[[Any, RequestContext], Any]) -> Any:
+def _open(
+    request: Any,
+    context: RequestContext[Guarded],
+    _access: Access,
+    handle: Callable[[Any, RequestContext[Guarded]], Any],
+) -> Any:
     """Of what every client may send, and of handlers that ask the access themselves."""
     return handle(request, context)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from odradek.api.authorization.guarding import Entries, Handle, entries, merged, serve_entries, then, with_list
+from odradek.api.authorization.guarding import Entries, Guarded, Handle, entries, merged, serve_entries, then, with_list
 from odradek.api.requests.context import RequestContext
 from odradek.authorization.authorizer import Access
 from odradek.wire.acls import AclOperation, ResourceType
@@ -26,7 +26,9 @@ _CREATED: Final = Entries(
 _DESCRIBED: Final = entries(AclOperation.DESCRIBE, _TOPIC, "topics", "topic")
 
 
-def guard_create_topics(request: CreateTopicsRequest, context: RequestContext, access: Access, handle: Handle) -> Any:
+def guard_create_topics(
+    request: CreateTopicsRequest, context: RequestContext[Guarded], access: Access, handle: Handle
+) -> Any:
     """CREATE on the cluster, or on each topic; DESCRIBE_CONFIGS to see the configurations of created topics."""
     if access.allows_cluster(AclOperation.CREATE, quiet=True):
         answer = handle(request, context)
@@ -45,7 +47,9 @@ def _without_hidden_configs(answer: CreateTopicsResponse, version: int, access: 
     return answer
 
 
-def guard_delete_topics(request: DeleteTopicsRequest, context: RequestContext, access: Access, handle: Handle) -> Any:
+def guard_delete_topics(
+    request: DeleteTopicsRequest, context: RequestContext[Guarded], access: Access, handle: Handle
+) -> Any:
     """DELETE on the cluster, or DESCRIBE and DELETE on each topic.
 
     A topic that the client may not describe is answered alike whether it exists or not; by id, without its name.
@@ -68,7 +72,7 @@ def guard_delete_topics(request: DeleteTopicsRequest, context: RequestContext, a
     return merged(ApiKey.DELETE_TOPICS, with_list(request, field, allowed), context, handle, refused)
 
 
-def _denied_deletion(wanted: Any, context: RequestContext, access: Access) -> DeleteTopicsResponseTopic | None:
+def _denied_deletion(wanted: Any, context: RequestContext[Guarded], access: Access) -> DeleteTopicsResponseTopic | None:
     code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
     name, topic_id, is_named = wanted, ZERO_UUID, True
     if not isinstance(wanted, str):
@@ -83,7 +87,9 @@ def _denied_deletion(wanted: Any, context: RequestContext, access: Access) -> De
     return None
 
 
-def guard_offset_for_leader_epoch(request: Any, context: RequestContext, access: Access, handle: Handle) -> Any:
+def guard_offset_for_leader_epoch(
+    request: Any, context: RequestContext[Guarded], access: Access, handle: Handle
+) -> Any:
     """CLUSTER_ACTION, or DESCRIBE on each topic."""
     if access.allows_cluster(AclOperation.CLUSTER_ACTION, quiet=True):
         return handle(request, context)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from odradek.api.authorization.guarding import Handle, require
+from odradek.api.authorization.guarding import Guarded, Handle, require
 from odradek.api.requests.context import RequestContext
 from odradek.authorization.authorizer import Access
 from odradek.metadata.image import INTERNAL_TOPICS
@@ -35,7 +35,7 @@ def may_initialize_producer(request: Any, access: Access) -> None:
 
 
 def guard_add_partitions(
-    request: AddPartitionsToTxnRequest, context: RequestContext, access: Access, handle: Handle
+    request: AddPartitionsToTxnRequest, context: RequestContext[Guarded], access: Access, handle: Handle
 ) -> Any:
     """WRITE on the transactional id and on each topic; if one topic is denied, no partition is added.
 
@@ -69,7 +69,7 @@ def guard_add_partitions(
     )
 
 
-def visible_transactions(_request: Any, answer: Any, _context: RequestContext, access: Access) -> None:
+def visible_transactions(_request: Any, answer: Any, _context: RequestContext[Guarded], access: Access) -> None:
     """Leave out the transactions that the client may not describe."""
     kind = ResourceType.TRANSACTIONAL_ID
     answer.transaction_states = [
@@ -77,7 +77,9 @@ def visible_transactions(_request: Any, answer: Any, _context: RequestContext, a
     ]
 
 
-def visible_topics_of_transactions(_request: Any, answer: Any, _context: RequestContext, access: Access) -> None:
+def visible_topics_of_transactions(
+    _request: Any, answer: Any, _context: RequestContext[Guarded], access: Access
+) -> None:
     """Leave out the topics of transactions that the client may not describe."""
     for state in answer.transaction_states:
         state.topics = [

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from odradek.api.authorization.guarding import Guarded
 from odradek.api.data.described_topics import (
     OMITTED,
     asks_for_all,
@@ -37,7 +38,7 @@ def visible_cluster_operations(access: Access) -> int:
 def visible_topics(
     request: MetadataRequest,
     image: ClusterImage,
-    context: RequestContext,
+    context: RequestContext[Guarded],
     *,
     creates: bool,
     failures: Mapping[str, ErrorCode],

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import Protocol
 
+from odradek.api.requests.capabilities import HasImage, HasLeadership, HasNodeId, HasPartitions, HasUnreachable
 from odradek.api.requests.context import RequestContext
 from odradek.metadata.image import NO_LEADER, ClusterImage
 from odradek.replication.partition import Partition
@@ -21,7 +23,15 @@ MOVED = frozenset(
 """Errors whose answer names the leader."""
 
 
-def current_leader(context: RequestContext, topic: TopicKey, index: int) -> tuple[int, int] | None:
+class KnowsLeaders(HasImage, HasNodeId, Protocol):
+    """What `current_leader` takes of the broker."""
+
+
+class ShowsLeaders(HasImage, HasLeadership, HasPartitions, HasUnreachable, Protocol):
+    """What `reachable_image` takes of the broker."""
+
+
+def current_leader(context: RequestContext[KnowsLeaders], topic: TopicKey, index: int) -> tuple[int, int] | None:
     """(broker id, leader epoch) of the partition's leader as far as it is known here."""
     image = context.services.image()
     name = image.topic_names.get(topic) if isinstance(topic, bytes) else topic
@@ -32,7 +42,7 @@ def current_leader(context: RequestContext, topic: TopicKey, index: int) -> tupl
     return state.leader, state.leader_epoch
 
 
-def reachable_image(context: RequestContext) -> ClusterImage:
+def reachable_image(context: RequestContext[ShowsLeaders]) -> ClusterImage:
     """The cluster without leaders of which this broker, as their follower, knows that their processes are gone.
 
     Nor does it name this broker as the leader of partitions for which it may not act now.
@@ -60,7 +70,7 @@ def _may_lead(find: Callable[[str, int], Partition | None], topic: str, index: i
     return partition is None or partition.may_lead
 
 
-def endpoints(context: RequestContext, leaders: Iterable[tuple[int, int] | None]) -> list[NodeEndpoint]:
+def endpoints(context: RequestContext[HasImage], leaders: Iterable[tuple[int, int] | None]) -> list[NodeEndpoint]:
     """Where those leaders are reached over the listener that the client came by, each once."""
     brokers = context.services.image().brokers
     listener = context.session.listener_name

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Sequence
+from typing import Protocol
 
+from odradek.api.requests.capabilities import HasConfig, HasDisk, HasFetchers, HasPartitions, HasReplicaSessions
 from odradek.api.requests.context import LateAnswer, RequestContext
 from odradek.log.segments import cold_reads
 from odradek.ports.disk import FileRange
@@ -26,7 +28,13 @@ _COPIED_BYTES = 8192
 """So little is read and sent with the rest of the answer: sendfile would take two system calls more."""
 
 
-def serve(request: FetchRequest, context: RequestContext) -> list[Part] | Awaitable[list[Part]] | LateAnswer | None:
+class Uses(HasConfig, HasDisk, HasFetchers, HasPartitions, HasReplicaSessions, Protocol):
+    """What these handlers take of the broker."""
+
+
+def serve(
+    request: FetchRequest, context: RequestContext[Uses]
+) -> list[Part] | Awaitable[list[Part]] | LateAnswer | None:
     """Answer a follower. Raises KafkaError of its session."""
     services = context.services
     if _is_left(request, context):
@@ -51,7 +59,7 @@ def serve(request: FetchRequest, context: RequestContext) -> list[Part] | Awaita
     return reader.warmed(found, cold) if cold else reader.answer(found)
 
 
-def _is_left(request: FetchRequest, context: RequestContext) -> bool:
+def _is_left(request: FetchRequest, context: RequestContext[Uses]) -> bool:
     """Whether the follower has given the connection up, and this fetch comes late: it would have us believe that the
     follower has less than it has, until it says so again, which it need not where nothing is written.
     """
@@ -67,7 +75,7 @@ class _Reader:
 
     __slots__ = ("_context", "_late", "_loop", "_max_bytes", "_request", "_session", "_timer")
 
-    def __init__(self, session: ReplicaSession, request: FetchRequest, context: RequestContext) -> None:
+    def __init__(self, session: ReplicaSession, request: FetchRequest, context: RequestContext[Uses]) -> None:
         self._session = session
         self._request = request
         self._context = context

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Awaitable
 from struct import Struct
-from typing import Final, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 from odradek.api.data.produced_records import is_transactional
+from odradek.api.requests.capabilities import HasPartitions, HasTransactions
 from odradek.api.requests.context import RequestContext
 from odradek.records.topic_partition import PartitionKey
 from odradek.transactions.service import Rejections, Verification
@@ -22,7 +23,13 @@ _producer_at = Struct(">qh").unpack_from
 _PRODUCER: Final = 43
 
 
-def rejections(request: ProduceRequest, context: RequestContext) -> RejectedPartitions | Awaitable[RejectedPartitions]:
+class Uses(HasPartitions, HasTransactions, Protocol):
+    """What these handlers take of the broker."""
+
+
+def rejections(
+    request: ProduceRequest, context: RequestContext[Uses]
+) -> RejectedPartitions | Awaitable[RejectedPartitions]:
     """The partitions that the transaction may not write to; no more than a look where it writes to them already.
 
     An awaitable's answer counts when it comes, and no later. Unknown partitions are among them: the append may
@@ -68,7 +75,7 @@ async def _once_answered(
     unknown: dict[PartitionKey, RequestedPartition],
     opened: list[RequestedPartition],
     absent: RejectedPartitions,
-    context: RequestContext,
+    context: RequestContext[Uses],
 ) -> RejectedPartitions:
     """The answer; a second request covers partitions in which the transaction was open and has ended since.
 

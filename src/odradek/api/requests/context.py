@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from odradek.api.requests.session import Session
 from odradek.metadata.image import ClusterImage
@@ -13,7 +13,6 @@ from odradek.metrics.requests import RequestCounters
 from odradek.ports.clock import Clock
 from odradek.ports.disk import Disk
 from odradek.ports.network import Part
-from odradek.ports.randomness import Random
 from odradek.quotas.client_quotas import ClientQuotas
 from odradek.replication.fetch_sessions import FetchSessions
 from odradek.replication.leadership import Leadership
@@ -34,6 +33,9 @@ if TYPE_CHECKING:
     from odradek.groups.service import GroupService
     from odradek.metadata.configs.described import Described
     from odradek.transactions.service import TransactionService
+
+Taken_co = TypeVar("Taken_co", covariant=True)
+"""What a handler takes of the broker: see `capabilities`."""
 
 
 class LateAnswer(Protocol):
@@ -123,13 +125,11 @@ class PartitionLookup(Protocol):
 
 @dataclass(slots=True)
 class Services:
-    """Everything that serves requests in this broker; built once by `broker.assembly`."""
+    """Everything that serves requests in this broker; built once by `broker.assembly`. Handlers take parts of it."""
 
     node_id: int
-    cluster_id: str
     config: Configuration
     clock: Clock
-    random: Random
     disk: Disk
     partitions: PartitionLookup
     fetch_sessions: FetchSessions
@@ -154,8 +154,17 @@ class Services:
     """None where everybody may do everything."""
 
 
-class RequestContext:
-    """One request's circumstances."""
+class Authorizing(Protocol):
+    """Services with an authorizer, perhaps: see `capabilities.HasAuthorization`."""
+
+    @property
+    def authorization(self) -> AuthorizationService | None:
+        """None where each client may do everything."""
+        ...
+
+
+class RequestContext(Generic[Taken_co]):
+    """One request's circumstances, and what its handler takes of the broker."""
 
     __slots__ = (
         "_began_ms",
@@ -172,7 +181,7 @@ class RequestContext:
 
     def __init__(
         self,
-        services: Services,
+        services: Taken_co,
         version: int,
         correlation_id: int,
         client_id: str | None,
@@ -199,7 +208,7 @@ class RequestContext:
         return self.connection.session
 
     @property
-    def access(self) -> Access:
+    def access(self: RequestContext[Authorizing]) -> Access:
         """What the client may do; only of a broker with an authorizer (`services.authorization`)."""
         authorization = self.services.authorization
         assert authorization is not None, "the broker has no authorizer"

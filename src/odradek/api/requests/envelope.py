@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from odradek.api.requests.context import RequestContext
+from odradek.api.requests.context import RequestContext, Services
 from odradek.api.requests.registry import Endpoint
 from odradek.api.requests.session import Principal
 from odradek.api.services.controller_service import NotTheController
@@ -27,7 +27,7 @@ _ATTEMPTS: Final = 3
 """Controllers that are asked one after the other while elections follow each other."""
 
 
-async def decided_by_controller(found: Endpoint, request: Any, context: RequestContext) -> Any:
+async def decided_by_controller(found: Endpoint, request: Any, context: RequestContext[Services]) -> Any:
     """The response of the controller, wherever it is now. Raises KafkaError, NOT_CONTROLLER if none can be reached."""
     controller = context.services.controller
     for _ in range(_ATTEMPTS):
@@ -42,7 +42,7 @@ async def decided_by_controller(found: Endpoint, request: Any, context: RequestC
     raise KafkaError(ErrorCode.NOT_CONTROLLER)
 
 
-def sealed(key: ApiKey, request: Any, context: RequestContext) -> EnvelopeRequest:
+def sealed(key: ApiKey, request: Any, context: RequestContext[Services]) -> EnvelopeRequest:
     """The envelope around a client's request, which keeps its version, correlation id and client id."""
     data = bytearray()
     encode_request_header(data, key, context.version, context.correlation_id, context.client_id)
@@ -51,7 +51,7 @@ def sealed(key: ApiKey, request: Any, context: RequestContext) -> EnvelopeReques
     return EnvelopeRequest(bytes(data), encoded_principal(session.principal), encoded_address(session.peer_host))
 
 
-def opened(answer: bytes, key: ApiKey, context: RequestContext) -> Any:
+def opened(answer: bytes, key: ApiKey, context: RequestContext[Services]) -> Any:
     """The response in an envelope. Raises KafkaError UNKNOWN_SERVER_ERROR for one that does not fit the request."""
     view = memoryview(answer)
     try:

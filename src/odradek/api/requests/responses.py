@@ -27,7 +27,7 @@ def encode_response(message: Any, key: int, version: int, correlation_id: int) -
     return out
 
 
-def error_of(error: Exception, key: ApiKey, context: RequestContext) -> tuple[ErrorCode, str | None]:
+def error_of(error: Exception, key: ApiKey, context: RequestContext[object]) -> tuple[ErrorCode, str | None]:
     """The error code and the message that a client gets for what a handler raised.
 
     An exception that is no KafkaError is a mistake of ours: the client gets UNKNOWN_SERVER_ERROR, the log a traceback.
@@ -38,7 +38,7 @@ def error_of(error: Exception, key: ApiKey, context: RequestContext) -> tuple[Er
     return ErrorCode.UNKNOWN_SERVER_ERROR, None
 
 
-def failed_frame(error: Exception, key: ApiKey, request: Any, context: RequestContext) -> bytearray:
+def failed_frame(error: Exception, key: ApiKey, request: Any, context: RequestContext[object]) -> bytearray:
     """The response frame for a request whose handler raised."""
     code, message = error_of(error, key, context)
     response = failure_response(key, request, context.version, code, message)

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
+from odradek.api.requests.capabilities import HasClock, HasQuotas
 from odradek.api.requests.context import RequestContext
 from odradek.controller.outcome import Failure
 from odradek.quotas.mutation_quota import TokenBucket
 from odradek.wire.errors import ErrorCode
 
 
-def time_quota_ms(context: RequestContext) -> int:
+class Uses(HasClock, HasQuotas, Protocol):
+    """What these handlers take of the broker."""
+
+
+def time_quota_ms(context: RequestContext[Uses]) -> int:
     """Count the time that the request has taken; milliseconds that the client has to pause for it."""
     now_ms = context.services.clock.monotonic() * 1000
     percents = context.busy_ms(now_ms) / 10
     return context.services.quotas.request.record(*context.quota_entity, percents, now_ms)
 
 
-def pause(context: RequestContext, throttle_ms: int = 0) -> int:
+def pause(context: RequestContext[Uses], throttle_ms: int = 0) -> int:
     """Let the connection pause for the longer of `throttle_ms` and what the time quota asks; the answer says it too.
 
     A broker's own requests are under no client's quota.
@@ -38,7 +45,7 @@ class Mutations:
 
     __slots__ = ("_bucket", "_context", "_strict")
 
-    def __init__(self, context: RequestContext, *, strict: bool) -> None:
+    def __init__(self, context: RequestContext[Uses], *, strict: bool) -> None:
         self._context = context
         self._strict = strict
         self._bucket: TokenBucket | None = None

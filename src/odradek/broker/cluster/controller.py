@@ -282,9 +282,9 @@ class Controller:
         except SessionExpired as error:
             raise NotTheController(ErrorCode.NOT_CONTROLLER) from error
 
-    def on_leases_changed(self, changed: Callable[[], None]) -> None:
+    def watch_leases(self, changed: Callable[[], None]) -> None:
         """Call when this broker may get a lease, or begin to lead, that it could not before."""
-        self._leases.on_changed = changed
+        self._leases.watch_changes(changed)
 
     async def broker_failed(self, broker: Broker) -> None:
         """The process of this registration is known to be dead: end it before its session does. Raises KafkaError."""

@@ -33,7 +33,7 @@ _CONFIRMED_SHARE: Final = 0.25
 class LeaseGrants:
     """Leases of one controller, for as long as it reigns."""
 
-    __slots__ = ("_clock", "_confirming", "_connect", "_probes", "_reigned_at", "_store", "_table", "on_changed")
+    __slots__ = ("_clock", "_confirming", "_connect", "_listener", "_probes", "_reigned_at", "_store", "_table")
 
     def __init__(self, store: ControllerStore, clock: Clock, connect: Connect, lease_seconds: float) -> None:
         self._store = store
@@ -43,10 +43,13 @@ class LeaseGrants:
         self._confirming: asyncio.Task[None] | None = None
         self._probes: dict[int, asyncio.Task[None]] = {}
         self._reigned_at = 0.0
-        self.on_changed: Callable[[], None] = lambda: None
-        """Called when the controller's own broker may get what it did not get before."""
+        self._listener: Callable[[], None] = lambda: None
 
     # --- a reign ---
+
+    def watch_changes(self, listener: Callable[[], None]) -> None:
+        """Call the listener, instead of an earlier one, when a broker may be granted more than before."""
+        self._listener = listener
 
     def elected(self) -> None:
         """A reign begins: the election is written."""
@@ -113,12 +116,12 @@ class LeaseGrants:
     def acknowledge(self, broker: Broker, version: int) -> None:
         """A broker knows an image of this version."""
         self._table.acknowledge(broker.id, broker.epoch, version)
-        self.on_changed()
+        self._listener()
 
     def bury(self, broker: Broker) -> None:
         """The process with this registration is dead."""
         self._table.bury(broker.id, broker.epoch)
-        self.on_changed()
+        self._listener()
 
     @property
     def is_quiet(self) -> bool:

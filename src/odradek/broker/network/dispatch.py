@@ -137,7 +137,7 @@ class Dispatcher:
         return answer
 
     def _answer(
-        self, found: Endpoint, request: Any, context: RequestContext, is_counted: bool
+        self, found: Endpoint, request: Any, context: RequestContext[Services], is_counted: bool
     ) -> list[Part] | Pending | None:
         if is_counted and (excess := self._limits.excess(request)) is not None:
             return self._failed(found, request, context, KafkaError(ErrorCode.INVALID_REQUEST, excess))
@@ -158,7 +158,7 @@ class Dispatcher:
             return self._wait(found, request, context, answer)
         return self._encoded(found, answer, request, context)
 
-    def _guarded(self, found: Endpoint, request: Any, context: RequestContext) -> Any:
+    def _guarded(self, found: Endpoint, request: Any, context: RequestContext[Services]) -> Any:
         """The handler's answer, or the controller's if that is another broker; this one does its own part first."""
         if not found.declared.is_forwarded or self._services.controller.is_here:
             return found.handle(request, context)
@@ -204,7 +204,7 @@ class Dispatcher:
         self,
         found: Endpoint,
         request: Any,
-        context: RequestContext,
+        context: RequestContext[Services],
         answer: Awaitable[Any],
     ) -> Pending:
         connection = cast("InboundConnection", context.connection)
@@ -242,7 +242,9 @@ class Dispatcher:
         future.add_done_callback(done)
         return pending
 
-    def _encoded(self, found: Endpoint, answer: Any, request: Any, context: RequestContext) -> list[Part] | None:
+    def _encoded(
+        self, found: Endpoint, answer: Any, request: Any, context: RequestContext[Services]
+    ) -> list[Part] | None:
         if answer is None or found.failed is not None:
             return answer  # type: ignore[no-any-return]
         if code := getattr(answer, "error_code", 0):
@@ -258,7 +260,9 @@ class Dispatcher:
         except Exception as error:  # noqa: BLE001 - an answer that cannot be written costs this request only
             return self._failed(found, request, context, error)
 
-    def _failed(self, found: Endpoint, request: Any, context: RequestContext, error: Exception) -> list[Part] | None:
+    def _failed(
+        self, found: Endpoint, request: Any, context: RequestContext[Services], error: Exception
+    ) -> list[Part] | None:
         """The frame for a request whose handler raised."""
         context.note_error(error.code if isinstance(error, KafkaError) else ErrorCode.UNKNOWN_SERVER_ERROR)
         if found.failed is None:

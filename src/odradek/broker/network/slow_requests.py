@@ -27,7 +27,7 @@ class SlowRequestLog:
         """Apply the setting: -1 for no log."""
         self.threshold_s = math.inf if threshold_ms < 0 else threshold_ms / 1000
 
-    def served(self, context: RequestContext, key: int, local_s: float, waited_s: float) -> None:
+    def served(self, context: RequestContext[object], key: int, local_s: float, waited_s: float) -> None:
         """Log the request. Times are those on the event loop, and between the handler's return and the answer."""
         session = context.session
         fields = {
@@ -66,7 +66,7 @@ class RequestTiming:
 
     def __init__(
         self,
-        context: RequestContext,
+        context: RequestContext[object],
         key: int,
         slow: SlowRequestLog,
         now: Callable[[], float],
