@@ -32,7 +32,10 @@ RUN_BY: dict[str, dict[str, str]] = {
     "docs/OBSERVABILITY.md": {ALL: "integration/test_observability.py"},
     "docs/PERFORMANCE.md": {ALL: DEVELOPERS},
     "docs/RELEASING.md": {ALL: DEVELOPERS},
-    "docs/SECURITY.md": {ALL: "newcomer/test_administrator.py"},
+    "docs/SECURITY.md": {
+        "Try it in one command": "integration/test_trial_security.py",
+        ALL: "newcomer/test_administrator.py",
+    },
     "docs/UPGRADING.md": {ALL: "newcomer/test_operator.py"},
 }
 """Page -> section -> the module below tests/ that runs its commands, or why none does; `*` is every other section."""

@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Final
 
 from odradek.broker.configuration.broker_config import BrokerConfig, is_secret
@@ -17,10 +18,11 @@ from odradek.broker.lifecycle import Broker, StartError
 from odradek.broker.log_output import configure_logging
 from odradek.cli.arguments.errors import UsageError
 from odradek.cli.arguments.examples import add_examples
-from odradek.cli.serving.data_directories import reject_cluster_directory
+from odradek.cli.serving.data_directories import reject_broker_directory, reject_cluster_directory
 from odradek.cli.serving.service_manager import ServiceManager
 from odradek.ports.clock import process_age
 
+DEFAULT_LISTEN: Final = "127.0.0.1:9092"
 _START_SECONDS: Final = 10.0
 """A start that is to stop may come to its end first, so that the logs are closed; it may as well wait for others."""
 LEVELS = ("debug", "info", "warning", "error")
@@ -33,6 +35,8 @@ odradek serve --data-dir ./data
 odradek serve server.properties --set log.retention.hours=24
 # run a cluster of three brokers on this machine
 odradek serve --brokers 3 --data-dir ./three
+# try out TLS, users and ACLs
+odradek serve --security
 """
 
 
@@ -55,6 +59,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--brokers", type=int, default=1, metavar="N", help="run a cluster of N processes with consecutive ports"
+    )
+    parser.add_argument(
+        "--security",
+        action="store_true",
+        help="try out a secured broker or cluster: make an authority, certificates, a user admin and ACLs, in a folder "
+        "beside the data",
     )
     # Of a supervisor for its brokers: their settings are the first line of the input, and they end when it does.
     parser.add_argument("--until-input-ends", action="store_true", help=argparse.SUPPRESS)
@@ -113,6 +123,9 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError(str(error)) from error
     if arguments.brokers < 1:
         raise UsageError(f"--brokers {arguments.brokers}: at least one is needed")
+    if arguments.security:
+        settings = _secure(arguments, settings, config)
+        config = BrokerConfig.load(None, settings, is_single=arguments.brokers == 1)
     if arguments.brokers > 1:
         from odradek.cli.serving.supervisor import Supervisor
 
@@ -129,6 +142,26 @@ def run(arguments: argparse.Namespace) -> int:
         runner = asyncio.Runner(loop_factory=uvloop.new_event_loop)
     with runner:
         return runner.run(_serve(config, until_input_ends=arguments.until_input_ends))
+
+
+def _secure(arguments: argparse.Namespace, settings: dict[str, str], config: BrokerConfig) -> dict[str, str]:
+    """Settings with what `--security` adds; its files are made if there are none. Raises UsageError."""
+    from odradek.cli.serving import trial_security
+
+    if arguments.properties:
+        raise UsageError("--security is for trials without a properties file, which has its own settings")
+    if config.given("zookeeper.connect") or config.given("odradek.metadata.store"):
+        raise UsageError("--security keeps the user admin in the data folder, not in another metadata store")
+    address = arguments.listen or DEFAULT_LISTEN
+    data = config.log_dirs[0]
+    if arguments.brokers > 1:
+        reject_broker_directory(Path(data))
+    else:
+        reject_cluster_directory(data)
+    folder = trial_security.folder_beside(data)
+    trial_security.prepare(folder, data, address.rpartition(":")[0])
+    print(f"secured; clients: --command-config {folder / trial_security.CLIENT_FILE}", file=sys.stderr)
+    return trial_security.secured(settings | trial_security.security_settings(folder), address)
 
 
 def _reject_lost_protection(arguments: argparse.Namespace) -> None:

@@ -74,7 +74,7 @@ def broker_settings(
         "node.id": str(broker_id),
         "broker.id": str(broker_id),
         "log.dirs": ",".join(f"{each}/broker-{broker_id}" for each in config.log_dirs).replace("{id}", str(broker_id)),
-        "listeners": f"PLAINTEXT://{host}:{port}",
+        "listeners": f"{_protocol(given)}://{host}:{port}",
     }
     # Those of the file belong to its own listeners and to one node.
     for name in ("advertised.listeners", "controller.quorum.bootstrap.servers", "controller.quorum.voters"):
@@ -91,6 +91,11 @@ def broker_settings(
         if brokers >= 3 and config.given("min.insync.replicas") is None:
             settings["min.insync.replicas"] = "2"
     return settings
+
+
+def _protocol(given: Mapping[str, str]) -> str:
+    """The protocol of the listeners: of those that the command line sets, else plain text."""
+    return given.get("listeners", "PLAINTEXT").partition("://")[0]
 
 
 def next_backoff(backoff: float, served_seconds: float) -> float:

@@ -107,7 +107,7 @@ def test_all_problems_are_shown_with_file_and_line(tmp_path: Path) -> None:
     assert lines[1].endswith(": unknown configuration num.partitons (did you mean num.partitions?)")
     assert "process.roles=broker is refused: " in lines[2]
     assert lines[3].endswith(": Invalid value no for configuration num.io.threads: Not a number of type INT")
-    assert lines[4].endswith(": zookeeper.set.acl=true is refused: nodes in ZooKeeper are written without ACLs")
+    assert lines[4].endswith(": zookeeper.ssl.crl.enable=true is refused: revoked certificates are not looked up")
     assert lines[5].endswith(": unknown configuration nonsense")
 
 
