@@ -20,7 +20,7 @@ from tests.conftest import MakeBroker
 
 COMMANDS = (
     "topics", "produce", "kcat", "consume", "groups", "configs", "offsets", "dlq", "delete-records", "cluster",
-    "profile", "plan",
+    "profile", "plan", "acls", "roles",
 )  # fmt: skip
 NOT_HERE = ("--watch", "-G family", "restart --rolling", "groups --delete")
 """What does not end or waits for new records, what needs several brokers, and what the other examples still need."""
@@ -94,7 +94,8 @@ def test_examples_work(
     capfdbinary: pytest.CaptureFixture[bytes],
     monkeypatch: pytest.MonkeyPatch,
 ):
-    broker = make_broker({"group.initial.rebalance.delay.ms": 0})
+    authorizer = {"authorizer.class.name": "odradek", "super.users": "User:ANONYMOUS"}
+    broker = make_broker({"group.initial.rebalance.delay.ms": 0, **authorizer})
     broker.start()
     monkeypatch.setenv("ODRADEK_BOOTSTRAP_SERVER", broker.bootstrap)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))

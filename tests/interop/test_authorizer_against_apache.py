@@ -80,5 +80,7 @@ def test_decisions_equal_those_of_apache_kafka(kafka_class_path: str) -> None:
 @pytest.fixture(scope="module")
 def kafka_class_path(java_tools: object) -> str:
     del java_tools  # which skips where Java or Apache Kafka is missing
-    found = subprocess.run(["python3", str(KAFKA), "classpath"], capture_output=True, text=True, timeout=300, check=True)
+    found = subprocess.run(
+        ["python3", str(KAFKA), "classpath"], capture_output=True, text=True, timeout=300, check=True
+    )
     return found.stdout.strip()

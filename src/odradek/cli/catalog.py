@@ -16,6 +16,8 @@ COMMANDS = {
     "consume": "print the records of topics",
     "groups": "list, describe and delete consumer groups, reset their offsets",
     "configs": "describe and alter configurations of topics, brokers and groups",
+    "acls": "list, add, remove and explain ACLs: who may do what",
+    "roles": "list roles, add and remove their members",
     "demo": "run producer, broker, Spark query and consumer group on real flights and verify every total",
     "pipeline": "run a Spark pipeline with its checkpoints and a line of progress for every batch",
     "dlq": "list dead letters and send them back to their topics",

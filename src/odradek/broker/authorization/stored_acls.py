@@ -95,7 +95,7 @@ class StoredAcls:
     async def _read_pending(self) -> None:
         """One read at a time, so that no older state follows a newer one."""
         try:
-            while self._pending:
+            while self._pending or self._waiting:
                 paths, self._pending = self._pending, set()
                 waiting, self._waiting = self._waiting, []
                 try:
