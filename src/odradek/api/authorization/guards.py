@@ -31,6 +31,7 @@ from odradek.api.authorization.transaction_guards import (
 )
 from odradek.api.authorization.visible_topics import visible_cluster_operations
 from odradek.api.requests.context import RequestContext
+from odradek.api.requests.declarations import DECLARATIONS, Audience
 from odradek.authorization.authorizer import Access
 from odradek.controller.configs import ResourceType as ConfigResourceType
 from odradek.wire.acls import CLUSTER_NAME, AclOperation, ResourceType
@@ -99,15 +100,15 @@ _MEMBER: Final[Check] = named(_O.READ, _GROUP, "group_id")
 _PRODUCER: Final[Check] = named(_O.WRITE, _TRANSACTIONAL_ID, "transactional_id")
 _CLUSTER_ACTION: Final = guard(cluster(_O.CLUSTER_ACTION))
 
-GUARDS: Final[dict[ApiKey, Guard]] = {
+_BETWEEN_BROKERS: Final = {
+    declared.key: _CLUSTER_ACTION for declared in DECLARATIONS.values() if declared.audience is not Audience.CLIENTS
+}
+
+GUARDS: Final[dict[ApiKey, Guard]] = _BETWEEN_BROKERS | {
     ApiKey.PRODUCE: guard_produce,
     ApiKey.FETCH: _open,
     ApiKey.LIST_OFFSETS: guard(entries=entries(_O.DESCRIBE, _TOPIC, "topics", "name")),
     ApiKey.METADATA: _open,
-    ApiKey.LEADER_AND_ISR: _CLUSTER_ACTION,
-    ApiKey.STOP_REPLICA: _CLUSTER_ACTION,
-    ApiKey.UPDATE_METADATA: _CLUSTER_ACTION,
-    ApiKey.CONTROLLED_SHUTDOWN: _CLUSTER_ACTION,
     ApiKey.OFFSET_COMMIT: guard_offset_commit,
     ApiKey.OFFSET_FETCH: guard_offset_fetch,
     ApiKey.FIND_COORDINATOR: guard_find_coordinator,
@@ -151,9 +152,7 @@ GUARDS: Final[dict[ApiKey, Guard]] = {
     ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: guard(cluster(_O.DESCRIBE)),
     ApiKey.ALTER_USER_SCRAM_CREDENTIALS: guard(cluster(_O.ALTER)),
     ApiKey.DESCRIBE_QUORUM: guard(cluster(_O.DESCRIBE)),
-    ApiKey.ALTER_PARTITION: _CLUSTER_ACTION,
     ApiKey.UPDATE_FEATURES: guard(cluster(_O.ALTER)),
-    ApiKey.ENVELOPE: _CLUSTER_ACTION,
     ApiKey.DESCRIBE_CLUSTER: guard(sees=_cluster_operations),
     ApiKey.DESCRIBE_PRODUCERS: guard(entries=entries(_O.READ, _TOPIC, "topics", "name")),
     ApiKey.UNREGISTER_BROKER: guard(cluster(_O.ALTER)),
@@ -161,7 +160,6 @@ GUARDS: Final[dict[ApiKey, Guard]] = {
         entries=entries(_O.DESCRIBE, _TRANSACTIONAL_ID, "transactional_ids"), sees=visible_topics_of_transactions
     ),
     ApiKey.LIST_TRANSACTIONS: guard(sees=visible_transactions),
-    ApiKey.ALLOCATE_PRODUCER_IDS: _CLUSTER_ACTION,
     ApiKey.CONSUMER_GROUP_HEARTBEAT: guard(_MEMBER, subscribed_topics),
     ApiKey.CONSUMER_GROUP_DESCRIBE: guard(
         entries=entries(_O.DESCRIBE, _GROUP, "group_ids"), sees=assigned_topics_are_visible

@@ -117,13 +117,14 @@ def test_refused_setting_is_an_error(name: str) -> None:
 @pytest.mark.parametrize("name", EVERY_REFUSED)
 def test_default_of_refused_setting_is_accepted(name: str) -> None:
     default = BROKER[name].default
-    if default is not None and name != "allow.everyone.if.no.acl.found":
+    if default is not None:
         BrokerConfig({name: default})
 
 
-def test_allowing_everyone_is_what_happens_anyway() -> None:
+def test_allowing_everyone_is_what_happens_without_an_authorizer() -> None:
     BrokerConfig({"allow.everyone.if.no.acl.found": "true"})
-    assert refusal("allow.everyone.if.no.acl.found", "false") is not None
+    with pytest.raises(ConfigError, match=r"authorizer\.class\.name is not set"):
+        BrokerConfig({"allow.everyone.if.no.acl.found": "false"})
 
 
 @pytest.mark.parametrize(

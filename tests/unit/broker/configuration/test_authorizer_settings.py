@@ -1,0 +1,47 @@
+"""Settings of the authorizer: which names there are, and what restricts nothing without one."""
+
+from __future__ import annotations
+
+import pytest
+
+from odradek.authorization.authorizer import Mode, Settings
+from odradek.broker.authorization.broker_authorization import authorizer_settings
+from odradek.broker.configuration.authorizers import AUTHORIZERS, super_users
+from odradek.broker.configuration.broker_config import BrokerConfig
+from odradek.broker.configuration.config_errors import ConfigError
+
+
+@pytest.mark.parametrize("name", AUTHORIZERS)
+def test_authorizer_of_kafka_is_ours(name: str) -> None:
+    config = BrokerConfig({"authorizer.class.name": name, "super.users": "User:CN=a,O=b; User:root"})
+    assert authorizer_settings(config) == Settings(frozenset(("User:CN=a,O=b", "User:root")))
+
+
+def test_settings_of_the_authorizer_are_read() -> None:
+    config = BrokerConfig(
+        {
+            "authorizer.class.name": "odradek",
+            "allow.everyone.if.no.acl.found": "true",
+            "odradek.authorizer.mode": "audit",
+        }
+    )
+    assert authorizer_settings(config) == Settings(frozenset(), True, Mode.AUDIT)
+
+
+def test_authorizer_that_is_not_implemented_is_an_error() -> None:
+    with pytest.raises(ConfigError, match=r"com\.example\.Own is refused"):
+        BrokerConfig({"authorizer.class.name": "com.example.Own"})
+
+
+@pytest.mark.parametrize(("name", "value"), [("super.users", "User:root"), ("odradek.authorizer.mode", "enforce")])
+def test_restricting_setting_without_an_authorizer_is_an_error(name: str, value: str) -> None:
+    with pytest.raises(ConfigError, match=f"{name} is refused"):
+        BrokerConfig({name: value})
+
+
+@pytest.mark.parametrize("text", ["root", "User:", ":root", "User:a;b"])
+def test_super_user_without_a_type_is_an_error(text: str) -> None:
+    with pytest.raises(ValueError, match="is not a principal"):
+        super_users(text)
+    with pytest.raises(ConfigError, match=r"super\.users"):
+        BrokerConfig({"authorizer.class.name": "odradek", "super.users": text})
