@@ -30,7 +30,7 @@ COMMANDS = {
     "users": "create, alter, delete and list SCRAM users, also of a broker that does not run",
     "features": "show and change the levels of the cluster's features",
     "perf-test": "measure producers, consumers and end-to-end latency",
-    "cluster": "show the cluster's id, brokers and state; balance it; restart its brokers one by one",
+    "cluster": "show the cluster's id, brokers, state and health; balance it; restart its brokers one by one",
     "plan": "estimate the disks and brokers that a workload needs",
     "dump-log": "print the contents of log files in the form of Apache's tool",
     "import": "take over the data folders of a stopped Apache Kafka",

@@ -13,6 +13,9 @@ from odradek.metrics.exposition import TextFormat, accepted_format, portions
 SLICE_SECONDS: Final = 0.0005
 """The event loop serves others after this time; one step more may come on top."""
 
+_PORTIONS: Final = 16
+"""Portions that make a part of an answer: some 64 KB."""
+
 SCRAPES: Final = counter("odradek_scrapes", "Scrapes that were answered, without this one")
 SCRAPE_SECONDS: Final = gauge("odradek_last_scrape_seconds", "How long the previous scrape took, pauses included")
 LONGEST_HOLD: Final = gauge(
@@ -55,14 +58,19 @@ class Exporter:
         resumed = now()
         longest = 0.0
         parts: list[bytes] = []
+        text: list[str] = []
         for portion in portions(self._families(), text_format):
             if portion:
-                parts.append(portion.encode())
+                text.append(portion)
+                if len(text) == _PORTIONS:
+                    parts.append("".join(text).encode())
+                    text.clear()
             held = now() - resumed
             if held >= SLICE_SECONDS:
                 longest = max(longest, held)
                 await asyncio.sleep(0)
                 resumed = now()
+        parts.append("".join(text).encode())
         self._scrapes += 1
         self._took_s = now() - began
         self._longest_hold_s = max(longest, now() - resumed)

@@ -31,6 +31,8 @@ ANSWER_SECONDS: Final = 30.0
 HEADER_BYTES: Final = 16 * 1024
 """Most bytes of a request's line and headers."""
 _RECEIVE_BYTES: Final = 16 * 1024
+_TURN_BYTES: Final = 256 * 1024
+"""Bytes of an answer that are sent in one turn of the event loop."""
 _MOST_DROPPED: Final = 64
 """Reads of a rejected request's rest."""
 
@@ -39,6 +41,7 @@ class HttpConnection:
     """Serves the requests of one peer, one after the other. A request with a body is rejected."""
 
     __slots__ = (
+        "_body",
         "_buffer",
         "_closed_callback",
         "_http",
@@ -60,6 +63,7 @@ class HttpConnection:
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=HEADER_BYTES)
         self._loop = asyncio.get_running_loop()
         self._buffer = bytearray(_RECEIVE_BYTES)
+        self._body: deque[bytes] = deque()
         self._out: deque[bytes | memoryview] = deque()
         self._task: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -160,10 +164,7 @@ class HttpConnection:
         if self._then_close:
             fields.append(("Connection", "close"))
         self._put(self._http.send(h11.Response(status_code=response.status, headers=fields)))
-        if not is_head:
-            for part in response.body:
-                self._put(self._http.send(h11.Data(data=part)))
-        self._put(self._http.send(h11.EndOfMessage()))
+        self._body.extend(() if is_head else response.body)
         self._restart_timer()
         self._flush()
 
@@ -171,10 +172,29 @@ class HttpConnection:
         if data:
             self._out.append(data)
 
+    def _next_part(self) -> bool:
+        """Frame the next part of the answer; False if there is none."""
+        if self._body:
+            self._put(self._http.send(h11.Data(data=self._body.popleft())))
+        elif self._http.our_state is h11.SEND_BODY:
+            self._put(self._http.send(h11.EndOfMessage()))
+        else:
+            return False
+        return True
+
     def _flush(self) -> None:
+        if self.is_closed:
+            return
         out = self._out
+        left = _TURN_BYTES
         try:
-            while out:
+            while out or self._next_part():
+                if not out:
+                    continue
+                if left <= 0:
+                    # A large answer to a fast peer must not hold up the clients of the broker.
+                    self._loop.call_soon(self._flush)
+                    return
                 part = out[0]
                 sent = self._stream.send(part, len(out) > 1)
                 if sent == WOULD_BLOCK:
@@ -182,6 +202,7 @@ class HttpConnection:
                         self._writing = True
                         self._stream.watch_writes(self._writable)
                     return
+                left -= sent
                 if sent < len(part):
                     out[0] = memoryview(part)[sent:]
                 else:
@@ -232,5 +253,6 @@ class HttpConnection:
         if self._task is not None and self._task is not asyncio.current_task(self._loop):
             self._task.cancel()
         self._out.clear()
+        self._body.clear()
         self._stream.close()
         self._closed_callback(self)

@@ -1,5 +1,6 @@
 """`odradek cluster`: id, brokers and API versions (Apache's kafka-cluster and kafka-broker-api-versions), the state of
-all brokers (`status`), moves that even out their load (`balance`), and a rolling restart (`restart`).
+all brokers (`status`), what is wrong (`health`), moves that even out their load (`balance`), and a rolling restart
+(`restart`).
 """
 
 from __future__ import annotations
@@ -17,9 +18,8 @@ from odradek.cli.terminal.watching import add_watch
 if TYPE_CHECKING:
     from odradek.client.admin import Admin
 
-ACTIONS: Final = ("describe", "cluster-id", "list-endpoints", "api-versions", "status", "balance", "restart")
+ACTIONS: Final = ("describe", "cluster-id", "list-endpoints", "api-versions", "status", "health", "balance", "restart")
 OPTIONS: Final = {
-    "watch": "status",
     "execute": "balance", "decommission": "balance", "tolerance": "balance", "max-moves": "balance",
     "rolling": "restart", "data-dir": "restart", "patience": "restart",
 }  # fmt: skip
@@ -45,6 +45,8 @@ EXAMPLES: Final = """
 odradek cluster
 # show leaders, replicas and lag, redrawn every two seconds
 odradek cluster status --watch
+# name what is wrong; the exit status is 3 for warnings, 4 if clients cannot use something
+odradek cluster health
 # propose moves that even out bytes and leaders
 odradek cluster balance
 # restart the brokers of this machine in turn
@@ -57,7 +59,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "action", nargs="?", choices=ACTIONS, default="describe", help="default: describe, which shows id and brokers"
     )
-    group = parser.add_argument_group("status")
+    group = parser.add_argument_group("status, health")
     add_watch(group)
     group = parser.add_argument_group("balance")
     group.add_argument("--execute", action="store_true", help="execute the proposed moves and wait for them")
@@ -89,6 +91,12 @@ def run(arguments: argparse.Namespace) -> int:
     for option, action in OPTIONS.items():
         if is_given(arguments, option) and arguments.action != action:
             raise UsageError(f"--{option} goes with {action} only")
+    if is_given(arguments, "watch") and arguments.action not in ("status", "health"):
+        raise UsageError("--watch goes with status and health only")
+    if arguments.action == "health":
+        from odradek.cli.actions.cluster_health import health
+
+        return health(arguments)
     if arguments.action == "status":
         from odradek.cli.actions.cluster_status import status
 

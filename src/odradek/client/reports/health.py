@@ -1,0 +1,126 @@
+"""What an operator should look at in a cluster, by the protocol alone: it serves for clusters of Apache Kafka, too."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from enum import IntEnum
+from typing import Any, Final, NamedTuple
+
+from odradek.client.admin import Admin, ConfigResource, ConfigResourceType
+from odradek.client.admin.log_dirs import LogDirDescription
+from odradek.client.metadata import TopicInfo
+from odradek.client.reports.cluster import topics_of
+from odradek.wire.errors import KafkaError
+
+LOW_SPACE: Final = 0.05
+"""A log directory with a smaller share of usable space is a problem."""
+_MIN_ISR: Final = "min.insync.replicas"
+_NAMED: Final = 10
+"""How many partitions or directories a problem names."""
+
+
+class Severity(IntEnum):
+    """How bad a problem is; a larger number is worse."""
+
+    OK = 0
+    """All is well."""
+    WARNING = 1
+    """Something has less redundancy or room than it should."""
+    CRITICAL = 2
+    """Clients cannot use something."""
+
+
+class HealthProblem(NamedTuple):
+    """A reason why a cluster is not in order."""
+
+    check: str
+    severity: Severity
+    reason: str
+    number: int
+    """How many partitions, brokers or directories it concerns."""
+    examples: tuple[str, ...]
+    """The first of their names."""
+
+    def row(self) -> dict[str, Any]:
+        """The problem as a row of a table."""
+        return {**self._asdict(), "severity": self.severity.name.lower(), "examples": list(self.examples)}
+
+
+async def find_problems(admin: Admin) -> list[HealthProblem]:
+    """All that was found, the worst first. Raises KafkaError or TransportError when the cluster cannot be asked."""
+    found = await admin.describe_cluster()
+    live = {broker.node_id for broker in found.brokers}
+    problems = []
+    if found.controller_id not in live:
+        problems.append(
+            HealthProblem("controller", Severity.CRITICAL, "no controller is known: nothing can be changed", 1, ())
+        )
+    topics = await topics_of(admin)
+    least = await _least_in_sync(admin, topics)
+    problems += of_partitions(topics, least, live)
+    problems += of_directories(await admin.log_dirs.describe(sorted(live)))
+    return sorted(problems, key=lambda problem: -problem.severity)
+
+
+async def _least_in_sync(admin: Admin, topics: Sequence[TopicInfo]) -> dict[str, int]:
+    """`min.insync.replicas` by topic; a topic whose settings may not be read is left out."""
+    names = [topic.name for topic in topics if any(len(each.replicas) > 1 for each in topic.partitions)]
+    if not names:
+        return {}
+    described = await admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, name) for name in names])
+    return {
+        resource.name: int(entries[_MIN_ISR].value or 1)
+        for resource, entries in described.items()
+        if not isinstance(entries, KafkaError) and _MIN_ISR in entries
+    }
+
+
+def of_partitions(topics: Sequence[TopicInfo], least: Mapping[str, int], live: set[int]) -> Iterator[HealthProblem]:
+    """Partitions without a leader, below their minimum, and with replicas outside the ISR; each is named once."""
+    leaderless: list[str] = []
+    below: list[str] = []
+    lacking: list[str] = []
+    for topic in topics:
+        for each in topic.partitions:
+            name = f"{topic.name}-{each.partition}"
+            if each.leader not in live:
+                leaderless.append(name)
+            elif len(each.isr) < min(least.get(topic.name, 1), len(each.replicas)):
+                below.append(name)
+            elif len(each.isr) < len(each.replicas):
+                lacking.append(name)
+    for check, severity, reason, names in (
+        ("offline partitions", Severity.CRITICAL, "partitions have no leader", leaderless),
+        ("under min.insync.replicas", Severity.CRITICAL, "partitions reject writes with acks=all", below),
+        ("under-replicated partitions", Severity.WARNING, "partitions have replicas outside the ISR", lacking),
+    ):
+        if names:
+            yield HealthProblem(check, severity, reason, len(names), tuple(sorted(names)[:_NAMED]))
+
+
+def of_directories(
+    by_broker: Mapping[int, Mapping[str, LogDirDescription] | KafkaError],
+) -> Iterator[HealthProblem]:
+    """Log directories that failed, and those with little space; brokers that could not be asked."""
+    offline: list[str] = []
+    full: list[str] = []
+    silent: list[str] = []
+    for broker, directories in sorted(by_broker.items()):
+        if isinstance(directories, KafkaError):
+            silent.append(f"broker {broker}: {directories.message}")
+            continue
+        for path, each in sorted(directories.items()):
+            name = f"broker {broker}: {path}"
+            if each.error is not None:
+                offline.append(name)
+            elif (
+                each.total_bytes and each.usable_bytes is not None and each.usable_bytes / each.total_bytes < LOW_SPACE
+            ):
+                full.append(name)
+    for check, severity, reason, names in (
+        ("log directories", Severity.CRITICAL, "log directories failed", offline),
+        ("disk space", Severity.WARNING, f"log directories have less than {LOW_SPACE:.0%} free", full),
+        ("log directories", Severity.WARNING, "brokers did not describe their log directories", silent),
+    ):
+        if names:
+            yield HealthProblem(check, severity, reason, len(names), tuple(names[:_NAMED]))

@@ -1,0 +1,38 @@
+"""`odradek cluster health` against a cluster that loses a broker."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka.admin import AdminClient
+
+from tests.integration.clusters import new_topic, sound_cluster, wait_until_balanced
+
+
+def health(bootstrap: str) -> tuple[int, dict[str, Any]]:
+    command = [sys.executable, "-m", "odradek.cli.main", "cluster", "health", "--bootstrap-server", bootstrap]
+    done = subprocess.run([*command, "-o", "json"], capture_output=True, text=True, timeout=60)
+    return done.returncode, json.loads(done.stdout)
+
+
+def test_health_follows_the_loss_of_a_broker(tmp_path: Path) -> None:
+    settings = {"default.replication.factor": 3, "min.insync.replicas": 1}
+    with sound_cluster(tmp_path, settings) as cluster:
+        admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+        wait_until_balanced(admin, new_topic(admin))
+        assert health(cluster.bootstrap) == (0, {"status": "ok", "problems": []})
+        with cluster.none_started_again():
+            cluster.signal_broker(2, signal.SIGKILL)
+            deadline = time.monotonic() + 60
+            while not (found := health(cluster.bootstrap))[0] and time.monotonic() < deadline:
+                time.sleep(0.2)
+        status, document = found
+        checks = {problem["check"] for problem in document["problems"]}
+        assert status in (3, 4)
+        assert checks & {"under-replicated partitions", "offline partitions"}

@@ -1,0 +1,55 @@
+"""What `odradek cluster health` finds, of partitions and log directories."""
+
+from __future__ import annotations
+
+import pytest
+
+from odradek.client.admin.log_dirs import LogDirDescription
+from odradek.client.metadata import PartitionInfo, TopicInfo
+from odradek.client.reports.health import HealthProblem, Severity, of_directories, of_partitions
+from odradek.wire.errors import ErrorCode, KafkaError
+
+
+def found(
+    leader: int, isr: tuple[int, ...], *, least: int = 2, live: tuple[int, ...] = (1, 2, 3)
+) -> list[HealthProblem]:
+    topic = TopicInfo("t", b"", False, [PartitionInfo(0, leader, 0, (1, 2, 3), isr, ())])
+    return list(of_partitions([topic], {"t": least}, set(live)))
+
+
+@pytest.mark.parametrize(
+    ("leader", "isr", "check", "severity"),
+    [
+        (-1, (1,), "offline partitions", Severity.CRITICAL),
+        (1, (1,), "under min.insync.replicas", Severity.CRITICAL),
+        (1, (1, 2), "under-replicated partitions", Severity.WARNING),
+    ],
+)
+def test_partition_is_reported_by_its_worst_problem(
+    leader: int, isr: tuple[int, ...], check: str, severity: Severity
+) -> None:
+    (problem,) = found(leader, isr)
+    assert (problem.check, problem.severity, problem.number, problem.examples) == (check, severity, 1, ("t-0",))
+
+
+def test_sound_partition_is_not_reported() -> None:
+    assert found(1, (1, 2, 3)) == []
+
+
+def test_partition_is_offline_when_its_leader_is_not_alive() -> None:
+    assert found(3, (1, 2, 3), live=(1, 2))[0].check == "offline partitions"
+
+
+@pytest.mark.parametrize(
+    ("directory", "check"),
+    [
+        (LogDirDescription(KafkaError(ErrorCode.KAFKA_STORAGE_ERROR), {}, None, None), "log directories"),
+        (LogDirDescription(None, {}, 1000, 49), "disk space"),
+        (LogDirDescription(None, {}, 1000, 51), None),
+        (LogDirDescription(None, {}, None, None), None),
+    ],
+    ids=["failed", "full", "free", "unknown"],
+)
+def test_log_directory_is_reported(directory: LogDirDescription, check: str | None) -> None:
+    problems = list(of_directories({1: {"/data": directory}}))
+    assert [problem.check for problem in problems] == ([] if check is None else [check])
