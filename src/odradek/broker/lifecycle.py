@@ -113,9 +113,13 @@ class Broker:
         secured = [each.name for each in self._config.listeners() if each.security_protocol in TLS_PROTOCOLS]
         try:
             tls = TlsListeners(self._config, secured, self._ports.clock)
-            sasl = sasl_listeners(self._config)
+            sasl = sasl_listeners(self._config, self._ports.disk, self._ports.clock)
             # A failed start gives back what it took: the next attempt may come from this very process.
             async with AsyncExitStack() as opened:
+                for listener in sasl.values():
+                    if listener.bearer is not None:
+                        opened.callback(listener.bearer.close)
+                        await listener.bearer.start()
                 self.waits_for_store = True
                 storage = await open_storage(self._config, self._ports, opened)
                 self.waits_for_store = False

@@ -8,10 +8,11 @@ from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any, Final, Protocol
 
+from odradek.client.bearer_tokens import token_source
 from odradek.client.connection import Connection
 from odradek.client.errors import AuthenticationFailed, ConfigError, Disconnected, TransportError
 from odradek.ports.randomness import Random
-from odradek.security import plain
+from odradek.security import oauthbearer, plain
 from odradek.security.errors import SaslError
 from odradek.security.jaas import JaasError, parse_jaas
 from odradek.security.scram import MECHANISMS as SCRAM_MECHANISMS
@@ -20,7 +21,7 @@ from odradek.wire.errors import ErrorCode, error_code
 from odradek.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from odradek.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 
-MECHANISMS: Final = (plain.MECHANISM, *SCRAM_MECHANISMS)
+MECHANISMS: Final = (plain.MECHANISM, *SCRAM_MECHANISMS, oauthbearer.MECHANISM)
 """Implemented values of `sasl_mechanism`."""
 _NONCE_BYTES: Final = 24
 _EARLIEST: Final = 0.85
@@ -74,6 +75,16 @@ class _Scram:
         return await asyncio.get_running_loop().run_in_executor(None, self._client.prove, answer)
 
 
+class _Bearer:
+    """OAUTHBEARER has one message; an error of the broker is acknowledged."""
+
+    def __init__(self, token: str, extensions: Mapping[str, str]) -> None:
+        self.first = oauthbearer.bearer_message(token, extensions)
+
+    async def next(self, answer: bytes) -> bytes | None:
+        return b"\x01" if answer else None
+
+
 def credentials(config: Mapping[str, Any]) -> tuple[str, str, bool]:
     """User name, password, and whether they are of a delegation token. Raises ConfigError."""
     username, password = config["sasl_plain_username"], config["sasl_plain_password"]
@@ -97,6 +108,15 @@ def check_sasl(config: Mapping[str, Any]) -> None:
     mechanism = str(config["sasl_mechanism"] or "").upper()
     if mechanism not in MECHANISMS:
         raise ConfigError(f"sasl_mechanism {config['sasl_mechanism']!r}: {', '.join(MECHANISMS)} are supported")
+    if mechanism == oauthbearer.MECHANISM:
+        if config["sasl_plain_username"] or config["sasl_plain_password"]:
+            raise ConfigError("sasl_plain_username and sasl_plain_password have no effect with OAUTHBEARER")
+        if config["sasl_jaas_config"]:
+            credentials(config)
+        token_source(config)
+        return
+    if config["sasl_oauth_token_provider"] is not None or config["sasl_oauthbearer_token_endpoint_url"]:
+        raise ConfigError(f"options of bearer tokens have no effect with sasl_mechanism={mechanism}")
     username, password, _ = credentials(config)
     if not username or not password:
         raise ConfigError(f"sasl_mechanism={mechanism} needs sasl_plain_username and sasl_plain_password")
@@ -109,9 +129,16 @@ def logins(config: Mapping[str, Any], random: Random) -> Login | None:
     if not str(config["security_protocol"]).upper().startswith("SASL_"):
         return None
     mechanism = str(config["sasl_mechanism"]).upper()
+    if mechanism == oauthbearer.MECHANISM:
+        tokens = token_source(config)
+
+        async def begin_bearer() -> Steps:
+            return _Bearer(*await tokens())
+
+        return partial(_log_in, mechanism, begin_bearer)
     username, password, is_token = credentials(config)
 
-    def begin() -> Steps:
+    async def begin() -> Steps:
         if mechanism == plain.MECHANISM:
             return _Plain(username, password)
         nonce = base64.b64encode(random.randrange(1 << 8 * _NONCE_BYTES).to_bytes(_NONCE_BYTES, "big")).decode()
@@ -120,7 +147,9 @@ def logins(config: Mapping[str, Any], random: Random) -> Login | None:
     return partial(_log_in, mechanism, begin)
 
 
-async def _log_in(mechanism: str, begin: Callable[[], Steps], connection: Connection, timeout_ms: float) -> int:
+async def _log_in(
+    mechanism: str, begin: Callable[[], Awaitable[Steps]], connection: Connection, timeout_ms: float
+) -> int:
     version = connection.version_of(SaslHandshakeRequest)
     if version < 1:
         raise AuthenticationFailed("the broker is too old: it has no SaslAuthenticate (Kafka 1.0)")
@@ -133,7 +162,7 @@ async def _log_in(mechanism: str, begin: Callable[[], Steps], connection: Connec
         raise AuthenticationFailed(f"SASL handshake: {_text(handshake.error_code)}")
     version = connection.version_of(SaslAuthenticateRequest)
     try:
-        steps = begin()
+        steps = await begin()
         message: bytes | None = steps.first
         lifetime_ms = 0
         while message is not None:

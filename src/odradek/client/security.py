@@ -59,13 +59,23 @@ class SecurityOptions(TypedDict, total=False):
     ssl_cipher_suites: str
     """Cipher suites by Java's or OpenSSL's names; empty: OpenSSL's choice."""
     sasl_mechanism: str
-    """`PLAIN`, `SCRAM-SHA-256` or `SCRAM-SHA-512`."""
+    """`PLAIN`, `SCRAM-SHA-256`, `SCRAM-SHA-512` or `OAUTHBEARER`."""
     sasl_plain_username: str
     """User name for PLAIN and SCRAM."""
     sasl_plain_password: str
     """Password for PLAIN and SCRAM."""
     sasl_jaas_config: str
     """Kafka's form of user name and password: a line with a login module."""
+    sasl_oauth_token_provider: Any
+    """Gives bearer tokens: a function, or an object with `token`, as in aiokafka and kafka-python."""
+    sasl_oauthbearer_token_endpoint_url: str
+    """Where bearer tokens are fetched with client credentials, or `file:///PATH` of a token."""
+    sasl_oauthbearer_client_credentials_client_id: str
+    """The client's name at the token endpoint."""
+    sasl_oauthbearer_client_credentials_client_secret: str
+    """The client's secret at the token endpoint."""
+    sasl_oauthbearer_scope: str
+    """The scope to ask the token endpoint for."""
 
 
 SECURITY_DEFAULTS: Final[SecurityOptions] = {
@@ -93,6 +103,11 @@ SECURITY_DEFAULTS: Final[SecurityOptions] = {
     "sasl_plain_username": "",
     "sasl_plain_password": "",
     "sasl_jaas_config": "",
+    "sasl_oauth_token_provider": None,
+    "sasl_oauthbearer_token_endpoint_url": "",
+    "sasl_oauthbearer_client_credentials_client_id": "",
+    "sasl_oauthbearer_client_credentials_client_secret": "",
+    "sasl_oauthbearer_scope": "",
 }
 _SAME: Final = {
     "ssl_truststore_location": "ssl_cafile",

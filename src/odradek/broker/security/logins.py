@@ -15,11 +15,12 @@ from odradek.api.services.login_service import Choice, LoginAnswer
 from odradek.broker.network.repeated_lines import RepeatedLines
 from odradek.broker.security.exchanges import USER, BrokerLogin, PlainLogin, RejectedLogin, ScramLogin
 from odradek.broker.security.gate import SaslGate
+from odradek.broker.security.oauth import BearerLogin
 from odradek.broker.security.sasl_listeners import SaslListener
 from odradek.controller.scram_credentials import scram_credential
 from odradek.metadata.image import ClientEntity, ClusterImage
 from odradek.ports.clock import Clock
-from odradek.security import plain
+from odradek.security import oauthbearer, plain
 from odradek.security.errors import SaslError
 from odradek.security.login_limits import LoginLimits
 from odradek.security.scram import (
@@ -153,6 +154,8 @@ class Logins:
     def _exchange(self, listener: SaslListener, mechanism: str) -> Login:
         if mechanism == plain.MECHANISM and listener.users is not None:
             return PlainLogin(listener.users)
+        if mechanism == oauthbearer.MECHANISM and listener.bearer is not None:
+            return BearerLogin(listener.bearer)
         return ScramLogin(MECHANISMS[mechanism], self._find, base64.b64encode(self._secret.nonce()).decode())
 
     # --- SaslAuthenticate ---

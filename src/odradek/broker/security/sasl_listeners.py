@@ -8,13 +8,18 @@ from typing import Final, NamedTuple, Protocol
 from odradek.broker.configuration.broker_config import Listener
 from odradek.broker.configuration.config_errors import ConfigError
 from odradek.broker.configuration.refusals import SASL_PROTOCOLS
+from odradek.broker.security.oauth import BearerTokens, OAuthSettings
 from odradek.metadata.configs.definitions import split_list
-from odradek.security import plain, scram
+from odradek.ports.clock import Clock
+from odradek.ports.disk import Disk
+from odradek.security import oauthbearer, plain, scram
 from odradek.security.jaas import JaasError, LoginModule, parse_jaas, plain_users
 from odradek.security.plain import PlainUsers
 
-MECHANISMS: Final = (plain.MECHANISM, *scram.MECHANISMS)
+MECHANISMS: Final = (plain.MECHANISM, *scram.MECHANISMS, oauthbearer.MECHANISM)
 """Implemented mechanisms."""
+TIMEOUT_MS: Final = 10_000
+"""How long one step of reading keys may take."""
 MAX_MESSAGE_BYTES: Final = 65_536
 """Largest message of a peer before it is authenticated, if `sasl.server.max.receive.size` allows more."""
 
@@ -45,18 +50,20 @@ class SaslListener(NamedTuple):
     max_reauth_ms: Mapping[str, int]
     """`connections.max.reauth.ms` by mechanism; 0 is no limit."""
     max_message_bytes: int
+    bearer: BearerTokens | None
+    """The check of tokens of OAUTHBEARER; None if it is not enabled."""
 
 
-def sasl_listeners(config: SaslSettings) -> dict[str, SaslListener]:
+def sasl_listeners(config: SaslSettings, disk: Disk, clock: Clock) -> dict[str, SaslListener]:
     """All SASL listeners by name. Raises ConfigError."""
     return {
-        listener.name: _sasl_listener(config, listener.name)
+        listener.name: _sasl_listener(config, listener.name, disk, clock)
         for listener in config.listeners()
         if listener.security_protocol in SASL_PROTOCOLS
     }
 
 
-def _sasl_listener(config: SaslSettings, name: str) -> SaslListener:
+def _sasl_listener(config: SaslSettings, name: str, disk: Disk, clock: Clock) -> SaslListener:
     """Read the settings of a SASL listener. Raises ConfigError, which names the listener and the setting."""
     mechanisms = tuple(each.upper() for each in split_list(config.listener_text(name, "sasl.enabled.mechanisms")))
     for mechanism in mechanisms:
@@ -74,7 +81,50 @@ def _sasl_listener(config: SaslSettings, name: str) -> SaslListener:
         mechanism: _number(name, config, mechanism, "connections.max.reauth.ms") for mechanism in mechanisms
     }
     most = _number(name, config, mechanisms[0], "sasl.server.max.receive.size")
-    return SaslListener(name, mechanisms, users, max_reauth_ms, min(most, MAX_MESSAGE_BYTES))
+    bearer = None
+    if oauthbearer.MECHANISM in mechanisms:
+        _check_bearer_module(name, modules[oauthbearer.MECHANISM])
+        bearer = BearerTokens(_oauth_settings(config, name), disk, clock)
+    return SaslListener(name, mechanisms, users, max_reauth_ms, min(most, MAX_MESSAGE_BYTES), bearer)
+
+
+def _check_bearer_module(name: str, module: LoginModule | None) -> None:
+    """Kafka's default accepts unsecured tokens that such options make."""
+    for option in () if module is None else module.options:
+        if option.startswith("unsecured"):
+            setting = f"listener.name.{name.lower()}.oauthbearer.sasl.jaas.config"
+            raise ConfigError(f"{setting}: {option} is rejected: tokens without a signature prove nothing")
+
+
+def _oauth_settings(config: SaslSettings, name: str) -> OAuthSettings:
+    def text(setting: str) -> str:
+        return config.mechanism_text(name, oauthbearer.MECHANISM, setting)
+
+    def words(setting: str) -> tuple[str, ...]:
+        return tuple(split_list(text(setting)))
+
+    def number(setting: str) -> int:
+        return _number(name, config, oauthbearer.MECHANISM, setting)
+
+    url = text("sasl.oauthbearer.jwks.endpoint.url")
+    if not url:
+        raise ConfigError(
+            f"listener {name}: sasl.oauthbearer.jwks.endpoint.url is not set: OAUTHBEARER needs the keys of the issuer"
+        )
+    return OAuthSettings(
+        url,
+        words("odradek.oauthbearer.allowed.urls"),
+        text("sasl.oauthbearer.expected.issuer"),
+        words("sasl.oauthbearer.expected.audience"),
+        words("odradek.oauthbearer.required.scopes"),
+        text("sasl.oauthbearer.sub.claim.name"),
+        text("sasl.oauthbearer.scope.claim.name"),
+        number("sasl.oauthbearer.clock.skew.seconds"),
+        max(1000, number("sasl.oauthbearer.jwks.endpoint.refresh.ms")),
+        max(1, number("sasl.oauthbearer.jwks.endpoint.retry.backoff.ms")),
+        max(1, number("sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms")),
+        TIMEOUT_MS,
+    )
 
 
 def _module(config: SaslSettings, name: str, mechanism: str) -> LoginModule | None:

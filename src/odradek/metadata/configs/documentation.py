@@ -436,6 +436,8 @@ DOCUMENTATION: dict[str, str] = {
     "connection.",
     "odradek.max.request.partitions": "Partitions that one request may name; with more it is refused as a whole.",
     "odradek.max.record.headers": "Headers that a record may have, where odradek.batch.validation is records.",
+    "odradek.oauthbearer.allowed.urls": "URLs that keys of tokens may be read from; empty: file, https, local http.",
+    "odradek.oauthbearer.required.scopes": "Scopes that a bearer token must have, all of them.",
     "odradek.login.max.failures": "Failed SASL logins of an address before its next ones are rejected; 0: no limit.",
     "odradek.login.failure.window.ms": "Time in which that many failed logins are forgotten.",
     "odradek.max.request.topics": "Topics that one request may name; with more it is refused as a whole.",

@@ -56,8 +56,19 @@ TLS_SETTINGS = frozenset(
 SASL_SETTINGS = frozenset(
     (
         "connections.max.reauth.ms",
+        "odradek.oauthbearer.allowed.urls",
+        "odradek.oauthbearer.required.scopes",
         "sasl.enabled.mechanisms",
         "sasl.jaas.config",
+        "sasl.oauthbearer.clock.skew.seconds",
+        "sasl.oauthbearer.expected.audience",
+        "sasl.oauthbearer.expected.issuer",
+        "sasl.oauthbearer.jwks.endpoint.refresh.ms",
+        "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms",
+        "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms",
+        "sasl.oauthbearer.jwks.endpoint.url",
+        "sasl.oauthbearer.scope.claim.name",
+        "sasl.oauthbearer.sub.claim.name",
         "sasl.server.max.receive.size",
     )
 )
@@ -553,7 +564,7 @@ GROUP_HARMLESS = (
 )
 
 _FIXED_TLS = "TLS is OpenSSL's here, which has no such choice"
-_NO_SASL = "this version has PLAIN, SCRAM-SHA-256 and SCRAM-SHA-512, without Kerberos, OAuth and classes"
+_NO_SASL = "this version has PLAIN, SCRAM and OAUTHBEARER, without Kerberos, logins of brokers and classes"
 _NO_POLICY = "this version loads no policy classes, every request would be allowed"
 _NO_TOKENS = "this version has no delegation tokens"
 _OTHER_CONTROLLER = "the controller runs in the brokers; this node would lead a cluster of its own"
@@ -626,20 +637,19 @@ REFUSED = (
             "sasl.oauthbearer.assertion.template.file",
             "sasl.oauthbearer.client.credentials.client.id",
             "sasl.oauthbearer.client.credentials.client.secret",
-            "sasl.oauthbearer.clock.skew.seconds",
-            "sasl.oauthbearer.expected.audience",
-            "sasl.oauthbearer.expected.issuer",
-            "sasl.oauthbearer.jwks.endpoint.refresh.ms",
-            "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms",
-            "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms",
-            "sasl.oauthbearer.jwks.endpoint.url",
             "sasl.oauthbearer.jwt.retriever.class",
             "sasl.oauthbearer.jwt.validator.class",
             "sasl.oauthbearer.scope",
-            "sasl.oauthbearer.scope.claim.name",
-            "sasl.oauthbearer.sub.claim.name",
             "sasl.oauthbearer.token.endpoint.url",
-            "sasl.server.callback.handler.class",
+        ),
+    ),
+    Refused(
+        "this version loads no classes; tokens of OAUTHBEARER are checked as by OAuthBearerValidatorCallbackHandler",
+        ("sasl.server.callback.handler.class",),
+        accepted=(
+            "",
+            "org.apache.kafka.common.security.oauthbearer.oauthbearervalidatorcallbackhandler",
+            "org.apache.kafka.common.security.oauthbearer.secured.oauthbearervalidatorcallbackhandler",
         ),
     ),
     Refused(

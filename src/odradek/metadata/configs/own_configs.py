@@ -38,6 +38,9 @@ ODRADEK_CONFIGS = (
     # Failed logins of one address before its next ones are rejected unseen; as many are forgotten in one window.
     _c("odradek.login.max.failures", INT, "100", at_least(0)),
     _c("odradek.login.failure.window.ms", INT, "60000", at_least(1)),
+    # Empty: file, https, and http of this machine.
+    _c("odradek.oauthbearer.allowed.urls", LIST, ""),
+    _c("odradek.oauthbearer.required.scopes", LIST, ""),
     # Directories of partitions that were copied in from another cluster are served as the topic of their name.
     _c("odradek.adopt.partitions", BOOLEAN, "false"),
     # enforce: denied requests fail; audit: they are served, and the log says what would be denied.
