@@ -4,6 +4,7 @@ acks=1 linger.ms=5 batch.size=1000000. The consumer is assigned all partitions f
 """
 
 import time
+from collections.abc import Mapping
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
@@ -14,9 +15,11 @@ RECORDS = 2_000_000
 WARM_UP_RECORDS = 100_000
 SIZE = 1000
 PARTITIONS = 4
+PLAIN: Mapping[str, str] = {}
+"""Client options for connections without TLS: none."""
 
 
-def produce(bootstrap: str, topic: str, records: int) -> None:
+def produce(bootstrap: str, topic: str, records: int, security: Mapping[str, str] = PLAIN) -> None:
     failed: list[str] = []
 
     def report(error: KafkaError | None, _: Message) -> None:
@@ -32,6 +35,7 @@ def produce(bootstrap: str, topic: str, records: int) -> None:
             "queue.buffering.max.kbytes": 1_000_000,
             "delivery.report.only.error": True,
             "on_delivery": report,
+            **security,
         }
     )
     value, send = b"x" * SIZE, producer.produce
@@ -48,8 +52,8 @@ def produce(bootstrap: str, topic: str, records: int) -> None:
         raise RuntimeError(f"{left} records not sent, {len(failed)} failed: {failed[:1]}")
 
 
-def consume(bootstrap: str, topic: str, records: int) -> None:
-    config = {"bootstrap.servers": bootstrap, "group.id": "bench", "enable.auto.commit": False}
+def consume(bootstrap: str, topic: str, records: int, security: Mapping[str, str] = PLAIN) -> None:
+    config = {"bootstrap.servers": bootstrap, "group.id": "bench", "enable.auto.commit": False, **security}
     # with its default a consumer whose queue was once full asks for nothing more for a second, which is then measured
     consumer = Consumer(config | {"fetch.queue.backoff.ms": 1})
     consumer.assign([TopicPartition(topic, p, 0) for p in range(PARTITIONS)])
