@@ -249,7 +249,7 @@ class _Reader:
 
     def _elsewhere(self, partition: Partition, fetch_offset: int) -> int | None:
         """The follower in the consumer's rack, if there is one and `replica.selector.class` looks for it."""
-        if not self._request.rack_id or not partition.followers:
+        if not self._request.rack_id or not partition.followers.progress:
             return None
         services = self._context.services
         if services.config.text("replica.selector.class") != RACK_AWARE:

@@ -17,13 +17,10 @@ from odradek.log.segments.reading import LogRead
 from odradek.metadata.image import NO_LEADER, PartitionState
 from odradek.metrics.traffic import TopicTraffic
 from odradek.ports.disk import FileRange
+from odradek.replication.followers import Followers
 from odradek.replication.in_sync import (
     DEFAULT_MAX_LAG_MS,
-    NEVER_MS,
-    FollowerProgress,
-    IsrProposal,
     committed_offset,
-    lagging,
 )
 from odradek.replication.leadership import Leadership
 from odradek.replication.refused_batches import SENT_AGAIN, RefusedBatches
@@ -33,8 +30,6 @@ READ_UNCOMMITTED = 0
 READ_COMMITTED = 1
 NO_EPOCH = -1
 NO_OFFSET = -1
-
-_TRY_AGAIN = (ErrorCode.OPERATION_NOT_ATTEMPTED, ErrorCode.INELIGIBLE_REPLICA)
 
 MANY_BYTES = 1 << 62
 """What a change other than an append counts for: whoever waits has to look again."""
@@ -126,15 +121,12 @@ class Partition:
     __slots__ = (
         "_commit_order",
         "_commit_waiters",
-        "_counted",
-        "_deletion_waiters",
         "_environment",
-        "_followers",
-        "_offline",
         "_readers",
         "_refused",
-        "_watches",
         "_written_start",
+        "deletion_waiters",
+        "followers",
         "high_watermark",
         "index",
         "isr",
@@ -144,11 +136,11 @@ class Partition:
         "local_id",
         "log",
         "partition_epoch",
-        "proposal",
         "replicas",
         "topic",
         "topic_id",
         "traffic",
+        "watches",
     )
 
     def __init__(
@@ -176,20 +168,18 @@ class Partition:
         self.partition_epoch = 0
         self.replicas: tuple[int, ...] = ()
         self.isr: tuple[int, ...] = ()
-        self.proposal: IsrProposal | None = None
         self.high_watermark = log.log_start_offset
         self._environment = environment
-        self._followers: dict[int, FollowerProgress] = {}
-        # Replicas on dead brokers or in failed directories, which may still fetch until they notice.
-        self._offline: tuple[int, ...] = ()
-        # Members of the ISR and those whom a proposal would make so: the high watermark waits for all of them.
-        self._counted: frozenset[int] = frozenset()
+        self.followers = Followers(self, environment)
+        """The other replicas, empty unless this broker leads."""
         self._commit_waiters: list[tuple[int, int, Callable[[], None]]] = []
         self._commit_order = 0
-        self._deletion_waiters: list[tuple[int, Callable[[], None]]] = []
+        self.deletion_waiters: list[tuple[int, Callable[[], None]]] = []
+        """Deletions that wait for followers: the offset, and what to call."""
         self._readers: list[AppendWatcher] = []
         self._refused: RefusedBatches | None = None
-        self._watches: list[FollowerWatch] = []
+        self.watches: list[FollowerWatch] = []
+        """Fetch sessions of followers that read this partition."""
         # As the log was opened, its start was read from the disk.
         self._written_start = log.log_start_offset
 
@@ -220,9 +210,9 @@ class Partition:
             )
             if self.replicas and (unchanged or state.partition_epoch < known):
                 # An answer of the controller may be faster than its image.
-                if unchanged and state.offline_replicas != self._offline:
-                    self._offline = state.offline_replicas
-                    self.reconsider()
+                if unchanged and state.offline_replicas != self.followers.offline:
+                    self.followers.offline = state.offline_replicas
+                    self.followers.reconsider()
                 return
         was_leader = self.is_leader
         new_epoch = state.leader_epoch > self.leader_epoch
@@ -230,11 +220,11 @@ class Partition:
         self.leader_epoch = state.leader_epoch
         self.partition_epoch = state.partition_epoch
         self.replicas = state.replicas
-        self._offline = state.offline_replicas
+        self.followers.offline = state.offline_replicas
         isr_before, self.isr = self.isr, state.isr
-        proposal = self.proposal
+        proposal = self.followers.proposal
         if proposal is not None and (new_epoch or state.partition_epoch > proposal.partition_epoch):
-            self.proposal = None
+            self.followers.proposal = None
         if self.is_leader:
             if was_leader:
                 self.traffic.isr_shrinks += len(isr_before) > len(state.isr)
@@ -248,29 +238,15 @@ class Partition:
             self.leader_epoch_start_offset = self.log.next_offset
             with suppress(KafkaError):  # the disk has failed: every later use of the log says so to whom it concerns
                 self.log.history.assign_leader_epoch(self.leader_epoch)
-        now_ms = self._environment.now_ms()
-        # Somebody else may have led before a new epoch without this broker hearing of it, and had them cut their logs.
-        known = self._followers if was_leader and not new_epoch else {}
-        self._wait_no_longer_for([member for member in isr_before if member not in self.isr and member in known])
-        self._followers = {
-            broker_id: known.get(broker_id)
-            or FollowerProgress(broker_id, now_ms if broker_id in self.isr else NEVER_MS)
-            for broker_id in self.replicas
-            if broker_id != self.local_id
-        }
-        for follower in self._followers.values():
-            follower.rejected = False
-        self._count()
+        self.followers.begin(isr_before, continues=was_leader and not new_epoch)
         if new_epoch or not was_leader:
-            for watch in self._watches:
+            for watch in self.watches:
                 watch.appended(MANY_BYTES)
         self.advance_high_watermark(MANY_BYTES)
-        self.take_in()
+        self.followers.take_in()
 
     def _follow(self) -> None:
-        self.proposal = None
-        self._followers = {}
-        self._counted = frozenset()
+        self.followers.end()
         self._dismiss()
 
     def retire(self) -> None:
@@ -283,9 +259,9 @@ class Partition:
         waiters, self._commit_waiters = self._commit_waiters, []
         for _, _, callback in waiters:
             callback()
-        self._release_deletions()
+        self.release_deletions()
         self._wake_readers(MANY_BYTES)
-        for watch in self._watches:
+        for watch in self.watches:
             watch.appended(MANY_BYTES)
 
     @property
@@ -328,149 +304,11 @@ class Partition:
     @property
     def counted_replicas(self) -> frozenset[int]:
         """Members of the ISR, and of the one that is proposed: all that the high watermark waits for."""
-        return self._counted
+        return self.followers.counted
 
-    @property
-    def followers(self) -> dict[int, FollowerProgress]:
-        """The progress of the other replicas by broker id; empty unless this broker leads."""
-        return self._followers
-
-    def follower_fetched(
-        self, broker_id: int, broker_epoch: int, fetch_offset: int, log_start_offset: int, now_ms: int
-    ) -> None:
-        """A follower asks for what comes at the offset, and so has all before it.
-
-        To be called when its epochs have been checked and its history found to be this log's. Raises KafkaError
-        UNKNOWN_LEADER_EPOCH for a broker that is no replica here, OFFSET_OUT_OF_RANGE, NOT_LEADER_OR_FOLLOWER for a
-        fetch of an earlier life of that broker.
-        """
-        follower = self._followers.get(broker_id)
-        if follower is None:
-            # A reassignment that this leader has not heard of yet may have made it one.
-            raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH)
-        log = self.log
-        end_offset = log.end_offset
-        if not log.log_start_offset <= fetch_offset <= end_offset:
-            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
-        if broker_epoch < follower.broker_epoch:
-            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        before = follower.end_offset
-        follower.fetched(fetch_offset, log_start_offset, broker_epoch, end_offset, now_ms)
-        if broker_id not in self._counted:
-            self._expand_isr(follower)
-        if fetch_offset != before:
-            self.advance_high_watermark(0)
-        if self._deletion_waiters:
-            self._release_deletions()
-
-    def _expand_isr(self, follower: FollowerProgress) -> None:
-        """Propose the follower as in sync if it has all that is committed, and what the epoch began with."""
-        if (
-            self.proposal is None
-            and not follower.rejected
-            and follower.end_offset >= self.high_watermark
-            and follower.end_offset >= self.leader_epoch_start_offset
-            and self._is_eligible(follower.broker_id, follower.broker_epoch)
-        ):
-            self._propose((*self.isr, follower.broker_id))
-
-    def reconsider(self) -> None:
-        """Other brokers are alive than before: take in who may join, wait no longer for who may not."""
-        for broker_id, follower in self._followers.items():
-            follower.rejected = False
-            if broker_id not in self._counted:
-                self._expand_isr(follower)
-        self.advance_high_watermark(0)
-        self._release_deletions()
-
-    def take_in(self) -> None:
-        """Propose who has caught up and fetches on, but need not name the partition: it may have done so while the
-        controller was asked to leave it out, and where nobody may write it would never again.
-        """
-        if self.proposal is not None or len(self.isr) == len(self.replicas):
-            return
-        for watch in self._watches:
-            watch.refresh()
-        since_ms = self._environment.now_ms() - self._environment.max_lag_ms
-        for broker_id, follower in self._followers.items():
-            if broker_id not in self._counted and follower.fetched_ms >= since_ms:
-                self._expand_isr(follower)
-
-    def shrink_isr(self) -> None:
-        """Propose to leave out who has not been caught up for `replica.lag.time.max.ms`."""
-        if self.proposal is not None or not self._followers:
-            return
-        environment = self._environment
-        out = lagging(
-            self._followers, self.isr, self.local_id, self.log.end_offset, environment.now_ms(), environment.max_lag_ms
-        )
-        if out:
-            self._propose(tuple(broker_id for broker_id in self.isr if broker_id not in out))
-        # A follower that has stopped keeping up without being in the ISR held the high watermark back until now.
-        self.advance_high_watermark(0)
-
-    def _propose(self, isr: tuple[int, ...]) -> None:
-        self.proposal = IsrProposal(isr, self.partition_epoch)
-        self._count()
+    def propose(self) -> None:
+        """Have the controller asked for the ISR in the proposal of the followers."""
         self._environment.propose(self)
-
-    def _count(self) -> None:
-        proposal = self.proposal
-        self._counted = frozenset(self.isr if proposal is None else (*self.isr, *proposal.isr))
-        if self._deletion_waiters:
-            self._release_deletions()
-
-    def isr_with_epochs(self, proposal: IsrProposal, broker_epoch: int) -> tuple[tuple[int, int], ...]:
-        """The proposed members with the registration that each fetched under, -1 if unknown (KIP-903)."""
-        return tuple(
-            (member, broker_epoch if member == self.local_id else self._followers[member].broker_epoch)
-            for member in proposal.isr
-            if member == self.local_id or member in self._followers
-        )
-
-    def proposal_answered(self, proposal: IsrProposal, error: ErrorCode, state: PartitionState | None) -> None:
-        """What the controller says to the proposal."""
-        if self.proposal is not proposal:
-            return
-        if error in _TRY_AGAIN:
-            # It was not done, for certain: what is in the ISR is what was.
-            self.proposal = None
-            self._count()
-            if error is ErrorCode.INELIGIBLE_REPLICA:
-                self._reject([member for member in proposal.isr if member not in self.isr])
-            self.advance_high_watermark(0)
-        elif error or state is None:
-            # Some state that is not known here yet stands against it, maybe one that an earlier try of this very
-            # proposal brought about. The high watermark goes on waiting for both.
-            proposal.refused = True
-        else:
-            self.proposal = None
-            self._count()
-            self.apply_state(state)
-            self.advance_high_watermark(0)
-
-    def _is_eligible(self, broker_id: int, broker_epoch: int) -> bool:
-        return broker_id not in self._offline and self._environment.is_eligible(broker_id, broker_epoch)
-
-    def _reject(self, members: list[int]) -> None:
-        """Do not propose them again before the brokers, this partition's state or their registrations are others.
-
-        No image says that a broker shuts down, and such a follower fetches with every append until it is gone.
-        """
-        self._wait_no_longer_for(members)
-        for member in members:
-            follower = self._followers.get(member)
-            if follower is not None:
-                follower.rejected = True
-
-    def _wait_no_longer_for(self, members: list[int]) -> None:
-        """The controller will not have them in the ISR, as they shut down or their directory has failed: they kept up
-        until now, and may never fetch again. One that does so, and catches up, is waited for anew.
-        """
-        for member in members:
-            follower = self._followers.get(member)
-            if follower is not None:
-                follower.caught_up_ms = follower.fetched_ms = NEVER_MS
 
     # --- write ---
 
@@ -514,8 +352,8 @@ class Partition:
 
     def appended(self, size: int) -> None:
         """So many bytes more can be read: of an append at once, unless the log had to queue it."""
-        if self._followers:
-            for watch in self._watches:
+        if self.followers.progress:
+            for watch in self.watches:
                 watch.appended(size)
         self.advance_high_watermark(size)
 
@@ -523,7 +361,7 @@ class Partition:
         """Recompute the leader's high watermark after an append or a follower's progress, and wake who waits for it."""
         if self.leader != self.local_id:
             return
-        if self._followers:
+        if self.followers.progress:
             if not self._commit_with_followers():
                 return
             appended_bytes = MANY_BYTES
@@ -545,16 +383,16 @@ class Partition:
         environment = self._environment
         offset = committed_offset(
             self.log.end_offset,
-            self._followers,
-            self._counted,
+            self.followers.progress,
+            self.followers.counted,
             environment.max_lag_ms,
             environment.now_ms(),
-            self._is_eligible,
+            self.followers.is_eligible,
         )
         if offset <= self.high_watermark:
             return False
         self.high_watermark = offset
-        for watch in self._watches:
+        for watch in self.watches:
             watch.committed()
         return True
 
@@ -611,7 +449,7 @@ class Partition:
         """
         self.log.advance_log_start(self.check_deletion(offset))
         self.start_written(self.log.log_start_offset)
-        for watch in self._watches:
+        for watch in self.watches:
             watch.started_later()
         return self.log.log_start_offset
 
@@ -622,9 +460,9 @@ class Partition:
         Who is in the ISR counts before it has fetched from this leader, too.
         """
         lowest = self.log.log_start_offset
-        for broker_id, follower in self._followers.items():
+        for broker_id, follower in self.followers.progress.items():
             if follower.log_start_offset < lowest and (
-                broker_id in self._counted or self._is_eligible(broker_id, follower.broker_epoch)
+                broker_id in self.followers.counted or self.followers.is_eligible(broker_id, follower.broker_epoch)
             ):
                 lowest = follower.log_start_offset
         return lowest
@@ -634,10 +472,10 @@ class Partition:
         if not self.is_leader or self.low_watermark >= offset:
             callback()
         else:
-            self._deletion_waiters.append((offset, callback))
+            self.deletion_waiters.append((offset, callback))
 
-    def _release_deletions(self) -> None:
-        waiters, self._deletion_waiters = self._deletion_waiters, []
+    def release_deletions(self) -> None:
+        waiters, self.deletion_waiters = self.deletion_waiters, []
         for offset, callback in waiters:
             self.when_deleted(offset, callback)
 
@@ -739,11 +577,11 @@ class Partition:
 
     def watch(self, watch: FollowerWatch) -> None:
         """Tell of everything that a follower's fetch session may want to answer, until `unwatch`."""
-        self._watches.append(watch)
+        self.watches.append(watch)
 
     def unwatch(self, watch: FollowerWatch) -> None:
-        if watch in self._watches:
-            self._watches.remove(watch)
+        if watch in self.watches:
+            self.watches.remove(watch)
 
     def watch_appends(self, callback: AppendWatcher) -> None:
         """Call back once, on the next append or move of the high watermark."""

@@ -21,7 +21,7 @@ def nearest_replica(partition: Partition, rack: str, fetch_offset: int, rack_of:
     if not rack or rack_of(partition.local_id) == rack:
         return None
     best: tuple[int, int, int] | None = None
-    for broker_id, follower in partition.followers.items():
+    for broker_id, follower in partition.followers.progress.items():
         if (
             broker_id in partition.isr
             and follower.log_start_offset <= fetch_offset <= follower.end_offset

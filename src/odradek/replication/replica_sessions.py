@@ -86,7 +86,7 @@ class FollowedPartition:
 
     def _was_caught_up(self, partition: Partition) -> None:
         """Until now the follower had everything; its last fetch did not name the partition, but it was of it, too."""
-        progress = partition.followers.get(self._session.follower.broker_id)
+        progress = partition.followers.progress.get(self._session.follower.broker_id)
         if progress is not None and progress.fetched_ms < self._session.fetched_ms:
             progress.caught_up_ms = progress.fetched_ms = self._session.fetched_ms
 
@@ -117,7 +117,7 @@ class FollowedPartition:
             self.diverging = partition.diverging_epoch(fetch_offset, last_fetched_epoch)
             if self.diverging is None:
                 follower = session.follower
-                partition.follower_fetched(
+                partition.followers.fetched(
                     follower.broker_id, follower.broker_epoch, fetch_offset, log_start_offset, session.fetched_ms
                 )
                 if log_start_offset < partition.log.log_start_offset:

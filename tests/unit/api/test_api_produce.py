@@ -121,7 +121,7 @@ async def answers_when(tmp_path: Path, monkeypatch: Any, *steps: str, slow: bool
             assert partitions[0].high_watermark == 1
         else:
             partitions[int(step)].log.durability.finish_writes()
-            partitions[int(step)].follower_fetched(2, 1, 1, 0, 0)
+            partitions[int(step)].followers.fetched(2, 1, 1, 0, 0)
     ((_, answered),) = rows
     return [ErrorCode(row.error_code) for row in answered]
 

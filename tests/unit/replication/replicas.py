@@ -66,11 +66,11 @@ class Replica:
             partition.start_written(offset)
 
     def _propose(self, partition: Partition) -> None:
-        assert partition.proposal is not None
+        assert partition.followers.proposal is not None
         known = PartitionState(
             partition.leader, partition.leader_epoch, partition.replicas, partition.isr, partition.partition_epoch
         )
-        self.proposals.append((partition.proposal, known))
+        self.proposals.append((partition.followers.proposal, known))
 
     def crash(self) -> None:
         """The process dies; what it wrote stays in its files."""
@@ -231,7 +231,7 @@ class Cluster:
         """The controller decides about the leader's oldest proposal."""
         leader = self.replicas[leader_id]
         proposal, known = leader.proposals.pop(0)
-        epochs = dict(leader.partition.isr_with_epochs(proposal, leader.epoch))
+        epochs = dict(leader.partition.followers.isr_with_epochs(proposal, leader.epoch))
         if (known.leader, known.leader_epoch) != (self.state.leader, self.state.leader_epoch):
             error = ErrorCode.FENCED_LEADER_EPOCH
         elif proposal.partition_epoch != self.state.partition_epoch:
@@ -246,8 +246,8 @@ class Cluster:
             error = ErrorCode.NONE
             self.change(isr=proposal.isr)
         if not lose_answer:
-            leader.partition.proposal_answered(proposal, error, None if error else self.state)
-        elif leader.partition.proposal is proposal:
+            leader.partition.followers.proposal_answered(proposal, error, None if error else self.state)
+        elif leader.partition.followers.proposal is proposal:
             leader.proposals.append((proposal, known))
 
     # --- clients and the passing of time ---
@@ -301,7 +301,7 @@ class Cluster:
         for replica in self.replicas.values():
             if replica.alive and replica.id != broker_id:
                 self.fetch(replica.id)
-        leader.partition.shrink_isr()
+        leader.partition.followers.shrink_isr()
         while leader.proposals:
             self.alter(leader.id)
 

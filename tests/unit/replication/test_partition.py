@@ -78,7 +78,7 @@ def test_writes_wait_for_the_high_watermark_in_the_order_of_their_offsets(make: 
         partition.when_committed(offset, lambda offset=offset: called.append(offset))  # type: ignore[misc]
     assert called == []
     assert not partition.is_committed(0)
-    partition.follower_fetched(2, 7, 2, 0, 1)
+    partition.followers.fetched(2, 7, 2, 0, 1)
     assert called == [0, 1]
     partition.apply_state(PartitionState(1, 0, (1, 2), (1,), partition_epoch=1))
     assert called == [0, 1, 2], "the other replica has left the in-sync ones"
@@ -183,13 +183,15 @@ def test_reassignment_applies_after_an_answer_brought_its_epoch_earlier(make: Ma
     """A proposal that is asked for again after a move began is answered with the state of now, replicas left out."""
     partition = make(isr=(1, 2), replicas=(1, 2))
     known = PartitionState(1, 0, (1, 2), (1, 2))
-    partition._propose((1,))
-    assert partition.proposal is not None
-    partition.proposal_answered(partition.proposal, ErrorCode.NONE, known._replace(isr=(1,), partition_epoch=2))
+    partition.followers._propose((1,))
+    assert partition.followers.proposal is not None
+    partition.followers.proposal_answered(
+        partition.followers.proposal, ErrorCode.NONE, known._replace(isr=(1,), partition_epoch=2)
+    )
     assert (partition.isr, partition.partition_epoch) == ((1,), 2)
     partition.apply_state(PartitionState(1, 0, (3, 1, 2), (1,), 2, adding_replicas=(3,)))
     assert partition.replicas == (3, 1, 2)
-    assert sorted(partition.followers) == [2, 3]
+    assert sorted(partition.followers.progress) == [2, 3]
 
 
 def test_who_is_put_out_of_the_isr_though_it_kept_up_holds_nothing_back(tmp_path: Path) -> None:
@@ -203,19 +205,19 @@ def test_who_is_put_out_of_the_isr_though_it_kept_up_holds_nothing_back(tmp_path
     partition.apply_state(state)
     partition.append(batch(b"a"), now_ms=NOW_MS)
     for follower in (2, 3):
-        partition.follower_fetched(follower, 7, 1, 0, 1000)
+        partition.followers.fetched(follower, 7, 1, 0, 1000)
     assert partition.high_watermark == 1
     partition.apply_state(state._replace(isr=(1, 2), partition_epoch=1))
     # A fetch that was under way: it looks fit for the ISR, and the controller knows better.
-    partition.follower_fetched(3, 7, 1, 0, 1000)
-    assert partition.proposal is not None
+    partition.followers.fetched(3, 7, 1, 0, 1000)
+    assert partition.followers.proposal is not None
     partition.append(batch(b"b"), now_ms=NOW_MS)
-    partition.follower_fetched(2, 7, 2, 0, 1000)
+    partition.followers.fetched(2, 7, 2, 0, 1000)
     assert partition.high_watermark == 1, "while the controller decides the third counts"
-    partition.proposal_answered(partition.proposal, ErrorCode.INELIGIBLE_REPLICA, None)
+    partition.followers.proposal_answered(partition.followers.proposal, ErrorCode.INELIGIBLE_REPLICA, None)
     assert partition.high_watermark == 2
     partition.append(batch(b"c"), now_ms=NOW_MS)
-    partition.follower_fetched(2, 7, 3, 0, 1000)
+    partition.followers.fetched(2, 7, 3, 0, 1000)
     assert partition.high_watermark == 3
 
 
@@ -227,20 +229,20 @@ def test_rejected_follower_is_proposed_again_after_news(tmp_path: Path, news: st
     partition = Partition("t", bytes(16), 0, 1, log)
     state = PartitionState(1, 0, (1, 2, 3), (1, 3))
     partition.apply_state(state)
-    partition.follower_fetched(2, 7, 0, 0, 1000)
-    assert partition.proposal is not None
-    partition.proposal_answered(partition.proposal, ErrorCode.INELIGIBLE_REPLICA, None)
-    partition.follower_fetched(2, 7, 0, 0, 1001)
-    assert partition.proposal is None, "the follower still shuts down"
+    partition.followers.fetched(2, 7, 0, 0, 1000)
+    assert partition.followers.proposal is not None
+    partition.followers.proposal_answered(partition.followers.proposal, ErrorCode.INELIGIBLE_REPLICA, None)
+    partition.followers.fetched(2, 7, 0, 0, 1001)
+    assert partition.followers.proposal is None, "the follower still shuts down"
     if news == "restart of the follower":
-        partition.follower_fetched(2, 8, 0, 0, 1002)
+        partition.followers.fetched(2, 8, 0, 0, 1002)
     elif news == "state of the partition":
         partition.apply_state(state._replace(isr=(1,), partition_epoch=1))
-        partition.follower_fetched(2, 7, 0, 0, 1002)
+        partition.followers.fetched(2, 7, 0, 0, 1002)
     else:
-        partition.reconsider()
-    assert partition.proposal is not None
-    assert 2 in partition.proposal.isr
+        partition.followers.reconsider()
+    assert partition.followers.proposal is not None
+    assert 2 in partition.followers.proposal.isr
 
 
 def test_replica_in_a_failed_directory_does_not_delay_the_high_watermark(tmp_path: Path) -> None:
@@ -252,18 +254,18 @@ def test_replica_in_a_failed_directory_does_not_delay_the_high_watermark(tmp_pat
     state = PartitionState(1, 0, (1, 2, 3), (1, 2), 1)
     partition.apply_state(state)
     partition.append(batch(b"a"), now_ms=NOW_MS)
-    partition.follower_fetched(2, 7, 1, 0, 1000)
-    partition.follower_fetched(3, 7, 0, 0, 1000)
+    partition.followers.fetched(2, 7, 1, 0, 1000)
+    partition.followers.fetched(3, 7, 0, 0, 1000)
     partition.append(batch(b"b"), now_ms=NOW_MS)
-    partition.follower_fetched(2, 7, 2, 0, 1001)
+    partition.followers.fetched(2, 7, 2, 0, 1001)
     # It has all that there was at its fetch before: that is what keeping up is.
-    partition.follower_fetched(3, 7, 1, 0, 1001)
+    partition.followers.fetched(3, 7, 1, 0, 1001)
     partition.append(batch(b"c"), now_ms=NOW_MS)
-    partition.follower_fetched(2, 7, 3, 0, 1001)
-    assert (partition.high_watermark, partition.proposal) == (2, None)
+    partition.followers.fetched(2, 7, 3, 0, 1001)
+    assert (partition.high_watermark, partition.followers.proposal) == (2, None)
     partition.apply_state(state._replace(offline_replicas=(3,)))
     assert partition.high_watermark == 3
-    partition.follower_fetched(3, 7, 3, 0, 1002)
-    assert partition.proposal is None
+    partition.followers.fetched(3, 7, 3, 0, 1002)
+    assert partition.followers.proposal is None
     partition.apply_state(state)
-    assert partition.proposal is not None, "it is sound again"
+    assert partition.followers.proposal is not None, "it is sound again"

@@ -51,11 +51,11 @@ def test_a_silent_follower_leaves_the_isr_and_comes_back(cluster: Cluster) -> No
     cluster.fetch(2)
     cluster.fetch(2)
     leader = cluster.replicas[1]
-    leader.partition.shrink_isr()
+    leader.partition.followers.shrink_isr()
     assert leader.proposals == [], "within replica.lag.time.max.ms"
     cluster.now_ms += 20_000
     cluster.fetch(2)
-    leader.partition.shrink_isr()
+    leader.partition.followers.shrink_isr()
     assert leader.partition.high_watermark == 0, "not before the controller has agreed"
     cluster.alter(1)
     assert cluster.state.isr == (1, 2)
@@ -78,7 +78,7 @@ def test_who_catches_up_while_being_left_out_is_taken_in_again(cluster: Cluster,
     cluster.now_ms += 40_000
     cluster.produce(1)
     leader = cluster.replicas[1]
-    leader.partition.shrink_isr()
+    leader.partition.followers.shrink_isr()
     for broker_id in (2, 3, 2, 3):
         cluster.fetch(broker_id)
     if answered_late:
@@ -105,10 +105,10 @@ def test_who_is_silent_is_not_taken_in_again(cluster: Cluster) -> None:
     leader = cluster.replicas[1]
     cluster.produce(1)
     cluster.now_ms += 40_000
-    leader.partition.shrink_isr()
+    leader.partition.followers.shrink_isr()
     cluster.alter(1)
     assert cluster.state.isr == (1,)
-    leader.partition.take_in()
+    leader.partition.followers.take_in()
     assert leader.proposals == []
 
 
@@ -214,7 +214,7 @@ def test_deleted_records_are_gone_on_in_sync_replicas_before_they_fetch(cluster:
     cluster.now_ms += 40_000
     for _ in range(2):
         cluster.fetch(1)
-    leader.shrink_isr()
+    leader.followers.shrink_isr()
     cluster.alter(2)
     assert set(leader.isr) == {1, 2}
     assert done == [1], "out of sync it cannot be elected"
@@ -308,8 +308,8 @@ def test_the_high_watermark_waits_for_who_may_be_in_the_isr_already(cluster: Clu
     leader.reported.clear()
     assert cluster.state.isr == (1, 3, 2)
     cluster.alter(1)
-    assert leader.partition.proposal is not None
-    assert leader.partition.proposal.refused, "its epoch is that of the state before"
+    assert leader.partition.followers.proposal is not None
+    assert leader.partition.followers.proposal.refused, "its epoch is that of the state before"
     cluster.now_ms += 40_000
     cluster.produce(1)
     for _ in range(2):
@@ -340,7 +340,7 @@ def test_what_followers_had_in_an_earlier_leadership_counts_no_more(cluster: Clu
     leader = cluster.replicas[1]
     while leader.reported:
         leader.apply_next()
-    assert {f.end_offset for f in leader.partition.followers.values()} == {-1}
+    assert {f.end_offset for f in leader.partition.followers.progress.values()} == {-1}
     cluster.produce(1)
     assert leader.partition.high_watermark == 1
 
@@ -353,7 +353,7 @@ def test_follower_progress_before_a_missed_election_no_longer_counts(cluster: Cl
         cluster.produce(1)
     for _ in range(2):
         cluster.fetch(3)
-    assert first.partition.followers[3].end_offset == 3
+    assert first.partition.followers.progress[3].end_offset == 3
     cluster.elect(2)
     second.apply_next()
     third.apply_next()
@@ -463,7 +463,7 @@ class Replication(RuleBasedStateMachine):
         self.cluster.now_ms += milliseconds
         replica = self.cluster.replicas[broker]
         if replica.alive:
-            replica.partition.shrink_isr()
+            replica.partition.followers.shrink_isr()
 
     @precondition(lambda self: hasattr(self, "cluster"))
     @invariant()

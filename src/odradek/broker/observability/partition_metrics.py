@@ -137,9 +137,9 @@ class _Totals:
         self.under_min_isr += in_sync < min_isr
         self.at_min_isr += in_sync == min_isr < len(state.replicas)
         self.reassigning += bool(state.adding_replicas or state.removing_replicas)
-        if partition is not None and partition.followers:
+        if partition is not None and partition.followers.progress:
             end_offset = partition.log.end_offset
-            slowest = min(follower.end_offset for follower in partition.followers.values())
+            slowest = min(follower.end_offset for follower in partition.followers.progress.values())
             self.replica_lag = max(self.replica_lag, end_offset - max(0, slowest))
 
 

@@ -106,7 +106,7 @@ class IsrChanges:
             while self._proposed:
                 asked: list[tuple[Partition, IsrProposal]] = []
                 for partition in self._proposed:
-                    proposal = partition.proposal
+                    proposal = partition.followers.proposal
                     if proposal is not None and not proposal.refused:
                         asked.append((partition, proposal))
                 self._proposed.clear()
@@ -133,7 +133,7 @@ class IsrChanges:
                 partition.index,
                 partition.leader_epoch,
                 proposal.partition_epoch,
-                partition.isr_with_epochs(proposal, epoch),
+                partition.followers.isr_with_epochs(proposal, epoch),
             )
             for partition, proposal in asked
         ]
@@ -149,7 +149,7 @@ class IsrChanges:
         for partition, proposal in asked:
             answer = answers.get((partition.topic_id, partition.index))
             if answer is None or answer.error in _RETRIED:
-                if partition.proposal is proposal:
+                if partition.followers.proposal is proposal:
                     self._proposed[partition] = None
                     complete = False
                 continue
@@ -158,7 +158,7 @@ class IsrChanges:
                     refused.setdefault(answer.error, []).append(f"{partition.topic}-{partition.index}")
                 if answer.error is ErrorCode.INELIGIBLE_REPLICA:
                     self._reconsider_later(partition)
-            partition.proposal_answered(proposal, answer.error, answer.state)
+            partition.followers.proposal_answered(proposal, answer.error, answer.state)
         for code, names in refused.items():
             # A follower that shuts down is ineligible, while its leader still sees it fetch with every append.
             message = "the controller rejected other in-sync replicas of %d partitions: %s (%s)"
@@ -179,5 +179,5 @@ class IsrChanges:
         refused = list(self._refused)
         self._refused.clear()
         for partition in refused:
-            if partition.followers:
-                partition.reconsider()
+            if partition.followers.progress:
+                partition.followers.reconsider()

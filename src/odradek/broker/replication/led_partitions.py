@@ -69,8 +69,8 @@ class LedPartitions:
     def _reconsider(self) -> None:
         """Some brokers may join an ISR now, others no longer delay a high watermark."""
         for partition in self._partitions.opened():
-            if partition.followers:
-                partition.reconsider()
+            if partition.followers.progress:
+                partition.followers.reconsider()
 
     def _adjust_tick(self) -> None:
         if self._led and self._tick is None:
@@ -82,8 +82,8 @@ class LedPartitions:
     def _ticked(self) -> None:
         self._tick = None
         for partition in self._partitions.opened():
-            if partition.followers:
-                partition.shrink_isr()
-                partition.take_in()
+            if partition.followers.progress:
+                partition.followers.shrink_isr()
+                partition.followers.take_in()
         self._sessions.end_idle(self._now_ms() - max(self._max_lag_ms, _IDLE_SESSION_MS))
         self._adjust_tick()

@@ -445,11 +445,11 @@ def _(right: Any) -> Any:
 
 
 @_bug("in sync too early", "a follower joins the ISR before it has what is committed", "cluster",
-      "odradek.replication.partition:Partition._expand_isr")  # fmt: skip
+      "odradek.replication.followers:Followers._expand_isr")  # fmt: skip
 def _(right: Any) -> Any:
     def expand(self: Any, follower: Any) -> None:
-        if self.proposal is None and self._is_eligible(follower.broker_id, follower.broker_epoch):
-            self._propose((*self.isr, follower.broker_id))
+        if self.proposal is None and self.is_eligible(follower.broker_id, follower.broker_epoch):
+            self._propose((*self._partition.isr, follower.broker_id))
 
     return expand
 

@@ -51,7 +51,12 @@ def _(right: Any) -> Any:
     def commit(self: Any) -> Any:
         around = self._environment
         offset = committed_offset(
-            self.log.end_offset, self._followers, self._counted, around.max_lag_ms, around.now_ms(), self._is_eligible
+            self.log.end_offset,
+            self.followers.progress,
+            self.followers.counted,
+            around.max_lag_ms,
+            around.now_ms(),
+            self.followers.is_eligible,
         )
         moved = offset > self.high_watermark
         self.high_watermark = max(offset, self.high_watermark)
@@ -82,10 +87,10 @@ def _(right: Any) -> Any:
 
 
 @_bug("shrink not waited for", "a leader commits without a member before the controller has let it go", "cluster",
-      "odradek.replication.partition:Partition._count")  # fmt: skip
+      "odradek.replication.followers:Followers.count")  # fmt: skip
 def _(right: Any) -> Any:
     def count(self: Any) -> None:
-        self._counted = frozenset(self.isr if self.proposal is None else self.proposal.isr)
+        self.counted = frozenset(self._partition.isr if self.proposal is None else self.proposal.isr)
 
     return count
 

@@ -318,7 +318,7 @@ async def test_a_fetch_of_a_connection_that_was_given_up_says_nothing(tmp_path: 
     await following.in_step(0)
     before = len(leader.requests)
     given_up.arrive_late()
-    assert leader.partitions[0].followers[2].end_offset == 3
+    assert leader.partitions[0].followers.progress[2].end_offset == 3
     assert given_up.closed_by_leader
     await asyncio.sleep(0)
     assert len(leader.requests) == before

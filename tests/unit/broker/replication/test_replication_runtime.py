@@ -254,7 +254,7 @@ async def test_proposals_of_one_turn_go_together_and_are_repeated_until_answered
     partitions = [world.partitions.find("t", index) for index in range(3)]
     for partition in partitions:
         assert partition is not None
-        partition.follower_fetched(2, 12, 0, 0, 1)
+        partition.followers.fetched(2, 12, 0, 0, 1)
     await until(lambda: all(partition is not None and partition.isr == (1, 2) for partition in partitions))
     wanted = [IsrChange(TOPIC_ID, index, 3, 5, ((1, 11), (2, 12))) for index in range(3)]
     asked = [list(changes) for changes in world.asked]
@@ -270,10 +270,10 @@ async def test_a_fetch_of_an_earlier_life_of_a_broker_does_not_join_the_isr(tmp_
     world.place(PartitionState(1, 0, (1, 2), (1,)))
     partition = world.partitions.find("t", 0)
     assert partition is not None
-    partition.follower_fetched(2, 9, 0, 0, 1)
-    assert partition.proposal is None
-    partition.follower_fetched(2, 13, 0, 0, 1)
-    assert partition.proposal is None, "not known to be alive with that epoch"
+    partition.followers.fetched(2, 9, 0, 0, 1)
+    assert partition.followers.proposal is None
+    partition.followers.fetched(2, 13, 0, 0, 1)
+    assert partition.followers.proposal is None, "not known to be alive with that epoch"
     world.publish(world.image.with_broker(Broker(2, 13, None, {})))
     await until(lambda: partition.isr == (1, 2))
     world.runtime.close()
@@ -297,13 +297,13 @@ async def test_a_refused_change_waits_for_what_the_controller_says(tmp_path: Pat
     world.place(PartitionState(1, 0, (1, 2), (1,)))
     partition = world.partitions.find("t", 0)
     assert partition is not None
-    partition.follower_fetched(2, 12, 0, 0, 1)
-    await until(lambda: partition.proposal is not None and partition.proposal.refused)
-    partition.follower_fetched(2, 12, 0, 0, 2)
+    partition.followers.fetched(2, 12, 0, 0, 1)
+    await until(lambda: partition.followers.proposal is not None and partition.followers.proposal.refused)
+    partition.followers.fetched(2, 12, 0, 0, 2)
     assert len(world.asked) == 1
     world.error = ErrorCode.NONE
     world.place(PartitionState(1, 0, (1, 2), (1,), 1))
-    partition.follower_fetched(2, 12, 0, 0, 3)
+    partition.followers.fetched(2, 12, 0, 0, 3)
     await until(lambda: partition.isr == (1, 2))
     world.runtime.close()
 
@@ -334,8 +334,8 @@ async def test_ineligible_follower_is_proposed_again_without_new_records(tmp_pat
     world.place(PartitionState(1, 0, (1, 2), (1,)))
     partition = world.partitions.find("t", 0)
     assert partition is not None
-    partition.follower_fetched(2, 12, 0, 0, 1)
-    await until(lambda: bool(world.asked) and partition.proposal is None)
+    partition.followers.fetched(2, 12, 0, 0, 1)
+    await until(lambda: bool(world.asked) and partition.followers.proposal is None)
     world.error = ErrorCode.NONE
     await until(lambda: partition.isr == (1, 2))
     world.runtime.close()
@@ -354,11 +354,11 @@ def test_rejected_follower_is_proposed_once_until_brokers_change(
         world.place(PartitionState(1, 0, (1, 2), (1,)))
         partition = world.partitions.find("t", 0)
         assert partition is not None
-        partition.follower_fetched(2, 12, 0, 0, 1)
-        await until(lambda: bool(world.asked) and partition.proposal is None)
+        partition.followers.fetched(2, 12, 0, 0, 1)
+        await until(lambda: bool(world.asked) and partition.followers.proposal is None)
         for attempt in range(2, 5):
-            partition.follower_fetched(2, 12, 0, 0, attempt)
-            assert partition.proposal is None
+            partition.followers.fetched(2, 12, 0, 0, attempt)
+            assert partition.followers.proposal is None
         world.error = ErrorCode.NONE
         world.publish(world.image.without_broker(3))
         await until(lambda: partition.isr == (1, 2))
