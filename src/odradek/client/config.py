@@ -86,6 +86,10 @@ class ConsumerOptions(CommonOptions, total=False):
 
     group_id: str | None
     """The consumer group; None reads without a group."""
+    group_protocol: str
+    """`classic`, or `consumer`: the coordinator assigns partitions, and no rebalance stops all members (KIP-848)."""
+    group_remote_assignor: str | None
+    """The coordinator's assignor with group_protocol=consumer: `uniform`, `range`; None for its default."""
     group_instance_id: str | None
     """Identity of a static member, which keeps its partitions across a restart (KIP-345)."""
     auto_offset_reset: str
@@ -162,6 +166,8 @@ PRODUCER_DEFAULTS: Final[ProducerOptions] = {
 CONSUMER_DEFAULTS: Final[ConsumerOptions] = {
     **_COMMON,
     "group_id": None,
+    "group_protocol": "classic",
+    "group_remote_assignor": None,
     "group_instance_id": None,
     "auto_offset_reset": "latest",
     "enable_auto_commit": True,
@@ -185,6 +191,7 @@ ADMIN_DEFAULTS: Final[AdminOptions] = {**_COMMON}
 _CHOICES: Final[Mapping[str, frozenset[str]]] = {
     "auto_offset_reset": frozenset({"earliest", "latest", "none"}),
     "compression_type": frozenset({"none", "gzip", "snappy", "lz4", "zstd"}),
+    "group_protocol": frozenset({"classic", "consumer"}),
     "isolation_level": frozenset({"read_uncommitted", "read_committed"}),
 }
 _POSITIVE: Final = frozenset(
@@ -258,6 +265,15 @@ def resolve_consumer(options: Mapping[str, Any]) -> ConsumerOptions:
         raise ConfigError("group_id is empty")
     if config["group_id"] is None and options.get("enable_auto_commit"):
         raise ConfigError("enable_auto_commit needs a group_id")
+    if config["group_protocol"] == "consumer":
+        given = {name.replace(".", "_") for name in options}
+        if config["group_id"] is None and "group_protocol" in given:
+            raise ConfigError("group_protocol=consumer needs a group_id")
+        for name in ("session_timeout_ms", "heartbeat_interval_ms", "partition_assignment_strategy"):
+            if name in given:
+                raise ConfigError(f"{name} goes with group_protocol=classic only: the coordinator has its own")
+    elif config["group_remote_assignor"] is not None:
+        raise ConfigError("group_remote_assignor goes with group_protocol=consumer only")
     if config["heartbeat_interval_ms"] >= config["session_timeout_ms"]:
         raise ConfigError("heartbeat_interval_ms must be less than session_timeout_ms")
     strategies = config["partition_assignment_strategy"]

@@ -26,6 +26,7 @@ from odradek.client.cluster import Cluster
 from odradek.client.columns import ROWS_AT_ONCE, ColumnReader, concatenated
 from odradek.client.config import ConsumerOptions, resolve_consumer
 from odradek.client.connections import retrieve_failure
+from odradek.client.consumer_group_driver import ConsumerGroupDriver
 from odradek.client.errors import (
     CallTimedOut,
     ClientClosed,
@@ -107,7 +108,7 @@ class Consumer(Generic[Key_co, Value_co]):
         self._pattern: re.Pattern[str] | None = None
         self._cluster: Cluster | None = None
         self._fetcher: Fetcher | None = None
-        self._group: GroupDriver | None = None
+        self._group: GroupDriver | ConsumerGroupDriver | None = None
         self._locating: asyncio.Task[None] | None = None
         self._commits: asyncio.Task[None] | None = None
         self._turn = 0
@@ -133,7 +134,8 @@ class Consumer(Generic[Key_co, Value_co]):
         )
         self._fetcher = Fetcher(cluster, config)
         if config["group_id"] is not None:
-            self._group = GroupDriver(cluster, config, self._fetcher, self._committed)
+            driver = ConsumerGroupDriver if config["group_protocol"] == "consumer" else GroupDriver
+            self._group = driver(cluster, config, self._fetcher, self._committed)
         if self._topics:
             self.subscribe(self._topics, listener=self._listener)
 

@@ -8,21 +8,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import inspect
 import logging
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Mapping
 
 from odradek.client.assignors import Assignor, MemberSubscription, find_assignors, needs_rejoin
 from odradek.client.cluster import Cluster
 from odradek.client.config import ConsumerOptions
 from odradek.client.errors import ClientError, CommitFailed
-from odradek.client.failure_log import FailureLog
 from odradek.client.fetcher import Fetcher
+from odradek.client.group_partitions import GroupPartitions
 from odradek.client.membership import GroupMember, Joined, Membership
 from odradek.client.model import OffsetAndMetadata
-from odradek.client.offsets import Member, commit_offsets
-from odradek.client.positions import PartitionState
+from odradek.client.offsets import Member
 from odradek.client.rebalance_listener import AnyListener
 from odradek.client.subscriptions import decode_assignment, decode_subscription, encode_assignment, encode_subscription
 from odradek.records.topic_partition import TopicPartition
@@ -37,10 +35,10 @@ class GroupDriver:
     """Runs one consumer's membership of its group."""
 
     __slots__ = (
-        "_again", "_ask_again", "_assignors", "_claimed", "_cluster", "_commit_task", "_config", "_cooperative",
-        "_counts", "_failures", "_fetcher", "_fields",
-        "_group_id", "_join", "_listener", "_loop", "_member", "_membership", "_next_commit",
-        "_on_commit", "_pattern", "_seen_version", "_subscribed", "active",
+        "_again", "_ask_again", "_assignors", "_claimed", "_cluster", "_config", "_cooperative",
+        "_counts", "_fetcher", "_fields",
+        "_group_id", "_join", "_loop", "_member", "_membership", "_partitions",
+        "_pattern", "_seen_version", "_subscribed", "active",
     )  # fmt: skip
 
     def __init__(
@@ -51,12 +49,10 @@ class GroupDriver:
         on_commit: Callable[[Mapping[TopicPartition, OffsetAndMetadata]], None],
     ) -> None:
         """`on_commit` is called with the offsets of each successful commit."""
-        self._on_commit = on_commit
         self._cluster = cluster
         self._config = config
         self._fetcher = fetcher
         self._fields = {"client_id": config["client_id"], "group_id": config["group_id"]}
-        self._failures = FailureLog(logger, asyncio.get_running_loop().time, self._fields)
         self._group_id = config["group_id"] or ""
         self._assignors: dict[str, Assignor] = find_assignors(config["partition_assignment_strategy"])
         # The mode that all offered strategies can do: cooperative only if every one of them is.
@@ -68,11 +64,9 @@ class GroupDriver:
         # Whether a reason to join arose after the last JoinGroup was encoded.
         self._again = False
         self._claimed: set[TopicPartition] = set()
-        self._commit_task: asyncio.Task[None] | None = None
-        self._next_commit = self._loop.time() + config["auto_commit_interval_ms"] / 1000
+        self._partitions = GroupPartitions(cluster, config, fetcher, on_commit)
         self._subscribed: set[str] = set()
         self._pattern: re.Pattern[str] | None = None
-        self._listener: AnyListener | None = None
         self._counts: dict[str, int] = {}
         self._ask_again = 0.0
         self._seen_version = -1
@@ -92,10 +86,10 @@ class GroupDriver:
         """Join the group for these topics, or for those that match the pattern, with the next `drive`."""
         self._subscribed = topics
         self._pattern = pattern
-        self._listener = listener
+        self._partitions.listener = listener
         if not self.active:
             # Partitions that the user assigned do not belong to the group.
-            self._fetcher.states = {}
+            self._partitions.forget()
         self.active = True
         self._request_rejoin()
 
@@ -129,7 +123,7 @@ class GroupDriver:
             await self._quit()
             return 1.0
         await self._drop_lost()
-        self._auto_commit()
+        self._partitions.auto_commit(self.member if self._membership.generation >= 0 else None)
         self._notice_metadata()
         self._ask_for_missing()
         while membership.rejoin or self._join is not None:
@@ -151,7 +145,7 @@ class GroupDriver:
             await self._drop_lost()
             self._member = member
             await self._joined(joined)
-        return max(0.05, min(1.0, self._next_commit - self._loop.time()))
+        return max(0.05, min(1.0, self._partitions.next_commit - self._loop.time()))
 
     async def _begin_join(self) -> None:
         if self._pattern is not None and not self._cluster.metadata.version:
@@ -200,65 +194,22 @@ class GroupDriver:
                 self._fetcher.poke()
 
     async def _take_up(self, fresh: set[TopicPartition], joined: Joined) -> None:
-        for topic in {key.topic for key in fresh}:
-            self._cluster.add_topic(topic)
-            if topic not in self._cluster.metadata.topics:
-                self._cluster.want_metadata()
-        for key in sorted(fresh):
-            self._fetcher.states[key] = PartitionState(key)
         if not joined.is_leader:
             self._counts = {}
-        # As in Kafka, a cooperative member is notified even if no partition is new.
         logger.info(
             "consumer joined group %s in generation %d: %d partitions, %d of them new",
-            self._group_id, joined.generation, len(self._fetcher.states), len(fresh), extra=self._fields,
+            self._group_id, joined.generation, len(self._partitions.owned | fresh), len(fresh), extra=self._fields,
         )  # fmt: skip
-        await self._call("on_partitions_assigned", fresh)
+        await self._partitions.take_up(fresh)
 
     async def _give_up(self, partitions: set[TopicPartition]) -> None:
-        logger.info("group %s revokes %d partitions", self._group_id, len(partitions), extra=self._fields)
-        try:
-            if self._config["enable_auto_commit"]:
-                await self._commit_quietly()
-        finally:
-            try:
-                await self._call("on_partitions_revoked", partitions)
-            finally:
-                for key in partitions:
-                    state = self._fetcher.states.pop(key, None)
-                    if state is not None:
-                        state.drop()
+        await self._partitions.give_up(partitions, self.commit)
 
     async def _drop_lost(self) -> None:
         """Drop partitions that the group took without notice, before any other change of the assignment."""
         if self._membership.lost:
             self._membership.lost = False
-            await self._lose()
-
-    async def _lose(self) -> None:
-        lost = set(self._fetcher.states)
-        if not lost:
-            return
-        logger.warning(
-            "consumer of group %s lost its %d partitions: the group removed it (no heartbeat within "
-            "session_timeout_ms, or no poll within max_poll_interval_ms); it rejoins",
-            self._group_id, len(lost), extra=self._fields,
-        )  # fmt: skip
-        try:
-            if self._listener is not None and not hasattr(self._listener, "on_partitions_lost"):
-                await self._call("on_partitions_revoked", lost)
-            else:
-                await self._call("on_partitions_lost", lost)
-        finally:
-            self._fetcher.states.clear()
-
-    async def _call(self, method: str, partitions: set[TopicPartition]) -> None:
-        called = getattr(self._listener, method, None)
-        if called is None:
-            return
-        result = called(partitions)
-        if inspect.isawaitable(result):
-            await result
+            await self._partitions.lose()
 
     async def _quit(self) -> None:
         """Leave the group after `unsubscribe` or `assign`."""
@@ -323,24 +274,12 @@ class GroupDriver:
 
     # --- commits ---
 
-    def positions(self, keys: Collection[TopicPartition] | None = None) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Positions to commit, of all assigned partitions or of these."""
-        states: Iterable[tuple[TopicPartition, PartitionState]] = self._fetcher.states.items()
-        return {
-            key: OffsetAndMetadata(state.position, "", state.position_epoch)
-            for key, state in states
-            if state.has_position and (keys is None or key in keys)
-        }
-
     async def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata] | None = None) -> None:
         """Commit. Raises CommitFailed when the group has rebalanced, KafkaError, CallTimedOut."""
-        if self._commit_task is not None:
-            await asyncio.gather(self._commit_task, return_exceptions=True)
+        await self._partitions.finish_commit()
         member = self.member
         try:
-            given = self.positions() if offsets is None else offsets
-            await commit_offsets(self._cluster, self._group_id, given, member)
-            self._on_commit(given)
+            await self._partitions.commit(self._partitions.positions() if offsets is None else offsets, member)
         except KafkaError as error:
             if error.code in _GONE:
                 # The answer to a commit of an earlier generation says nothing about the current one.
@@ -355,34 +294,6 @@ class GroupDriver:
                 self._membership.request_rejoin()
                 raise CommitFailed(f"group {self._group_id} is rebalancing; the next poll joins it") from error
             raise
-
-    async def _commit_quietly(self) -> None:
-        try:
-            await self.commit()
-        except (KafkaError, ClientError) as error:
-            # The next owner reads the uncommitted records again: at least once, as promised.
-            self._failures.failed(
-                f"automatic commit of group {self._group_id}", error, "the next owner reads again from the last commit"
-            )
-
-    def _auto_commit(self) -> None:
-        if not self._config["enable_auto_commit"] or self._loop.time() < self._next_commit:
-            return
-        self._next_commit = self._loop.time() + self._config["auto_commit_interval_ms"] / 1000
-        if self._commit_task is None and self._membership.generation >= 0 and self._fetcher.states:
-            self._commit_task = self._loop.create_task(self._commit_now(self.positions(), self.member))
-
-    async def _commit_now(self, positions: Mapping[TopicPartition, OffsetAndMetadata], member: Member) -> None:
-        try:
-            await commit_offsets(self._cluster, self._group_id, positions, member)
-            self._failures.succeeded(f"automatic commit of group {self._group_id}")
-            self._on_commit(positions)
-        except (KafkaError, ClientError) as error:
-            self._failures.failed(
-                f"automatic commit of group {self._group_id}", error, "the next interval commits newer positions"
-            )
-        finally:
-            self._commit_task = None
 
     # --- the end ---
 
@@ -399,7 +310,6 @@ class GroupDriver:
             if self.active:
                 await self._give_up(set(self._fetcher.states))
         elif self._config["enable_auto_commit"] and not self.active and self._fetcher.states:
-            await self._commit_quietly()
-        if self._commit_task is not None:
-            await asyncio.gather(self._commit_task, return_exceptions=True)
+            await self._partitions.commit_quietly(self.commit)
+        await self._partitions.finish_commit()
         await self._membership.leave()

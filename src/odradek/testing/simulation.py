@@ -48,7 +48,10 @@ FAULTS: Final[Mapping[str, nemesis.Kind]] = {
     "kill program": nemesis.Kind(nemesis.crash_client, 3),
     "pause program": nemesis.Kind(nemesis.pause_client, 2),
 }
-"""Faults of `Simulation.faults` by name: of brokers, of the network between brokers and programs, of programs."""
+"""Faults of `Simulation.faults` by name: of brokers, of the network between brokers and programs, of programs.
+
+None of them loses what a broker has acknowledged; `SimulatedBroker.lose_power` may.
+"""
 
 _SEED_VARIABLE: Final = "ODRADEK_SEED"
 _TRACE_LINES: Final = 40
@@ -300,7 +303,7 @@ def _within(function: Callable[[], Awaitable[Any]]) -> Callable[[ClientHost], Aw
 class _Profile(NamedTuple):
     name: str = "application"
     workloads: tuple[str, ...] = ()
-    loses_power: bool = True
+    loses_power: bool = False
 
 
 def simulate(

@@ -1,0 +1,293 @@
+"""A consumer's membership of a group of KIP-848: heartbeats between polls, changes of the assignment within them."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import logging
+import re
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from odradek.client.cluster import GROUP_COORDINATOR, Cluster, is_retriable
+from odradek.client.config import ConsumerOptions
+from odradek.client.consumer_group_member import REMOVED, ConsumerGroupMember, Outcome
+from odradek.client.errors import ClientError, CommitFailed, Disconnected, UnsupportedByBroker
+from odradek.client.failure_log import FailureLog
+from odradek.client.fetcher import Fetcher
+from odradek.client.group_partitions import GroupPartitions
+from odradek.client.model import OffsetAndMetadata
+from odradek.client.offsets import Member
+from odradek.client.rebalance_listener import AnyListener
+from odradek.records.topic_partition import TopicPartition
+from odradek.wire.errors import ErrorCode, KafkaError
+from odradek.wire.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+
+logger = logging.getLogger(__name__)
+
+_REGEX_SINCE: Final = 1
+_LEAVE_MS: Final = 5_000
+_STALE_TRIES: Final = 20
+_GONE: Final = REMOVED | {ErrorCode.FENCED_INSTANCE_ID}
+
+
+class ConsumerGroupDriver:
+    """Has the methods of `GroupDriver`."""
+
+    __slots__ = (
+        "_beating", "_cluster", "_config", "_failure", "_failures", "_fetcher", "_fields", "_group_id", "_is_lost",
+        "_last_poll", "_loop", "_member", "_partitions", "_urgent", "active",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        config: ConsumerOptions,
+        fetcher: Fetcher,
+        on_commit: Callable[[Mapping[TopicPartition, OffsetAndMetadata]], None],
+    ) -> None:
+        """`on_commit` is called with the offsets of each successful commit."""
+        self._cluster = cluster
+        self._config = config
+        self._fetcher = fetcher
+        self._group_id = config["group_id"] or ""
+        self._loop = asyncio.get_running_loop()
+        self._partitions = GroupPartitions(cluster, config, fetcher, on_commit)
+        self._member = ConsumerGroupMember(
+            self._group_id,
+            base64.urlsafe_b64encode(cluster.random.uuid()).decode().rstrip("="),
+            instance_id=config["group_instance_id"],
+            rack=config["client_rack"] or None,
+            assignor=config["group_remote_assignor"],
+            rebalance_timeout_ms=config["max_poll_interval_ms"],
+        )
+        self._beating: asyncio.Task[None] | None = None
+        self._urgent = asyncio.Event()
+        self._last_poll = self._loop.time()
+        self._is_lost = False
+        self._failure: Exception | None = None
+        self._fields = {"client_id": config["client_id"], "group_id": self._group_id}
+        self._failures = FailureLog(logger, self._loop.time, self._fields)
+        self.active = False
+        """Whether this consumer is or wants to be in the group."""
+
+    @property
+    def member(self) -> Member:
+        """The identity that commits carry; the anonymous one while the group does not know this member."""
+        return self._member.identity if self._member.has_joined else Member()
+
+    @property
+    def is_member(self) -> bool:
+        """Whether the group knows this consumer, or is about to."""
+        return self._beating is not None
+
+    def subscribe(self, topics: set[str], pattern: re.Pattern[str] | None, listener: AnyListener | None) -> None:
+        """Join the group for these topics, or for those that match the pattern, with the next `drive`."""
+        self._member.subscribe(topics, None if pattern is None else pattern.pattern)
+        for topic in topics:
+            self._cluster.add_topic(topic)
+        self._partitions.listener = listener
+        if not self.active:
+            # Partitions that the user assigned do not belong to the group.
+            self._partitions.forget()
+        self.active = True
+        self._urgent.set()
+
+    def unsubscribe(self) -> None:
+        """Leave the group with the next `drive`."""
+        self.active = False
+
+    # --- every poll ---
+
+    async def drive(self, _deadline: float) -> float:
+        """Join, lose, reconcile or leave as needed, without a wait for the coordinator; seconds until the next call."""
+        self._last_poll = self._loop.time()
+        if self._failure is not None:
+            failure, self._failure = self._failure, None
+            raise failure
+        if not self.active:
+            self._is_lost = False
+            await self._leave()
+            return 1.0
+        await self._drop_lost()
+        self._partitions.auto_commit(self.member if self._member.has_joined else None)
+        if self._beating is None:
+            self._beating = self._loop.create_task(self._beat())
+        if not self._member.is_reconciled:
+            await self._reconcile()
+        return max(0.05, min(1.0, self._partitions.next_commit - self._loop.time()))
+
+    async def _drop_lost(self) -> None:
+        if self._is_lost:
+            self._is_lost = False
+            await self._partitions.lose()
+
+    async def _reconcile(self) -> None:
+        """Give up what the assignment lacks, take up what is new and has a name, and have that reported."""
+        gone = self._partitions.owned - self._assigned()
+        if gone:
+            try:
+                await self._partitions.give_up(gone, self.commit)
+            finally:
+                if not self._is_lost:
+                    self._report(self._owned_ids())
+        if self._is_lost:
+            # Removed by the group meanwhile: the next poll drops the rest.
+            return
+        fresh = self._assigned() - self._partitions.owned
+        if fresh:
+            await self._take_up(fresh)
+        self._fetcher.poke()
+
+    def _assigned(self) -> set[TopicPartition]:
+        """The assignment by the topics' names, without the topics that the metadata do not have yet."""
+        names = self._cluster.metadata.names_by_id
+        assignment = self._member.assignment or frozenset()
+        if any(topic_id not in names for topic_id, _ in assignment):
+            self._cluster.want_metadata()
+        return {TopicPartition(names[each], index) for each, index in assignment if each in names}
+
+    async def _take_up(self, fresh: set[TopicPartition]) -> None:
+        logger.info(
+            "consumer of group %s in epoch %d: %d partitions, %d of them new",
+            self._group_id, self._member.epoch, len(self._partitions.owned | fresh), len(fresh), extra=self._fields,
+        )  # fmt: skip
+        try:
+            await self._partitions.take_up(fresh)
+        finally:
+            if not self._is_lost:
+                self._report(self._owned_ids())
+
+    def _owned_ids(self) -> frozenset[tuple[bytes, int]]:
+        return frozenset((self._cluster.metadata.topic_id(key.topic), key.partition) for key in self._partitions.owned)
+
+    def _report(self, owned: frozenset[tuple[bytes, int]]) -> None:
+        if owned != self._member.owned:
+            self._member.owned = owned
+            self._urgent.set()
+
+    # --- between polls ---
+
+    async def _beat(self) -> None:
+        """Heartbeats until the membership ends."""
+        failures = 0
+        while True:
+            if self._loop.time() - self._last_poll > self._config["max_poll_interval_ms"] / 1000:
+                logger.warning(
+                    "consumer leaves group %s: no poll within max_poll_interval_ms (%d); poll more often, or raise it",
+                    self._group_id, self._config["max_poll_interval_ms"], extra=self._fields,
+                )  # fmt: skip
+                self._lose()
+                await self._send_leave()
+                # Only now may the next poll join again: the coordinator must not get the two in the other order.
+                self._beating = None
+                return
+            self._urgent.clear()
+            request = self._member.request()
+            try:
+                outcome = self._member.answered(request, await self._heartbeat(request))
+            except (KafkaError, ClientError) as error:
+                self._member.unanswered()
+                if not is_retriable(error):
+                    self._beating = None
+                    self._failure = error
+                    self._lose()
+                    return
+                failures += 1
+                if not isinstance(error, Disconnected):  # logged for the connection
+                    self._failures.failed(f"heartbeat of group {self._group_id}", error, "retrying", quiet_s=1.0)
+                await asyncio.sleep(self._cluster.backoff(failures))
+                continue
+            failures = 0
+            self._failures.succeeded(f"heartbeat of group {self._group_id}")
+            if outcome is Outcome.LOST:
+                self._lose()
+                continue
+            if outcome is Outcome.RECONCILE:
+                self._fetcher.wake_waiter()
+            if not self._member.has_news:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(self._member.interval_ms / 1000):
+                        await self._urgent.wait()
+
+    async def _heartbeat(self, request: ConsumerGroupHeartbeatRequest) -> ConsumerGroupHeartbeatResponse:
+        """One exchange. Raises KafkaError, except where the group has removed the member, and ClientError."""
+        if request.subscribed_topic_regex:
+            connection = await self._cluster.coordinator_connection(GROUP_COORDINATOR, self._group_id)
+            if connection.version_of(ConsumerGroupHeartbeatRequest) < _REGEX_SINCE:
+                raise UnsupportedByBroker(
+                    "this broker does not evaluate regular expressions of consumer groups; use group_protocol='classic'"
+                )
+        response = await self._cluster.request_coordinator(
+            GROUP_COORDINATOR, self._group_id, request, ConsumerGroupHeartbeatResponse
+        )
+        if response.error_code not in REMOVED:
+            self._cluster.check_coordinator(
+                GROUP_COORDINATOR, self._group_id, response.error_code, response.error_message
+            )
+        return response
+
+    def _lose(self) -> None:
+        """The group has removed this member: the next poll drops its partitions."""
+        self._is_lost = True
+        self._member.lose()
+        self._fetcher.wake_waiter()
+
+    # --- commits ---
+
+    async def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata] | None = None) -> None:
+        """Commit. Raises CommitFailed when the group has removed this member, KafkaError, CallTimedOut."""
+        given = self._partitions.positions() if offsets is None else offsets
+        for attempt in range(_STALE_TRIES):
+            member = self.member
+            try:
+                await self._partitions.commit(given, member)
+                return
+            except KafkaError as error:
+                if error.code in _GONE:
+                    raise CommitFailed(
+                        f"group {self._group_id} has removed this member ({error}); poll more often, take fewer "
+                        f"records at a time, or raise max_poll_interval_ms"
+                    ) from error
+                if error.code != ErrorCode.STALE_MEMBER_EPOCH:
+                    raise
+                # The coordinator has raised the epoch; the next heartbeat's answer has it.
+                self._urgent.set()
+                if member == self.member:
+                    await asyncio.sleep(self._cluster.backoff(attempt + 1))
+        raise CommitFailed(f"group {self._group_id} does not know the epoch of this member; the next poll finds out")
+
+    # --- the end ---
+
+    async def _stop_beating(self) -> None:
+        task, self._beating = self._beating, None
+        if task is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    async def _leave(self) -> None:
+        await self._stop_beating()
+        if self._member.has_joined:
+            await self._send_leave()
+        self._member.lose()
+
+    async def _send_leave(self) -> None:
+        """Failures are ignored: the session times out."""
+        with contextlib.suppress(KafkaError, ClientError):
+            connection = await self._cluster.coordinator_connection(GROUP_COORDINATOR, self._group_id)
+            request = self._member.leave_request()
+            await self._cluster.ask(connection, request, ConsumerGroupHeartbeatResponse, timeout_ms=_LEAVE_MS)
+
+    async def close(self) -> None:
+        """Commit (with enable_auto_commit), revoke, leave."""
+        if self._member.has_joined and self._partitions.owned and not self._is_lost:
+            if self.active:
+                await self._partitions.give_up(self._partitions.owned, self.commit)
+        elif self._config["enable_auto_commit"] and not self.active and self._partitions.owned:
+            await self._partitions.commit_quietly(self.commit)
+        await self._partitions.finish_commit()
+        await self._leave()

@@ -1,0 +1,226 @@
+"""Consumers in groups of KIP-848 (group_protocol="consumer"): on a real broker, and under faults in a simulation."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any, Self
+
+import pytest
+
+from odradek.client.consumer import Consumer
+from odradek.client.errors import CommitFailed, ConfigError
+from odradek.client.producer import Producer
+from odradek.records.topic_partition import TopicPartition
+from odradek.testing import BlockingBroker, Simulation, eventually, search, simulate
+from odradek.wire.errors import ErrorCode, KafkaError
+
+MODERN: dict[str, Any] = {"group_protocol": "consumer", "auto_offset_reset": "earliest"}
+
+
+@pytest.fixture(scope="module")
+def kafka() -> Iterator[BlockingBroker]:
+    with BlockingBroker(
+        {"group.consumer.heartbeat.interval.ms": 200, "group.consumer.min.heartbeat.interval.ms": 200}
+    ) as broker:
+        yield broker
+
+
+class Reader:
+    """A consumer that polls all the time, and what happened to it."""
+
+    def __init__(self, address: str, *topics: str, **options: Any) -> None:
+        self.values: list[bytes | None] = []
+        self.events: list[tuple[str, int]] = []
+        self.consumer = Consumer(*topics, bootstrap_servers=address, listener=self, **{**MODERN, **options})
+        self._task: asyncio.Task[None] | None = None
+
+    def on_partitions_assigned(self, partitions: set[TopicPartition]) -> None:
+        self.events.append(("assigned", len(partitions)))
+
+    def on_partitions_revoked(self, partitions: set[TopicPartition]) -> None:
+        self.events.append(("revoked", len(partitions)))
+
+    def on_partitions_lost(self, partitions: set[TopicPartition]) -> None:
+        self.events.append(("lost", len(partitions)))
+
+    async def __aenter__(self) -> Self:
+        await self.consumer.start()
+        self._task = asyncio.create_task(self._read())
+        return self
+
+    async def _read(self) -> None:
+        while True:
+            self.values += [record.value for record in await self.consumer.poll(1_000)]
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+        await self.consumer.close()
+
+    async def stop(self) -> None:
+        """Poll no longer."""
+        assert self._task is not None
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+
+    @property
+    def count(self) -> int:
+        return len(self.consumer.assignment())
+
+
+def test_members_share_partitions_and_take_over(kafka: BlockingBroker) -> None:
+    topic = kafka.topic(partitions=4)
+    address = kafka.bootstrap_servers
+
+    async def main() -> None:
+        async with Reader(address, topic, group_id=topic) as first:
+            await eventually(lambda: first.count == 4)
+            async with Reader(address, topic, group_id=topic) as second:
+                await eventually(lambda: (first.count, second.count) == (2, 2))
+                assert first.events == [("assigned", 4), ("revoked", 2)]
+                async with Producer(bootstrap_servers=address) as producer:
+                    for number in range(40):
+                        await producer.send_and_wait(topic, b"%d" % number, partition=number % 4)
+                await eventually(lambda: len(first.values) + len(second.values) == 40)
+                assert set(first.values).isdisjoint(second.values)
+            await eventually(lambda: first.count == 4)
+        async with Reader(address, topic, group_id=topic) as third:
+            await eventually(lambda: third.count == 4)
+            assert third.values == [], "everything was committed"
+
+    asyncio.run(main())
+
+
+def test_pattern_is_evaluated_by_the_broker(kafka: BlockingBroker) -> None:
+    address = kafka.bootstrap_servers
+    kafka.topic("pattern-a")
+
+    async def main() -> None:
+        async with Reader(address, group_id="pattern") as reader:
+            await reader.stop()
+            reader.consumer.subscribe(pattern="pattern-.*", listener=reader)
+            reader._task = asyncio.create_task(reader._read())
+            await eventually(lambda: reader.count == 1, 30)
+
+    asyncio.run(main())
+
+
+def test_member_that_does_not_poll_gives_its_partitions_to_others(kafka: BlockingBroker) -> None:
+    topic = kafka.topic(partitions=2)
+    address = kafka.bootstrap_servers
+
+    async def main() -> None:
+        async with Reader(address, topic, group_id=topic, max_poll_interval_ms=500) as slow:
+            await eventually(lambda: slow.count == 2)
+            await slow.stop()
+            async with Reader(address, topic, group_id=topic) as other:
+                await eventually(lambda: other.count == 2)
+                with pytest.raises(CommitFailed):
+                    await slow.consumer.commit({TopicPartition(topic, 0): 0})
+                await slow.consumer.poll(100)
+                assert slow.events[-1] == ("lost", 2)
+
+    asyncio.run(main())
+
+
+def test_unsubscribed_member_leaves(kafka: BlockingBroker) -> None:
+    topic = kafka.topic()
+    address = kafka.bootstrap_servers
+
+    async def main() -> None:
+        async with Reader(address, topic, group_id=topic) as first, Reader(address, topic, group_id=topic) as second:
+            await eventually(lambda: first.count + second.count == 1)
+            owner, other = (first, second) if first.count else (second, first)
+            await owner.stop()
+            owner.consumer.assign([TopicPartition(topic, 0)])
+            await owner.consumer.poll(100)
+            await eventually(lambda: other.count == 1)
+
+    asyncio.run(main())
+
+
+def test_unknown_assignor_is_raised_by_a_poll(kafka: BlockingBroker) -> None:
+    topic = kafka.topic()
+
+    async def main() -> None:
+        options: Any = {**MODERN, "group_id": topic, "group_remote_assignor": "none-such"}
+        async with Consumer(topic, bootstrap_servers=kafka.bootstrap_servers, **options) as consumer:
+            with pytest.raises(KafkaError) as caught:
+                await consumer.poll(30_000)
+            assert caught.value.code is ErrorCode.UNSUPPORTED_ASSIGNOR
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"group_protocol": "modern"}, "group_protocol: 'modern' is not one of classic, consumer"),
+        ({"group_protocol": "consumer"}, "group_protocol=consumer needs a group_id"),
+        ({"group_protocol": "consumer", "group_id": "g", "session_timeout_ms": 9_000}, "session_timeout_ms goes with"),
+        ({"group_remote_assignor": "uniform"}, "group_remote_assignor goes with group_protocol=consumer only"),
+    ],
+)
+def test_option_that_does_not_go_is_an_error(options: dict[str, Any], text: str) -> None:
+    with pytest.raises(ConfigError, match=text):
+        Consumer("t", bootstrap_servers="127.0.0.1:1", **options)
+
+
+async def work(sim: Simulation, topic: str, done: dict[bytes, int]) -> None:
+    """A worker that commits what it has processed."""
+    async with Consumer(
+        topic, bootstrap_servers=sim.bootstrap_servers, group_id="workers", enable_auto_commit=False, **MODERN
+    ) as consumer:
+        while True:
+            records = await consumer.poll(1_000)
+            for record in records:
+                done[record.value] = done.get(record.value, 0) + 1
+            if records:
+                try:
+                    await consumer.commit()
+                except CommitFailed:
+                    continue
+
+
+def test_every_record_is_processed_under_faults() -> None:
+    wanted = {b"%d" % number for number in range(60)}
+
+    async def scenario(sim: Simulation) -> None:
+        topic = await sim.topic(partitions=3)
+        done: dict[bytes, int] = {}
+        for name in ("one", "two", "three"):
+            sim.program(name, lambda: work(sim, topic, done))
+
+        async def produce() -> None:
+            async with Producer(bootstrap_servers=sim.bootstrap_servers) as producer:
+                for value in sorted(wanted):
+                    await producer.send_and_wait(topic, value, key=value)
+                    await asyncio.sleep(0.5)
+
+        producing = asyncio.create_task(produce())
+        await sim.faults(40)
+        await producing
+        await eventually(lambda: wanted == done.keys(), 120)
+
+    settings = {
+        "group.consumer.session.timeout.ms": 6_000,
+        "group.consumer.min.session.timeout.ms": 6_000,
+        "group.consumer.heartbeat.interval.ms": 1_000,
+        "group.consumer.min.heartbeat.interval.ms": 1_000,
+    }
+    search(scenario, range(6), settings=settings)
+
+
+def test_records_are_processed_once_without_faults() -> None:
+    async def scenario(sim: Simulation) -> None:
+        topic = await sim.topic(partitions=4)
+        done: dict[bytes, int] = {}
+        await sim.produce(topic, *(str(number) for number in range(20)), key=None)
+        for name in ("one", "two", "three"):
+            sim.program(name, lambda: work(sim, topic, done))
+            await asyncio.sleep(10)
+            await sim.produce(topic, *(f"{name}-{number}" for number in range(20)), key=None)
+        await eventually(lambda: len(done) == 80, 60)
+        assert set(done.values()) == {1}
+
+    simulate(scenario, 3)
