@@ -12,7 +12,7 @@ from typing import Final
 
 from odradek.client.cluster import GROUP_COORDINATOR, Cluster, is_retriable
 from odradek.client.config import ConsumerOptions
-from odradek.client.consumer_group_member import REMOVED, ConsumerGroupMember, Outcome
+from odradek.client.consumer_group_member import REMOVED, Consequence, ConsumerGroupMember
 from odradek.client.errors import ClientError, CommitFailed, Disconnected, UnsupportedByBroker
 from odradek.client.failure_log import FailureLog
 from odradek.client.fetcher import Fetcher
@@ -204,10 +204,10 @@ class ConsumerGroupDriver:
                 continue
             failures = 0
             self._failures.succeeded(f"heartbeat of group {self._group_id}")
-            if outcome is Outcome.LOST:
+            if outcome is Consequence.LOST:
                 self._lose()
                 continue
-            if outcome is Outcome.RECONCILE:
+            if outcome is Consequence.RECONCILE:
                 self._fetcher.wake_waiter()
             if not self._member.has_news:
                 with contextlib.suppress(TimeoutError):

@@ -28,7 +28,7 @@ REMOVED: Final = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER
 with the last one; here the member joins again."""
 
 
-class Outcome(Enum):
+class Consequence(Enum):
     """What the owner of a member has to do after an answer."""
 
     GO_ON = "the next heartbeat after the interval"
@@ -127,11 +127,11 @@ class ConsumerGroupMember:
             group_id=self._group_id, member_id=self.member_id, member_epoch=epoch, instance_id=self._instance_id
         )
 
-    def answered(self, request: ConsumerGroupHeartbeatRequest, response: ConsumerGroupHeartbeatResponse) -> Outcome:
+    def answered(self, request: ConsumerGroupHeartbeatRequest, response: ConsumerGroupHeartbeatResponse) -> Consequence:
         """Take in the answer to `request`, which has no error but those of REMOVED."""
         if response.error_code in REMOVED:
             self.lose()
-            return Outcome.LOST
+            return Consequence.LOST
         self.member_id = response.member_id or self.member_id
         self.epoch = response.member_epoch
         self.interval_ms = response.heartbeat_interval_ms
@@ -145,11 +145,11 @@ class ConsumerGroupMember:
                 (topic.topic_id, index) for topic in request.topic_partitions for index in topic.partitions
             )
         if response.assignment is None:
-            return Outcome.GO_ON
+            return Consequence.GO_ON
         self.assignment = frozenset(
             (topic.topic_id, index) for topic in response.assignment.topic_partitions for index in topic.partitions
         )
-        return Outcome.GO_ON if self.is_reconciled else Outcome.RECONCILE
+        return Consequence.GO_ON if self.is_reconciled else Consequence.RECONCILE
 
     def unanswered(self) -> None:
         """A heartbeat or its answer was lost: the next one has all fields, and its answer the whole assignment."""

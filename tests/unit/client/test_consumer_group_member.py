@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from odradek.client.consumer_group_member import ConsumerGroupMember, Outcome
+from odradek.client.consumer_group_member import Consequence, ConsumerGroupMember
 from odradek.wire.errors import ErrorCode
 from odradek.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatResponse,
@@ -54,13 +54,13 @@ def test_heartbeat_without_news_has_epoch_and_identity_only() -> None:
 
 def test_assignment_is_reconciled_before_it_is_reported() -> None:
     member = joined(0)
-    assert member.answered(member.request(), answer(1, 0, 1)) is Outcome.RECONCILE
+    assert member.answered(member.request(), answer(1, 0, 1)) is Consequence.RECONCILE
     assert not member.is_reconciled
     assert member.request().topic_partitions is None
     member.owned = frozenset({(T, 0), (T, 1)})
     (reported,) = member.request().topic_partitions or []
     assert (reported.topic_id, reported.partitions) == (T, [0, 1])
-    assert member.answered(member.request(), answer(2, assigns=False)) is Outcome.GO_ON
+    assert member.answered(member.request(), answer(2, assigns=False)) is Consequence.GO_ON
     assert not member.has_news
 
 
@@ -89,7 +89,7 @@ def test_lost_answer_makes_the_next_heartbeat_whole() -> None:
 def test_removed_member_owns_nothing_and_joins_again() -> None:
     for code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.GROUP_ID_NOT_FOUND):
         member = joined(0)
-        assert member.answered(member.request(), answer(0, error_code=code)) is Outcome.LOST
+        assert member.answered(member.request(), answer(0, error_code=code)) is Consequence.LOST
         assert not member.has_joined
         assert member.owned == frozenset()
         request = member.request()
