@@ -20,7 +20,7 @@ from odradek.client.group_partitions import GroupPartitions
 from odradek.client.model import OffsetAndMetadata
 from odradek.client.offsets import Member
 from odradek.client.rebalance_listener import AnyListener
-from odradek.records.topic_partition import TopicPartition
+from odradek.records.topic_partition import TopicIdPartition, TopicPartition
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
@@ -162,10 +162,10 @@ class ConsumerGroupDriver:
             if not self._is_lost:
                 self._report(self._owned_ids())
 
-    def _owned_ids(self) -> frozenset[tuple[bytes, int]]:
+    def _owned_ids(self) -> frozenset[TopicIdPartition]:
         return frozenset((self._cluster.metadata.topic_id(key.topic), key.partition) for key in self._partitions.owned)
 
-    def _report(self, owned: frozenset[tuple[bytes, int]]) -> None:
+    def _report(self, owned: frozenset[TopicIdPartition]) -> None:
         if owned != self._member.owned:
             self._member.owned = owned
             self._urgent.set()

@@ -8,17 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from enum import Enum
-from typing import Final, TypeAlias
+from typing import Final
 
 from odradek.client.offsets import Member
+from odradek.records.topic_partition import TopicIdPartition
 from odradek.wire.errors import ErrorCode
 from odradek.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatRequestTopicPartitions,
     ConsumerGroupHeartbeatResponse,
 )
-
-TopicIdPartition: TypeAlias = tuple[bytes, int]
 
 _JOIN: Final = 0
 _LEAVE: Final = -1
