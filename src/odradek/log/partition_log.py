@@ -410,9 +410,13 @@ class PartitionLog:
         self.durability.finish_writes()
         self.release()
         self.reader.query(lambda segments: segments[-1].file())
+        try:
+            segment = self._local.prepare_restart(offset)
+        except OSError as error:
+            raise state.storage_error(error) from error
         state.truncations += 1
         try:
-            self._local.restart_at(offset)
+            self._local.restart_with(segment)
             state.end_offset = state.next_offset = offset
             # The next flush makes the removal of the old segments durable: the recovery point must not cover them.
             self.durability.lower_recovery_point(offset)

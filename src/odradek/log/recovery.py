@@ -67,7 +67,7 @@ def load(
     disk = environment.disk
     disk.make_directories(directory)
     names = _tidy(directory, environment)
-    segments = _open_segments(directory, names, config, environment)
+    segments = _without_left_overs(_open_segments(directory, names, config, environment), environment)
     if segments:
         bound(segments)
     epochs, epochs_known = _load_epochs(directory, names, environment)
@@ -178,6 +178,36 @@ def _open_segments(directory: str, names: list[str], config: LogConfig, environm
             segment.set_no_aborted()
         segments.append(segment)
     return segments
+
+
+def _without_left_overs(segments: list[Segment], environment: LogEnvironment) -> list[Segment]:
+    """Remove empty segments that begin below the end of the segment before them.
+
+    Early versions left the files of a segment that could not be created for want of descriptors, and continued
+    in the segment before. Recovery would mistake the records behind that offset for damage, and readers would skip
+    them.
+    """
+    kept: list[Segment] = []
+    for segment in segments:
+        if not segment.size and kept and _has_records_from(kept[-1], segment.base_offset):
+            environment.owner.repaired(
+                f"{segment.file_path(LOG)} is empty and {kept[-1].file_path(LOG)} has later records: it is removed"
+            )
+            for path in segment.file_paths():
+                environment.files.forget(path)
+                if environment.disk.exists(path):
+                    environment.disk.remove(path)
+        else:
+            kept.append(segment)
+    return kept
+
+
+def _has_records_from(segment: Segment, offset: int) -> bool:
+    """Whether a segment has records from the offset on, as far as it can be read."""
+    try:
+        return segment.locate(offset) is not None
+    except KafkaError:
+        return False
 
 
 def _snapshot_offset(name: str) -> int | None:

@@ -869,3 +869,27 @@ def test_move_that_fails_to_start_for_lack_of_files_keeps_the_earlier_one(tmp_pa
     assert directories.moves.under_way["a-topic", 0] is earlier
     assert Path(asyncio.run(move(directories, log)).directory).parent.name == "b"
     close(directories)
+
+
+@pytest.mark.parametrize("begins", [0, 5])
+def test_future_replica_restarts_later_when_descriptors_are_missing(tmp_path: Path, begins: int) -> None:
+    """The source was truncated: the copy starts again, in the same segment or in a new one."""
+    disk = NoDescriptors()
+    directories = start(tmp_path, disk)
+    log = open_partition(directories)
+    fill(log)
+    copy_all(directories, log)
+    move = directories.moves.under_way["a-topic", 0]
+    assert move.log is not None
+    log.truncate_to(30)
+    log.advance_log_start(begins)
+    directories.files.sweep()
+    directories.files.sweep()
+    disk.below, disk.left = f"{move.path}/{begins:020d}", 100
+    with pytest.raises(KafkaError):
+        asyncio.run(directories.moves.copy(log))
+    assert move.directory.offline is None
+    disk.left = 0
+    copy_all(directories, log)
+    assert content(move.log) == content(log)
+    close(directories, clean=False)

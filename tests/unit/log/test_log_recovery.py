@@ -828,3 +828,32 @@ def test_a_recovery_that_is_broken_off_anywhere_leaves_no_hole(tmp_path: Path, p
             assert again.end_offset == log.segments[2].base_offset - 1
             return
     pytest.fail("it never comes to its end")
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("is_last", [True, False])
+def test_empty_segment_inside_the_one_before_is_removed(tmp_path: Path, clean: bool, is_last: bool) -> None:
+    """Early versions left it when they lacked descriptors for a roll; the records behind it must not be lost."""
+    log = open_log(tmp_path)
+    for sequence in range(4):
+        put(log, produced(1, sequence))
+    if not is_last:
+        log.roll()
+        put(log, produced(1, 4))
+    end = log.end_offset
+    log.release()
+    for suffix in ("log", "index", "timeindex"):
+        Path(log.directory, f"{2:020d}.{suffix}").touch()
+    again = reopen(tmp_path, clean=clean)
+    assert again.end_offset == end
+    assert [each for each in range(end) if each not in fetched(again, each)] == []
+    assert not Path(log.directory, f"{2:020d}.log").exists()
+
+
+def test_empty_segment_at_the_end_stays(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    put(log, produced(1, 0))
+    log.roll()
+    log.release()
+    again = reopen(tmp_path, clean=True)
+    assert [segment.base_offset for segment in again.segments] == [0, 1]

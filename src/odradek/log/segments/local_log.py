@@ -231,12 +231,27 @@ class LocalLog:
         next_offset = active.resume()
         return active.base_offset if next_offset is None else next_offset
 
-    def restart_at(self, offset: int) -> None:
-        """Remove all segments and begin an empty one at the offset."""
-        self.tail.clear()
-        self.remove_segments(self.segments[::-1])
+    def prepare_restart(self, offset: int) -> Segment:
+        """Open or create the only segment that `restart_with` leaves; changes nothing if that fails. Raises OSError."""
+        for present in self.segments:
+            if present.base_offset == offset:
+                present.open_all()
+                return present
         segment = self.new_segment(offset)
-        segment.create()
+        try:
+            segment.create()
+        except OSError:
+            self._take_back(segment)
+            raise
+        return segment
+
+    def restart_with(self, segment: Segment) -> None:
+        """Remove all batches and continue in a segment that `prepare_restart` returned."""
+        self.tail.clear()
+        self.remove_segments([each for each in reversed(self.segments) if each is not segment])
+        if segment.size:
+            segment.truncate_to(segment.base_offset)
+        segment.limit = None
         self.segments = [segment]
         self.active = segment
         for snapshot in self.snapshots:
