@@ -128,9 +128,11 @@ def throughput(serving: Serving, records: int, *, is_secured: bool) -> dict[str,
 
 
 def handshakes(serving: Serving, count: int) -> dict[str, float]:
-    """Milliseconds of the broker's CPU for a full and a resumed handshake."""
+    """Milliseconds of the broker's CPU for a full and, if the broker resumes sessions, a resumed handshake."""
+    reused = 0
 
     def cost(connect: str) -> float:
+        nonlocal reused
         session = None
         if connect == "resumed":
             with serving.connect() as client:
@@ -141,16 +143,15 @@ def handshakes(serving: Serving, count: int) -> dict[str, float]:
             with serving.connect(session, is_secured=connect != "plain") as client:
                 if session is not None:
                     assert isinstance(client, ssl.SSLSocket)
-                    assert client.session_reused
+                    reused += bool(client.session_reused)
                     session = client.session
         return (cpu_seconds(serving.pid) - before) * 1000 / count
 
     cost("full")  # the first ones warm a JVM up
     plain = cost("plain")
-    return {
-        "CPU per full handshake": cost("full") - plain,
-        "CPU per resumed handshake": cost("resumed") - plain,
-    }
+    found = {"CPU per full handshake": cost("full") - plain}
+    resumed = cost("resumed") - plain
+    return found | {"CPU per resumed handshake": resumed} if reused == count else found
 
 
 def memory(serving: Serving, count: int) -> dict[str, float]:

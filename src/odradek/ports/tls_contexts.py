@@ -24,6 +24,8 @@ _CLIENT_AUTH: Final = {
     "required": ssl.CERT_REQUIRED,
 }
 _TLS_1_3_SUITES: Final = frozenset(("TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256"))
+_SERVER_SUITES: Final = "ECDHE+AESGCM:ECDHE+CHACHA20"
+"""TLS 1.2 without a setting: forward secrecy and authenticated encryption; Python's default also has CBC suites."""
 _SUITE: Final = re.compile(r"TLS_(?:(ECDHE|DHE)_)?(RSA|ECDSA)_WITH_(.+?)_(SHA\d*)")
 _BLOCK: Final = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----(.*?)-----END \1-----", re.DOTALL)
 _CONVERT: Final = {
@@ -106,6 +108,8 @@ def server_context(settings: TlsSettings) -> ssl.SSLContext:
     if not settings.keystore_location and not settings.keystore_key:
         raise TlsSettingError("ssl.keystore.location is not set: a TLS listener needs a key and a certificate")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    if not settings.cipher_suites:
+        context.set_ciphers(_SERVER_SUITES)
     _limit(context, settings)
     _load_key(context, settings)
     if settings.client_auth != "none":

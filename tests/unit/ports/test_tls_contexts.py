@@ -137,3 +137,11 @@ def test_client_verifies_host_names_unless_that_is_disabled() -> None:
 def test_suites_have_the_names_of_java(java: str, openssl: str) -> None:
     assert openssl_suite(java) == openssl
     ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).set_ciphers(openssl)
+
+
+def test_suites_of_tls_1_2_are_modern_unless_set(tmp_path: Path) -> None:
+    store = Authority(tmp_path).issue("/CN=a").both
+    names = {each["name"] for each in server_context(settings(keystore_location=store)).get_ciphers()}
+    assert {name for name in names if "GCM" not in name and "CHACHA20" not in name} == set()
+    chosen = settings(keystore_location=store, cipher_suites="TLS_ECDHE_ECDSA_WITH_AES_256_CBC_SHA384")
+    assert "ECDHE-ECDSA-AES256-SHA384" in {each["name"] for each in server_context(chosen).get_ciphers()}
