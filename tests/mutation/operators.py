@@ -43,14 +43,16 @@ class Mutant(NamedTuple):
     end: int
     before: str
     text: str
+    context: str
+    """The line where the change begins, without its indentation."""
 
     def __str__(self) -> str:
         return f"{self.path}:{self.line}: {_one_line(self.before)}  ->  {_one_line(self.text)}"
 
     @property
-    def identity(self) -> tuple[str, str, str]:
+    def identity(self) -> tuple[str, str, str, str]:
         """What names the change when lines above it were added or removed."""
-        return self.path, _one_line(self.before), _one_line(self.text)
+        return self.path, self.context, _one_line(self.before), _one_line(self.text)
 
     def apply(self, source: bytes) -> bytes:
         """The module with this change."""
@@ -85,7 +87,8 @@ class _Finder(ast.NodeVisitor):
         start = self._line_starts[node.lineno - 1] + node.col_offset
         end = self._line_starts[node.end_lineno - 1] + node.end_col_offset
         before = self.source[start:end].decode()
-        self.found.append(Mutant(self.path, node.lineno, start, end, before, text))
+        context = self.source[self._line_starts[node.lineno - 1] : self._line_starts[node.lineno]].decode().strip()
+        self.found.append(Mutant(self.path, node.lineno, start, end, before, text, context))
 
     def _replace(self, node: ast.expr, other: ast.expr) -> None:
         self._add(node, f"({ast.unparse(ast.fix_missing_locations(other))})")

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import textwrap
+from pathlib import Path
 
 import pytest
 
 from tests.mutation.operators import mutants_of
+from tests.mutation.workplace import ROOT
 
 
 def changes(source: str) -> set[tuple[str, str]]:
@@ -65,3 +68,13 @@ def test_identity_survives_lines_above_a_mutant() -> None:
     (after,) = mutants_of("module.py", b"import a\n\nx = True\n")
     assert before.line != after.line
     assert before.identity == after.identity
+
+
+def test_every_documented_equivalent_is_a_mutant() -> None:
+    """One whose line was changed has lost its reason, and is judged again."""
+    entries = json.loads(Path(__file__).with_name("equivalent.json").read_text())
+    for entry in entries:
+        path = entry["mutant"][0]
+        found = {mutant.identity for mutant in mutants_of(path, (ROOT / path).read_bytes())}
+        assert tuple(entry["mutant"]) in found, entry
+        assert entry["why"]

@@ -336,3 +336,11 @@ def test_internal_topics_are_made_as_configured() -> None:
     with_topics(
         ONE, creatable("__consumer_offsets", BrokerConfig({}), 1), creatable("__transaction_state", SETTINGS, 1)
     )
+
+
+def test_growth_of_several_topics_may_be_split_between_any_partitions() -> None:
+    """A large growth does not fit into one transaction of the store; the first write must not stand alone."""
+    image = with_topics(THREE, NewTopic("a", 1, 1), NewTopic("b", 1, 1))
+    decision = create_partitions(image, [MorePartitions("a", 3), MorePartitions("b", 2)], random())
+    assert len(decision.operations) == 5
+    assert list(decision.cuts) == [1, 2, 3, 4]

@@ -201,3 +201,16 @@ def test_settings() -> None:
     assert (config.target_codec, config.compression_level(Codec.ZSTD), config.min_insync_replicas) == (Codec.ZSTD, 9, 2)
     assert config.retention_ms == 7 * 24 * 3600 * 1000
     assert LogConfig.build({"cleanup.policy": "compact"}).delete is False
+
+
+def test_cleared_epochs_are_assigned_from_the_first() -> None:
+    epochs = LeaderEpochs([(2, 0), (5, 10)])
+    epochs.clear()
+    assert (epochs.entries(), epochs.latest) == ([], -1)
+    epochs.assign(1, 3)
+    assert (epochs.entries(), epochs.latest) == ([(1, 3)], 1)
+
+
+def test_retention_of_no_time_deletes_what_is_older_than_now() -> None:
+    assert decide(LogConfig(retention_ms=0), now=3000) == (2, Reason.RETENTION_MS)
+    assert decide(LogConfig(retention_ms=0), now=3001) == (3, Reason.RETENTION_MS)

@@ -15,6 +15,7 @@ from odradek.ports.clock import SystemClock
 from odradek.ports.disk import SystemDisk
 from odradek.records.builder import BatchFields, encode_batch
 from odradek.replication.partition import Partition, PartitionEnvironment
+from odradek.replication.refused_batches import RefusedBatches
 from odradek.wire.errors import ErrorCode, KafkaError
 
 NOW_MS = 1_700_000_000_000
@@ -160,3 +161,46 @@ def test_bytes_that_are_no_batch_are_judged_as_ever(
     assert send(0) is ErrorCode.NOT_LEADER_OR_FOLLOWER
     lead(partition, 2)
     assert refusal() is code, "while batches are missed"
+
+
+def test_many_refused_producers_do_not_grow_without_end(partition: Partition) -> None:
+    """The memory of refusals is bounded: it is forgotten as a whole, after which any order counts as new."""
+    lead(partition, 0, isr=(1,))
+    refused = RefusedBatches()
+    states = partition.log.history.producers
+    for producer_id in range(1001):
+        fields = BatchFields(producer_id=producer_id, producer_epoch=0, base_sequence=0)
+        batch = memoryview(encode_batch([(NOW_MS, None, b"x", ())], fields))
+        refused.note(batch, ErrorCode.NOT_ENOUGH_REPLICAS, states, NOW_MS)
+
+    def after(producer_id: int) -> memoryview:
+        fields = BatchFields(producer_id=producer_id, producer_epoch=0, base_sequence=1)
+        return memoryview(encode_batch([(NOW_MS, None, b"x", ())], fields))
+
+    refused.check(after(0), states, NOW_MS)
+    refused.check(after(999), states, NOW_MS)
+    with pytest.raises(KafkaError) as raised:
+        refused.check(after(1000), states, NOW_MS)
+    assert raised.value.code is ErrorCode.NOT_ENOUGH_REPLICAS
+
+
+def test_refusals_of_several_producers_are_kept_apart(partition: Partition) -> None:
+    refused = RefusedBatches()
+    states = partition.log.history.producers
+    codes = {1: ErrorCode.NOT_ENOUGH_REPLICAS, 2: ErrorCode.NOT_LEADER_OR_FOLLOWER}
+    batches = {
+        (producer_id, sequence): memoryview(
+            encode_batch(
+                [(NOW_MS, None, b"x", ())],
+                BatchFields(producer_id=producer_id, producer_epoch=0, base_sequence=sequence),
+            )
+        )
+        for producer_id in codes
+        for sequence in (0, 1)
+    }
+    for producer_id, code in codes.items():
+        refused.note(batches[producer_id, 0], code, states, NOW_MS)
+    for producer_id, code in codes.items():
+        with pytest.raises(KafkaError) as raised:
+            refused.check(batches[producer_id, 1], states, NOW_MS)
+        assert raised.value.code is code

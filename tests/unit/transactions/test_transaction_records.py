@@ -162,3 +162,13 @@ def test_value_version_1_is_used_when_version_0_lacks_a_field() -> None:
     transaction = Transaction(7, 0, 1, State.ONGOING, 5, client_version=2)
     decoded = decode_record(*encode_record(TransactionRecord("tx", transaction), transaction_version=0))
     assert decoded == TransactionRecord("tx", transaction)
+
+
+def test_key_of_an_unknown_version_alone_is_passed_over() -> None:
+    assert decode_record(b"\0\1", None) is None
+
+
+@pytest.mark.parametrize("key", [b"", b"\0"])
+def test_key_without_a_version_is_a_decode_error(key: bytes) -> None:
+    with pytest.raises(DecodeError):
+        decode_record(key, None)

@@ -165,3 +165,31 @@ def test_coordinators_begin_anew_with_a_topic_made_anew() -> None:
     assert (groups.led, groups.over) == ([0, 1], [])
     effects.lead(IMAGE.with_topic(Topic(GROUP_METADATA_TOPIC, b"h" * 16, (STATE, STATE))))
     assert (groups.led, groups.over) == ([0, 1, 0, 1], [0, 1])
+
+
+def test_every_image_reaches_partitions_and_their_directories() -> None:
+    """Also the first one: replicas that it names get their directories before the broker serves."""
+    done: list[tuple[str, object]] = []
+
+    class Applied(Partitions):
+        def apply(self, image: ClusterImage) -> None:
+            done.append(("applied", image))
+
+        async def change_directories(self) -> None:
+            done.append(("directories", None))
+
+    partitions: Any = Applied()
+    partitions.cause = None
+    groups: Any = Coordinator()
+    nothing: Any = SimpleNamespace(update=lambda _: None)
+    later = IMAGE.with_controller(1, 2)
+
+    async def scenario() -> None:
+        effects = ImageEffects(1, partitions, groups, nothing, nothing)
+        await effects.begin(IMAGE)
+        assert done == [("applied", IMAGE), ("directories", None)]
+        await effects(IMAGE, later)
+        assert done[2:] == [("applied", later), ("directories", None)]
+
+    asyncio.run(scenario())
+    assert groups.led == [0, 1]

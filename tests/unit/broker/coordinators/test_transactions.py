@@ -17,7 +17,7 @@ from odradek.records.record import decode_records
 from odradek.replication.partition import Partition
 from odradek.transactions.connections import StaleConnection
 from odradek.transactions.events import AddPartitions, NoProducerIds, ProducerResult
-from odradek.transactions.service import PartitionMarker, Rejections, Verification
+from odradek.transactions.service import ListFilter, PartitionMarker, Rejections, Verification
 from odradek.wire.errors import ErrorCode as E
 from odradek.wire.errors import KafkaError
 from tests.unit.broker.coordinators.transaction_broker import OFFSETS, STATE, TOPIC, Ids, TransactionBroker
@@ -562,4 +562,15 @@ async def test_offsets_can_be_added_before_their_topic_exists(tmp_path: Path) ->
     broker.image = broker.image.without_topics([OFFSETS])
     assert broker.runtime.add_offsets("tx", producer, "g", 1).result() is E.NONE
     assert broker.runtime.describe("tx").partitions == {(OFFSETS, 0)}
+    broker.stop()
+
+
+@running
+async def test_loaded_transactions_are_listed_by_state(tmp_path: Path) -> None:
+    broker = TransactionBroker(tmp_path).start()
+    producer = await broker.producer()
+    await broker.add(producer, (TOPIC, 0))
+    everything = broker.runtime.list_transactions(ListFilter())
+    assert ([each.transactional_id for each in everything.listings], everything.unknown_states) == (["tx"], [])
+    assert broker.runtime.list_transactions(ListFilter(states=["Empty", "Odd"])) == (["Odd"], [])
     broker.stop()
