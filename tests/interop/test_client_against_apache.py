@@ -103,22 +103,20 @@ def test_keys_land_where_librdkafka_puts_them_as_java_does(server: str, topic: s
     run(body())
 
 
-def test_a_group_shared_with_librdkafka(server: str, topic: str) -> None:
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_group_shared_with_librdkafka(server: str, topic: str, protocol: str) -> None:
     """One member of ours and one of librdkafka's share the partitions; nothing is read twice or left out."""
-    rd = RdConsumer(
-        {
-            "bootstrap.servers": server,
-            "group.id": topic,
-            "auto.offset.reset": "earliest",
-            "partition.assignment.strategy": "cooperative-sticky",
-        }
-    )
+    classic = {"partition.assignment.strategy": "cooperative-sticky"}
+    common = {"bootstrap.servers": server, "group.id": topic, "auto.offset.reset": "earliest"}
+    rd = RdConsumer({**common, **(classic if protocol == "classic" else {"group.protocol": "consumer"})})
     rd.subscribe([topic])
     seen: list[tuple[int | None, int | None]] = []
 
     async def body() -> None:
         loop = asyncio.get_running_loop()
-        options: dict[str, Any] = {"heartbeat_interval_ms": 200, "partition_assignment_strategy": "cooperative-sticky"}
+        options: dict[str, Any] = {"group_protocol": "consumer"}
+        if protocol == "classic":
+            options = {"heartbeat_interval_ms": 200, "partition_assignment_strategy": "cooperative-sticky"}
         async with Producer(bootstrap_servers=server) as producer:
             async with Consumer(
                 topic, bootstrap_servers=server, group_id=topic, auto_offset_reset="earliest", **options
@@ -139,16 +137,17 @@ def test_a_group_shared_with_librdkafka(server: str, topic: str) -> None:
     assert sorted(seen) == [(partition, offset) for partition in range(3) for offset in range(200)]
 
 
-def test_a_group_resumes_where_it_committed(server: str, topic: str) -> None:
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_group_resumes_where_it_committed(server: str, topic: str, protocol: str) -> None:
+    options: dict[str, Any] = {"group_protocol": protocol, "auto_offset_reset": "earliest", "enable_auto_commit": False}
+
     async def body() -> None:
         async with Producer(bootstrap_servers=server) as producer:
             for number in range(300):
                 await producer.send(topic, b"%d" % number)
         values: list[Any] = []
         for _ in range(3):
-            async with Consumer(
-                topic, bootstrap_servers=server, group_id=topic, auto_offset_reset="earliest", enable_auto_commit=False
-            ) as consumer:
+            async with Consumer(topic, bootstrap_servers=server, group_id=topic, **options) as consumer:
                 async for record in consumer:
                     values.append(record.value)
                     if len(values) % 100 == 0:
