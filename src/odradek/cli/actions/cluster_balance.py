@@ -7,6 +7,7 @@ import asyncio
 import json
 from typing import TYPE_CHECKING, Final
 
+from odradek.cli.actions.reassignment_plan import begin_moves
 from odradek.cli.arguments.errors import CommandError
 from odradek.cli.session import run_admin
 from odradek.cli.terminal.output import DOCUMENTS, Column, show
@@ -66,11 +67,7 @@ def balance(arguments: argparse.Namespace) -> int:
 
 async def execute(admin: Admin, proposals: list[Proposal]) -> None:
     """Move, wait for it, and give leadership to whom it belongs. Raises CommandError."""
-    answers = await admin.replicas.reassign({each.place: each.after for each in proposals})
-    rejected = {place: error for place, error in answers.items() if error is not None}
-    if rejected:
-        place, error = next(iter(rejected.items()))
-        raise CommandError(f"{len(rejected)} moves were rejected, {place.topic}-{place.partition}: {error}", "REFUSED")
+    await begin_moves(admin, {each.place: each.after for each in proposals})
     wanted = {each.place for each in proposals}
     while wanted & (await admin.replicas.reassignments()).keys():  # noqa: ASYNC110 - brokers send no notice
         await asyncio.sleep(_LOOK_SECONDS)

@@ -7,7 +7,7 @@ import asyncio
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
-from odradek.cli.actions.reassignment_plan import Plan, check, current_of, plan_text, read_plan
+from odradek.cli.actions.reassignment_plan import Plan, begin_moves, check, current_of, plan_text, read_plan
 from odradek.cli.arguments.errors import CommandError
 from odradek.cli.arguments.names import topic_partitions
 from odradek.cli.session import run_admin
@@ -49,13 +49,7 @@ def execute(arguments: argparse.Namespace, plan: Plan) -> int:
             print("Save it: `execute` of this plan restores the assignment.", flush=True)
         await _throttle(admin, arguments, moves, sorted(current.racks), quiet)
         remaining = await _place(admin, plan)
-        outcome = await admin.replicas.reassign(plan.replicas)
-        failed = {place: error for place, error in outcome.items() if error is not None}
-        if failed:
-            place, error = next(iter(failed.items()))
-            raise CommandError(
-                f"{len(failed)} of {len(outcome)} reassignments failed, {place}: {error}", error.code.name
-            )
+        await begin_moves(admin, plan.replicas)
         await _place_all(admin, remaining)
         if arguments.wait:
             await _wait(admin, plan)
