@@ -33,6 +33,7 @@ from odradek.broker.replication.replication_parts import ReplicationParts, repli
 from odradek.broker.replication.replication_runtime import ReplicationRuntime
 from odradek.broker.security.logins import Logins
 from odradek.broker.security.sasl_listeners import SaslListener
+from odradek.broker.security.stored_tokens import StoredTokens, token_settings
 from odradek.broker.storage.background import BackgroundJobs
 from odradek.broker.storage.log_directory_runtime import LogDirectoryRuntime
 from odradek.broker.storage.partitions import Partitions
@@ -130,8 +131,9 @@ def assemble(
     log_directories = LogDirectoryRuntime(
         config, partitions, storage.directories, ports.disk, _image_of(view), recovered
     )
-    logins = Logins(config.node_id, config, sasl, cluster.secret, _image_of(view), ports.clock)
-    services = _services(config, ports, storage, cluster, coordinators, log_directories, logins)
+    tokens = StoredTokens(token_settings(config), storage.store, ports.disk, ports.clock, ports.random)
+    logins = Logins(config.node_id, config, sasl, cluster.secret, _image_of(view), ports.clock, tokens)
+    services = _services(config, ports, storage, cluster, coordinators, log_directories, (logins, tokens))
     authorization = services.authorization = _authorization(config, storage)
     limits = RequestLimits(
         config.number("odradek.max.control.request.bytes"),
@@ -286,7 +288,7 @@ def _services(
     cluster: ClusterParts,
     coordinators: Coordinators,
     log_directories: LogDirectoryRuntime,
-    logins: Logins,
+    authentication: tuple[Logins, StoredTokens],
 ) -> Services:
     """What handlers of requests may use."""
     slots = config.number("max.incremental.fetch.session.cache.slots")
@@ -307,7 +309,8 @@ def _services(
         loggers=BrokerLoggers(config.node_id),
         quotas=coordinators.quotas,
         log_directories=log_directories,
-        logins=logins,
+        logins=authentication[0],
+        tokens=authentication[1],
         image=_image_of(storage.view),
         unreachable=cluster.replication.unreachable,
         leadership=cluster.replication_parts.environment.leadership,

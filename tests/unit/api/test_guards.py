@@ -21,8 +21,15 @@ from odradek.wire.acls import AclOperation, ResourceType
 from odradek.wire.apis import APIS, ApiKey, request_class, response_class
 from odradek.wire.errors import ErrorCode, KafkaError
 
-ASKED_BY_HANDLERS = {ApiKey.FETCH, ApiKey.METADATA, ApiKey.DESCRIBE_TOPIC_PARTITIONS}
-"""Their handlers ask themselves: `tests/integration/test_acl_denials.py` looks at their answers."""
+ASKED_BY_HANDLERS = {
+    ApiKey.FETCH,
+    ApiKey.METADATA,
+    ApiKey.DESCRIBE_TOPIC_PARTITIONS,
+    ApiKey.CREATE_DELEGATION_TOKEN,
+    ApiKey.DESCRIBE_DELEGATION_TOKEN,
+}
+"""Their handlers ask themselves: `tests/integration/test_acl_denials.py` and `test_delegation_tokens.py` look at their
+answers."""
 RAW = {ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.OFFSET_COMMIT}
 AFTERWARDS = {Denial.HIDDEN, Denial.REPORTED}
 AUTHORIZATION = {

@@ -19,8 +19,8 @@ from odradek.wire.acls import AclOperation, ResourceType
 from tests.unit.house.sources import PACKAGE
 
 FACTS = Path(__file__).with_name("authorization_by_kafka_4_3_0.csv")
-WITHOUT_RIGHTS = {17, 18, 36}
-"""ApiVersions, which every client may send, and what proves an identity."""
+WITHOUT_RIGHTS = {17, 18, 36, 39, 40}
+"""ApiVersions, which every client may send, what proves an identity, and changes of tokens by those they name."""
 KRAFT_ONLY = "KRaft controller"
 """In the condition of a fact that holds on a quorum's controllers only."""
 

@@ -139,6 +139,11 @@ GUARDS: Final[dict[ApiKey, Guard]] = _BETWEEN_BROKERS | {
     ApiKey.DESCRIBE_LOG_DIRS: _guard_describe_log_dirs,
     ApiKey.SASL_AUTHENTICATE: _open,
     ApiKey.CREATE_PARTITIONS: guard(entries=entries(_O.ALTER, _TOPIC, "topics", "name")),
+    # Tokens are changed by their owners and renewers; the handlers ask for the rights on tokens of others.
+    ApiKey.CREATE_DELEGATION_TOKEN: _open,
+    ApiKey.RENEW_DELEGATION_TOKEN: _open,
+    ApiKey.EXPIRE_DELEGATION_TOKEN: _open,
+    ApiKey.DESCRIBE_DELEGATION_TOKEN: _open,
     ApiKey.DELETE_GROUPS: guard(entries=entries(_O.DELETE, _GROUP, "groups_names")),
     ApiKey.ELECT_LEADERS: guard(cluster(_O.ALTER)),
     ApiKey.INCREMENTAL_ALTER_CONFIGS: guard(entries=_configs(_O.ALTER_CONFIGS)),

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from odradek.api.services.controller_service import ControllerService
     from odradek.api.services.log_directory_service import LogDirectoryService
     from odradek.api.services.login_service import LoginService
+    from odradek.api.services.token_service import TokenService
     from odradek.groups.service import GroupService
     from odradek.metadata.image import ClusterImage
     from odradek.ports.clock import Clock
@@ -44,6 +45,15 @@ class HasAuthorization(Protocol):
     @property
     def authorization(self) -> AuthorizationService | None:
         """Decisions about clients; None where each client may do everything."""
+        ...
+
+
+class HasTokens(Protocol):
+    """Delegation tokens."""
+
+    @property
+    def tokens(self) -> TokenService:
+        """Delegation tokens."""
         ...
 
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from odradek.api.services.controller_service import ControllerService
     from odradek.api.services.log_directory_service import LogDirectoryService
     from odradek.api.services.login_service import LoginService
+    from odradek.api.services.token_service import TokenService
     from odradek.authorization.authorizer import Access
     from odradek.controller.configs import ConfigChange
     from odradek.groups.service import GroupService
@@ -145,6 +146,7 @@ class Services:
     quotas: ClientQuotas
     log_directories: LogDirectoryService
     logins: LoginService
+    tokens: TokenService
     image: Callable[[], ClusterImage]
     leadership: Leadership | None
     """The right of this broker to act as a leader; None: it always may."""

@@ -246,6 +246,19 @@ _DECLARED: Final = (
     Declaration(ApiKey.DESCRIBE_LOG_DIRS, _of_cluster(_DESCRIBE), names_topics=True),
     Declaration(ApiKey.SASL_AUTHENTICATE, is_for_sasl=True, is_throttled=False, size=Size.SMALL),
     Declaration(ApiKey.CREATE_PARTITIONS, (Right(_ALTER, _TOPIC),), is_forwarded=True, names_topics=True),
+    Declaration(
+        ApiKey.CREATE_DELEGATION_TOKEN,
+        (Right(AclOperation.CREATE_TOKENS, ResourceType.USER, _REQUEST, "if the owner is another user"),),
+    ),
+    Declaration(ApiKey.RENEW_DELEGATION_TOKEN),
+    Declaration(ApiKey.EXPIRE_DELEGATION_TOKEN),
+    Declaration(
+        ApiKey.DESCRIBE_DELEGATION_TOKEN,
+        (
+            Right(_DESCRIBE, ResourceType.DELEGATION_TOKEN, _HIDDEN, "tokens of others"),
+            Right(AclOperation.DESCRIBE_TOKENS, ResourceType.USER, _HIDDEN, "tokens of others, by their owner"),
+        ),
+    ),
     Declaration(ApiKey.DELETE_GROUPS, (Right(_DELETE, _GROUP),)),
     Declaration(ApiKey.ELECT_LEADERS, _of_cluster(_ALTER), is_forwarded=True, names_topics=True),
     Declaration(ApiKey.INCREMENTAL_ALTER_CONFIGS, _of_configs(_ALTER_CONFIGS), is_forwarded=True, names_topics=True),

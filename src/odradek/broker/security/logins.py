@@ -17,6 +17,7 @@ from odradek.broker.security.exchanges import USER, BrokerLogin, PlainLogin, Rej
 from odradek.broker.security.gate import SaslGate
 from odradek.broker.security.oauth import BearerLogin
 from odradek.broker.security.sasl_listeners import SaslListener
+from odradek.broker.security.stored_tokens import StoredTokens
 from odradek.controller.scram_credentials import scram_credential
 from odradek.metadata.image import ClientEntity, ClusterImage
 from odradek.ports.clock import Clock
@@ -80,6 +81,7 @@ class Logins:
         "_node_id",
         "_pretended",
         "_secret",
+        "_tokens",
     )
 
     def __init__(
@@ -90,6 +92,7 @@ class Logins:
         secret: Secret,
         image: Callable[[], ClusterImage],
         clock: Clock,
+        tokens: StoredTokens | None = None,
     ) -> None:
         """`listeners` are those with SASL, by name."""
         self._node_id = node_id
@@ -98,6 +101,7 @@ class Logins:
         self._secret = secret
         self._image = image
         self._clock = clock
+        self._tokens = tokens
         self._limits = LoginLimits()
         self._lines = RepeatedLines(logger, clock)
         self._known_image: Mapping[ClientEntity, Mapping[str, str]] | None = None
@@ -248,7 +252,15 @@ class Logins:
     # --- credentials ---
 
     def _find(self, mechanism: Mechanism, first: ClientFirst) -> Awaitable[FoundCredential]:
-        return self._find_user(mechanism, first.username)
+        return (self._find_token if first.is_token else self._find_user)(mechanism, first.username)
+
+    async def _find_token(self, mechanism: Mechanism, token_id: str) -> FoundCredential:
+        """The credential of a delegation token, or one that no password fits."""
+        found = None if self._tokens is None else await self._tokens.credential(mechanism, token_id)
+        if found is not None:
+            return FoundCredential(*found)
+        secret = hmac.digest(await self._secret.read(), _PURPOSE, "sha256")
+        return FoundCredential(pretended_credential(mechanism, token_id, secret, _DEFAULT), None)
 
     async def _find_user(self, mechanism: Mechanism, user: str) -> FoundCredential:
         """The credential of a user, or one that no password fits: both take the same way."""

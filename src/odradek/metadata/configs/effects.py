@@ -106,6 +106,10 @@ IMPLEMENTED = FILE_SETTINGS | frozenset(
         "controller.socket.timeout.ms",
         "cordoned.log.dirs",
         "default.replication.factor",
+        "delegation.token.expiry.time.ms",
+        "delegation.token.master.key",
+        "delegation.token.max.lifetime.ms",
+        "delegation.token.secret.key",
         "delete.topic.enable",
         "fetch.max.bytes",
         "follower.replication.throttled.rate",
@@ -421,6 +425,10 @@ HARMLESS = (
         "measuring windows of the throttle for moves between log directories, which paces every read here",
         ("alter.log.dirs.replication.quota.window.num", "alter.log.dirs.replication.quota.window.size.seconds"),
     ),
+    Harmless(
+        "how often expired delegation tokens are deleted; here with each new one, and none is accepted or shown before",
+        ("delegation.token.expiry.check.interval.ms",),
+    ),
     Harmless("what Kafka does before its authorizer is ready", ("early.start.listeners",)),
     Harmless(
         "the login of brokers at each other; brokers prove themselves by the secret of their cluster",
@@ -566,7 +574,6 @@ GROUP_HARMLESS = (
 _FIXED_TLS = "TLS is OpenSSL's here, which has no such choice"
 _NO_SASL = "this version has PLAIN, SCRAM and OAUTHBEARER, without Kerberos, logins of brokers and classes"
 _NO_POLICY = "this version loads no policy classes, every request would be allowed"
-_NO_TOKENS = "this version has no delegation tokens"
 _OTHER_CONTROLLER = "the controller runs in the brokers; this node would lead a cluster of its own"
 
 FILE_ONLY = "it is read from the broker's file, when the broker starts"
@@ -650,16 +657,6 @@ REFUSED = (
             "",
             "org.apache.kafka.common.security.oauthbearer.oauthbearervalidatorcallbackhandler",
             "org.apache.kafka.common.security.oauthbearer.secured.oauthbearervalidatorcallbackhandler",
-        ),
-    ),
-    Refused(
-        _NO_TOKENS,
-        (
-            "delegation.token.expiry.check.interval.ms",
-            "delegation.token.expiry.time.ms",
-            "delegation.token.master.key",
-            "delegation.token.max.lifetime.ms",
-            "delegation.token.secret.key",
         ),
     ),
     Refused(
