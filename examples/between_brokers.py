@@ -4,7 +4,7 @@ odradek pipeline run --checkpoint state examples/between_brokers.py \\
     --source 127.0.0.1:9092 --source-topic orders --target 127.0.0.1:9192 --target-topic orders-eu
 
 Readers of the target need isolation.level=read_committed. A batch is one transaction on the target broker; it carries
-its number, so that a batch whose commit nobody heard of is not written again. If a query fails, it is started anew.
+its number, so that a batch of an unconfirmed commit is not written again. If a query fails, it is restarted.
 """
 
 import argparse

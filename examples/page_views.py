@@ -2,7 +2,7 @@
 
 odradek pipeline run --bootstrap-server 127.0.0.1:9092 --checkpoint state examples/page_views.py
 
-`page-views` gets each hour of a page once, when no line of it is waited for any more: lines may come six hours late,
+`page-views` gets each hour of a page once, when no line of it can arrive any longer: lines may come six hours late,
 later ones do not count. `user-views` gets a user's total whenever it changes; the last record of a key is the state.
 Stop it, kill it, kill the broker: the counts stay those of the log.
 """

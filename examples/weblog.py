@@ -42,7 +42,7 @@ def parse(line: str) -> View | None:
 
 
 def lines(count: int, seed: int) -> Iterator[str]:
-    """The same lines for the same seed. Time goes on over `SPAN`, however many there are."""
+    """The same lines for the same seed. Time advances over `SPAN`, however many there are."""
     chance = random.Random(seed)
     pages = ["/", "/login", *(f"/articles/{n}" for n in range(1, 29))]
     weights = [1 / (rank + 1) for rank in range(len(pages))]

@@ -1,4 +1,4 @@
-"""Three brokers, 6 partitions, three copies: throughput, latency, and for how long nobody can write when one goes.
+"""Three brokers, 6 partitions, three copies: throughput, latency, and how long producers cannot write when one stops.
 
 Not one of the cases that share a single broker: clusters are started here. Producers are confluent-kafka's with
 acks=all unless said otherwise; the synchronous one is a plain socket to a partition's leader. `write gap` is the
@@ -233,7 +233,7 @@ def write_gap(cluster: RunningCluster, how: signal.Signals) -> float:
     pid = cluster.pids()[broker]
     began = time.perf_counter()
     os.kill(pid, how)
-    # As long as nobody has written again, and then for a while more: a leader may change twice.
+    # Until a producer has written again, and then for a while more: a leader may change twice.
     while time.perf_counter() - began < 40 and not (
         time.perf_counter() - began > 6 and acknowledged[-1] > time.perf_counter() - 1
     ):

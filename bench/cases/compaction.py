@@ -48,7 +48,7 @@ def fill(bootstrap: str, topic: str, records: int) -> None:
 
 
 class Beside:
-    """A producer that sends one record after the other until it is told to stop."""
+    """A producer that sends one record after the other until it is stopped."""
 
     def __init__(self, bootstrap: str, topic: str) -> None:
         self._producer = Producer({"bootstrap.servers": bootstrap, "acks": 1, "linger.ms": 0})

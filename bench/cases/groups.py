@@ -2,9 +2,9 @@
 
 Members are the smallest that speak the protocols, one connection each and all in one process, so that what is measured
 is the brokers: 2, 50 and 500 of them join a new group of a topic with twice as many partitions. Classic members send a
-heartbeat every 200 ms (clients: 3 s) and the leader assigns ranges; KIP-848 members report when the broker tells them
-to (Apache Kafka: every 5 s), and at once when they have let go of partitions. The time ends when every member has been
-told of its share of the final assignment.
+heartbeat every 200 ms (clients: 3 s) and the leader assigns ranges; KIP-848 members report at the broker's interval
+(Apache Kafka: 5 s), and at once when they have given up partitions. The time ends when every member has received its
+share of the final assignment.
 
 Commits: 50 connections, each for a group of its own, one partition per request, 20 requests on their way on each; then
 one connection that waits for each answer, as a consumer that commits synchronously does.

@@ -1,8 +1,8 @@
-"""Three brokers, three copies, more and more partitions: what they cost while nobody uses them, and when a broker dies.
+"""Three brokers, three copies, more and more partitions: what they cost while unused, and when a broker dies.
 
 Not one of the cases that share a single broker: clusters are started here. Every partition gets a record, so that all
 logs are open. `all led` is the time from the death (-9) of the leader of 2,000 partitions until every one of them
-has told its end from its new leader; `a new controller` that from the death of the controller until a topic is made.
+has returned its end from its new leader; `a new controller` that from the death of the controller until a topic exists.
 """
 
 import os
@@ -50,14 +50,14 @@ def run_growth(name: str, scale: float) -> dict[str, float]:
         figures |= idle(cluster, scale)
     with abandoned(name) as cluster:
         figures |= a_leader_dies(cluster, scale)
-        if name == "odradek":  # Apache's broker is not started again, and Metadata does not tell its controller
+        if name == "odradek":  # Apache's broker is not started again, and Metadata does not name its controller
             figures |= the_controller_dies(cluster)
     return figures
 
 
 @contextmanager
 def abandoned(name: str) -> Iterator[RunningCluster]:
-    """A fresh cluster that is killed at the end: a graceful one syncs thousands of logs, which nobody measures here."""
+    """A fresh cluster that is killed at the end: a graceful one syncs thousands of logs, which is not measured here."""
     with fresh(name) as cluster:
         if name != "odradek":
             yield cluster
@@ -216,7 +216,7 @@ def cluster_view(cluster: RunningCluster) -> MetadataResponse:
 
 
 def all_led(survivor: Line, dead: int, topics: set[str], partitions: int, began: float) -> tuple[float, float]:
-    """When a survivor knew new leaders of all, and when all of these had told the ends, in seconds."""
+    """When a survivor knew new leaders of all, and when all of these had returned the ends, in seconds."""
     while True:
         known = view(survivor)
         leaders = {
@@ -241,7 +241,7 @@ def all_led(survivor: Line, dead: int, topics: set[str], partitions: int, began:
 
 
 def not_led(leader: Line, wanted: list[tuple[str, int]]) -> list[tuple[str, int]]:
-    """Those of which it does not tell the end, which is behind the one record."""
+    """Those of which it does not return the end, which is behind the one record."""
     topics: dict[str, list[ListOffsetsRequestPartition]] = {}
     for topic, partition in wanted:
         topics.setdefault(topic, []).append(ListOffsetsRequestPartition(partition, -1, LATEST))

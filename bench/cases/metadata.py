@@ -26,7 +26,7 @@ CONNECTIONS = 2_000
 async def answer_ms(broker: Running, names: list[str], count: int) -> float:
     connection = await Connection.open(broker)
     request = MetadataRequest([MetadataRequestTopic(name=name) for name in names], allow_auto_topic_creation=False)
-    while True:  # a broker may take its time to tell itself of so many partitions
+    while True:  # a broker may take its time to apply this number of partitions
         answer = await connection.call(request, 12)
         found = [partition for topic in answer.topics for partition in topic.partitions]
         if len(found) == len(names) * PARTITIONS and not any(partition.error_code for partition in found):

@@ -1,6 +1,6 @@
 """1,000 partitions of ten segments each: memory and descriptors for them, and starts after a stop and after kill -9.
 
-A start is timed to the first answer, and to the moment when every partition has told its end offset. The broker under
+A start is timed to the first answer, and to when every partition has returned its end offset. The broker under
 measurement is not this case's: it runs its own, on its own data.
 """
 
@@ -37,7 +37,7 @@ def fill(bootstrap: str, partitions: int) -> None:
 
 
 def all_led_seconds(bootstrap: str, partitions: int, began: float) -> float:
-    """When the last partition has told its end."""
+    """When the last partition has returned its end."""
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
     wanted = set(range(partitions))
     while wanted:

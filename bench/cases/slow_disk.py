@@ -59,7 +59,7 @@ def write_ballast(path: Path, limit: int, synced: bool, stop: Event) -> None:
 
 
 def read_cold(bootstrap: str, topic: str, files: list[Path], stop: Event) -> None:
-    """The lagging reader. It starts anew when it has caught up."""
+    """The lagging reader. It restarts when it has caught up."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "lagging", "enable.auto.commit": False})
     while not stop.is_set():
         drop_from_cache(files)

@@ -149,7 +149,7 @@ class Jobs:
                 _progress_of(query, batches)
                 found.append(_workers_mb())
         early, late = found
-        # Spark ends Python processes that nobody has used for a minute; that is no merit of this query.
+        # Spark ends Python processes that were unused for a minute; that is no merit of this query.
         both = early.keys() & late.keys()
         return sum(early[pid] for pid in both), sum(late[pid] for pid in both)
 

@@ -243,7 +243,7 @@ def main() -> None:
     r.add_argument("--list", default="core")
     r.add_argument("--timeout", type=float, default=300, metavar="SECONDS", help="per test")
     r.add_argument("--jobs", type=int, default=1)
-    r.add_argument("--retry", action="store_true", help="run failed tests once more, alone, and count that result")
+    r.add_argument("--retry", action="store_true", help="run failed tests again, alone, and count that result")
     r.add_argument("--set", action="append", default=[], metavar="NAME=VALUE")
     r.add_argument("--json", metavar="FILE")
     r.add_argument("--logs", metavar="DIR", help="keep every log here; else only those of a run with failures are kept")

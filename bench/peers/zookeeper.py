@@ -65,7 +65,7 @@ def free_ports(count: int) -> list[int]:
 
 
 def four_letters(port: int, word: str, host: str = "127.0.0.1") -> str:
-    """The answer to one of ZooKeeper's words (`ruok`, `srvr`); empty while nobody answers."""
+    """The answer to one of ZooKeeper's words (`ruok`, `srvr`); empty without an answer."""
     try:
         with socket.create_connection((host, port), 2.0) as connection:
             connection.sendall(word.encode())

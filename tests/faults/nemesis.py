@@ -178,7 +178,7 @@ def refuse_brokers(torment: Torment) -> None:
 
 
 def isolate(torment: Torment) -> None:
-    """Nobody reaches it, neither clients nor brokers."""
+    """Neither clients nor brokers reach it."""
     node, deployment = torment.leader(), torment.deployment
     for side in ("clients", "brokers"):
         deployment.obey(side, node, "stall")

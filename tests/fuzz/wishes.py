@@ -142,7 +142,7 @@ class Wisher:
         if name == "replicaid":
             return random.choice((-1, -1, -1, -2, 0, 1))
         if "wait" in name or "timeout" in name:
-            # Nobody wants to wait for a fuzzed deadline.
+            # The test must not wait for a fuzzed deadline.
             return random.choice((-1, 0, 1, 50))
         if "partition" in name or name in ("indexes", "count"):
             return random.choice((0, 0, 1, 1, 2, -1, EDGES[field.element][-1]))

@@ -117,8 +117,8 @@ def test_what_is_short_of_replicas_and_elections(
     safe = topic_on(admin, [3, 1, 2], **{"min.insync.replicas": "2"})
     sole = topic_on(admin, [3])
     cluster.signal_broker(3, signal.SIGSTOP)
-    # librdkafka continues to ask the broker that it is connected to: that may be the stopped one, or one that tells
-    # what it knew before.
+    # librdkafka continues to ask the broker that it is connected to: that may be the stopped one, or one that returns
+    # its old state.
     living = AdminClient({"bootstrap.servers": ",".join(cluster.bootstrap.split(",")[:2])})
     try:
         until(lambda: states(living, safe)[0][1] == [1, 2], "the silent broker is out")

@@ -231,7 +231,7 @@ class _Reader:
         return 0 if lacking <= 0 or must_answer or not partitions else lacking
 
     def _check_readable(self, topic: TopicKey, access: Access) -> None:
-        """Raise KafkaError unless the client may read the topic; an unknown id is none that it may not read."""
+        """Raise KafkaError unless the client may read the topic; an unknown id passes."""
         name = topic if isinstance(topic, str) else self._context.services.image().topic_names.get(topic)
         if name is not None and not access.allows(AclOperation.READ, ResourceType.TOPIC, name):
             raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)

@@ -1,6 +1,6 @@
 """DeleteRecords: forget what lies below an offset (KIP-107). -1 is the high watermark.
 
-Nobody sees the new log start offset before it is on the disk: deleted records do not come back after a crash (Kafka
+No client sees the new log start offset before it is on the disk: deleted records do not come back after a crash (Kafka
 shows and answers it at once and writes it within a minute). The answer also waits until the live followers have deleted
 them, at most for the request's timeout (Kafka's DelayedDeleteRecords).
 """

@@ -94,7 +94,7 @@ class Broker:
         self.bound = ""
         """HOST:PORT of the first listener's socket."""
         self.http = ""
-        """HOST:PORT of the HTTP listener; empty if there is none."""
+        """HOST:PORT of the HTTP listener; empty without one."""
         self.waits_for_store = False
         """Whether the start waits for the metadata store. No log is open yet, so that it may be cancelled at once."""
 

@@ -32,7 +32,7 @@ class Metric(NamedTuple):
     """Names of the labels, in the order of the samples; some samples may lack some."""
     meaning: str
     counterpart: str = ""
-    """The metric of Apache Kafka, or of an exporter for it, that has the same meaning; empty if there is none."""
+    """The metric of Apache Kafka, or of an exporter for it, that has the same meaning; empty without one."""
 
     @property
     def sample_name(self) -> str:

@@ -88,7 +88,7 @@ def quantile(bounds: Sequence[float], counts: Sequence[int], wanted: float) -> f
 
 
 class RecentCounts:
-    """What the counts of one histogram were at earlier looks, so that the last minutes can be told from all time."""
+    """What the counts of one histogram were at earlier looks, so that the last minutes can be computed alone."""
 
     __slots__ = ("_looks",)
 

@@ -11,7 +11,7 @@ from odradek.ports.clock import process_age
 
 
 class ProcessFigures(NamedTuple):
-    """One reading; -1 where the platform does not tell."""
+    """One reading; -1 where the platform has none."""
 
     cpu_s: float
     """User and system time of all threads, in seconds."""

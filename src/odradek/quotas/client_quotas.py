@@ -17,7 +17,7 @@ _FIRST_SWEEP = 1024
 class ClientRateQuota:
     """One kind of quota for all clients. `active` is False while no client has one: then nothing needs to be asked.
 
-    Nobody pauses for longer than `most_ms` at a time.
+    No pause is longer than `most_ms`.
     """
 
     __slots__ = ("_key", "_most_ms", "_rates", "_samples", "_sweep_at", "_table", "_window_ms", "active")

@@ -17,7 +17,7 @@ Append = tuple[Partition, int]
 
 
 class DelayedProduce:
-    """Waits until each append is confirmed, cannot be any more, or the time is over.
+    """Waits until each append is confirmed, can no longer be, or the time is over.
 
     `failed` is called with the index of each append that was not confirmed and the error that says so, then `finished`
     once. An append is in the log, so its error never says that it is not: NOT_ENOUGH_REPLICAS_AFTER_APPEND or

@@ -1,4 +1,4 @@
-"""Readers that wait for more bytes: woken by appends to the partitions they watch, or by their deadline; nobody polls.
+"""Readers that wait for more bytes: woken by appends to the partitions they watch, or by a deadline, without polling.
 
 Source: Kafka's DelayedFetch and its purgatory.
 """

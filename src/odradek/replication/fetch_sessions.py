@@ -1,7 +1,7 @@
 """Incremental fetch sessions (KIP-227): what a client reads is remembered, so that it need not say it again and again.
 
 A session holds the partitions of a client, in the order in which they are served next; an incremental answer names only
-those that have something to tell. Pure: time comes in as an argument. Source: Kafka's FetchSession, FetchManager.
+those that changed. Pure: time comes in as an argument. Source: Kafka's FetchSession, FetchManager.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class FetchSession:
         self.last_used_ms = now_ms
         self.wanted: OrderedDict[RequestedPartition, FetchPartition] = OrderedDict()
         self.sent: dict[RequestedPartition, tuple[int, int]] = {}
-        """(high watermark, log start offset) as last told to the client."""
+        """(high watermark, log start offset) as last sent to the client."""
 
     def update(
         self, wanted: Iterable[tuple[RequestedPartition, FetchPartition]], forgotten: Iterable[RequestedPartition]
@@ -47,7 +47,7 @@ class FetchSession:
     def must_include(
         self, place: RequestedPartition, size: int, failed: bool, high_watermark: int, log_start_offset: int
     ) -> bool:
-        """Whether an incremental answer has to name the partition; remembers what it then tells."""
+        """Whether an incremental answer has to name the partition; remembers the offsets that it then has."""
         news = (high_watermark, log_start_offset)
         if failed:
             # The next answer repeats it until the client does something about it.
@@ -83,7 +83,7 @@ class FetchSessions:
         return len(self._by_id)
 
     def find(self, session_id: int, epoch: int, uses_topic_ids: bool, now_ms: int) -> FetchSession:
-        """The session that an incremental request (epoch > 0) goes on with; its epoch is moved on.
+        """The session that an incremental request (epoch > 0) continues; its epoch advances.
 
         Raises KafkaError FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH, FETCH_SESSION_TOPIC_ID_ERROR.
         """

@@ -1,4 +1,4 @@
-"""What a follower does with its leader's answers: append, truncate where histories part, go on elsewhere, wait.
+"""What a follower does with its leader's answers: append, truncate where histories part, restart elsewhere, wait.
 
 Truncation is by the leader epochs that fetches carry (KIP-595): the leader names the end of the last epoch that both
 have, the follower cuts there and fetches on, until nothing diverges. Pure but for the log.
@@ -44,10 +44,10 @@ class FollowedLog:
         self.problem = ""
         """What the last of them said."""
         self.leader_end_offset = -1
-        """The high watermark that the leader told last, as the nearest that is known to where its log ends."""
+        """The high watermark that the leader sent last, as the best known approximation of its end offset."""
         log = partition.log
         if log.history.leader_epochs.latest < 0 and log.end_offset > partition.high_watermark:
-            # Without epochs nothing tells what the leader has, too, beyond what was committed.
+            # Without epochs it is unknown which uncommitted records the leader has, too.
             partition.truncate_to(partition.high_watermark)
 
     @property
@@ -58,7 +58,7 @@ class FollowedLog:
 
     @property
     def lag(self) -> int:
-        """Records between this log's end and what the leader has committed, as it told last."""
+        """Records between this log's end and the high watermark that the leader sent last."""
         return max(0, self.leader_end_offset - self.partition.log.end_offset)
 
     def row(self, max_bytes: int) -> FetchPartition:

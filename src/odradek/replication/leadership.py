@@ -141,7 +141,7 @@ class Leadership:
         return now < self.lease_until or self._is_promised(partition, now)
 
     def shown(self, image: ClusterImage, may_lead: Callable[[str, int], bool]) -> ClusterImage:
-        """The cluster as clients may be told of it: without leadership of this broker that it may not act on."""
+        """The cluster as clients may see it: without leadership of this broker that it may not act on."""
         if not self._pending and self._now() < self.lease_until:
             return image
         changed = []

@@ -33,7 +33,7 @@ SENT_AGAIN: Final = frozenset(
 """What a batch is refused with that its producer sends again, maybe in parts."""
 _MOST_PRODUCERS: Final = 1000
 _FORGOTTEN_MS: Final = 30_000
-"""Who has not sent it again by then has given it up, and is to hear that it left a gap."""
+"""A producer that has not sent the batch again by then has given it up; its gap is reported."""
 
 
 class RefusedBatches:
@@ -54,7 +54,7 @@ class RefusedBatches:
             return
         if code is ErrorCode.MESSAGE_TOO_LARGE:
             if producer_id in producers.producers or header.base_sequence == 0:
-                # Who begins with it may give it up and go on behind it: not every client takes a new epoch then.
+                # A producer that begins with it may give it up and send the next: not every client takes a new epoch.
                 return
             code = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
         if len(self._refused) >= _MOST_PRODUCERS:
@@ -68,7 +68,7 @@ class RefusedBatches:
             raise KafkaError(code, "a batch of the producer that comes before this one was refused")
 
     def _before(self, header: BatchHeader, producers: ProducerStates, now_ms: int) -> ErrorCode | None:
-        """What the batch before was refused with; None when none was, or it has come, or will not come any more."""
+        """The error of the rejected batch before; None without one, or once it was appended or given up."""
         found = self._refused.get(header.producer_id)
         if found is None:
             return None

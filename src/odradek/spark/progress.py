@@ -153,7 +153,7 @@ class Follower:
                 return
 
     def look(self) -> None:
-        """Tell what is new."""
+        """Report new progress and failures."""
         for query in list(self._active().values()):
             run_id = query.runId().toString()
             if run_id not in self._queries:

@@ -98,7 +98,7 @@ class BlockingBroker:
 
     @property
     def pid(self) -> int | None:
-        """The number of its process; None while there is none."""
+        """The number of its process; None before the start."""
         return self._broker.pid
 
     def log(self) -> str:

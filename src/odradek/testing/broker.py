@@ -81,7 +81,7 @@ class Broker:
 
     @property
     def pid(self) -> int | None:
-        """The number of its process; None while there is none."""
+        """The number of its process; None before the start."""
         return self._process.pid
 
     def log(self) -> str:

@@ -30,7 +30,7 @@ class ChildProcess:
 
     @property
     def pid(self) -> int | None:
-        """The process's number; None while there is none."""
+        """The process's number; None before the start."""
         return None if self._process is None else self._process.pid
 
     @property

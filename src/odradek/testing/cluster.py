@@ -112,7 +112,7 @@ class Cluster:
         return self._brokers[leader]
 
     async def controller(self) -> Broker:
-        """The broker that is the controller. Raises KafkaError; LookupError while there is none."""
+        """The broker that is the controller. Raises KafkaError; LookupError without one."""
         async with self._running().admin() as admin:
             found = (await admin.describe_cluster()).controller_id
         if found not in self._brokers:

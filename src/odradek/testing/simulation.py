@@ -254,7 +254,7 @@ class Simulation:
             raise ValueError(f"unknown faults {', '.join(sorted(unknown))}; there are {', '.join(FAULTS)}")
         chosen = [kind for name, kind in FAULTS.items() if not kinds or name in kinds]
         if not self._world.clients:
-            # Without programs there is nobody to kill, and no way to cut.
+            # Without programs there is no client to kill, and no link to cut.
             chosen = [kind for kind in chosen if kind.fault not in _NEED_PROGRAMS]
         profile = nemesis.Profile("application", tuple(chosen), between_s, (), overlapping=overlapping)
         await nemesis.torment(self._world, profile, seconds)
@@ -434,7 +434,7 @@ def _without_collector() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _silent_ends() -> Iterator[None]:
-    """Coroutines of killed processes may complain when they are closed; nobody needs to read it."""
+    """Coroutines of killed processes may report errors when they are closed; these have no meaning."""
     before = sys.unraisablehook
     sys.unraisablehook = _ignore_end
     try:

@@ -82,7 +82,7 @@ def test_an_ipv6_address_is_written_in_brackets(tmp_path: Path) -> None:
 
 
 class AllInterfaces(TcpNetwork):
-    """Tells that a socket is bound to all interfaces, which is bound to the loopback address."""
+    """Reports a socket as bound to all interfaces, which is bound to the loopback address."""
 
     __slots__ = ()
 

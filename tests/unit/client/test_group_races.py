@@ -96,7 +96,7 @@ def test_a_topic_that_turns_up_during_a_rebalance_is_joined_with() -> None:
 
 
 def test_who_was_put_out_signs_as_the_one_he_was() -> None:
-    """Nobody in particular may commit offsets of an empty group, and in a transaction always."""
+    """A client without membership may commit offsets of an empty group, and in a transaction always."""
     cluster = filled(FakeCluster(topics={"t": 1}), 3)
 
     async def body(consumer: Consumer) -> None:

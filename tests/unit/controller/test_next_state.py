@@ -34,7 +34,7 @@ def state(leader: int, *isr: int, elr: tuple[int, ...] = (), replicas: tuple[int
         # The leader is gone: the first in sync, in the order of assignment.
         (state(1, 3, 2, 1), brokers(2, 3), Election.ONLINE, (2, (3, 2), ())),
         (state(1, 1, 2), brokers(2, 3), Election.ONLINE, (2, (2,), (1,))),
-        # Nobody in sync is left.
+        # No replica in sync is left.
         (state(1, 1, 3), brokers(2), Election.ONLINE, (NO_LEADER, (1, 3), ())),
         (state(1, 1, 3), brokers(2), Election.UNCLEAN, (2, (2,), ())),
         # An eligible one takes over, before anybody unclean does.

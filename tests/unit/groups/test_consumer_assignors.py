@@ -50,7 +50,7 @@ def check_complete(members: list[MemberSpec], partitions: Partitions, found: Ass
 
 
 def check_even(members: list[MemberSpec], found: Assignments) -> None:
-    """Nobody has two more than one who could take one of them."""
+    """No member has two more than another that could take one of them."""
     sizes = counts(found)
     for giver in members:
         for taker in members:

@@ -1078,7 +1078,7 @@ def test_a_log_start_that_cannot_be_written_is_not_taken(tmp_path: Path) -> None
 
 
 class LoseNothing(SystemDisk):
-    """Tells which directories were synced after which names went."""
+    """Records which directories were synced after which names were removed."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -45,7 +45,7 @@ def described_topic(topic: Topic, image: ClusterImage, version: int, operations:
 
 
 def wanted_topic(wanted: MetadataRequestTopic, image: ClusterImage, version: int) -> Topic | None:
-    """The topic that is asked for by id or name; None if there is none."""
+    """The topic that is asked for by id or name; None if it does not exist."""
     if is_by_id(wanted, version):
         return image.topic_by_id(wanted.topic_id)
     return image.topics.get(wanted.name) if wanted.name else None

@@ -1,4 +1,4 @@
-"""Who leads instead: what a client hears that asked the wrong broker, which spares it a Metadata request (KIP-951)."""
+"""Current leaders for a client that asked the wrong broker, which spares it a Metadata request (KIP-951)."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ def reachable_image(context: RequestContext[ShowsLeaders]) -> ClusterImage:
 
     Nor does it name this broker as the leader of partitions for which it may not act now.
 
-    The controller is about to say so. A client that asks now, because its connection broke, hears that there is no
-    leader and soon asks again; if it heard of the old one it would look only when its next refresh is due.
+    The controller is about to say so. A client that asks now, because its connection broke, learns that there is no
+    leader and retries soon; with the old leader it would ask again only when its next refresh is due.
     """
     image = context.services.image()
     leadership = context.services.leadership

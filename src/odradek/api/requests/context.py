@@ -200,7 +200,7 @@ class RequestContext(Generic[Taken_co]):
         self.denied: Collection[TopicKey] | None = None
         """Topics of Produce and OffsetCommit that the client may not use; None where it may use all."""
         self.counters: RequestCounters | None = None
-        """Where the request is counted; None where nobody counts."""
+        """Where the request is counted; None without metrics."""
         self._began_ms: float | None = None
         self._busy_ms = 0.0
 
@@ -233,7 +233,7 @@ class RequestContext(Generic[Taken_co]):
             self.counters.throttled_ms += milliseconds
         self.connection.throttle(milliseconds)
 
-    # The time quota's; nobody calls these while there is none.
+    # The time quota's; not called without one.
 
     def begins(self, now_ms: float) -> None:
         """The event loop works for the request from here on (monotonic clock)."""

@@ -113,7 +113,7 @@ class _Refused(Exception):
 
 
 class ControllerChannel:
-    """Tells one registration of one broker. `offer` images, `close` when either end is over."""
+    """The channel to one registration of one broker. `offer` images, `close` when either end is over."""
 
     __slots__ = (
         "_closed",

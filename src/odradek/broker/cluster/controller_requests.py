@@ -167,7 +167,7 @@ class ControllerRequests:
             # registration is in the store, and this broker does not know yet that it is.
             raise KafkaError(ErrorCode.STALE_BROKER_EPOCH)
         if controller_epoch > known and controller_epoch != await self._stored_controller_epoch():
-            # Nobody but an elected controller has an epoch that the store knows.
+            # Only an elected controller has an epoch that the store knows.
             raise KafkaError(ErrorCode.STALE_CONTROLLER_EPOCH)
         line = (controller_epoch, connection)
         if line < self._line:

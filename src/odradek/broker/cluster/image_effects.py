@@ -14,7 +14,7 @@ from odradek.metadata.image import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from odradek.quotas.client_quotas import ClientQuotas
 from odradek.wire.errors import ErrorCode, KafkaError
 
-log = logging.getLogger("odradek.broker")
+logger = logging.getLogger("odradek.broker")
 
 _AGAIN_SECONDS = 1.0
 
@@ -97,7 +97,7 @@ class ImageEffects:
             self._groups.topics_changed(changed, grown)
 
     def lead(self, image: ClusterImage) -> None:
-        """Tell the coordinators which partitions of their topics are led here."""
+        """Notify the coordinators of the partitions of their topics that are led here."""
         self._image = image
         self._lead(logging.INFO)
 
@@ -142,7 +142,7 @@ class ImageEffects:
             except KafkaError as error:
                 # Its log is checked after a crash, which need not end in another call: between two tries somebody else
                 # may open it. Or its directory is offline, for good.
-                log.log(level, "%s-%d is not coordinated yet: %s", name, index, error.message)
+                logger.log(level, "%s-%d is not coordinated yet: %s", name, index, error.message)
                 del led[index]
                 is_checked = error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
                 complete = complete and not is_checked and not is_transient(error.__cause__)

@@ -30,7 +30,7 @@ from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.headers import parse_request_header
 from odradek.wire.primitives import COUNTED_FROM_BYTES, DecodeError, elements_at_most
 
-log = logging.getLogger("odradek.requests")
+logger = logging.getLogger("odradek.requests")
 
 _DRAIN_STEP_SECONDS = 0.005
 _LATE_KEPT = 1024
@@ -93,7 +93,7 @@ class Dispatcher:
             raise Disconnect(f"unreadable request: {error}") from error
         except Exception as error:
             # A mistake of ours outside of any handler. Without an answer or an end the client would wait for ever.
-            log.exception("a request from %s could not be served", connection.session.peer_host)
+            logger.exception("a request from %s could not be served", connection.session.peer_host)
             raise Disconnect("a request could not be served") from error
 
     def _serve(self, frame: memoryview, connection: InboundConnection) -> list[Part] | Pending | None:
@@ -188,7 +188,7 @@ class Dispatcher:
         key, spec = found.key, APIS[found.key]
         answer: Any
         if spec.min_version <= version <= spec.max_version:
-            log.info("rejected %s from %s: not a broker of this cluster", key.name, connection.session.peer_host)
+            logger.info("rejected %s from %s: not a broker of this cluster", key.name, connection.session.peer_host)
             answer = response_class(key)()
             answer.error_code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
         elif key == ApiKey.API_VERSIONS:
@@ -234,7 +234,9 @@ class Dispatcher:
                 else:
                     parts = self._failed(found, request, context, error)
             except Exception:
-                log.exception("%s v%d from %s cannot be answered", found.key.name, context.version, context.client_id)
+                logger.exception(
+                    "%s v%d from %s cannot be answered", found.key.name, context.version, context.client_id
+                )
                 connection.close("a request could not be answered")
                 return
             pending.answer(parts)
@@ -270,7 +272,7 @@ class Dispatcher:
         return found.failed(request, context, error_of(error, found.key, context)[0])
 
     async def drain(self, timeout: float) -> None:
-        """Wait for the requests being served, then cancel what still waits. Nobody waits for fetches that wait
+        """Wait for the requests being served, then cancel what still waits. It does not wait for fetches that wait
         themselves.
         """
         for task, key in list(self._tasks.items()):

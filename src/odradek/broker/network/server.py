@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from odradek.broker.network.handshakes import Handshakes
     from odradek.ports.tls import TlsStream
 
-log = logging.getLogger("odradek.connections")
+logger = logging.getLogger("odradek.connections")
 
 _UNLIMITED = 2_147_483_647
 
@@ -91,7 +91,7 @@ class Server:
         self._clock = clock
         self._rates = rates
         self._limits = limits
-        self._lines = RepeatedLines(log, clock)
+        self._lines = RepeatedLines(logger, clock)
         self._tls = guards.tls
         self._logins = guards.logins
         self._handshakes: Handshakes | None = None
@@ -253,7 +253,7 @@ class Server:
         host = connection.session.peer_host
         self._gone(host)
         # A client that is configured for TLS comes again and again, and its own log shows a closed connection only.
-        write = partial(self._lines.log, logging.INFO) if reason == SPEAKS_TLS else log.debug
+        write = partial(self._lines.log, logging.INFO) if reason == SPEAKS_TLS else logger.debug
         name = connection.session.listener_name
         write("connection %d from %s on listener %s ended: %s", connection.identifier, host, name, reason)
 

@@ -54,7 +54,7 @@ class Observability:
     __slots__ = ("_address", "_monitor", "exporter", "lifecycle", "listener")
 
     def __init__(self, config: BrokerConfig, ports: Ports, observed: Observed) -> None:
-        """Raises ConfigError for an address that is none."""
+        """Raises ConfigError for an invalid address."""
         now = ports.clock.monotonic
         loop = asyncio.get_running_loop()
         self.lifecycle = Lifecycle()

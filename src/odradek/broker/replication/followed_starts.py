@@ -17,8 +17,10 @@ from odradek.records.topic_partition import PartitionKey
 from odradek.replication.partition import Partition
 from odradek.wire.errors import KafkaError
 
-log = logging.getLogger("odradek.replication")
-_log_failure = logs_failure(log, "cannot persist log start offsets of followed partitions; the leader keeps older ones")
+logger = logging.getLogger("odradek.replication")
+_log_failure = logs_failure(
+    logger, "cannot persist log start offsets of followed partitions; the leader keeps older ones"
+)
 
 _RETRY_SECONDS: Final = 1.0
 
@@ -62,7 +64,7 @@ class FollowedStarts:
             try:
                 await self._write(starts, self._done)
             except KafkaError as error:
-                log.warning("where logs of followers begin is not written for now: %s", error.message)
+                logger.warning("cannot persist log starts of followers: %s; retrying", error.message)
                 await asyncio.sleep(_RETRY_SECONDS)
                 self._wanted = self._writing | self._wanted
 

@@ -19,8 +19,8 @@ from odradek.replication.in_sync import IsrProposal
 from odradek.replication.partition import Partition
 from odradek.wire.errors import ErrorCode, KafkaError
 
-log = logging.getLogger("odradek.replication")
-_log_failure = logs_failure(log, "in-sync replicas cannot be changed")
+logger = logging.getLogger("odradek.replication")
+_log_failure = logs_failure(logger, "in-sync replicas cannot be changed")
 
 _RECONSIDER_SECONDS: Final = 0.5
 _FAILURES_WORTH_TELLING: Final = 8
@@ -117,7 +117,7 @@ class IsrChanges:
                 else:
                     failures += 1
                     if failures == _FAILURES_WORTH_TELLING:
-                        log.warning("%d changes of in-sync replicas wait for the controller", len(self._proposed))
+                        logger.warning("%d changes of in-sync replicas wait for the controller", len(self._proposed))
                     await asyncio.sleep(
                         min(_LONGEST_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * (1 << min(failures - 1, 10)))
                     )
@@ -142,7 +142,7 @@ class IsrChanges:
                 (answer.topic_id, answer.partition): answer for answer in await self._link.alter_partitions(changes)
             }
         except (KafkaError, ClientError) as error:
-            log.debug("the controller does not change in-sync replicas: %s", error)
+            logger.debug("the controller does not change in-sync replicas: %s", error)
             answers = {}
         complete = True
         refused: dict[ErrorCode, list[str]] = {}
@@ -162,7 +162,7 @@ class IsrChanges:
         for code, names in refused.items():
             # A follower that shuts down is ineligible, while its leader still sees it fetch with every append.
             message = "the controller rejected other in-sync replicas of %d partitions: %s (%s)"
-            log.info(message, len(names), code.name, some_of(names))
+            logger.info(message, len(names), code.name, some_of(names))
         return complete
 
     def _reconsider_later(self, partition: Partition) -> None:

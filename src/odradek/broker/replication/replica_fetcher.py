@@ -31,8 +31,8 @@ from odradek.wire.messages.list_offsets import (
 )
 from odradek.wire.replica_fetch import ReplicaFetchRequest, ReplicaFetchResponse
 
-log = logging.getLogger("odradek.replication")
-_log_failure = logs_failure(log, "fetching from a leader failed")
+logger = logging.getLogger("odradek.replication")
+_log_failure = logs_failure(logger, "fetching from a leader failed")
 
 
 _EARLIEST: Final = -2
@@ -263,7 +263,7 @@ class ReplicaFetcher:
             return
         self._failures += 1
         if self._failures == 1:
-            log.info("%s", reason)
+            logger.info("%s", reason)
         # The first time at once: whoever ended and is started again, or refuses, is known by that.
         self._connect(self._pause(self._failures - 1) if self._failures > 1 else 0.0)
 
@@ -509,7 +509,9 @@ class _Problems:
         if not self._noted:
             return
         for (outcome, problem), places in self._noted.items():
-            log.info("broker %d: %s %d partitions: %s (%s)", leader_id, outcome, len(places), problem, some_of(places))
+            logger.info(
+                "broker %d: %s %d partitions: %s (%s)", leader_id, outcome, len(places), problem, some_of(places)
+            )
         self._noted.clear()
 
 

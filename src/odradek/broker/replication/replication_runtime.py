@@ -25,8 +25,8 @@ from odradek.replication.follower import FollowedLog
 from odradek.replication.partition import Partition
 from odradek.wire.errors import KafkaError
 
-log = logging.getLogger("odradek.replication")
-_log_failure = logs_failure(log, "in-sync replicas cannot be changed")
+logger = logging.getLogger("odradek.replication")
+_log_failure = logs_failure(logger, "in-sync replicas cannot be changed")
 
 _OPENED_AT_ONCE: Final = 64
 """Logs that are opened in one turn of the loop, to be followed: some 10 ms' worth."""
@@ -201,7 +201,7 @@ class ReplicationRuntime:
                 self._follow(*key)
             except KafkaError as error:
                 # Its log is being checked after a crash; or its directory is offline, which only a restart ends.
-                log.debug("%s-%d cannot be followed yet: %s", *key, error.message)
+                logger.debug("%s-%d cannot be followed yet: %s", *key, error.message)
                 if not self._partitions.is_offline(*key):
                     self._unopened[key] = None
         if self._unopened and self._reopening is None:

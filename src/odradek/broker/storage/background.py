@@ -22,7 +22,7 @@ from odradek.ports.disk import Disk
 from odradek.records.topic_partition import PartitionKey
 from odradek.wire.errors import KafkaError
 
-log = logging.getLogger("odradek.background")
+logger = logging.getLogger("odradek.background")
 
 Job = Callable[[], Awaitable[None]]
 
@@ -92,7 +92,7 @@ class BackgroundJobs:
         except Exception:
             # The log directory that failed has gone offline by itself; the job comes again for the others. So it does
             # after a mistake of ours: without retention or checkpoints for good, disks fill up and restarts are long.
-            log.exception("the job of %s failed", name)
+            logger.exception("the job of %s failed", name)
 
     async def checkpoint(self) -> None:
         """Recovery points, log starts and high watermarks, so that a restart reads only what is new."""
@@ -144,7 +144,8 @@ class BackgroundJobs:
                 partition.log.delete_old_segments(now_ms, partition.high_watermark)
             except KafkaError as error:
                 # One that is damaged does not keep the others.
-                log.warning("retention of %s-%d: %s", partition.topic, partition.index, error.message)
+                name = f"{partition.topic}-{partition.index}"
+                logger.warning("cannot delete old segments of %s: %s; retrying later", name, error.message)
             await asyncio.sleep(0)
 
     async def _open_what_is_due(self) -> None:
@@ -159,7 +160,7 @@ class BackgroundJobs:
             try:
                 self._partitions.find(topic, partition)
             except KafkaError as error:
-                log.info("retention of %s-%d has to wait: %s", topic, partition, error.message)
+                logger.info("cannot open %s-%d for retention: %s; retrying later", topic, partition, error.message)
             await asyncio.sleep(0)
 
     async def _work(self) -> None:
@@ -169,7 +170,7 @@ class BackgroundJobs:
             try:
                 due_ms = await self._directories.flusher.work(self._clock.now_ms())
             except (KafkaError, OSError):
-                log.exception("flushing or removing files failed")
+                logger.exception("cannot flush or remove files; retrying")
             wait = None if due_ms is None else max(0.0, (due_ms - self._clock.now_ms()) / 1000)
             try:
                 async with asyncio.timeout(wait):

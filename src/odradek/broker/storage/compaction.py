@@ -12,7 +12,7 @@ from odradek.log.partition_log import PartitionLog
 from odradek.ports.clock import Clock
 from odradek.wire.errors import KafkaError
 
-log = logging.getLogger("odradek.cleaner")
+logger = logging.getLogger("odradek.cleaner")
 
 
 class CompactionJob:
@@ -48,7 +48,7 @@ class CompactionJob:
                 found = await self.clean_one(lane)
             except KafkaError as error:
                 # The log's directory has gone offline, or will when it is used; the others are compacted.
-                log.warning("compaction failed: %s", error.message)
+                logger.warning("cannot compact a log: %s; continuing with others", error.message)
                 found = False
             if not found:
                 await self._back_off()
@@ -81,7 +81,7 @@ class CompactionJob:
         began = self._clock.monotonic()
         done = await self._cleaner.clean(dirtiest, cleanable, now_ms, map_bytes, self._throttle, lane)
         if done is not None:
-            log.info(
+            logger.info(
                 "compacted %s-%d from offset %d to %d: %d keys, %d of %d bytes kept in %.1f s",
                 dirtiest.topic,
                 dirtiest.partition,

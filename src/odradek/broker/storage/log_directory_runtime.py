@@ -19,7 +19,7 @@ from odradek.ports.disk import Disk
 from odradek.records.topic_partition import PartitionKey
 from odradek.wire.errors import ErrorCode, KafkaError
 
-log = logging.getLogger("odradek.directories")
+logger = logging.getLogger("odradek.directories")
 
 LANE = "log directory sizes"
 """The lane of `Disk.run` that looks at the files of unopened partitions."""
@@ -212,10 +212,10 @@ class LogDirectoryRuntime:
                 moved = await self._directories.moves.exchange(found.log)
                 if moved is not None:
                     found.replace_log(moved)
-                    log.info("%s-%d moved to %s", topic, partition, moved.directory)
+                    logger.info("%s-%d moved to %s", topic, partition, moved.directory)
                     await self._directories.checkpoints.persist(RECOVERY_POINTS)
         except KafkaError as error:
-            log.warning("moving %s-%d: %s", topic, partition, error.message)
+            logger.warning("cannot move %s-%d: %s; retrying", topic, partition, error.message)
             return False
         return True
 

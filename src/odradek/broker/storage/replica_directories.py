@@ -15,7 +15,7 @@ from odradek.metadata.image import ClusterImage, Topic
 from odradek.records.topic_partition import PartitionKey, TopicPartition
 from odradek.wire.errors import KafkaError
 
-log = logging.getLogger("odradek.partitions")
+logger = logging.getLogger("odradek.partitions")
 
 _CHUNK = 16
 """Directories that are created or deleted in one turn of the loop: one to four milliseconds' worth."""
@@ -99,7 +99,10 @@ class ReplicaDirectories:
                 try:
                     work.popleft()()
                 except KafkaError as error:
-                    log.warning("a partition's directory cannot come or go: %s", error.message)
+                    logger.warning(
+                        "cannot create or delete a partition's directory: %s; the next request for it retries",
+                        error.message,
+                    )
             if work:
                 await asyncio.sleep(0)
 

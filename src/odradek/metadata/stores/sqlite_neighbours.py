@@ -163,5 +163,5 @@ class Neighbours:
             else:
                 following = min(following, ends)
         self._tick_at(following)
-        # Nobody relies on this: every change wakes. It is the net below.
+        # A safety net: every change wakes this process anyway.
         self._woken()

@@ -210,7 +210,7 @@ async def is_caught_up(consumer: Consumer, keys: Sequence[TopicPartition]) -> bo
 
 
 class Assignments:
-    """Hears of what a group member is given and loses."""
+    """Records the partitions that a group member is given and loses."""
 
     __slots__ = ("_consumer", "_group", "_host", "_reader")
 

@@ -1,6 +1,6 @@
 """Members of groups that die for good, without a word, and the look whether their groups got rid of them.
 
-Nobody else joins these groups, so nothing but the members' own sessions can end their membership.
+No other member joins these groups, so only the members' own sessions can end their membership.
 """
 
 from __future__ import annotations

@@ -98,7 +98,7 @@ async def witness(host: ClientHost) -> None:
 
 
 async def _ask(host: ClientHost, admin: Admin, node_id: int, committed: bool) -> None:
-    """One broker that does not answer in time is none of the others' concern."""
+    """One broker that does not answer in time does not affect the others."""
     try:
         await (_look_at_groups(host, admin, node_id) if committed else _look_at_ends(host, admin, node_id))
     except FAILURES as error:

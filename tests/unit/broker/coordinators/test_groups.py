@@ -280,7 +280,7 @@ async def all_that_waits(broker: GroupBroker) -> dict[str, asyncio.Future[Any]]:
     loop = asyncio.get_running_loop()
     now = loop.time()
     with pytest.MonkeyPatch.context() as patch:
-        # Nobody's time is over before all wait, on however slow a machine.
+        # No member times out before all wait, on however slow a machine.
         patch.setattr(loop, "time", lambda: now)
         broker.set_followers(partition, 2)
         waiting: dict[str, asyncio.Future[Any]] = {

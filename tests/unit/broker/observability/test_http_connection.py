@@ -16,7 +16,7 @@ from odradek.ports.network import TcpNetwork
 
 
 async def hello(request: HttpRequest) -> HttpResponse:
-    return text_response(200, f"hello {request.query.get('name', ['nobody'])[0]}")
+    return text_response(200, f"hello {request.query.get('name', ['stranger'])[0]}")
 
 
 async def broken(_request: HttpRequest) -> HttpResponse:
@@ -69,7 +69,7 @@ def test_request_is_answered_with_its_query() -> None:
 
 def test_head_has_the_length_and_no_body() -> None:
     answer = answer_to(get("/hello").replace(b"GET", b"HEAD"))
-    assert b"Content-Length: 13\r\n" in answer
+    assert b"Content-Length: 15\r\n" in answer
     assert answer.endswith(b"\r\n\r\n")
 
 
@@ -118,7 +118,7 @@ def test_connections_above_the_limit_are_closed(monkeypatch: pytest.MonkeyPatch)
             host, _, port = listener.address.rpartition(":")
             reader, writer = await asyncio.open_connection(host, int(port))
             writer.write(b"GET /hello HTTP/1.1\r\nHost: here\r\n\r\n")
-            await reader.readuntil(b"hello nobody\n")
+            await reader.readuntil(b"hello stranger\n")
             try:
                 return await exchange(listener, b"")
             finally:

@@ -179,7 +179,7 @@ def test_session_news_are_kept_when_descriptors_are_exhausted(tmp_path: Path, mo
             assert set(seen) == {"/ids", "/ids/2"}
             await first.apply([Put("/ids", b"")])
             await eventually(lambda: "/ids" in seen[2:])
-        # Nobody wakes it, yet it looks after the other one as soon as it can.
+        # It is not woken, yet it looks after the other one as soon as it can.
         await eventually(lambda: second.session in first._neighbours._peers)
         tree.close()
         await second.close()
