@@ -199,9 +199,14 @@ def _judge(mutants: list[Mutant], options: argparse.Namespace, seed: int, total:
         print(f"observed tests and simulator in {time.monotonic() - begun:.0f} s", flush=True)
         verdicts = []
         with ThreadPoolExecutor(options.jobs) as pool:
-            for verdict in pool.map(run.judge, mutants):
-                verdicts.append(verdict)
-                print(f"{len(verdicts):5} {verdict.outcome:10} {verdict.mutant}", flush=True)
+            try:
+                for verdict in pool.map(run.judge, mutants):
+                    verdicts.append(verdict)
+                    print(f"{len(verdicts):5} {verdict.outcome:10} {verdict.mutant}", flush=True)
+            except BaseException:  # also an interrupt: the mutants that wait are not judged
+                pool.shutdown(wait=False, cancel_futures=True)
+                kill_children()
+                raise
     _report(verdicts, seed, total, time.monotonic() - begun)
     return int(any(verdict.outcome == "survived" for verdict in verdicts))
 
