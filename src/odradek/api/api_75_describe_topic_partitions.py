@@ -69,7 +69,7 @@ def handle(request: DescribeTopicPartitionsRequest, context: RequestContext[Uses
         response.topics.append(DescribeTopicPartitionsResponseTopic(ErrorCode.TOPIC_AUTHORIZATION_FAILED, name))
     if access is not None:
         for topic in response.topics:
-            if not topic.error_code and topic.name is not None:
+            if topic.name is not None and topic.error_code != ErrorCode.TOPIC_AUTHORIZATION_FAILED:
                 topic.topic_authorized_operations = access.operations(ResourceType.TOPIC, topic.name)
     return response
 

@@ -11,7 +11,7 @@ from odradek.api.requests.context import RequestContext
 from odradek.api.requests.failures import failure_response
 from odradek.authorization.authorizer import Access
 from odradek.wire.acls import CLUSTER_NAME, AclOperation, ResourceType
-from odradek.wire.apis import ApiKey
+from odradek.wire.apis import ApiKey, response_class
 from odradek.wire.errors import ErrorCode, KafkaError
 
 
@@ -64,6 +64,8 @@ class Entries(NamedTuple):
     """The error of a refused entry."""
     message: str | None = None
     """The words beside it; the error's own if None."""
+    is_asked_without: bool = False
+    """Whether the handler has an answer to a request none of whose entries is allowed."""
 
 
 def entries(operation: AclOperation, kind: ResourceType, field: str, name: str = "") -> Entries:
@@ -75,13 +77,23 @@ def entries(operation: AclOperation, kind: ResourceType, field: str, name: str =
     return Entries(field, lambda entry, access: access.allows(operation, kind, entry), lambda _: _ERRORS[kind])
 
 
-def guard(*checks: Check, entries: Entries | None = None, sees: Sees | None = None) -> Guard:
-    """Checks of the whole request, then of its entries; then what the client may not see is removed."""
+def guard(*checks: Check, entries: Entries | None = None, sees: Sees | None = None, is_bare: bool = False) -> Guard:
+    """Checks of the whole request, then of its entries; then what the client may not see is removed.
+
+    `is_bare`: the answer to a refused request names no entries, only the error.
+    """
 
     def guarded(request: Any, context: RequestContext[Guarded], access: Access, handle: Handle) -> Any:
-        for check in checks:
-            check(request, access)
         name = access.request
+        try:
+            for check in checks:
+                check(request, access)
+        except KafkaError as error:
+            if not is_bare:
+                raise
+            refused: Any = response_class(ApiKey[name])()
+            refused.error_code = error.code
+            return refused
         if entries is not None:
             answer = serve_entries(ApiKey[name], entries, request, context, access, handle)
         else:
@@ -112,7 +124,7 @@ def serve_entries(
     answer = answers[0]
     for other in answers[1:]:
         merge(answer, other)
-    if not allowed:
+    if not allowed and not wanted.is_asked_without:
         return answer
     return merged(key, with_list(request, wanted.field, allowed), context, handle, answer)
 
@@ -148,7 +160,9 @@ def merged(key: ApiKey, request: Any, context: RequestContext[Guarded], handle: 
     """The handler's answer together with that for refused entries, also if the handler fails."""
 
     def complete(answer: Any) -> Any:
-        return None if answer is None else merge(answer, refused)
+        if answer is None or (hasattr(answer, "error_code") and answer.error_code):
+            return answer
+        return merge(answer, refused)
 
     def failed(error: KafkaError) -> Any:
         return merge(failure_response(key, request, context.version, error.code, error.message), refused)

@@ -71,7 +71,7 @@ def visible_topics(
         elif creates and name and name not in failures and not is_by_id(wanted, version) and not _creates(name, access):
             described.append(_denied(wanted, version))
         else:
-            described.append(missing_topic(wanted, version, failures, OMITTED))
+            described.append(missing_topic(wanted, version, failures, operations(name) if name else OMITTED))
     return described
 
 
