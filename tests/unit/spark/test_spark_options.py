@@ -187,3 +187,16 @@ def test_writes_are_exactly_once_unless_told_otherwise() -> None:
 def test_kafka_settings_that_the_sink_refuses(name: str) -> None:
     with pytest.raises(OptionError, match=name):
         SinkOptions.parse({**SERVERS, f"kafka.{name}": "x"}, streaming=False)
+
+
+def test_security_options_go_to_the_client() -> None:
+    given = {
+        "kafka.security.protocol": "SSL",
+        "kafka.ssl.truststore.location": "/ca.pem",
+        "kafka.ssl.key.password": "x",
+    }
+    expected = {"security_protocol": "SSL", "ssl_truststore_location": "/ca.pem", "ssl_key_password": "x"}
+    assert expected.items() <= dict(source(**given).client).items()
+    assert (
+        expected.items() <= dict(SinkOptions.parse({**SERVERS, **given, "topic": "t"}, streaming=False).client).items()
+    )
