@@ -6,7 +6,7 @@ import pytest
 
 pytest_plugins = ["pytester"]
 
-ARGUMENTS = ("-p", "odradek.testing.plugin", "-p", "no:cacheprovider", "-p", "no:randomly")
+ARGUMENTS = ("-p", "no:odradek", "-p", "odradek.testing.plugin", "-p", "no:cacheprovider", "-p", "no:randomly")
 
 
 def test_topics_of_tests_are_empty_and_their_broker_is_shared(pytester: pytest.Pytester) -> None:

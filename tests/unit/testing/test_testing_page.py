@@ -34,7 +34,7 @@ def test_program_with_asyncio_runs(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["def test_orders_are_written(", "class Orders(KafkaTestCase)"])
 def test_tests_of_the_page_pass(text: str, pytester: pytest.Pytester) -> None:
     pytester.makepyfile(program(text))
-    options = ("-p", "odradek.testing.plugin", "-p", "no:cacheprovider", "-p", "no:randomly")
+    options = ("-p", "no:odradek", "-p", "odradek.testing.plugin", "-p", "no:cacheprovider", "-p", "no:randomly")
     pytester.runpytest_subprocess(*options).assert_outcomes(passed=1)
 
 
