@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 import time
 from pathlib import Path
@@ -83,3 +85,23 @@ def test_line_that_runs_at_import_has_all_tests_of_its_module() -> None:
     test = Observed("test", 1.0, frozenset({("a.py", 5)}))
     assert CoverageMap([test]).tests_of("a.py", range(1, 2)) == [test]
     assert CoverageMap([test]).tests_of("b.py", range(1, 2)) == []
+
+
+def test_interrupted_wait_leaves_no_process(
+    workplace: Workplace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[int] = []
+
+    def sleep() -> int:
+        time.sleep(600)
+        return 0
+
+    def interrupt(child: int, _: float) -> int:
+        started.append(child)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("tests.mutation.workplace._wait", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        workplace.run(sleep, 60, tmp_path / "output")
+    _, status = os.waitpid(started[0], 0)
+    assert os.waitstatus_to_exitcode(status) == -signal.SIGKILL

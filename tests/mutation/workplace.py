@@ -84,6 +84,9 @@ class Workplace:
         _children.add(child)
         try:
             return _wait(child, time.monotonic() + seconds)
+        except BaseException:  # also an interrupt: no process stays behind
+            _kill(child)
+            raise
         finally:
             _children.discard(child)
 
