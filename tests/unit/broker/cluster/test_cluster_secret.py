@@ -48,6 +48,7 @@ class Accepting:
         config: Any = SimpleNamespace(number=lambda _name: 0)
         self.services = SimpleNamespace(
             authorization=None,
+            clock=SystemClock(),
             logins=Logins(node_id, config, {}, secret, ClusterImage, SystemClock()),
             quotas=ClientQuotas(11, 1),
         )
