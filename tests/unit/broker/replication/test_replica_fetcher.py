@@ -174,6 +174,7 @@ class FakeConnection:
     def _arrive(self, request: FetchRequest, answer: Callable[[Any], None]) -> None:
         context: Any = SimpleNamespace(
             denied=None,
+            note_error=lambda _code: None,
             services=self._leader.services,
             version=VERSION,
             correlation_id=1,
