@@ -13,6 +13,8 @@ from odradek.broker.configuration.config_errors import Problem
 from odradek.metadata.configs.catalog import BROKER, LISTENER_PREFIX, inner_name
 from odradek.metadata.configs.effects import SASL_SETTINGS, TLS_SETTINGS
 
+_LEASE: Final = "odradek.leadership.lease.ms"
+_MARGIN: Final = "odradek.self.fence.margin.ms"
 TLS_PROTOCOLS: Final = frozenset(("SSL", "SASL_SSL"))
 """Security protocols with TLS."""
 SASL_PROTOCOLS: Final = frozenset(("SASL_PLAINTEXT", "SASL_SSL"))
@@ -78,10 +80,21 @@ def refusals(config: RoleSettings) -> Iterator[Problem]:
     yield from _authorizer(config)
     yield from _roles(config)
     yield from _quorum(config)
+    yield from _leases(config)
     metadata, first = config.text("metadata.log.dir"), config.log_dirs[:1]
     if metadata and [metadata] != first:
         reason = f"metadata lies in the first of log.dirs ({''.join(first)}), or where odradek.metadata.store says"
         yield Problem("metadata.log.dir", f"metadata.log.dir={metadata} is refused: {reason}")
+
+
+def _leases(config: RoleSettings) -> Iterator[Problem]:
+    """A margin that leaves too little of a lease to renew it in time."""
+    try:
+        lease, margin = (int(config.text(name)) for name in (_LEASE, _MARGIN))
+    except ValueError:
+        return  # reported for the setting itself
+    if margin > lease // 2:
+        yield Problem(_MARGIN, f"{_MARGIN}={margin} is refused: it is more than half of {_LEASE}={lease}")
 
 
 def _tls(config: RoleSettings, listeners: set[str]) -> Iterator[Problem]:

@@ -43,6 +43,8 @@ def test_stock_file_of_a_broker_beside_controllers_is_refused() -> None:
         ({"controller.quorum.bootstrap.servers": "c1"}, "controller.quorum.bootstrap.servers"),
         ({"controller.quorum.bootstrap.servers": "localhost:1,localhost:2"}, "controller.quorum.bootstrap.servers"),
         ({"metadata.log.dir": "/b", "log.dirs": "/a,/b"}, "metadata.log.dir"),
+        ({"odradek.self.fence.margin.ms": "1001"}, "odradek.self.fence.margin.ms"),
+        ({"odradek.leadership.lease.ms": "300"}, "odradek.self.fence.margin.ms"),
         ({"listeners": "SSL://h:1"}, "listeners: SSL"),
         ({"ssl.client.auth": "required"}, "ssl.client.auth"),
         ({"listener.name.ssl.ssl.client.auth": "required"}, "listener.name.ssl.ssl.client.auth"),
