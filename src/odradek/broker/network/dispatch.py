@@ -125,7 +125,15 @@ class Dispatcher:
         context.counters = counters
         if began_ms:
             context.begins(began_ms)
-        answer = self._answer(found, request, context, is_counted)
+        if is_counted and (excess := self._limits.excess(request)) is not None:
+            answer = self._failed(found, request, context, KafkaError(ErrorCode.INVALID_REQUEST, excess))
+        else:
+            try:
+                answer = self._guarded(found, request, context) if is_guarded else found.handle(request, context)
+                if type(answer) is not list:
+                    answer = self._other_answer(found, answer, request, context)
+            except Exception as error:  # noqa: BLE001 - whatever a handler raises costs this request only
+                answer = self._failed(found, request, context, error)
         took = self._now() - started
         if type(answer) is Pending and not answer.ready:
             answer.timing = RequestTiming(context, found.key, self.slow, self._now, started + took, took)
@@ -134,19 +142,12 @@ class Dispatcher:
         counters.immediate_s += took
         if took >= self.slow.threshold_s:
             self.slow.served(context, found.key, took, 0.0)
-        return answer
+        return cast("list[Part] | Pending | None", answer)
 
-    def _answer(
-        self, found: Endpoint, request: Any, context: RequestContext[Services], is_counted: bool
+    def _other_answer(
+        self, found: Endpoint, answer: Any, request: Any, context: RequestContext[Services]
     ) -> list[Part] | Pending | None:
-        if is_counted and (excess := self._limits.excess(request)) is not None:
-            return self._failed(found, request, context, KafkaError(ErrorCode.INVALID_REQUEST, excess))
-        try:
-            answer = self._guarded(found, request, context) if found.is_guarded else found.handle(request, context)
-        except Exception as error:  # noqa: BLE001 - whatever a handler raises costs this request only
-            return self._failed(found, request, context, error)
-        if type(answer) is list:
-            return answer
+        """What follows from an answer that is not the finished frame."""
         if type(answer) is Pending:
             if self._time_quota.active:
                 context.waits(self._now() * 1000)
