@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shlex
+import subprocess
+import sys
 import time
 import urllib.error
 import urllib.request
@@ -119,6 +121,7 @@ def test_scrape_has_the_declared_families_with_their_types(observed: BrokerProce
 
 
 IDLE = {
+    "odradek_client_metric",  # no client is asked for metrics
     "kafka_server_socket_server_metrics_connection_count",  # the clients have gone
     "kafka_network_requestmetrics_errors",  # all went well
 }
@@ -182,3 +185,29 @@ def test_commands_of_the_page_work(tmp_path: Path) -> None:
             target = shlex.split(question)[-1]
             assert target.startswith(f"http://{address}/"), question
             assert get(broker, target.removeprefix(f"http://{address}"))
+
+
+def subscribe(broker: BrokerProcess, name: str, configs: dict[str, str]) -> None:
+    """Create a client-metrics resource."""
+    command = [sys.executable, "-m", "odradek.cli.main", "configs", "--bootstrap-server", broker.bootstrap]
+    settings = ",".join("=".join(item) for item in configs.items())
+    subprocess.run([*command, "--alter", "--client-metrics", name, "--add-config", settings], check=True, timeout=60)
+
+
+def test_librdkafka_pushes_its_metrics(observed: BrokerProcess) -> None:
+    """confluent-kafka asks for its subscription, pushes, and its metrics are in a scrape (KIP-714)."""
+    address = {"bootstrap.servers": observed.bootstrap}
+    subscribe(observed, "all", {"metrics": "*", "interval.ms": "200", "match": "client_id=pusher"})
+    producer = Producer({**address, "client.id": "pusher"})
+    found: dict[str, float] = {}
+    deadline = time.monotonic() + 40
+    while not found and time.monotonic() < deadline:
+        producer.produce("orders", b"value")
+        producer.poll(0.1)
+        found = {
+            labels["metric"]: value
+            for (name, pairs), value in scrape(observed).items()
+            if name == "odradek_client_metric" and (labels := dict(pairs))["client_id"] == "pusher"
+        }
+    producer.flush(20)
+    assert any(name.startswith("org.apache.kafka.producer.") for name in found)

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import re
 from functools import cache
+from typing import Protocol
 
-from odradek.api.requests.capabilities import HasImage
+from odradek.api.requests.capabilities import HasImage, HasTelemetry
 from odradek.api.requests.context import RequestContext
 from odradek.api.requests.registry import api, apis_for_clients
 from odradek.api.requests.session import Authentication
@@ -28,17 +29,21 @@ from odradek.wire.messages.api_versions import (
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
+class Needs(HasImage, HasTelemetry, Protocol):
+    """What ApiVersions takes of the broker."""
+
+
 @cache
-def _table(with_sasl: bool) -> list[ApiVersionsResponseApiVersion]:
+def _table(with_sasl: bool, with_telemetry: bool) -> list[ApiVersionsResponseApiVersion]:
     return [
         # KAFKA-18659: librdkafka before 2.8 stops compressing unless Produce seems to begin at 0.
         ApiVersionsResponseApiVersion(key, 0 if key == ApiKey.PRODUCE else spec.min_version, spec.max_version)
-        for key, spec in apis_for_clients(with_sasl=with_sasl).items()
+        for key, spec in apis_for_clients(with_sasl=with_sasl, with_telemetry=with_telemetry).items()
     ]
 
 
 @api(ApiKey.API_VERSIONS)
-def handle(request: ApiVersionsRequest, context: RequestContext[HasImage]) -> ApiVersionsResponse:
+def handle(request: ApiVersionsRequest, context: RequestContext[Needs]) -> ApiVersionsResponse:
     """Return the supported versions and features, and note the client's software name and version.
 
     INVALID_REQUEST for names outside Kafka's pattern.
@@ -50,7 +55,9 @@ def handle(request: ApiVersionsRequest, context: RequestContext[HasImage]) -> Ap
         context.session.client_software_name = name
         context.session.client_software_version = version
     # A client that sees SaslHandshake on another listener would believe that it has to log in.
-    table = _table(context.session.authentication is not Authentication.NOT_REQUIRED)
+    with_sasl = context.session.authentication is not Authentication.NOT_REQUIRED
+    # As Kafka without a receiver: a client that sees the APIs would ask for subscriptions again and again.
+    table = _table(with_sasl, context.services.telemetry is not None)
     if context.version < 3:
         return ApiVersionsResponse(api_keys=table)
     epoch, levels = finalized(context.services.image())

@@ -165,6 +165,7 @@ def assemble(
             services.fetch_sessions,
         )
         observability = Observability(config, ports, observed)
+        services.telemetry = observability.telemetry
     background = BackgroundJobs(config, partitions, storage.directories, ports.disk, ports.clock)
     return Parts(
         storage,

@@ -54,6 +54,7 @@ def served(test: Callable[[Ask], Any]) -> None:
         controller, view = await lone_controller(config, {"PLAINTEXT": Endpoint("h", 9092, "PLAINTEXT")})
         await controller.create_topics([NewTopic("t", 2, 1)])
         services = SimpleNamespace(
+            telemetry=None,
             authorization=None,
             controller=controller,
             config=config,

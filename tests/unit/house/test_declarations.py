@@ -19,8 +19,10 @@ from odradek.wire.acls import AclOperation, ResourceType
 from tests.unit.house.sources import PACKAGE
 
 FACTS = Path(__file__).with_name("authorization_by_kafka_4_3_0.csv")
-WITHOUT_RIGHTS = {17, 18, 36, 39, 40}
-"""ApiVersions, which every client may send, what proves an identity, and changes of tokens by those they name."""
+WITHOUT_RIGHTS = {17, 18, 36, 39, 40, 71, 72}
+"""ApiVersions and telemetry, which every client may send, what proves an identity, and changes of tokens by those they
+name.
+"""
 KRAFT_ONLY = "KRaft controller"
 """In the condition of a fact that holds on a quorum's controllers only."""
 
@@ -95,7 +97,9 @@ def test_every_handler_module_is_declared() -> None:
 
 def test_requests_between_brokers_are_not_listed_and_never_throttled() -> None:
     for key, declared in DECLARATIONS.items():
-        is_for_clients = declared.audience is Audience.CLIENTS and not declared.is_for_sasl
+        is_for_clients = (
+            declared.audience is Audience.CLIENTS and not declared.is_for_sasl and not declared.is_for_telemetry
+        )
         assert (key in apis_for_clients()) == is_for_clients
         assert declared.audience is Audience.CLIENTS or not declared.is_throttled
 

@@ -120,6 +120,8 @@ GUARDS: Final[dict[ApiKey, Guard]] = _BETWEEN_BROKERS | {
     ApiKey.LIST_GROUPS: guard(sees=visible_groups),
     ApiKey.SASL_HANDSHAKE: _open,
     ApiKey.API_VERSIONS: _open,
+    ApiKey.GET_TELEMETRY_SUBSCRIPTIONS: _open,
+    ApiKey.PUSH_TELEMETRY: _open,
     ApiKey.CREATE_TOPICS: guard_create_topics,
     ApiKey.DELETE_TOPICS: guard_delete_topics,
     ApiKey.DELETE_RECORDS: guard(entries=entries(_O.DELETE, _TOPIC, "topics", "name")),

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from odradek.api.services.controller_service import ControllerService
     from odradek.api.services.log_directory_service import LogDirectoryService
     from odradek.api.services.login_service import LoginService
+    from odradek.api.services.telemetry_service import TelemetryService
     from odradek.api.services.token_service import TokenService
     from odradek.groups.service import GroupService
     from odradek.metadata.image import ClusterImage
@@ -54,6 +55,15 @@ class HasTokens(Protocol):
     @property
     def tokens(self) -> TokenService:
         """Delegation tokens."""
+        ...
+
+
+class HasTelemetry(Protocol):
+    """The receiver of clients' metrics (KIP-714); None without one."""
+
+    @property
+    def telemetry(self) -> TelemetryService | None:
+        """The receiver of clients' metrics; None without one."""
         ...
 
 

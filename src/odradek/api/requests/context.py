@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from odradek.api.services.controller_service import ControllerService
     from odradek.api.services.log_directory_service import LogDirectoryService
     from odradek.api.services.login_service import LoginService
+    from odradek.api.services.telemetry_service import TelemetryService
     from odradek.api.services.token_service import TokenService
     from odradek.authorization.authorizer import Access
     from odradek.controller.configs import ConfigChange
@@ -154,6 +155,8 @@ class Services:
     """Leaders whose processes seem to be gone, though the controller has not reported it yet."""
     authorization: AuthorizationService | None = None
     """None where everybody may do everything."""
+    telemetry: TelemetryService | None = None
+    """The receiver of clients' metrics; None without one."""
 
 
 class Authorizing(Protocol):

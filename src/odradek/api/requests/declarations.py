@@ -50,6 +50,8 @@ class Declaration(NamedTuple):
     """The connection's next request may start while the answer of this one still waits."""
     is_throttled: bool = True
     """Quotas may delay the client after the answer."""
+    is_for_telemetry: bool = False
+    """The ApiVersions answer lists the API only if this broker receives clients' metrics (KIP-714)."""
     is_for_sasl: bool = False
     """The ApiVersions answer lists the API on listeners with SASL only."""
     size: Size = Size.CONTROL
@@ -301,6 +303,8 @@ _DECLARED: Final = (
             Right(_ANY, _GROUP, _REPORTED, _ON_DEMAND),
         ),
     ),
+    Declaration(ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, is_for_telemetry=True),
+    Declaration(ApiKey.PUSH_TELEMETRY, is_for_telemetry=True),
     Declaration(ApiKey.LIST_CONFIG_RESOURCES, _of_cluster(_DESCRIBE_CONFIGS)),
     Declaration(
         ApiKey.DESCRIBE_TOPIC_PARTITIONS,

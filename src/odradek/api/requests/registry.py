@@ -73,10 +73,12 @@ def endpoint(key: int) -> Endpoint | None:
     return found
 
 
-def apis_for_clients(*, with_sasl: bool = False) -> dict[int, Api]:
+def apis_for_clients(*, with_sasl: bool = False, with_telemetry: bool = False) -> dict[int, Api]:
     """The schema's entry (name, versions) of every key that the ApiVersions answer lists."""
     return {
         key: APIS[key]
         for key, declared in DECLARATIONS.items()
-        if declared.audience is Audience.CLIENTS and (with_sasl or not declared.is_for_sasl)
+        if declared.audience is Audience.CLIENTS
+        and (with_sasl or not declared.is_for_sasl)
+        and (with_telemetry or not declared.is_for_telemetry)
     }

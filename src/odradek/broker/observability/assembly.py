@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from odradek.broker.cluster.controller import Controller
 from odradek.broker.cluster.peers import Peers
@@ -31,7 +31,19 @@ from odradek.log.directories.log_directories import LogDirectories
 from odradek.metadata.image import ClusterImage
 from odradek.replication.fetch_sessions import FetchSessions
 
+if TYPE_CHECKING:
+    from odradek.broker.observability.client_telemetry import ClientTelemetry
+
 SETTING: Final = "odradek.http.listener"
+
+
+def _receiver(image: Callable[[], ClusterImage], config: BrokerConfig, ports: Ports) -> ClientTelemetry | None:
+    try:
+        from odradek.broker.observability.client_telemetry import ClientTelemetry
+    except ImportError:
+        # Clients are not asked to push then, as by a Kafka broker without a receiver.
+        return None
+    return ClientTelemetry(image, config, ports.clock, ports.random, ports.disk)
 
 
 class Observed(NamedTuple):
@@ -51,7 +63,7 @@ class Observed(NamedTuple):
 class Observability:
     """Serves metrics and health while `odradek.http.listener` is set."""
 
-    __slots__ = ("_address", "_monitor", "exporter", "lifecycle", "listener")
+    __slots__ = ("_address", "_monitor", "exporter", "lifecycle", "listener", "telemetry")
 
     def __init__(self, config: BrokerConfig, ports: Ports, observed: Observed) -> None:
         """Raises ConfigError for an invalid address."""
@@ -65,6 +77,8 @@ class Observability:
         def most_topics() -> int:
             return config.number("odradek.metrics.max.topics")
 
+        self.telemetry = _receiver(observed.image, config, ports)
+        """The receiver of clients' metrics, if opentelemetry-proto is installed."""
         ends = PartitionEnds(config.node_id, observed.partitions, observed.image, observed.peers, ports.clock)
         groups = GroupMetrics(observed.groups.survey, ends, lambda: config.number("odradek.metrics.max.groups"))
         self.exporter = Exporter(
@@ -89,6 +103,7 @@ class Observability:
                 ClusterMetrics(observed.controller),
                 StorageMetrics(observed.directories, ports.disk, now),
                 groups,
+                *(() if self.telemetry is None else (self.telemetry,)),
             ),
             now,
             groups.refresh,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 
+from odradek.broker.observability.client_telemetry import ClientTelemetry
 from odradek.broker.observability.cluster_metrics import ClusterMetrics
 from odradek.broker.observability.exporter import OWN_METRICS
 from odradek.broker.observability.group_metrics import GroupMetrics
@@ -23,6 +24,7 @@ SECTIONS: tuple[tuple[str, tuple[Metric, ...]], ...] = (
     ("Controller and cluster", ClusterMetrics.metrics),
     ("Log directories", StorageMetrics.metrics),
     ("Groups", GroupMetrics.metrics),
+    ("Clients (KIP-714, with the extra `telemetry`)", ClientTelemetry.metrics),
     ("Scrapes", OWN_METRICS),
 )
 """All metrics by subject, in the order of a scrape."""

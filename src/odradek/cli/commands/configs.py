@@ -228,7 +228,9 @@ def resource_of(entity: Entity) -> ConfigResource:
     """The entity as a resource of the admin client; its name is empty for the cluster-wide default."""
     from odradek.client.admin import ConfigResource, ConfigResourceType
 
-    kind = entity.type.removesuffix("s").replace("-", "_").upper()
+    # Kafka's names are in the singular but for client metrics.
+    name = entity.type if entity.type == "client-metrics" else entity.type.removesuffix("s")
+    kind = name.replace("-", "_").upper()
     return ConfigResource(ConfigResourceType[kind], entity.name or "")
 
 

@@ -1,4 +1,4 @@
-"""Subscriptions to clients' metrics (KIP-714): stored and described; without a receiver no client is asked to push.
+"""Subscriptions to clients' metrics (KIP-714): stored and described here; `broker.observability` asks clients for them.
 
 Source: Kafka's `ClientMetricsConfigs`.
 """

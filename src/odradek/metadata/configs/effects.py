@@ -237,6 +237,7 @@ IMPLEMENTED = FILE_SETTINGS | frozenset(
         "security.inter.broker.protocol",
         "socket.request.max.bytes",
         "super.users",
+        "telemetry.max.bytes",
         "transaction.abort.timed.out.transaction.cleanup.interval.ms",
         "transaction.max.timeout.ms",
         "transaction.partition.verification.enable",
@@ -409,7 +410,7 @@ HARMLESS = (
         ),
     ),
     Harmless(
-        "metrics reporters, JMX and telemetry (KIP-714), which this version does not have",
+        "metrics reporters and JMX; metrics are served by odradek.http.listener",
         (
             "auto.include.jmx.reporter",
             "kafka.metrics.polling.interval.secs",
@@ -418,7 +419,6 @@ HARMLESS = (
             "metrics.num.samples",
             "metrics.recording.level",
             "metrics.sample.window.ms",
-            "telemetry.max.bytes",
         ),
     ),
     Harmless(

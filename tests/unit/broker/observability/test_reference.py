@@ -24,7 +24,7 @@ def test_metric_names_and_labels_are_those_of_prometheus() -> None:
     for metric in METRICS:
         assert re.fullmatch(r"[a-z][a-z0-9_]*", metric.name), metric
         assert not metric.name.endswith("_total"), metric
-        assert all(re.fullmatch(r"[a-zA-Z]+", name) for name in metric.labels), metric
+        assert all(re.fullmatch(r"[a-zA-Z_]+", name) for name in metric.labels), metric
 
 
 def test_summaries_have_a_quantile_label_and_histograms_a_bound() -> None:
