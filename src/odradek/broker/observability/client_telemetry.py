@@ -30,7 +30,7 @@ from odradek.wire.primitives import ZERO_UUID
 LANE: Final = "telemetry"
 """The lane of `Disk.run` that decompresses and decodes."""
 MOST_INSTANCES: Final = 1000
-"""Client instances that are remembered; the one that was heard of longest ago makes room."""
+"""Client instances that are remembered; the instance with the oldest request makes room."""
 DEFAULT_INTERVAL_MS: Final = 300_000
 _ALL: Final = "*"
 _ONE_UUID: Final = bytes(15) + b"\x01"

@@ -26,7 +26,7 @@ class ClientSeries(NamedTuple):
 
 
 def decode_metrics(data: bytes) -> Sequence[ClientSeries]:
-    """The first MOST_SERIES values of a MetricsData message. Raises ValueError if it is none."""
+    """The first MOST_SERIES values of a MetricsData message. Raises ValueError for other bytes."""
     message = MetricsData()
     try:
         message.ParseFromString(data)
