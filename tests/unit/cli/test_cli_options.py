@@ -106,3 +106,14 @@ def test_topics_with_partitions():
     for wrong in ("a:", "a:x", ":1", "a:-1"):
         with pytest.raises(UsageError, match="TOPIC:0,1"):
             topic_partitions([wrong])
+
+
+def test_repeated_lists_of_settings_add_up() -> None:
+    from odradek.cli.commands import configs
+
+    parser = argparse.ArgumentParser()
+    configs.configure(parser)
+    words = ["--add-config", "a=1,b=[x,y]", "--add-config", "c=3", "--delete-config", "d", "--delete-config", "e,f"]
+    arguments = parser.parse_args(words)
+    assert configs.added(arguments) == {"a": "1", "b": "x,y", "c": "3"}
+    assert configs.deleted(arguments) == ["d", "e", "f"]

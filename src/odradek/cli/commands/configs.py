@@ -73,9 +73,21 @@ def configure(parser: argparse.ArgumentParser) -> None:
     actions.add_argument("--describe", action="store_true", help="show dynamic settings; with --all also the others")
     actions.add_argument("--alter", action="store_true", help="with --add-config, --add-config-file, --delete-config")
     parser.add_argument("--all", action="store_true", help="show static settings and defaults as well (--describe)")
-    parser.add_argument("--add-config", metavar="K=V,…", help="set these; a value with commas is in brackets: k=[a,b]")
+    parser.add_argument(
+        "--add-config",
+        action="append",
+        default=[],
+        metavar="K=V,…",
+        help="set these (repeatable); a value with commas is in brackets: k=[a,b]",
+    )
     parser.add_argument("--add-config-file", metavar="FILE", help="set the settings of a properties file")
-    parser.add_argument("--delete-config", metavar="K,…", help="return these to their defaults")
+    parser.add_argument(
+        "--delete-config",
+        action="append",
+        default=[],
+        metavar="K,…",
+        help="return these to their defaults (repeatable)",
+    )
     parser.add_argument(
         "--entity-type",
         action="append",
@@ -152,7 +164,7 @@ def added(arguments: argparse.Namespace) -> dict[str, str | None]:
     found: dict[str, str | None] = {}
     if arguments.add_config_file:
         found.update(read_properties(arguments.add_config_file, "add-config-file"))
-    for part in _BETWEEN.split(arguments.add_config or ""):
+    for part in _BETWEEN.split(",".join(arguments.add_config)):
         if not part.strip():
             continue
         name, equals, value = part.partition("=")
@@ -167,7 +179,7 @@ def added(arguments: argparse.Namespace) -> dict[str, str | None]:
 
 def deleted(arguments: argparse.Namespace) -> list[str]:
     """The names in --delete-config."""
-    return [each.strip() for each in (arguments.delete_config or "").split(",") if each.strip()]
+    return [each.strip() for each in ",".join(arguments.delete_config).split(",") if each.strip()]
 
 
 # --- describe ---
