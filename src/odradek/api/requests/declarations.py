@@ -3,7 +3,8 @@
 One row per API that this broker serves; the dispatcher decides by it before a handler runs, and the ApiVersions answer
 lists what is declared for clients. The handler is the function under `@api(ApiKey.X)` in the module `api_NN_name.py`,
 which loads with the first request of its key: a broker that starts must not pay for sixty APIs of which a client uses
-ten. The rights are those that Kafka's `KafkaApis` and `ControllerApis` ask for; no authorizer decides on them yet.
+ten. The rights are those that Kafka's `KafkaApis` and `ControllerApis` ask for; the guards in `api/authorization`
+decide on them.
 """
 
 from __future__ import annotations
