@@ -64,7 +64,7 @@ def _begin(
         if topic in INTERNAL_TOPICS:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
         partition = context.services.partitions.require(topic, index)
-        answer = DeleteRecordsResponsePartition(index, partition.check_deletion(offset))
+        answer = DeleteRecordsResponsePartition(index, partition.deletion.check(offset))
     except KafkaError as error:
         return DeleteRecordsResponsePartition(index, NO_LOW_WATERMARK, error.code)
     deletions.append(_Deletion(partition, answer))
@@ -86,16 +86,16 @@ class _Deletion:
     def delete(self) -> None:
         """In this broker's log."""
         try:
-            self._answer.low_watermark = self._partition.delete_records(self.offset)
+            self._answer.low_watermark = self._partition.deletion.delete(self.offset)
         except KafkaError as error:
             self._fail(error.code)
 
     async def finish(self, seconds: float) -> None:
         """Wait for the followers."""
         partition = self._partition
-        if self._answer.error_code or partition.low_watermark >= self.offset:
+        if self._answer.error_code or partition.deletion.low_watermark >= self.offset:
             return
-        partition.when_deleted(self.offset, self._done.set)
+        partition.deletion.when_deleted(self.offset, self._done.set)
         try:
             async with asyncio.timeout(max(0.0, seconds)):
                 await self._done.wait()
@@ -103,7 +103,7 @@ class _Deletion:
             self._fail(ErrorCode.REQUEST_TIMED_OUT)
         else:
             if partition.is_leader:
-                self._answer.low_watermark = partition.low_watermark
+                self._answer.low_watermark = partition.deletion.low_watermark
             else:
                 self._fail(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 

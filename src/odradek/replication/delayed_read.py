@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from odradek.replication.partition import Partition
+from odradek.replication.readers import PartitionReaders
 
 Attempt = Callable[[bool], int]
 """Try to answer: 0 when done, else how many more bytes it takes. The argument says that time is up: then it has to be
@@ -31,9 +32,9 @@ class DelayedRead:
         """Watch the partitions for appends, for at most `wait_seconds`."""
         self._timer = loop.call_later(wait_seconds, self._time_is_up)
         for partition in self._partitions:
-            partition.watch_appends(self._appended)
+            partition.readers.wait(self._appended)
 
-    def _appended(self, partition: Partition, count: int) -> None:
+    def _appended(self, readers: PartitionReaders, count: int) -> None:
         if self._timer is None:
             return None
         self._lacking -= count
@@ -41,7 +42,7 @@ class DelayedRead:
             self._lacking = self._attempt(False)
             if not self._lacking:
                 return self.stop()
-        partition.watch_appends(self._appended)
+        readers.wait(self._appended)
         return None
 
     def _time_is_up(self) -> None:
@@ -54,4 +55,4 @@ class DelayedRead:
         if timer is not None:
             timer.cancel()
             for partition in self._partitions:
-                partition.unwatch_appends(self._appended)
+                partition.readers.stop_waiting(self._appended)

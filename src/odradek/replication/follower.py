@@ -48,7 +48,7 @@ class FollowedLog:
         log = partition.log
         if log.history.leader_epochs.latest < 0 and log.end_offset > partition.high_watermark:
             # Without epochs it is unknown which uncommitted records the leader has, too.
-            partition.truncate_to(partition.high_watermark)
+            partition.replicated.truncate_to(partition.high_watermark)
 
     @property
     def is_current(self) -> bool:
@@ -66,7 +66,7 @@ class FollowedLog:
         partition = self.partition
         log = partition.log
         epoch = log.history.leader_epochs.latest
-        return partition.index, self.leader_epoch, log.end_offset, epoch, partition.reported_start, max_bytes
+        return partition.index, self.leader_epoch, log.end_offset, epoch, partition.replicated.reported_start, max_bytes
 
     def received(self, answer: FetchedReplica, now_ms: int) -> Next:
         """Take the leader's answer."""
@@ -96,10 +96,10 @@ class FollowedLog:
                 if not self._begins_in(first):
                     # The answer to a request that was sent before an earlier answer had come.
                     return Next.FETCH
-                partition.start_anew_at(first.base_offset)
-            partition.append_as_follower(records, self.leader_epoch, now_ms)
+                partition.replicated.restart_at(first.base_offset)
+            partition.replicated.append(records, self.leader_epoch, now_ms)
         self.leader_end_offset = high_watermark
-        partition.leader_told(high_watermark, log_start_offset)
+        partition.replicated.advance(high_watermark, log_start_offset)
         return Next.FETCH
 
     def _begins_in(self, batch: BatchHeader) -> bool:
@@ -123,7 +123,7 @@ class FollowedLog:
                 target = own_end_offset
             else:
                 target = min(own_end_offset, end_offset)
-        partition.truncate_to(max(min(target, before), log.log_start_offset))
+        partition.replicated.truncate_to(max(min(target, before), log.log_start_offset))
         if log.end_offset == before and log.history.leader_epochs.latest == last_epoch:
             self.problem = f"the leader parts at {end_offset} of epoch {epoch}, where there is nothing to cut"
             return Next.DELAY
@@ -138,9 +138,9 @@ class FollowedLog:
         try:
             if latest < end_offset:
                 # Only an unclean election makes a leader with less than its followers have.
-                partition.truncate_to(latest)
+                partition.replicated.truncate_to(latest)
             elif earliest > end_offset:
-                partition.start_anew_at(earliest)
+                partition.replicated.restart_at(earliest)
         except KafkaError as error:
             self.problem = error.message
             return Next.STOP if partition.log.is_offline else Next.DELAY

@@ -5,22 +5,28 @@ Source: the leader's side of Kafka's `Partition` (`maybeExpandIsr`, `maybeShrink
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection
 from typing import Any, Final, Protocol
 
 from odradek.log.partition_log import PartitionLog
 from odradek.metadata.image import PartitionState
 from odradek.replication.in_sync import NEVER_MS, FollowerProgress, IsrProposal, lagging
+from odradek.replication.readers import PartitionReaders
 from odradek.wire.errors import ErrorCode, KafkaError
 
 _TRY_AGAIN: Final = (ErrorCode.OPERATION_NOT_ATTEMPTED, ErrorCode.INELIGIBLE_REPLICA)
 
 
-class Watch(Protocol):
-    """A follower's fetch session that reads the partition."""
+class Deletions(Protocol):
+    """Deletions of records that wait for followers."""
 
-    def refresh(self) -> None:
-        """Note the follower's last fetch in its progress."""
+    @property
+    def waiters(self) -> Collection[Any]:
+        """Requests that wait until followers have deleted records."""
+        ...
+
+    def release(self) -> None:
+        """Call back the deletions that are complete."""
         ...
 
 
@@ -34,23 +40,15 @@ class LedReplica(Protocol):
     partition_epoch: int
     leader_epoch_start_offset: int
     high_watermark: int
+    readers: PartitionReaders
 
     @property
-    def watches(self) -> Iterable[Watch]:
-        """The fetch sessions that read the partition."""
-        ...
-
-    @property
-    def deletion_waiters(self) -> Collection[Any]:
-        """Requests that wait until followers have deleted records."""
+    def deletion(self) -> Deletions:
+        """The deletions that wait."""
         ...
 
     def advance_high_watermark(self, appended_bytes: int) -> None:
         """Recompute the high watermark."""
-        ...
-
-    def release_deletions(self) -> None:
-        """Answer the deletions that are complete."""
         ...
 
     def propose(self) -> None:
@@ -144,8 +142,8 @@ class Followers:
             self._expand_isr(follower)
         if fetch_offset != before:
             self._partition.advance_high_watermark(0)
-        if self._partition.deletion_waiters:
-            self._partition.release_deletions()
+        if self._partition.deletion.waiters:
+            self._partition.deletion.release()
 
     def _expand_isr(self, follower: FollowerProgress) -> None:
         """Propose the follower as in sync if it has all that is committed, and what the epoch began with."""
@@ -165,7 +163,7 @@ class Followers:
             if broker_id not in self.counted:
                 self._expand_isr(follower)
         self._partition.advance_high_watermark(0)
-        self._partition.release_deletions()
+        self._partition.deletion.release()
 
     def take_in(self) -> None:
         """Propose who has caught up and fetches on, but need not name the partition: it may have done so while the
@@ -173,8 +171,8 @@ class Followers:
         """
         if self.proposal is not None or len(self._partition.isr) == len(self._partition.replicas):
             return
-        for watch in self._partition.watches:
-            watch.refresh()
+        for session in self._partition.readers.sessions:
+            session.refresh()
         since_ms = self._environment.now_ms() - self._environment.max_lag_ms
         for broker_id, follower in self.progress.items():
             if broker_id not in self.counted and follower.fetched_ms >= since_ms:
@@ -207,8 +205,8 @@ class Followers:
         """Take note of whom the high watermark waits for: the ISR, and those whom the proposal would add."""
         proposal = self.proposal
         self.counted = frozenset(self._partition.isr if proposal is None else (*self._partition.isr, *proposal.isr))
-        if self._partition.deletion_waiters:
-            self._partition.release_deletions()
+        if self._partition.deletion.waiters:
+            self._partition.deletion.release()
 
     def isr_with_epochs(self, proposal: IsrProposal, broker_epoch: int) -> tuple[tuple[int, int], ...]:
         """The proposed members with the registration that each fetched under, -1 if unknown (KIP-903)."""

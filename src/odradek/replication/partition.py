@@ -9,7 +9,8 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable
 from contextlib import suppress
-from typing import NamedTuple, Protocol
+from functools import partial
+from typing import NamedTuple
 
 from odradek.log.append import AppendResult, Origin
 from odradek.log.partition_log import PartitionLog
@@ -23,16 +24,16 @@ from odradek.replication.in_sync import (
     committed_offset,
 )
 from odradek.replication.leadership import Leadership
+from odradek.replication.readers import MANY_BYTES, PartitionReaders
+from odradek.replication.record_deletion import RecordDeletion
 from odradek.replication.refused_batches import SENT_AGAIN, RefusedBatches
+from odradek.replication.replicated_log import ReplicatedLog
 from odradek.wire.errors import ErrorCode, KafkaError
 
 READ_UNCOMMITTED = 0
 READ_COMMITTED = 1
 NO_EPOCH = -1
 NO_OFFSET = -1
-
-MANY_BYTES = 1 << 62
-"""What a change other than an append counts for: whoever waits has to look again."""
 
 
 class PartitionRead(NamedTuple):
@@ -51,30 +52,6 @@ class PartitionRead(NamedTuple):
     """The broker from which the reader should fetch instead (KIP-392)."""
 
 
-class AppendWatcher(Protocol):
-    def __call__(self, partition: Partition, appended_bytes: int, /) -> None: ...
-
-
-class FollowerWatch(Protocol):
-    """A follower's fetch session, which wants to know what happens to a partition for as long as it reads it."""
-
-    def appended(self, size: int) -> None:
-        """So many bytes more; MANY_BYTES when the partition has to be looked at whatever is in it."""
-        ...
-
-    def committed(self) -> None:
-        """The high watermark has moved."""
-        ...
-
-    def started_later(self) -> None:
-        """Records were deleted: somebody waits until followers have deleted them, too."""
-        ...
-
-    def refresh(self) -> None:
-        """Note the follower's last fetch in its progress, if that did not name the partition since it has all of it."""
-        ...
-
-
 def _no_time() -> int:
     return 0
 
@@ -88,7 +65,7 @@ def _nothing(_partition: Partition) -> None:
 
 
 def _at_once(partition: Partition, offset: int) -> None:
-    partition.start_written(offset)
+    partition.replicated.start_persisted(offset)
 
 
 class PartitionEnvironment(NamedTuple):
@@ -100,8 +77,9 @@ class PartitionEnvironment(NamedTuple):
     """Whether a broker, by the epoch that its fetches carry, may join an ISR: alive and not restarted since."""
     propose: Callable[[Partition], None] = _nothing
     """Ask the controller for the ISR in the `proposal` of a partition."""
-    begins_later: Callable[[Partition, int], None] = _at_once
-    """Persist the new log start offset of a followed partition, then call `Partition.start_written`."""
+    persist_start: Callable[[Partition, int], None] = _at_once
+    """Persist the new log start offset of a followed partition, then call
+    `ReplicatedLog.start_persisted`."""
     max_lag_ms: int = DEFAULT_MAX_LAG_MS
     """`replica.lag.time.max.ms`."""
     leadership: Leadership | None = None
@@ -114,18 +92,16 @@ _ALONE = PartitionEnvironment()
 class Partition:
     """The leader or a follower of a partition.
 
-    Everything that waits is kept here: writes that wait for the high watermark, in the order of their offsets, and
-    readers that wait for more bytes.
+    The parts that concern one role only are objects of their own. The writes that wait for the high watermark are kept
+    here, in the order of their offsets.
     """
 
     __slots__ = (
         "_commit_order",
         "_commit_waiters",
         "_environment",
-        "_readers",
         "_refused",
-        "_written_start",
-        "deletion_waiters",
+        "deletion",
         "followers",
         "high_watermark",
         "index",
@@ -136,11 +112,12 @@ class Partition:
         "local_id",
         "log",
         "partition_epoch",
+        "readers",
         "replicas",
+        "replicated",
         "topic",
         "topic_id",
         "traffic",
-        "watches",
     )
 
     def __init__(
@@ -170,18 +147,17 @@ class Partition:
         self.isr: tuple[int, ...] = ()
         self.high_watermark = log.log_start_offset
         self._environment = environment
+        self.readers = PartitionReaders()
+        """Fetches that wait for records, and the fetch sessions of followers."""
         self.followers = Followers(self, environment)
         """The other replicas, empty unless this broker leads."""
+        self.replicated = ReplicatedLog(self, self.readers, self.traffic, partial(environment.persist_start, self))
+        """The log as a follower changes it."""
+        self.deletion = RecordDeletion(self, self.followers, self.readers, self.replicated)
+        """The deletion of the oldest records, by the leader."""
         self._commit_waiters: list[tuple[int, int, Callable[[], None]]] = []
         self._commit_order = 0
-        self.deletion_waiters: list[tuple[int, Callable[[], None]]] = []
-        """Deletions that wait for followers: the offset, and what to call."""
-        self._readers: list[AppendWatcher] = []
         self._refused: RefusedBatches | None = None
-        self.watches: list[FollowerWatch] = []
-        """Fetch sessions of followers that read this partition."""
-        # As the log was opened, its start was read from the disk.
-        self._written_start = log.log_start_offset
 
     def replace_log(self, log: PartitionLog) -> None:
         """Go on with another log of the same content: the replica has moved to another log directory."""
@@ -240,8 +216,7 @@ class Partition:
                 self.log.history.assign_leader_epoch(self.leader_epoch)
         self.followers.begin(isr_before, continues=was_leader and not new_epoch)
         if new_epoch or not was_leader:
-            for watch in self.watches:
-                watch.appended(MANY_BYTES)
+            self.readers.appended(MANY_BYTES)
         self.advance_high_watermark(MANY_BYTES)
         self.followers.take_in()
 
@@ -250,7 +225,7 @@ class Partition:
         self._dismiss()
 
     def retire(self) -> None:
-        """The partition is gone from this broker: whoever waits on it looks again and is told so."""
+        """End the replica, which this broker no longer has: release all that wait on it."""
         self.leader = NO_LEADER
         self._follow()
 
@@ -259,13 +234,13 @@ class Partition:
         waiters, self._commit_waiters = self._commit_waiters, []
         for _, _, callback in waiters:
             callback()
-        self.release_deletions()
-        self._wake_readers(MANY_BYTES)
-        for watch in self.watches:
-            watch.appended(MANY_BYTES)
+        self.deletion.release()
+        self.readers.wake(MANY_BYTES)
+        self.readers.appended(MANY_BYTES)
 
     @property
     def is_leader(self) -> bool:
+        """Whether this broker is the leader by the controller's newest state."""
         return self.leader == self.local_id
 
     def check_leader(self, current_leader_epoch: int = NO_EPOCH) -> None:
@@ -353,8 +328,7 @@ class Partition:
     def appended(self, size: int) -> None:
         """So many bytes more can be read: of an append at once, unless the log had to queue it."""
         if self.followers.progress:
-            for watch in self.watches:
-                watch.appended(size)
+            self.readers.appended(size)
         self.advance_high_watermark(size)
 
     def advance_high_watermark(self, appended_bytes: int) -> None:
@@ -370,8 +344,8 @@ class Partition:
         waiters = self._commit_waiters
         while waiters and waiters[0][0] < self.high_watermark:
             heapq.heappop(waiters)[2]()
-        if self._readers:
-            self._wake_readers(appended_bytes)
+        if self.readers.waiting:
+            self.readers.wake(appended_bytes)
 
     def _commit_with_followers(self) -> bool:
         """Move the high watermark to where all who count have the log; whether it moved.
@@ -392,16 +366,12 @@ class Partition:
         if offset <= self.high_watermark:
             return False
         self.high_watermark = offset
-        for watch in self.watches:
-            watch.committed()
+        for session in self.readers.sessions:
+            session.committed()
         return True
 
-    def _wake_readers(self, appended_bytes: int) -> None:
-        readers, self._readers = self._readers, []
-        for reader in readers:
-            reader(self, appended_bytes)
-
     def is_committed(self, last_offset: int) -> bool:
+        """Whether the high watermark is past the offset."""
         return last_offset < self.high_watermark
 
     def commit_error(self, last_offset: int, otherwise: ErrorCode) -> ErrorCode:
@@ -420,72 +390,15 @@ class Partition:
             self._commit_order += 1
             heapq.heappush(self._commit_waiters, (last_offset, self._commit_order, callback))
 
-    def check_deletion(self, offset: int) -> int:
-        """Where the log would start if the records below the offset (-1 for the high watermark) were deleted now.
-
-        Raises KafkaError NOT_LEADER_OR_FOLLOWER, POLICY_VIOLATION for a topic that is compacted only,
-        OFFSET_OUT_OF_RANGE past the high watermark.
-        """
-        self.check_leader()
-        log = self.log
-        if log.config.compact and not log.config.delete:
-            raise KafkaError(
-                ErrorCode.POLICY_VIOLATION,
-                f"records of {self.topic}-{self.index} cannot be deleted: its cleanup.policy is compact only",
-            )
-        if offset == NO_OFFSET:
-            offset = self.high_watermark
-        if not 0 <= offset <= self.high_watermark:
-            raise KafkaError(
-                ErrorCode.OFFSET_OUT_OF_RANGE,
-                f"{self.topic}-{self.index} has offsets up to {self.high_watermark}, not {offset}",
-            )
-        return max(offset, log.log_start_offset)
-
-    def delete_records(self, offset: int) -> int:
-        """Forget the records below the offset as the leader; the new log start offset, which is on the disk already.
-
-        Raises as `check_deletion`.
-        """
-        self.log.advance_log_start(self.check_deletion(offset))
-        self.start_written(self.log.log_start_offset)
-        for watch in self.watches:
-            watch.started_later()
-        return self.log.log_start_offset
-
-    @property
-    def low_watermark(self) -> int:
-        """Below it no replica that may lead next has records any more, nor one that lives and follows.
-
-        Who is in the ISR counts before it has fetched from this leader, too.
-        """
-        lowest = self.log.log_start_offset
-        for broker_id, follower in self.followers.progress.items():
-            if follower.log_start_offset < lowest and (
-                broker_id in self.followers.counted or self.followers.is_eligible(broker_id, follower.broker_epoch)
-            ):
-                lowest = follower.log_start_offset
-        return lowest
-
-    def when_deleted(self, offset: int, callback: Callable[[], None]) -> None:
-        """Call back once the low watermark has reached the offset, or this broker leads no more; at once when so."""
-        if not self.is_leader or self.low_watermark >= offset:
-            callback()
-        else:
-            self.deletion_waiters.append((offset, callback))
-
-    def release_deletions(self) -> None:
-        waiters, self.deletion_waiters = self.deletion_waiters, []
-        for offset, callback in waiters:
-            self.when_deleted(offset, callback)
-
     # --- read ---
 
     @property
     def last_stable_offset(self) -> int:
+        """Where the first open transaction begins, at most the high watermark."""
         return self.log.history.last_stable_offset(self.high_watermark)
 
     def upper_offset(self, isolation: int) -> int:
+        """The end of the records that a consumer of that isolation level may read."""
         return self.last_stable_offset if isolation == READ_COMMITTED else self.high_watermark
 
     def read(
@@ -518,75 +431,3 @@ class Partition:
         """What a follower reads: up to the log's end. Raises KafkaError OFFSET_OUT_OF_RANGE or KAFKA_STORAGE_ERROR."""
         log = self.log
         return log.reader.read(offset, max_bytes, upper_offset=log.end_offset, min_one_batch=min_one_batch)
-
-    # --- as a follower ---
-
-    def append_as_follower(self, batches: memoryview, leader_epoch: int, now_ms: int) -> bool:
-        """Append what the leader of that epoch sent, up to what is of a later one; False when this broker does not
-        follow it any more.
-
-        Raises KafkaError INVALID_RECORD, CORRUPT_MESSAGE or KAFKA_STORAGE_ERROR, and then nothing was appended.
-        """
-        if leader_epoch != self.leader_epoch or self.is_leader:
-            return False
-        self.log.append(batches, leader_epoch=leader_epoch, now_ms=now_ms, origin=Origin.REPLICATION)
-        self.traffic.replication_bytes_in += len(batches)
-        return True
-
-    def leader_told(self, high_watermark: int, log_start_offset: int) -> None:
-        """Follow the leader's high watermark, as far as the log goes here, and the start of its log.
-
-        The high watermark of a follower may go back with its leader's: a new leader begins with what it knows.
-        """
-        log = self.log
-        known = min(high_watermark, log.end_offset)
-        if known != self.high_watermark and known >= log.log_start_offset:
-            self.high_watermark = known
-            if self._readers:
-                self._wake_readers(MANY_BYTES)
-        start = min(log_start_offset, log.end_offset)
-        if log.advance_log_start(start):
-            self._environment.begins_later(self, start)
-
-    @property
-    def reported_start(self) -> int:
-        """Where the log begins, for the leader: as far as a crash does not take it back."""
-        log = self.log
-        return max(log.segments[0].base_offset, min(self._written_start, log.log_start_offset))
-
-    def start_written(self, offset: int) -> None:
-        """That the log begins there is on the disk."""
-        self._written_start = max(self._written_start, offset)
-
-    def truncate_to(self, offset: int) -> None:
-        """Cut off what the leader does not have. Raises KafkaError KAFKA_STORAGE_ERROR."""
-        log = self.log
-        log.truncate_to(offset)
-        self._written_start = min(self._written_start, log.log_start_offset)
-        # The last epochs may be ones in which this broker led and wrote nothing: the leader does not know them.
-        log.history.leader_epochs.truncate_from_end(log.end_offset)
-        self.high_watermark = min(self.high_watermark, log.end_offset)
-
-    def start_anew_at(self, offset: int) -> None:
-        """Begin at the offset, where the leader's log begins, with nothing. Raises KafkaError KAFKA_STORAGE_ERROR."""
-        self.log.truncate_fully_and_start_at(offset)
-        self._written_start = min(self._written_start, self.log.log_start_offset)
-        self.high_watermark = offset
-
-    # --- who waits ---
-
-    def watch(self, watch: FollowerWatch) -> None:
-        """Tell of everything that a follower's fetch session may want to answer, until `unwatch`."""
-        self.watches.append(watch)
-
-    def unwatch(self, watch: FollowerWatch) -> None:
-        if watch in self.watches:
-            self.watches.remove(watch)
-
-    def watch_appends(self, callback: AppendWatcher) -> None:
-        """Call back once, on the next append or move of the high watermark."""
-        self._readers.append(callback)
-
-    def unwatch_appends(self, callback: AppendWatcher) -> None:
-        if callback in self._readers:
-            self._readers.remove(callback)

@@ -13,7 +13,8 @@ from typing import NamedTuple, Protocol
 from odradek.log.segments.reading import LogRead
 from odradek.ports.randomness import Random
 from odradek.replication.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, MAX_EPOCH, NO_SESSION
-from odradek.replication.partition import MANY_BYTES, NO_EPOCH, Partition
+from odradek.replication.partition import NO_EPOCH, Partition
+from odradek.replication.readers import MANY_BYTES
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.fetch import FetchPartition
 from odradek.wire.produce import RequestedPartition, TopicKey
@@ -56,7 +57,7 @@ class FollowedPartition:
         "max_bytes",
         "partition",
         "place",
-        "told",
+        "reported",
     )
 
     def __init__(self, session: ReplicaSession, place: RequestedPartition) -> None:
@@ -68,7 +69,7 @@ class FollowedPartition:
         self.leader_epoch = NO_EPOCH
         self.fetch_offset = 0
         self.max_bytes = 0
-        self.told = _NOTHING
+        self.reported = _NOTHING
         """(high watermark, log start offset) as the follower heard them last."""
 
     def appended(self, size: int) -> None:
@@ -92,13 +93,13 @@ class FollowedPartition:
 
     def committed(self) -> None:
         session = self._session
-        session.news[self] = None
+        session.changed[self] = None
         if session.reports_commits:
             session.grew(MANY_BYTES)
 
     def started_later(self) -> None:
         session = self._session
-        session.news[self] = None
+        session.changed[self] = None
         session.urgent = True
         session.grew(MANY_BYTES)
 
@@ -123,8 +124,8 @@ class FollowedPartition:
                 if log_start_offset < partition.log.log_start_offset:
                     # It was told, beside an error or a divergence or in an answer that it did not use, or it is about
                     # to be written there: said until it is.
-                    self.told = _NOTHING
-                    session.news[self] = None
+                    self.reported = _NOTHING
+                    session.changed[self] = None
                 if fetch_offset >= partition.log.end_offset:
                     session.ready.pop(self, None)
                     return
@@ -138,7 +139,7 @@ class FollowedPartition:
         if partition is not self.partition:
             self.forget()
             self.partition = partition
-            partition.watch(self)
+            partition.readers.join(self)
         return partition
 
     def read(self, max_bytes: int, *, min_one_batch: bool) -> LogRead | None:
@@ -157,7 +158,7 @@ class FollowedPartition:
 
     def forget(self) -> None:
         if self.partition is not None:
-            self.partition.unwatch(self)
+            self.partition.readers.leave(self)
             self.partition = None
 
 
@@ -171,13 +172,13 @@ class ReplicaSession:
         "_interrupted",
         "_served",
         "_wake",
+        "changed",
         "epoch",
         "fetched_ms",
         "follower",
         "identifier",
         "lacking",
         "members",
-        "news",
         "ready",
         "reports_commits",
         "urgent",
@@ -196,7 +197,7 @@ class ReplicaSession:
         self.members: dict[RequestedPartition, FollowedPartition] = {}
         self.ready: dict[FollowedPartition, None] = {}
         """Those with something to send, longest waiting first."""
-        self.news: dict[FollowedPartition, None] = {}
+        self.changed: dict[FollowedPartition, None] = {}
         """Those whose high watermark has moved since the follower heard of it."""
         self._served: list[FollowedPartition] = []
         self._wake: Callable[[], None] | None = None
@@ -220,7 +221,7 @@ class ReplicaSession:
             member = self.members.get(place)
             if member is None:
                 member = self.members[place] = FollowedPartition(self, place)
-                self.news[member] = None
+                self.changed[member] = None
             member.asked(asked, lookup)
         for member in served:
             # What was answered and is not asked for anew is wanted once more.
@@ -233,7 +234,7 @@ class ReplicaSession:
     def _drop(self, member: FollowedPartition) -> None:
         member.forget()
         self.ready.pop(member, None)
-        self.news.pop(member, None)
+        self.changed.pop(member, None)
 
     def collect(self, max_bytes: int, throttle: LeaderThrottle | None) -> tuple[list[Found], int, bool]:
         """(what can be answered, its bytes, whether it must be answered however little it is)."""
@@ -259,7 +260,10 @@ class ReplicaSession:
         if self.urgent:
             must = True
         elif self.reports_commits and not must:
-            must = any(member.partition is not None and _news(member.partition) != member.told for member in self.news)
+            must = any(
+                member.partition is not None and _offsets(member.partition) != member.reported
+                for member in self.changed
+            )
         return found, size, must
 
     def answered(self, found: list[Found], throttle: LeaderThrottle | None = None) -> list[FollowedPartition]:
@@ -268,18 +272,18 @@ class ReplicaSession:
             if throttle is not None and read is not None and member.partition is not None:
                 throttle.sent(member.partition, read.size)
             self.ready.pop(member, None)
-            self.news.pop(member, None)
+            self.changed.pop(member, None)
             if member.partition is not None:
-                member.told = _news(member.partition)
+                member.reported = _offsets(member.partition)
         self.urgent = False
         self._served += [member for member, _ in found]
-        told = []
-        for member in self.news:
-            if member.partition is not None and member.told != _news(member.partition):
-                member.told = _news(member.partition)
-                told.append(member)
-        self.news.clear()
-        return told
+        others = []
+        for member in self.changed:
+            if member.partition is not None and member.reported != _offsets(member.partition):
+                member.reported = _offsets(member.partition)
+                others.append(member)
+        self.changed.clear()
+        return others
 
     # --- waiting ---
 
@@ -313,10 +317,10 @@ class ReplicaSession:
             member.forget()
         self.members.clear()
         self.ready.clear()
-        self.news.clear()
+        self.changed.clear()
 
 
-def _news(partition: Partition) -> tuple[int, int]:
+def _offsets(partition: Partition) -> tuple[int, int]:
     return partition.high_watermark, partition.log.log_start_offset
 
 

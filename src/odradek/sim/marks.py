@@ -55,7 +55,7 @@ SITUATIONS: Final = (
     Situation("member_session_expired", "odradek.groups.classic.rebalance:Rebalances._expire_session", _always),
     Situation("member_did_not_sync", "odradek.groups.classic.rebalance:Rebalances._expire_sync", _always),
     Situation("modern_member_expired", "odradek.groups.consumer.heartbeats:Heartbeats.expire", _always),
-    Situation("follower_truncated", f"{_PARTITION}.truncate_to", _always),
+    Situation("follower_truncated", "odradek.replication.replicated_log:ReplicatedLog.truncate_to", _always),
     Situation("isr_shrunk", "odradek.replication.followers:lagging", bool),
     Situation("producer_began_a_new_epoch", "odradek.client.sequences:Sequences.bump_epoch", _always),
     Situation("batch_split", "odradek.client.sequences:Sequences.replaced", _always),

@@ -114,10 +114,10 @@ async def answers_when(tmp_path: Path, monkeypatch: Any, *steps: str, slow: bool
         if step == "first moves":
             partitions[0].apply_state(STATE._replace(leader=2, leader_epoch=1, partition_epoch=1))
             # Of its new leader it gets other records for the same offsets, which are committed.
-            partitions[0].truncate_to(0)
-            partitions[0].append_as_follower(batch(b"other"), 1, NOW_MS)
+            partitions[0].replicated.truncate_to(0)
+            partitions[0].replicated.append(batch(b"other"), 1, NOW_MS)
             partitions[0].log.durability.finish_writes()
-            partitions[0].leader_told(1, 0)
+            partitions[0].replicated.advance(1, 0)
             assert partitions[0].high_watermark == 1
         else:
             partitions[int(step)].log.durability.finish_writes()

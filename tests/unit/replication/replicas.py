@@ -54,16 +54,16 @@ class Replica:
             now_ms=lambda: self.cluster.now_ms,
             is_eligible=self.cluster.is_eligible,
             propose=self._propose,
-            begins_later=self._begins_later,
+            persist_start=self._persist_start,
         )
         self.partition = Partition("t", TOPIC_ID, 0, self.id, log, around)
         self.sessions = ReplicaSessions(SeededRandom(self.epoch), now_ms=around.now_ms)
         self.followed: FollowedLog | None = None
         self.session: tuple[int, int, int, int] | None = None
 
-    def _begins_later(self, partition: Partition, offset: int) -> None:
+    def _persist_start(self, partition: Partition, offset: int) -> None:
         if self.persists_starts:
-            partition.start_written(offset)
+            partition.replicated.start_persisted(offset)
 
     def _propose(self, partition: Partition) -> None:
         assert partition.followers.proposal is not None
@@ -158,12 +158,12 @@ class Replica:
         reported = session.answered(found)
         rows = []
         for member, read in found:
-            high_watermark, start = member.told
+            high_watermark, start = member.reported
             if read is None:
                 rows.append(FetchedPartition(0, member.error, high_watermark, diverging_epoch=member.diverging))
             else:
                 rows.append(FetchedPartition(0, 0, high_watermark, -1, start, read.ranges, read.size))
-        rows += [FetchedPartition(0, 0, member.told[0], -1, member.told[1]) for member in reported]
+        rows += [FetchedPartition(0, 0, member.reported[0], -1, member.reported[1]) for member in reported]
         return joined(encode_response(VERSION, 1, [(TOPIC_ID, rows)], session_id=session.identifier))
 
 

@@ -57,8 +57,8 @@ def test_deposed_leader_does_not_claim_records_of_its_successor(tmp_path: Path) 
     assert followed.received((TOPIC_ID, 0, 0, 0, 0, first, None, None), NOW) is Next.FETCH  # type: ignore[arg-type]
     (on_its_way,) = leader.read_uncommitted(2, 1 << 20, min_one_batch=True).ranges
     leader.apply_state(STATE._replace(leader=3, leader_epoch=1, isr=(3,), replicas=(1, 2, 3), partition_epoch=1))
-    leader.truncate_to(1)
-    assert leader.append_as_follower(batches(b"new", 1, 1, 2), 1, NOW)
+    leader.replicated.truncate_to(1)
+    assert leader.replicated.append(batches(b"new", 1, 1, 2), 1, NOW)
     records = memoryview(bytearray(on_its_way.file.read(on_its_way.position, on_its_way.size)))
     assert followed.received((TOPIC_ID, 0, 0, 0, 0, records, None, None), NOW) is Next.FETCH  # type: ignore[arg-type]
     assert (follower.log.end_offset, follower.log.history.leader_epochs.entries()) == (2, [(0, 0)])

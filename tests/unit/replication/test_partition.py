@@ -16,6 +16,7 @@ from odradek.ports.clock import SystemClock
 from odradek.ports.disk import SystemDisk
 from odradek.records.builder import BatchFields, encode_batch
 from odradek.replication.partition import READ_COMMITTED, Partition, PartitionEnvironment
+from odradek.replication.readers import PartitionReaders
 from odradek.wire.errors import ErrorCode, KafkaError
 
 NOW_MS = time.time_ns() // 1_000_000
@@ -92,7 +93,7 @@ def test_who_waits_is_released_uncommitted_when_the_leadership_goes(make: Make, 
     seen: list[bool] = []
     woken: list[int] = []
     partition.when_committed(0, lambda: seen.append(partition.is_committed(0)))
-    partition.watch_appends(lambda _, size: woken.append(size))
+    partition.readers.wait(lambda _, size: woken.append(size))
     if how == "gone":
         partition.retire()
     else:
@@ -154,15 +155,15 @@ def test_a_watcher_is_called_once_with_the_bytes_and_not_after_it_left(make: Mak
     partition = make()
     sizes: list[int] = []
 
-    def watcher(_: Partition, size: int, /) -> None:
+    def watcher(_: PartitionReaders, size: int, /) -> None:
         sizes.append(size)
 
-    partition.watch_appends(watcher)
+    partition.readers.wait(watcher)
     partition.append(batch(b"one"), now_ms=NOW_MS)
     partition.append(batch(b"two"), now_ms=NOW_MS)
     assert sizes == [len(batch(b"one"))]
-    partition.watch_appends(watcher)
-    partition.unwatch_appends(watcher)
+    partition.readers.wait(watcher)
+    partition.readers.stop_waiting(watcher)
     partition.append(batch(b"three"), now_ms=NOW_MS)
     assert len(sizes) == 1
 

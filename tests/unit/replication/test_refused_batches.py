@@ -79,7 +79,7 @@ def test_what_came_elsewhere_or_is_given_up_is_waited_for_no_longer(partition: P
     partition.apply_state(PartitionState(2, 1, (1, 2), (1, 2)))
     assert send(1) is ErrorCode.NOT_LEADER_OR_FOLLOWER
     fields = BatchFields(producer_id=7, producer_epoch=0, base_sequence=1, base_offset=1, partition_leader_epoch=1)
-    partition.append_as_follower(memoryview(encode_batch([(NOW_MS, None, b"x", ())], fields)), 1, NOW_MS)
+    partition.replicated.append(memoryview(encode_batch([(NOW_MS, None, b"x", ())], fields)), 1, NOW_MS)
     lead(partition, 2)
     assert send(2) is ErrorCode.NONE, "the other leader had it"
     lead(partition, 3, (1,))

@@ -171,7 +171,7 @@ def test_a_follower_that_is_far_behind_begins_where_the_leader_does(cluster: Clu
     cluster.fetch(2)
     leader = cluster.replicas[1].partition
     assert leader.high_watermark == 5
-    leader.delete_records(4)
+    leader.deletion.delete(4)
     cluster.run_rounds(5)
     follower = cluster.replicas[3].partition
     assert follower.log.log_start_offset == 4
@@ -185,13 +185,13 @@ def test_deleted_records_are_gone_when_all_live_replicas_have_deleted_them(clust
     cluster.run_rounds(3)
     leader = cluster.replicas[1].partition
     done: list[int] = []
-    assert leader.delete_records(2) == 2
-    leader.when_deleted(2, lambda: done.append(1))
+    assert leader.deletion.delete(2) == 2
+    leader.deletion.when_deleted(2, lambda: done.append(1))
     for broker in (2, 3, 2):
         cluster.fetch(broker)
-    assert (leader.low_watermark, done) == (0, [])
+    assert (leader.deletion.low_watermark, done) == (0, [])
     cluster.fetch(3)
-    assert (leader.low_watermark, done) == (2, [1])
+    assert (leader.deletion.low_watermark, done) == (2, [1])
 
 
 def test_deleted_records_are_gone_on_in_sync_replicas_before_they_fetch(cluster: Cluster) -> None:
@@ -206,8 +206,8 @@ def test_deleted_records_are_gone_on_in_sync_replicas_before_they_fetch(cluster:
     leader = cluster.replicas[2].partition
     assert leader.is_leader
     done: list[int] = []
-    leader.delete_records(2)
-    leader.when_deleted(2, lambda: done.append(1))
+    leader.deletion.delete(2)
+    leader.deletion.when_deleted(2, lambda: done.append(1))
     for _ in range(3):
         cluster.fetch(1)
     assert done == []
@@ -226,14 +226,14 @@ def test_a_start_that_was_cut_off_counts_only_once_it_is_written_again(cluster: 
         cluster.produce(1)
     cluster.run_rounds(5)
     follower = cluster.replicas[3].partition
-    follower.leader_told(5, 4)
-    follower.start_written(4)
-    follower.truncate_to(2)
-    assert follower.reported_start == 2
+    follower.replicated.advance(5, 4)
+    follower.replicated.start_persisted(4)
+    follower.replicated.truncate_to(2)
+    assert follower.replicated.reported_start == 2
     cluster.fetch(3)
     cluster.replicas[3].persists_starts = False
-    follower.leader_told(5, 4)
-    assert (follower.log.log_start_offset, follower.reported_start) == (4, 2)
+    follower.replicated.advance(5, 4)
+    assert (follower.log.log_start_offset, follower.replicated.reported_start) == (4, 2)
 
 
 def test_a_leader_that_lost_the_end_of_its_log_makes_followers_cut_theirs(cluster: Cluster) -> None:
@@ -241,7 +241,7 @@ def test_a_leader_that_lost_the_end_of_its_log_makes_followers_cut_theirs(cluste
     for _ in range(3):
         cluster.produce(1)
     cluster.run_rounds(5)
-    cluster.replicas[2].partition.truncate_to(1)
+    cluster.replicas[2].partition.replicated.truncate_to(1)
     cluster.elect(2)
     cluster.run_rounds(5)
     assert [len(replica.records()) for replica in cluster.replicas.values()] == [1, 1, 1]

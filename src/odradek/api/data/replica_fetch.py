@@ -125,7 +125,7 @@ class _Reader:
 
     def answer(self, found: list[Found]) -> list[Part]:
         session, context = self._session, self._context
-        told = session.answered(found, context.services.replica_sessions.throttle)
+        others = session.answered(found, context.services.replica_sessions.throttle)
         topics: dict[TopicKey, list[FetchedPartition]] = {}
         for member, read in found:
             topic, index = member.place
@@ -135,15 +135,15 @@ class _Reader:
             else:
                 if member.partition is not None:
                     member.partition.traffic.replication_bytes_out += read.size
-                high_watermark, start = member.told
+                high_watermark, start = member.reported
                 records: Sequence[Part] = read.ranges
                 if read.size <= _COPIED_BYTES:
                     records = [part.file.read(part.position, part.size) for part in read.ranges]
                 row = FetchedPartition(index, ErrorCode.NONE, high_watermark, high_watermark, start, records, read.size)
             topics.setdefault(topic, []).append(row)
-        for member in told:
+        for member in others:
             topic, index = member.place
-            high_watermark, start = member.told
+            high_watermark, start = member.reported
             row = FetchedPartition(index, ErrorCode.NONE, high_watermark, high_watermark, start)
             topics.setdefault(topic, []).append(row)
         if session.identifier == 0:
@@ -155,7 +155,7 @@ class _Reader:
 
 def _failed(member: FollowedPartition, index: int) -> FetchedPartition:
     if member.diverging is not None and not member.error:
-        high_watermark, start = member.told
+        high_watermark, start = member.reported
         return FetchedPartition(
             index, ErrorCode.NONE, high_watermark, high_watermark, start, diverging_epoch=member.diverging
         )

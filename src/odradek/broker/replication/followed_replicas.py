@@ -17,12 +17,12 @@ class FollowedReplicas:
         self.by_place: dict[TopicIdPartition, tuple[ReplicaFetcher, FollowedLog]] = {}
         """Topic id and partition -> the fetcher, and the log as it is followed under one leader epoch."""
 
-    def start_written(self, partition: Partition) -> None:
+    def start_persisted(self, partition: Partition) -> None:
         """Have the leader learn of a log start offset that is persisted."""
         place = partition.topic_id, partition.index
         found = self.by_place.get(place)
         if found is not None and found[1].partition is partition:
-            found[0].start_written(place)
+            found[0].start_persisted(place)
 
     def following(self) -> dict[PartitionKey, tuple[int, str]]:
         """Topic and partition -> its leader, and the reason for which it cannot be fetched, if there is one."""

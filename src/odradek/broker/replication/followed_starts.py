@@ -29,7 +29,7 @@ WriteStarts: TypeAlias = Callable[[Mapping[PartitionKey, int], Callable[[], None
 
 
 class FollowedStarts:
-    """`begins_later` writes where a follower's log begins, then calls `written`."""
+    """Persists log start offsets of followers, then calls `written`."""
 
     __slots__ = ("_task", "_wanted", "_write", "_writing", "_written")
 
@@ -40,7 +40,7 @@ class FollowedStarts:
         self._writing: dict[Partition, int] = {}
         self._task: asyncio.Task[None] | None = None
 
-    def begins_later(self, partition: Partition, offset: int) -> None:
+    def persist(self, partition: Partition, offset: int) -> None:
         """Persist a new log start offset of a followed partition, then report it to the leader."""
         self._wanted[partition] = offset
         if self._task is None or self._task.done():
@@ -70,5 +70,5 @@ class FollowedStarts:
 
     def _done(self) -> None:
         for partition, offset in self._writing.items():
-            partition.start_written(offset)
+            partition.replicated.start_persisted(offset)
             self._written(partition)

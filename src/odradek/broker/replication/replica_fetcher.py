@@ -189,7 +189,7 @@ class ReplicaFetcher:
         else:
             self._poke()
 
-    def start_written(self, place: TopicIdPartition) -> None:
+    def start_persisted(self, place: TopicIdPartition) -> None:
         """The leader may know where the log begins."""
         if place in self._logs:
             self._changed[place] = None
@@ -393,7 +393,7 @@ class ReplicaFetcher:
             size = len(answer[5])
             following = followed.received(answer, now_ms)
             if following is Next.FETCH:
-                if size or answer[6] is not None or followed.partition.reported_start != row[4]:
+                if size or answer[6] is not None or followed.partition.replicated.reported_start != row[4]:
                     changed[place] = None
                     self._host.appended(followed.partition, size)
             else:

@@ -48,7 +48,7 @@ def replication_parts(
         return int(clock.monotonic() * 1000)
 
     followed = FollowedReplicas()
-    starts = FollowedStarts(write_starts, followed.start_written)
+    starts = FollowedStarts(write_starts, followed.start_persisted)
     changes = IsrChanges(config.node_id, link, image)
     # Consumers that read from followers wait for them to learn of a new high watermark.
     sessions = ReplicaSessions(
@@ -58,7 +58,7 @@ def replication_parts(
         now_ms,
         changes.is_eligible,
         changes.propose,
-        starts.begins_later,
+        starts.persist,
         config.number("replica.lag.time.max.ms"),
         leadership,
     )

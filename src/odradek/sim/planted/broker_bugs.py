@@ -439,7 +439,7 @@ def _(right: Any) -> Any:
 
 
 @_bug("followers keep their tail", "a follower does not cut off what the leader does not have", "cluster",
-      "odradek.replication.partition:Partition.truncate_to")  # fmt: skip
+      "odradek.replication.replicated_log:ReplicatedLog.truncate_to")  # fmt: skip
 def _(right: Any) -> Any:
     return _nothing
 

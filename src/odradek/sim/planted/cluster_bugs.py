@@ -81,7 +81,7 @@ def _(right: Any) -> Any:
 def _(right: Any) -> Any:
     def follow(self: Any, partition: Any) -> None:
         right(self, partition)
-        partition.truncate_to(partition.high_watermark)
+        partition.replicated.truncate_to(partition.high_watermark)
 
     return follow
 
@@ -164,7 +164,7 @@ def _(right: Any) -> Any:
 
 
 @_bug("log start not followed", "a follower keeps what was deleted with DeleteRecords", "cluster5",
-      "odradek.replication.partition:Partition.leader_told")  # fmt: skip
+      "odradek.replication.replicated_log:ReplicatedLog.advance")  # fmt: skip
 def _(right: Any) -> Any:
     return lambda self, high_watermark, log_start_offset: right(self, high_watermark, 0)
 

@@ -24,8 +24,9 @@ class Follower:
         self.index = index
         self.written = 0
         self.log = SimpleNamespace(is_offline=False)
+        self.replicated = SimpleNamespace(start_persisted=self.start_persisted)
 
-    def start_written(self, offset: int) -> None:
+    def start_persisted(self, offset: int) -> None:
         self.written = offset
 
 
@@ -46,8 +47,8 @@ class World:
         self.writes.append(dict(starts))
         then()
 
-    def begins_later(self, follower: Follower, offset: int) -> None:
-        self.starts.begins_later(cast(Partition, follower), offset)
+    def persist_start(self, follower: Follower, offset: int) -> None:
+        self.starts.persist(cast(Partition, follower), offset)
 
     async def written(self) -> None:
         expected = len(self.writes) + 1
@@ -61,12 +62,12 @@ def test_the_leader_is_told_of_what_is_written() -> None:
     async def test() -> None:
         world = World()
         first, second = Follower(0), Follower(1)
-        world.begins_later(first, 5)
+        world.persist_start(first, 5)
         await asyncio.sleep(0)
         # While that is being written.
-        world.begins_later(first, 6)
-        world.begins_later(first, 7)
-        world.begins_later(second, 3)
+        world.persist_start(first, 6)
+        world.persist_start(first, 7)
+        world.persist_start(second, 3)
         assert (first.written, world.reported) == (0, [])
         await world.written()
         assert (first.written, second.written, world.reported) == (5, 0, [0])
@@ -84,7 +85,7 @@ def test_what_cannot_be_written_is_written_later(monkeypatch: pytest.MonkeyPatch
         world = World()
         follower = Follower(0)
         world.failures.append(KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "no descriptor is left"))
-        world.begins_later(follower, 5)
+        world.persist_start(follower, 5)
         world.may_write.release()
         await world.written()
         assert follower.written == 5
@@ -100,8 +101,8 @@ def test_deletion_before_the_first_write_does_not_affect_the_next_topic(monkeypa
         world = World()
         deleted, other = Follower(0), Follower(1)
         world.failures.append(KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "no descriptor is left"))
-        world.begins_later(deleted, 5)
-        world.begins_later(other, 3)
+        world.persist_start(deleted, 5)
+        world.persist_start(other, 3)
         await asyncio.sleep(0)
         deleted.log.is_offline = True
         world.may_write.release()

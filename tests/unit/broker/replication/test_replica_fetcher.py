@@ -456,11 +456,11 @@ async def test_out_of_range_is_settled_by_where_the_leader_begins_and_ends(tmp_p
     if leader_has == "less":
         await following.in_step(0)
         leader.connections[0].lose(Disconnected("gone"))
-        partition.truncate_to(1)
+        partition.replicated.truncate_to(1)
         partition.high_watermark = 1
     else:
         partition.high_watermark = 4
-        partition.delete_records(3)
+        partition.deletion.delete(3)
     await until(lambda: (follower.log.log_start_offset, follower.log.end_offset) in ((0, 1), (3, 4)))
     partition.append(batch(), now_ms=NOW)
     await until(lambda: follower.log.end_offset == partition.log.end_offset)
@@ -532,7 +532,7 @@ async def test_a_log_start_that_was_told_beside_a_divergence_is_told_again(
     # The follower has led in between and written nothing: it asks in an epoch that its leader does not know.
     follower.apply_state(PartitionState(2, 1, (1, 2), (1, 2), 1))
     leader.apply_state(PartitionState(1, 2, (1, 2), (1,), 2))
-    leader.delete_records(1)
+    leader.deletion.delete(1)
     follower.apply_state(PartitionState(1, 2, (1, 2), (1,), 2))
     following.fetcher.follow((TOPIC_ID, 0), FollowedLog(follower))
     await until(lambda: follower.log.log_start_offset == 1)

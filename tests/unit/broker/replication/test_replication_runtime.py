@@ -212,9 +212,9 @@ async def test_a_follower_tells_of_what_it_forgot_once_that_is_on_the_disk(tmp_p
     world.place(PartitionState(2, 0, (1, 2), (1, 2)))
     partition = world.partitions.held["t", 0]
     records = [(offset, None, b"value", ()) for offset in range(3)]
-    assert partition.append_as_follower(memoryview(encode_batch(records)), 0, 0)
+    assert partition.replicated.append(memoryview(encode_batch(records)), 0, 0)
     for _ in range(2):
-        partition.leader_told(3, 2)
+        partition.replicated.advance(3, 2)
         await asyncio.sleep(0)
     followed = FollowedLog(partition)
     assert (partition.log.log_start_offset, followed.row(1)[4]) == (2, 0)
@@ -409,12 +409,12 @@ async def test_leader_learns_of_a_persisted_log_start(tmp_path: Path, monkeypatc
     world = World(tmp_path)
     world.place(PartitionState(2, 0, (1, 2), (1, 2)), PartitionState(2, 0, (1, 2), (1, 2)))
     written: list[tuple[bytes, int]] = []
-    monkeypatch.setattr(ReplicaFetcher, "start_written", lambda _, place: written.append(place))
+    monkeypatch.setattr(ReplicaFetcher, "start_persisted", lambda _, place: written.append(place))
     partition = world.partitions.held["t", 1]
     records = [(offset, None, b"value", ()) for offset in range(3)]
-    assert partition.append_as_follower(memoryview(encode_batch(records)), 0, 0)
+    assert partition.replicated.append(memoryview(encode_batch(records)), 0, 0)
     world.starts_written.set()
-    partition.leader_told(3, 2)
+    partition.replicated.advance(3, 2)
     await until(lambda: bool(written))
     assert written == [(TOPIC_ID, 1)]
     world.runtime.close()
