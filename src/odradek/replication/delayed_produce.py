@@ -64,7 +64,7 @@ class DelayedProduce:
             self._arm()
         for index, (partition, offset) in enumerate(self._appends):
             is_unwritten = offset >= partition.log.end_offset
-            # At once, also for what is not written yet: the partition may lose its leader meanwhile.
+            # At once, also for unwritten appends: the partition may lose its leader meanwhile.
             partition.when_committed(offset, partial(self._released, index))
             if is_unwritten:
                 partition.log.durability.when_written(offset, partial(self._written, index))

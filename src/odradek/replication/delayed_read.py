@@ -12,8 +12,9 @@ from odradek.replication.partition import Partition
 from odradek.replication.readers import PartitionReaders
 
 Attempt = Callable[[bool], int]
-"""Try to answer: 0 when done, else how many more bytes it takes. The argument says that time is up: then it has to be
-done.
+"""Try to answer: return 0 when done, else the number of bytes that are lacking.
+
+The argument says that time is up: then it must answer.
 """
 
 
@@ -50,7 +51,7 @@ class DelayedRead:
         self.stop()
 
     def stop(self) -> None:
-        """Forget the partitions; also for a connection that has gone."""
+        """Forget the partitions, after the answer or when the connection has closed."""
         timer, self._timer = self._timer, None
         if timer is not None:
             timer.cancel()

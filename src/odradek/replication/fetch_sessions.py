@@ -1,4 +1,4 @@
-"""Incremental fetch sessions (KIP-227): what a client reads is remembered, so that it need not say it again and again.
+"""Incremental fetch sessions (KIP-227): the broker keeps what a client reads, and each fetch names changes only.
 
 A session holds the partitions of a client, in the order in which they are served next; an incremental answer names only
 those that changed. Pure: time comes in as an argument. Source: Kafka's FetchSession, FetchManager.

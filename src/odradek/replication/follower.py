@@ -1,7 +1,7 @@
-"""What a follower does with its leader's answers: append, truncate where histories part, restart elsewhere, wait.
+"""A follower's reaction to its leader's answers: append, truncate where histories diverge, restart elsewhere, wait.
 
 Truncation is by the leader epochs that fetches carry (KIP-595): the leader names the end of the last epoch that both
-have, the follower cuts there and fetches on, until nothing diverges. Pure but for the log.
+have; the follower truncates there and fetches again, until nothing diverges. Pure but for the log.
 Source: Kafka's AbstractFetcherThread and ReplicaFetcherThread.
 """
 
@@ -17,7 +17,7 @@ from odradek.wire.replica_fetch import FetchedReplica
 
 
 class Next(IntEnum):
-    """What follows for a partition."""
+    """The next step for a partition."""
 
     FETCH = 0
     DELAY = 1
@@ -25,7 +25,7 @@ class Next(IntEnum):
     OFFSETS = 2
     """Ask the leader where its log begins and ends, then `offsets_known`."""
     STOP = 3
-    """Nothing more until the controller says something else."""
+    """Wait for another state from the controller."""
 
 
 _STOPPING = frozenset((ErrorCode.FENCED_LEADER_EPOCH,))
@@ -42,7 +42,7 @@ class FollowedLog:
         self.failures = 0
         """Answers in a row that could not be used."""
         self.problem = ""
-        """What the last of them said."""
+        """The reason of the last of them."""
         self.leader_end_offset = -1
         """The high watermark that the leader sent last, as the best known approximation of its end offset."""
         log = partition.log
@@ -52,7 +52,7 @@ class FollowedLog:
 
     @property
     def is_current(self) -> bool:
-        """Whether this is still what the controller wants."""
+        """Whether the partition is still followed under this leader epoch."""
         partition = self.partition
         return partition.leader_epoch == self.leader_epoch and not partition.is_leader and partition.leader >= 0
 
@@ -62,14 +62,14 @@ class FollowedLog:
         return max(0, self.leader_end_offset - self.partition.log.end_offset)
 
     def row(self, max_bytes: int) -> FetchPartition:
-        """What to ask the leader for."""
+        """The partition's row of the next fetch."""
         partition = self.partition
         log = partition.log
         epoch = log.history.leader_epochs.latest
         return partition.index, self.leader_epoch, log.end_offset, epoch, partition.replicated.reported_start, max_bytes
 
     def received(self, answer: FetchedReplica, now_ms: int) -> Next:
-        """Take the leader's answer."""
+        """Apply the leader's answer."""
         if not self.is_current:
             return Next.STOP
         try:

@@ -97,10 +97,10 @@ class Followers:
         """The ISR that this leader asks the controller for; None while it asks for none."""
 
     def begin(self, isr_before: tuple[int, ...], *, continues: bool) -> None:
-        """This broker leads with the replicas and the ISR of a new state, in the same epoch if it `continues`."""
+        """Start to lead with the replicas and the ISR of a new state, in the same epoch if it `continues`."""
         partition = self._partition
         now_ms = self._environment.now_ms()
-        # Somebody else may have led before a new epoch without this broker hearing of it, and had them cut their logs.
+        # Another broker may have led in between, unknown to this one, and made the followers truncate their logs.
         known = self.progress if continues else {}
         self.stop_waiting_for([member for member in isr_before if member not in partition.isr and member in known])
         self.progress = {
@@ -114,21 +114,21 @@ class Followers:
         self.count()
 
     def end(self) -> None:
-        """This broker leads no longer."""
+        """Forget the followers: this broker no longer leads."""
         self.proposal = None
         self.progress = {}
         self.counted = frozenset()
 
     def fetched(self, broker_id: int, broker_epoch: int, fetch_offset: int, log_start_offset: int, now_ms: int) -> None:
-        """A follower asks for what comes at the offset, and so has all before it.
+        """Note a fetch from the offset: the follower has all records below it.
 
-        To be called when its epochs have been checked and its history found to be this log's. Raises KafkaError
+        Call it after the epochs are checked and the histories have not diverged. Raises KafkaError
         UNKNOWN_LEADER_EPOCH for a broker that is no replica here, OFFSET_OUT_OF_RANGE, NOT_LEADER_OR_FOLLOWER for a
         fetch of an earlier life of that broker.
         """
         follower = self.progress.get(broker_id)
         if follower is None:
-            # A reassignment that this leader has not heard of yet may have made it one.
+            # A reassignment that this leader has not applied yet may have made it a replica.
             raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH)
         log = self._partition.log
         end_offset = log.end_offset
@@ -157,7 +157,7 @@ class Followers:
             self._propose((*self._partition.isr, follower.broker_id))
 
     def reconsider(self) -> None:
-        """Other brokers are alive than before: take in who may join, wait no longer for who may not."""
+        """After a change of the live brokers: propose replicas that may join, do not wait for those that may not."""
         for broker_id, follower in self.progress.items():
             follower.rejected = False
             if broker_id not in self.counted:
@@ -166,8 +166,10 @@ class Followers:
         self._partition.deletion.release()
 
     def take_in(self) -> None:
-        """Propose who has caught up and fetches on, but need not name the partition: it may have done so while the
-        controller was asked to leave it out, and where nobody may write it would never again.
+        """Propose followers that have caught up and whose fetches do not name the partition.
+
+        They may have caught up while the controller was asked to remove them from the ISR. A partition that takes no
+        writes is not named in a later fetch.
         """
         if self.proposal is not None or len(self._partition.isr) == len(self._partition.replicas):
             return
@@ -179,7 +181,7 @@ class Followers:
                 self._expand_isr(follower)
 
     def shrink_isr(self) -> None:
-        """Propose to leave out who has not been caught up for `replica.lag.time.max.ms`."""
+        """Propose to remove members that have not been caught up for `replica.lag.time.max.ms`."""
         if self.proposal is not None or not self.progress:
             return
         environment = self._environment
@@ -202,7 +204,7 @@ class Followers:
         self._partition.propose()
 
     def count(self) -> None:
-        """Take note of whom the high watermark waits for: the ISR, and those whom the proposal would add."""
+        """Compute the replicas that the high watermark waits for: the ISR, and those that the proposal would add."""
         proposal = self.proposal
         self.counted = frozenset(self._partition.isr if proposal is None else (*self._partition.isr, *proposal.isr))
         if self._partition.deletion.waiters:
@@ -217,19 +219,19 @@ class Followers:
         )
 
     def proposal_answered(self, proposal: IsrProposal, error: ErrorCode, state: PartitionState | None) -> None:
-        """What the controller says to the proposal."""
+        """Apply the controller's answer to the proposal."""
         if self.proposal is not proposal:
             return
         if error in _TRY_AGAIN:
-            # It was not done, for certain: what is in the ISR is what was.
+            # The controller certainly did not apply it: the ISR is unchanged.
             self.proposal = None
             self.count()
             if error is ErrorCode.INELIGIBLE_REPLICA:
                 self._reject([member for member in proposal.isr if member not in self._partition.isr])
             self._partition.advance_high_watermark(0)
         elif error or state is None:
-            # Some state that is not known here yet stands against it, maybe one that an earlier try of this very
-            # proposal brought about. The high watermark goes on waiting for both.
+            # It conflicts with a state that is not known here yet, maybe the result of an earlier attempt of the same
+            # proposal. The high watermark continues to wait for the members of both ISRs.
             proposal.refused = True
         else:
             self.proposal = None
@@ -242,9 +244,9 @@ class Followers:
         return broker_id not in self.offline and self._environment.is_eligible(broker_id, broker_epoch)
 
     def _reject(self, members: list[int]) -> None:
-        """Do not propose them again before the brokers, this partition's state or their registrations are others.
+        """Do not propose them again before the brokers, this partition's state or their registrations change.
 
-        No image says that a broker shuts down, and such a follower fetches with every append until it is gone.
+        The image does not show that a broker shuts down, and such a follower fetches after every append until then.
         """
         self.stop_waiting_for(members)
         for member in members:
@@ -253,8 +255,9 @@ class Followers:
                 follower.rejected = True
 
     def stop_waiting_for(self, members: list[int]) -> None:
-        """The controller will not have them in the ISR, as they shut down or their directory has failed: they kept up
-        until now, and may never fetch again. One that does so, and catches up, is waited for anew.
+        """Exclude followers that the controller keeps out of the ISR from the high watermark until they catch up again.
+
+        They shut down or their directory has failed: they kept up until now, and may never fetch again.
         """
         for member in members:
             follower = self.progress.get(member)

@@ -1,4 +1,4 @@
-"""What a leader knows of its followers, and who of them counts as in sync. Pure: time comes in as an argument.
+"""A leader's record of its followers, and which of them are in sync. Pure: time comes in as an argument.
 
 Source: Kafka's `Replica` and the parts of `Partition` that shrink and expand the ISR (KIP-497, KIP-903).
 """
@@ -47,10 +47,10 @@ class FollowerProgress:
     def fetched(
         self, offset: int, log_start_offset: int, broker_epoch: int, leader_end_offset: int, now_ms: int
     ) -> None:
-        """The follower fetches from the offset: all before it is in its log.
+        """Note a fetch from the offset: all records below it are in the follower's log.
 
-        Whoever has reached what was the leader's end at its fetch before was caught up then, even if the leader is
-        always a little ahead.
+        A follower that has reached the leader's end offset of its previous fetch was caught up then, even if the leader
+        is always a little ahead.
         """
         if offset >= leader_end_offset:
             self.caught_up_ms = now_ms
@@ -77,10 +77,10 @@ def committed_offset(
     now_ms: int,
     is_eligible: Callable[[int, int], bool],
 ) -> int:
-    """Up to where all who count have the log: -1 when one of them has not fetched yet.
+    """The offset up to which all counted replicas have the log; -1 if one of them has not fetched yet.
 
-    Those count who are in the ISR or may soon be, and also those who keep up without being in it: the high watermark
-    must not run away from a follower that is about to join.
+    Replicas count that are in the ISR or may soon be, and also those that keep up outside it: the high watermark must
+    not run away from a follower that is about to join.
     """
     lowest = leader_end_offset
     for broker_id, follower in followers.items():
@@ -122,6 +122,6 @@ class IsrProposal:
     def __init__(self, isr: tuple[int, ...], partition_epoch: int) -> None:
         self.isr = isr
         self.partition_epoch = partition_epoch
-        """That of the state it changes."""
+        """The partition epoch of the state that it changes."""
         self.refused = False
         """The controller knows better: its next LeaderAndIsr ends the matter."""

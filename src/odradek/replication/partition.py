@@ -1,4 +1,4 @@
-"""One replica of one partition on this broker: leadership, high watermark, and who waits for it to move.
+"""One replica of one partition on this broker: leadership, high watermark, and writes that wait for it.
 
 Source: Kafka's `Partition`. State changes come from the controller (`become_leader`, `become_follower`), appends and
 the followers' progress; time comes in as an argument and all I/O is the log's.
@@ -78,8 +78,7 @@ class PartitionEnvironment(NamedTuple):
     propose: Callable[[Partition], None] = _nothing
     """Ask the controller for the ISR in the `proposal` of a partition."""
     persist_start: Callable[[Partition, int], None] = _at_once
-    """Persist the new log start offset of a followed partition, then call
-    `ReplicatedLog.start_persisted`."""
+    """Persist the new log start offset of a followed partition, then call `start_persisted`."""
     max_lag_ms: int = DEFAULT_MAX_LAG_MS
     """`replica.lag.time.max.ms`."""
     leadership: Leadership | None = None
@@ -160,22 +159,22 @@ class Partition:
         self._refused: RefusedBatches | None = None
 
     def replace_log(self, log: PartitionLog) -> None:
-        """Go on with another log of the same content: the replica has moved to another log directory."""
+        """Continue with another log of the same content: the replica has moved to another log directory."""
         self.log = log
         log.durability.watch_writes(self.appended)
 
     def restore_high_watermark(self, offset: int) -> None:
-        """Go on from the checkpointed high watermark, as far as the log bears it out."""
+        """Start from the checkpointed high watermark, limited to the offsets of the log."""
         self.high_watermark = max(self.log.log_start_offset, min(offset, self.log.end_offset))
 
     def expect(self, refused: RefusedBatches | None) -> None:
-        """Batches were refused before this replica could be opened: what was sent behind them waits for them."""
+        """Note batches that were rejected before this replica could be opened: later batches wait for them."""
         self._refused = refused
 
     # --- what the controller says ---
 
     def apply_state(self, state: PartitionState) -> None:
-        """Take over leadership and replicas as the cluster image has them; what is older than what is known is not."""
+        """Take over leadership and replicas from the cluster image, unless the known state is newer."""
         if state.leader_epoch < self.leader_epoch:
             return
         if state.leader_epoch == self.leader_epoch:
@@ -230,7 +229,7 @@ class Partition:
         self._follow()
 
     def _dismiss(self) -> None:
-        """Nothing more is committed or read from the leader here: those who wait see for themselves."""
+        """Release all that wait for this leader: each of them looks at the partition again."""
         waiters, self._commit_waiters = self._commit_waiters, []
         for _, _, callback in waiters:
             callback()
@@ -264,7 +263,7 @@ class Partition:
         return leadership is None or leadership.may_lead(self)
 
     def check_epoch(self, current_leader_epoch: int) -> None:
-        """FENCED_LEADER_EPOCH or UNKNOWN_LEADER_EPOCH unless the request is of this leader's time; -1 is of any."""
+        """Raise FENCED_LEADER_EPOCH or UNKNOWN_LEADER_EPOCH unless the request is for this leader epoch or any (-1)."""
         if current_leader_epoch != NO_EPOCH and current_leader_epoch != self.leader_epoch:
             fenced = current_leader_epoch < self.leader_epoch
             raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH if fenced else ErrorCode.UNKNOWN_LEADER_EPOCH)
@@ -273,7 +272,7 @@ class Partition:
 
     @property
     def min_isr(self) -> int:
-        """`min.insync.replicas`, as far as there are so many replicas."""
+        """`min.insync.replicas`, at most the number of replicas."""
         return min(self.log.config.min_insync_replicas, len(self.replicas))
 
     @property
@@ -294,7 +293,7 @@ class Partition:
 
         Unless it is acked already, it is written when `log.end_offset` is past it; see `LogDurability.when_written`.
         `batches` is patched in place. Raises KafkaError: NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS (only with
-        `all_in_sync`), or what the log refuses.
+        `all_in_sync`), or the errors of the log.
         """
         log = self.log
         try:
@@ -320,19 +319,19 @@ class Partition:
         return result
 
     def refuse(self, batches: memoryview, code: ErrorCode, now_ms: int) -> None:
-        """A client's batch is not appended, for this reason: what was sent behind it waits if it is sent again."""
+        """Note that a client's batch was rejected: if clients send it again, later batches wait for it."""
         if code in SENT_AGAIN:
             self._refused = self._refused or RefusedBatches()
             self._refused.note(batches, code, self.log.history.producers, now_ms)
 
     def appended(self, size: int) -> None:
-        """So many bytes more can be read: of an append at once, unless the log had to queue it."""
+        """Note bytes that can be read now: those of an append at once, unless the log had to queue it."""
         if self.followers.progress:
             self.readers.appended(size)
         self.advance_high_watermark(size)
 
     def advance_high_watermark(self, appended_bytes: int) -> None:
-        """Recompute the leader's high watermark after an append or a follower's progress, and wake who waits for it."""
+        """Recompute the leader's high watermark after an append or a follower's progress; wake writes and readers."""
         if self.leader != self.local_id:
             return
         if self.followers.progress:
@@ -348,9 +347,9 @@ class Partition:
             self.readers.wake(appended_bytes)
 
     def _commit_with_followers(self) -> bool:
-        """Move the high watermark to where all who count have the log; whether it moved.
+        """Advance the high watermark to the offset that all counted replicas have; return whether it moved.
 
-        Not while the ISR is below `min.insync.replicas`: what is committed then could be on one broker only (KIP-966).
+        It stays while the ISR is below `min.insync.replicas`: records could be committed on one broker only (KIP-966).
         """
         if len(self.isr) < min(self.log.config.min_insync_replicas, len(self.replicas)):
             return False
@@ -375,15 +374,15 @@ class Partition:
         return last_offset < self.high_watermark
 
     def commit_error(self, last_offset: int, otherwise: ErrorCode) -> ErrorCode:
-        """What a write with acks=all is answered that waits no longer: NONE if all is well, `otherwise` if it is not
-        committed, NOT_ENOUGH_REPLICAS_AFTER_APPEND if it is, on fewer replicas than `min.insync.replicas`.
+        """The error of a write with acks=all that waits no longer: NONE if it is committed, `otherwise` if it is not,
+        NOT_ENOUGH_REPLICAS_AFTER_APPEND if it is committed on fewer replicas than `min.insync.replicas`.
         """
         if last_offset >= self.high_watermark:
             return otherwise
         return ErrorCode.NONE if len(self.isr) >= self.min_isr else ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
 
     def when_committed(self, last_offset: int, callback: Callable[[], None]) -> None:
-        """Call back once the high watermark is past the offset, or this broker leads no more; at once when it is so."""
+        """Call back once the high watermark is past the offset, or this broker no longer leads."""
         if last_offset < self.high_watermark or not self.is_leader:
             callback()
         else:
@@ -404,7 +403,7 @@ class Partition:
     def read(
         self, offset: int, max_bytes: int, *, isolation: int = READ_UNCOMMITTED, min_one_batch: bool = False
     ) -> PartitionRead:
-        """Whole batches from the one that holds `offset` up to what the isolation lets a consumer see.
+        """Complete batches from the one with `offset` up to the end that the isolation level lets a consumer see.
 
         Raises KafkaError OFFSET_OUT_OF_RANGE or KAFKA_STORAGE_ERROR.
         """
@@ -428,6 +427,6 @@ class Partition:
         return None
 
     def read_uncommitted(self, offset: int, max_bytes: int, *, min_one_batch: bool) -> LogRead:
-        """What a follower reads: up to the log's end. Raises KafkaError OFFSET_OUT_OF_RANGE or KAFKA_STORAGE_ERROR."""
+        """Read for a follower, up to the log's end. Raises KafkaError OFFSET_OUT_OF_RANGE or KAFKA_STORAGE_ERROR."""
         log = self.log
         return log.reader.read(offset, max_bytes, upper_offset=log.end_offset, min_one_batch=min_one_batch)

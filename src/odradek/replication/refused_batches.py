@@ -1,15 +1,15 @@
-"""Batches of idempotent producers that were refused for now: what was in flight behind them is refused alike.
+"""Batches of idempotent producers that were rejected with a retriable error: later batches get the same error.
 
-A producer has up to five batches in flight. Is the first of them refused because the broker leads not yet, has too few
-replicas in sync or no file descriptor left, or because the transaction's coordinator cannot be asked, the next may find
-all well an instant later, and is out of order. librdkafka takes that for a gap of its own making: it gives all its
-partitions a new epoch, in which batches that are unanswered elsewhere are written twice. Told the same as the first it
-sends all of them again, in order. Apache Kafka does not care, but for batches of transactions that are not verified
-yet.
+A producer has up to five batches in flight. The broker may reject the first because it does not lead yet, has too few
+replicas in sync or no file descriptor left, or cannot ask the transaction's coordinator. If that reason has passed when
+the next batch arrives, this batch is out of order. librdkafka treats that as a gap of its own making: it gives all its
+partitions a new epoch, in which batches that are unanswered elsewhere are written twice. If all of them get the error
+of the first, librdkafka sends all of them again, in order. Apache Kafka does so only for batches of transactions that
+are not verified yet.
 
-A batch that is too large comes again in parts (KIP-126), and what is in flight behind it is out of order until then.
-That goes without saying while the partition knows the producer; one that has forgotten it takes any first sequence, and
-would take the batch behind instead: the parts would be out of order for ever.
+A producer sends a batch that is too large again in parts (KIP-126), and later batches in flight are out of order until
+then. A partition that knows the producer rejects them by their sequences. One that has forgotten the producer accepts
+any first sequence, and would append a later batch instead: the parts would be out of order for ever.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ SENT_AGAIN: Final = frozenset(
         ErrorCode.CONCURRENT_TRANSACTIONS,
     )
 )
-"""What a batch is refused with that its producer sends again, maybe in parts."""
+"""The errors after which a producer sends a batch again, maybe in parts."""
 _MOST_PRODUCERS: Final = 1000
 _FORGOTTEN_MS: Final = 30_000
 """A producer that has not sent the batch again by then has given it up; its gap is reported."""
 
 
 class RefusedBatches:
-    """Producer id -> the first batch of its that was refused and has not come again."""
+    """Producer id -> its first rejected batch that has not arrived again."""
 
     __slots__ = ("_refused",)
 
@@ -45,7 +45,7 @@ class RefusedBatches:
         self._refused: dict[int, tuple[int, int, ErrorCode, int]] = {}
 
     def note(self, batches: memoryview, code: ErrorCode, producers: ProducerStates, now_ms: int) -> None:
-        """The batches were refused with this code, one of `SENT_AGAIN`."""
+        """Note that the batches were rejected with this code, one of `SENT_AGAIN`."""
         header = _header(batches)
         if header is None:
             return
@@ -62,10 +62,10 @@ class RefusedBatches:
         self._refused[producer_id] = header.producer_epoch, header.base_sequence, code, now_ms
 
     def check(self, batches: memoryview, producers: ProducerStates, now_ms: int) -> None:
-        """Raises KafkaError as for the batch before that is still missing."""
+        """Raise KafkaError with the code of an earlier batch that is still missing."""
         header = _header(batches)
         if header is not None and (code := self._before(header, producers, now_ms)):
-            raise KafkaError(code, "a batch of the producer that comes before this one was refused")
+            raise KafkaError(code, "an earlier batch of the producer was rejected")
 
     def _before(self, header: BatchHeader, producers: ProducerStates, now_ms: int) -> ErrorCode | None:
         """The error of the rejected batch before; None without one, or once it was appended or given up."""
@@ -87,7 +87,7 @@ class RefusedBatches:
 
 
 def _header(batches: memoryview) -> BatchHeader | None:
-    """Of the first batch; None for bytes that are none, which the log refuses."""
+    """The header of the first batch; None for bytes that are not a batch, which the log rejects."""
     try:
         return parse_header(batches)
     except CorruptRecords:

@@ -1,7 +1,7 @@
-"""Fetch sessions of followers (KIP-227), kept so that a fetch costs what has changed and not what is followed.
+"""Fetch sessions of followers (KIP-227), whose fetches cost in proportion to the changes.
 
-Each partition of a session watches its log: what has records that the follower has not asked for yet stands in `ready`,
-so neither an incremental fetch nor an append looks at any other partition. Time comes in as an argument.
+Each partition of a session is notified of appends. Those with records that the follower has not asked for yet are in
+`ready`, so neither an incremental fetch nor an append looks at any other partition. Time comes in as an argument.
 Source: Kafka's FetchSession and `ReplicaManager.fetchMessages`, which go through all partitions at every fetch.
 """
 
@@ -21,32 +21,32 @@ from odradek.wire.produce import RequestedPartition, TopicKey
 
 MOST_SESSIONS_OF_A_BROKER = 64
 _NOTHING = (-1, -1)
-"""For what a follower was told: that it is to be told whatever there is."""
+"""Reported offsets that differ from all others: the current ones have to be reported."""
 
 Lookup = Callable[[TopicKey, int], Partition]
 
 
 class LeaderThrottle(Protocol):
-    """Holds back what followers that are not in sync are sent (`leader.replication.throttled.rate`)."""
+    """Delays records for followers outside the ISR (`leader.replication.throttled.rate`)."""
 
     def holds_back(self, partition: Partition, broker_id: int) -> bool:
         """Whether the partition must not be sent to that broker now."""
         ...
 
     def sent(self, partition: Partition, size: int) -> None:
-        """So many bytes of it go out, to whichever follower."""
+        """Record the bytes of the partition that are sent to a follower, in sync or not."""
         ...
 
 
 class Follower(NamedTuple):
-    """Who fetches: a broker and the epoch of its registration."""
+    """The broker that fetches, and the epoch of its registration."""
 
     broker_id: int
     broker_epoch: int
 
 
 class FollowedPartition:
-    """One partition of a session: where its follower stands, and what it is to be told."""
+    """One partition of a session: the follower's offset, and the offsets that were reported to it."""
 
     __slots__ = (
         "_session",
@@ -70,9 +70,10 @@ class FollowedPartition:
         self.fetch_offset = 0
         self.max_bytes = 0
         self.reported = _NOTHING
-        """(high watermark, log start offset) as the follower heard them last."""
+        """(high watermark, log start offset) as sent to the follower last."""
 
     def appended(self, size: int) -> None:
+        """As `SessionPartition.appended`: there are records for the follower."""
         session = self._session
         ready = session.ready
         if self not in ready:
@@ -82,29 +83,32 @@ class FollowedPartition:
         session.grew(size)
 
     def refresh(self) -> None:
+        """As `SessionPartition.refresh`."""
         if self.partition is not None and self not in self._session.ready:
             self._was_caught_up(self.partition)
 
     def _was_caught_up(self, partition: Partition) -> None:
-        """Until now the follower had everything; its last fetch did not name the partition, but it was of it, too."""
+        """The follower had all records: its last fetch, which did not name the partition, is a fetch of it, too."""
         progress = partition.followers.progress.get(self._session.follower.broker_id)
         if progress is not None and progress.fetched_ms < self._session.fetched_ms:
             progress.caught_up_ms = progress.fetched_ms = self._session.fetched_ms
 
     def committed(self) -> None:
+        """As `SessionPartition.committed`: the high watermark has to be reported."""
         session = self._session
         session.changed[self] = None
         if session.reports_commits:
             session.grew(MANY_BYTES)
 
     def started_later(self) -> None:
+        """As `SessionPartition.started_later`: the log start offset has to be reported at once."""
         session = self._session
         session.changed[self] = None
         session.urgent = True
         session.grew(MANY_BYTES)
 
     def asked(self, wanted: FetchPartition, lookup: Lookup) -> None:
-        """The follower asks for the partition, maybe from another offset than before: note how far it has come."""
+        """Note a fetch that names the partition, and the follower's progress by its offset."""
         _, leader_epoch, fetch_offset, last_fetched_epoch, log_start_offset, max_bytes = wanted
         session = self._session
         self.leader_epoch = leader_epoch
@@ -122,8 +126,8 @@ class FollowedPartition:
                     follower.broker_id, follower.broker_epoch, fetch_offset, log_start_offset, session.fetched_ms
                 )
                 if log_start_offset < partition.log.log_start_offset:
-                    # It was told, beside an error or a divergence or in an answer that it did not use, or it is about
-                    # to be written there: said until it is.
+                    # The follower may have got the log start offset beside an error or a divergence, or in an answer
+                    # that it did not use, or it still persists it. Report it until the follower has done so.
                     self.reported = _NOTHING
                     session.changed[self] = None
                 if fetch_offset >= partition.log.end_offset:
@@ -143,7 +147,7 @@ class FollowedPartition:
         return partition
 
     def read(self, max_bytes: int, *, min_one_batch: bool) -> LogRead | None:
-        """What is there for the follower; None when it has to be told `error` or `diverging` instead."""
+        """Read the records for the follower; None if the answer is `error` or `diverging` instead."""
         partition = self.partition
         if self.error or self.diverging is not None or partition is None:
             return None
@@ -157,6 +161,7 @@ class FollowedPartition:
             return None
 
     def forget(self) -> None:
+        """Leave the readers of the partition."""
         if self.partition is not None:
             self.partition.readers.leave(self)
             self.partition = None
@@ -166,7 +171,7 @@ Found = tuple[FollowedPartition, LogRead | None]
 
 
 class ReplicaSession:
-    """What one fetcher of a broker reads here."""
+    """The partitions that one fetcher of a broker reads from this broker."""
 
     __slots__ = (
         "_interrupted",
@@ -191,14 +196,14 @@ class ReplicaSession:
         """Whether the follower is answered as soon as a high watermark moves."""
         self.epoch = 1
         self.urgent = False
-        """Whether the follower must hear the news even if there is nothing to send."""
+        """Whether an answer must report changed offsets even if there are no records to send."""
         self.fetched_ms = 0
         self.lacking = 0
         self.members: dict[RequestedPartition, FollowedPartition] = {}
         self.ready: dict[FollowedPartition, None] = {}
         """Those with something to send, longest waiting first."""
         self.changed: dict[FollowedPartition, None] = {}
-        """Those whose high watermark has moved since the follower heard of it."""
+        """Those whose offsets may differ from the ones reported last."""
         self._served: list[FollowedPartition] = []
         self._wake: Callable[[], None] | None = None
         self._interrupted: Callable[[], None] | None = None
@@ -224,7 +229,7 @@ class ReplicaSession:
                 self.changed[member] = None
             member.asked(asked, lookup)
         for member in served:
-            # What was answered and is not asked for anew is wanted once more.
+            # A partition of the last answer that this fetch does not name is wanted from the same offset.
             if member.place in self.members and (
                 member.error or member.diverging or member.partition is None
                 or member.fetch_offset < member.partition.log.end_offset
@@ -237,7 +242,7 @@ class ReplicaSession:
         self.changed.pop(member, None)
 
     def collect(self, max_bytes: int, throttle: LeaderThrottle | None) -> tuple[list[Found], int, bool]:
-        """(what can be answered, its bytes, whether it must be answered however little it is)."""
+        """Return (partitions to answer, their bytes, whether to answer at once however few these are)."""
         found: list[Found] = []
         size = 0
         must = False
@@ -267,7 +272,7 @@ class ReplicaSession:
         return found, size, must
 
     def answered(self, found: list[Found], throttle: LeaderThrottle | None = None) -> list[FollowedPartition]:
-        """What was collected goes out; who else has to be told only of a new high watermark."""
+        """Note that the collected partitions are sent; return others, of which only the offsets have to be reported."""
         for member, read in found:
             if throttle is not None and read is not None and member.partition is not None:
                 throttle.sent(member.partition, read.size)
@@ -288,19 +293,20 @@ class ReplicaSession:
     # --- waiting ---
 
     def wait(self, lacking: int, wake: Callable[[], None], interrupted: Callable[[], None]) -> None:
-        """Call `wake` once when about so many bytes more have been appended, `interrupted` if the next fetch comes."""
+        """Call `wake` once that number of bytes has been appended, about, `interrupted` if the next fetch arrives."""
         self.lacking = lacking
         self._wake = wake
         self._interrupted = interrupted
 
     def interrupt(self) -> None:
-        """Have a fetch that waits answered as it is: its follower has sent another, to name more partitions."""
+        """Answer a waiting fetch as it is: its follower has sent another one, to name more partitions."""
         interrupted = self._interrupted
         if interrupted is not None:
             self.stop_waiting()
             interrupted()
 
     def grew(self, size: int) -> None:
+        """Count appended bytes, and wake the waiting fetch if it has enough."""
         wake = self._wake
         if wake is not None:
             self.lacking -= size
@@ -309,9 +315,11 @@ class ReplicaSession:
                 wake()
 
     def stop_waiting(self) -> None:
+        """Drop the callbacks of the waiting fetch."""
         self._wake = self._interrupted = None
 
     def close(self) -> None:
+        """Leave all partitions."""
         self.stop_waiting()
         for member in self.members.values():
             member.forget()
@@ -361,7 +369,7 @@ class ReplicaSessions:
 
     def _begin(self, follower: Follower) -> ReplicaSession:
         others = [each for each in self._sessions.values() if each.follower.broker_id == follower.broker_id]
-        # Of an earlier life of that broker nobody will hear again; of the rest the longest unused goes.
+        # Sessions of an earlier registration of that broker are dead; of the others the longest unused one ends.
         others.sort(key=lambda each: (each.follower == follower, each.fetched_ms))
         for each in others:
             if each.follower == follower and len(others) < MOST_SESSIONS_OF_A_BROKER:
@@ -376,11 +384,12 @@ class ReplicaSessions:
         return session
 
     def end(self, session_id: int) -> None:
+        """Close the session, if there is one."""
         session = self._sessions.pop(session_id, None)
         if session is not None:
             session.close()
 
     def end_idle(self, since_ms: int) -> None:
-        """End those that have not fetched since: their connections are gone."""
+        """End the sessions without a fetch since then: their connections are gone."""
         for session in [each for each in self._sessions.values() if each.fetched_ms < since_ms]:
             self.end(session.identifier)

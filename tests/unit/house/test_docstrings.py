@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import ast
-from collections import Counter
 from collections.abc import Iterator
 
 from tests.unit.house.sources import package_sources
-
-PERCENT = {"replication": 84}
-"""The share that a package must reach where it is not 100 %. These numbers may only rise."""
 
 
 def needs_docstring(node: ast.AST) -> bool:
@@ -29,15 +25,7 @@ def public(body: list[ast.stmt]) -> Iterator[ast.FunctionDef | ast.AsyncFunction
 
 
 def test_public_names_have_docstrings() -> None:
-    names: Counter[str] = Counter()
-    undocumented: dict[str, list[str]] = {}
-    for source in package_sources():
-        package = source.name.split("/")[0]
-        for node in public(source.tree.body):
-            names[package] += 1
-            if ast.get_docstring(node) is None:
-                undocumented.setdefault(package, []).append(f"{source.name}:{node.lineno} {node.name}")
-    assert set(names) >= set(PERCENT)
-    for package, found in undocumented.items():
-        share = 100 - 100 * len(found) / names[package]
-        assert share >= PERCENT.get(package, 100), f"{package} {share:.1f} %:\n" + "\n".join(found)
+    names = [(source.name, node) for source in package_sources() for node in public(source.tree.body)]
+    assert len(names) > 3_000
+    undocumented = [f"{name}:{node.lineno} {node.name}" for name, node in names if ast.get_docstring(node) is None]
+    assert not undocumented, "\n".join(undocumented)

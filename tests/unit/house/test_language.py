@@ -26,9 +26,6 @@ PROSE = re.compile(
 )
 """Those of them that docstrings, comments and pages must not have either."""
 
-PROSE_LIMITS = {"src/odradek/replication": 40}
-"""Folders that still have some. These numbers may only fall; everywhere else there are none."""
-
 MAX_TEST_NAME = 70
 LOG_CALLS = {f"logger.{level}" for level in ("debug", "info", "warning", "error", "exception", "critical")}
 
@@ -105,16 +102,13 @@ def written() -> Iterator[Path]:
 
 
 def test_docstrings_comments_and_pages_are_in_plain_english() -> None:
-    found: dict[str, list[str]] = {}
-    for path in written():
-        name = path.relative_to(ROOT).as_posix()
-        folder = next((each for each in PROSE_LIMITS if name.startswith(f"{each}/")), "")
-        for line, text in prose(path):
-            if match := PROSE.search(text):
-                found.setdefault(folder, []).append(f"{name}:{line}: {match[0]!r} in {text.strip()!r}")
-    assert not found.get(""), "docs/style/language.md says what to write instead:\n" + "\n".join(found[""])
-    for folder, most in PROSE_LIMITS.items():
-        assert len(found.get(folder, ())) <= most, "\n".join(found[folder])
+    found = [
+        f"{path.relative_to(ROOT).as_posix()}:{line}: {match[0]!r} in {text.strip()!r}"
+        for path in written()
+        for line, text in prose(path)
+        if (match := PROSE.search(text))
+    ]
+    assert not found, "docs/style/language.md says what to write instead:\n" + "\n".join(found)
 
 
 @pytest.mark.parametrize(

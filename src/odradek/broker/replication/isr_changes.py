@@ -100,7 +100,7 @@ class IsrChanges:
             self._altering.add_done_callback(_log_failure)
 
     async def _alter(self) -> None:
-        """Ask the controller for what is proposed, all of it at a time, until nothing is left."""
+        """Send all proposals to the controller in one request, and repeat until there are none."""
         failures = 0
         try:
             while self._proposed:

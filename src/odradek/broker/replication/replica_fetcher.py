@@ -87,7 +87,7 @@ class FetcherHost(Protocol):
         ...
 
     def appended(self, partition: Partition, size: int) -> None:
-        """So many bytes of it came."""
+        """Record bytes that were fetched from the leader."""
         ...
 
     def suspect(self, leader_id: int, *, gone: bool) -> None:
@@ -158,7 +158,7 @@ class ReplicaFetcher:
         self._timer_due = 0.0
         self._tasks: set[asyncio.Task[None]] = set()
 
-    # --- what is followed ---
+    # --- followed partitions ---
 
     @property
     def partitions(self) -> Iterable[Partition]:
@@ -264,7 +264,7 @@ class ReplicaFetcher:
         self._failures += 1
         if self._failures == 1:
             logger.info("%s", reason)
-        # The first time at once: whoever ended and is started again, or refuses, is known by that.
+        # The first retry is immediate: it shows whether the leader was restarted, or rejects connections.
         self._connect(self._pause(self._failures - 1) if self._failures > 1 else 0.0)
 
     def _pause(self, failures: int) -> float:
@@ -356,8 +356,8 @@ class ReplicaFetcher:
 
     def _received(self, response: ReplicaFetchResponse, sequence: int) -> None:
         if sequence < self._began:
-            # Of a session that is given up. Were another one begun for its errors, too, one of the two would be gone on
-            # with, perhaps without what is fetched only since the other began.
+            # It belongs to an abandoned session. If its errors began another session, too, one of the two would
+            # continue, perhaps without partitions that were added after the other began.
             if not self._in_flight:
                 self._fetch()
             return

@@ -193,7 +193,7 @@ class ReplicationRuntime:
                     del self._fetchers[key]
 
     def _follow_some(self) -> None:
-        """Open what is to be followed, a part of it in this turn of the loop."""
+        """Open the partitions to follow, some of them in this turn of the loop."""
         self._working = False
         for key in list(self._to_follow)[:_OPENED_AT_ONCE]:
             del self._to_follow[key]

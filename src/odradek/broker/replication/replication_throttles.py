@@ -73,7 +73,7 @@ class ReplicationThrottles:
 
     def sent(self, partition: Partition, size: int) -> None:
         """Record bytes that were sent to a follower."""
-        # To whomever: who is in sync is not held back, but the rate bounds what leaves this broker altogether.
+        # All followers count: those in sync are not delayed, but the rate bounds all that this broker sends.
         if self.leader.covers(partition.topic, partition.index):
             self.leader.record(size, self._now_ms())
 
