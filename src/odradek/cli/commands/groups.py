@@ -15,7 +15,7 @@ from odradek.cli.arguments.partition_selection import partitions_of
 from odradek.cli.session import run_admin
 from odradek.cli.terminal.confirmation import add_confirmation
 from odradek.cli.terminal.output import DOCUMENTS, Column, show
-from odradek.cli.terminal.watching import add_watch, repeat
+from odradek.cli.terminal.watching import add_watch
 
 if TYPE_CHECKING:
     from odradek.client.admin import Admin, GroupListing
@@ -116,9 +116,9 @@ def run(arguments: argparse.Namespace) -> int:
     if action == "list":
         return list_groups(arguments)
     if action == "describe":
-        from odradek.cli.actions.group_details import describe
+        from odradek.cli.actions.group_details import describe, watch
 
-        return repeat(lambda: describe(arguments)) if arguments.watch else describe(arguments)
+        return watch(arguments) if arguments.watch else describe(arguments)
     if action == "reset-offsets":
         from odradek.cli.actions.reset_offsets import reset
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from odradek.client.model import LATEST
 from odradek.client.offsets import by_topic
+from odradek.client.reports.record_age import first_timestamps
 from odradek.records.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
@@ -50,6 +51,21 @@ async def offset_rows(admin: Admin, group: GroupDescription) -> list[dict[str, A
         )
         rows.append(row)
     return rows
+
+
+async def add_lag_seconds(admin: Admin, rows: Sequence[dict[str, Any]], now_ms: int) -> None:
+    """Add `lag_seconds` to rows of one group: the age at `now_ms` of the first record that the group has not read.
+
+    0 without lag; None where the offset or the record's timestamp is unknown.
+    """
+    unread = {TopicPartition(row["topic"], row["partition"]): row["current_offset"] for row in rows if row["lag"]}
+    timestamps = await first_timestamps(admin, unread)
+    for row in rows:
+        if row["lag"] is None:
+            row["lag_seconds"] = None
+            continue
+        timestamp = timestamps.get(TopicPartition(row["topic"], row["partition"])) if row["lag"] else now_ms
+        row["lag_seconds"] = None if timestamp is None else max(0, now_ms - timestamp) / 1000
 
 
 async def end_offsets(admin: Admin, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
