@@ -133,8 +133,9 @@ def assemble(
     )
     tokens = StoredTokens(token_settings(config), storage.store, ports.disk, ports.clock, ports.random)
     logins = Logins(config.node_id, config, sasl, cluster.secret, _image_of(view), ports.clock, tokens)
-    services = _services(config, ports, storage, cluster, coordinators, log_directories, (logins, tokens))
-    authorization = services.authorization = _authorization(config, storage)
+    authorization = _authorization(config, storage)
+    security = logins, tokens, authorization
+    services = _services(config, ports, storage, cluster, coordinators, log_directories, security)
     limits = RequestLimits(
         config.number("odradek.max.control.request.bytes"),
         config.number("odradek.max.request.topics"),
@@ -289,9 +290,10 @@ def _services(
     cluster: ClusterParts,
     coordinators: Coordinators,
     log_directories: LogDirectoryRuntime,
-    authentication: tuple[Logins, StoredTokens],
+    security: tuple[Logins, StoredTokens, BrokerAuthorization | None],
 ) -> Services:
     """What handlers of requests may use."""
+    logins, tokens, authorization = security
     slots = config.number("max.incremental.fetch.session.cache.slots")
     return Services(
         node_id=config.node_id,
@@ -310,8 +312,9 @@ def _services(
         loggers=BrokerLoggers(config.node_id),
         quotas=coordinators.quotas,
         log_directories=log_directories,
-        logins=authentication[0],
-        tokens=authentication[1],
+        logins=logins,
+        tokens=tokens,
+        authorization=authorization,
         image=_image_of(storage.view),
         unreachable=cluster.replication.unreachable,
         leadership=cluster.replication_parts.environment.leadership,

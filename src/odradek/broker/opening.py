@@ -12,7 +12,7 @@ from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.broker.ports import Ports
 from odradek.broker.storage.replica_directories import ReplicaDirectories
 from odradek.log.directories.events import DirectoryEvents
-from odradek.log.directories.log_directories import LogDirectories
+from odradek.log.directories.log_directories import DirectorySettings, LogDirectories
 from odradek.log.directories.ownership import METADATA_FILE, partition_names
 from odradek.log.directories.scan import stored_identity
 from odradek.log.writing.write_queue import WriteSettings
@@ -42,10 +42,8 @@ async def open_storage(config: BrokerConfig, ports: Ports, opened: AsyncExitStac
     """Open the storage; `opened` closes it again. Raises LogDirectoryError, ConfigError, StoreError."""
     paths = config.log_dirs
     events = DirectoryEvents(report=logger.warning)
-    directories = LogDirectories(
-        ports.disk, ports.clock, ports.random, paths, write_settings=_write_settings(config), events=events
-    )
-    directories.startup.adopts = config.flag("odradek.adopt.partitions")
+    settings = _directory_settings(config)
+    directories = LogDirectories(ports.disk, ports.clock, ports.random, paths, settings=settings, events=events)
     # The lock comes first, so that a second broker on this folder fails by it and not by a consequence.
     directories.startup.lock()
     opened.push_async_callback(directories.close, clean=False)
@@ -58,12 +56,13 @@ async def open_storage(config: BrokerConfig, ports: Ports, opened: AsyncExitStac
     return Storage(directories, ReplicaDirectories(config.node_id, directories), store, view, cluster)
 
 
-def _write_settings(config: BrokerConfig) -> WriteSettings:
-    return WriteSettings(
+def _directory_settings(config: BrokerConfig) -> DirectorySettings:
+    writes = WriteSettings(
         config.number("odradek.write.inline.max.bytes"),
         config.number("odradek.write.stall.ms") / 1000,
         config.number("odradek.write.probation.ms") / 1000,
     )
+    return DirectorySettings(writes, config.flag("odradek.adopt.partitions"), lambda: config.words("cordoned.log.dirs"))
 
 
 async def _read_cluster(

@@ -18,7 +18,7 @@ from odradek.log.append import Origin
 from odradek.log.config import LogConfig
 from odradek.log.directories import background_recovery
 from odradek.log.directories.checkpoint_formats import MetaProperties, format_partition_metadata, parse_offsets
-from odradek.log.directories.log_directories import LogDirectories
+from odradek.log.directories.log_directories import DirectorySettings, LogDirectories
 from odradek.log.directories.log_directory import LogDirectoryError
 from odradek.log.directories.scan import stored_identity
 from odradek.log.partition_log import PartitionLog
@@ -75,9 +75,14 @@ def start(
     node: int = 1,
     cluster: str = "c",
     topic_id_of: Callable[[str], bytes | None] | None = None,
+    adopts: bool = False,
 ) -> LogDirectories:
     made = LogDirectories(
-        disk or SystemDisk(), StandingClock(), SeededRandom(str(paths)), [str(path) for path in paths]
+        disk or SystemDisk(),
+        StandingClock(),
+        SeededRandom(str(paths)),
+        [str(path) for path in paths],
+        settings=DirectorySettings(adopts=adopts),
     )
     made.startup.load(cluster_id=cluster, node_id=node, topic_id_of=topic_id_of)
     return made
@@ -237,8 +242,7 @@ def test_a_partition_of_another_cluster_is_adopted_if_asked_for(tmp_path: Path) 
     first = start(tmp_path)
     put(topic(first), batch(4))
     stop(first)
-    second = start(tmp_path)
-    second.startup.adopts = True
+    second = start(tmp_path, adopts=True)
     assert topic(second, topic_id=OTHER).end_offset == 4
     stop(second)
     third = start(tmp_path)
@@ -273,8 +277,7 @@ def test_nothing_is_set_aside_where_it_may_be_adopted(tmp_path: Path) -> None:
     first = start(tmp_path)
     topic(first)
     stop(first)
-    again = start(tmp_path)
-    again.startup.adopts = True
+    again = start(tmp_path, adopts=True)
     assert again.startup.set_aside_strays(lambda *_: False) == 0
     assert again.partitions() == [("a-topic", 0)]
     stop(again)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 from odradek.log.config import LogConfig
 from odradek.log.directories import replica_moves
 from odradek.log.directories.checkpoint_formats import LOG_START_OFFSETS
-from odradek.log.directories.log_directories import LogDirectories
+from odradek.log.directories.log_directories import DirectorySettings, LogDirectories
 from odradek.log.directories.replica_copy import TAKES_OVER, future_name, parse_future_name
 from odradek.log.partition_log import PartitionLog
 from odradek.ports.disk import SystemDisk
@@ -56,9 +57,16 @@ class CrashingDisk(SystemDisk):
         super().remove(path)
 
 
-def start(root: Path, disk: SystemDisk | None = None, names: str = "ab") -> LogDirectories:
+def start(
+    root: Path, disk: SystemDisk | None = None, names: str = "ab", cordoned: Sequence[str] = ()
+) -> LogDirectories:
+    """`cordoned` may change later."""
     made = LogDirectories(
-        disk or SystemDisk(), StandingClock(), SeededRandom(str(root)), [str(root / name) for name in names]
+        disk or SystemDisk(),
+        StandingClock(),
+        SeededRandom(str(root)),
+        [str(root / name) for name in names],
+        settings=DirectorySettings(cordoned=lambda: cordoned),
     )
     made.startup.load(cluster_id="c", node_id=1)
     return made
@@ -189,12 +197,12 @@ def test_directories_that_cannot_be_moved_to(tmp_path: Path) -> None:
 
 
 def test_cordoned_directories_get_no_new_replica(tmp_path: Path) -> None:
-    directories = start(tmp_path)
-    directories.placement.cordoned = lambda: [str(tmp_path / "a")]
+    cordoned = [str(tmp_path / "a")]
+    directories = start(tmp_path, cordoned=cordoned)
     for partition in range(3):
         directories.create("t", partition, TOPIC)
         assert directories.directory_of("t", partition) is directories.directories[1]
-    directories.placement.cordoned = lambda: ["*"]
+    cordoned[:] = ["*"]
     directories.create("t", 3, TOPIC)
     directories.placement.prefer("t", 4, directories.directories[1])
     directories.create("t", 4, TOPIC)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from odradek.log.directories.log_directories import LogDirectories
+from odradek.log.directories.log_directories import DirectorySettings, LogDirectories
 from odradek.log.directories.log_directory import LogDirectoryError
 from odradek.log.directories.ownership import IMPORT_MARKER, METADATA_FILE, Owner, inspect
 from odradek.ports.disk import SystemDisk
@@ -18,8 +18,9 @@ from tests.unit.log.support import StandingClock
 DIRECTORY_ID = "AAECAwQFBgcICQoLDA0ODw"
 
 
-def make_directories(path: Path) -> LogDirectories:
-    return LogDirectories(SystemDisk(), StandingClock(), SeededRandom("owner"), [str(path)])
+def make_directories(path: Path, *, adopts: bool = False) -> LogDirectories:
+    settings = DirectorySettings(adopts=adopts)
+    return LogDirectories(SystemDisk(), StandingClock(), SeededRandom("owner"), [str(path)], settings=settings)
 
 
 def make_kraft_folder(path: Path) -> None:
@@ -75,8 +76,7 @@ def test_partitions_of_an_unknown_broker_are_refused(tmp_path: Path) -> None:
 def test_partitions_of_an_unknown_broker_are_kept_when_adopting(tmp_path: Path) -> None:
     make_zookeeper_folder(tmp_path)
     (tmp_path / "meta.properties").unlink()
-    directories = make_directories(tmp_path)
-    directories.startup.adopts = True
+    directories = make_directories(tmp_path, adopts=True)
     directories.startup.load(cluster_id="abc", node_id=1)
     assert directories.partitions() == [("orders", 0)]
 

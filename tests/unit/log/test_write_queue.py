@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from odradek.log.append import Origin
 from odradek.log.config import LogConfig
-from odradek.log.directories.log_directories import LogDirectories
+from odradek.log.directories.log_directories import DirectorySettings, LogDirectories
 from odradek.log.partition_log import PartitionLog
 from odradek.log.writing.write_queue import WriteSettings
 from odradek.ports.disk import Bytes, SystemDisk, SystemFile
@@ -110,7 +110,7 @@ class World:
             self.clock,
             SeededRandom("queue"),
             [str(self.path)],
-            write_settings=WriteSettings(LARGE, 0.01, 1.0),
+            settings=DirectorySettings(WriteSettings(LARGE, 0.01, 1.0)),
         )
         made.startup.load(cluster_id="c", node_id=1)
         return made

@@ -75,7 +75,6 @@ class LogDirectoryRuntime:
         self._tasks: list[asyncio.Task[None]] = []
         self.wanted = asyncio.Event()
         """Set when a move begins."""
-        directories.placement.cordoned = lambda: config.words("cordoned.log.dirs")
 
     # --- requests ---
 

@@ -6,7 +6,8 @@ unused partition is an entry in a dict; its log is opened, and after a crash rec
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 from odradek.log.config import LogConfig
 from odradek.log.directories.background_recovery import BackgroundRecovery
@@ -36,6 +37,20 @@ from odradek.ports.disk import Disk
 from odradek.ports.randomness import Random
 from odradek.records.topic_partition import PartitionKey
 from odradek.wire.errors import ErrorCode, KafkaError
+
+
+class DirectorySettings(NamedTuple):
+    """The configuration of log directories."""
+
+    writes: WriteSettings = WriteSettings()
+    """How large and how long a write may block the event loop."""
+    adopts: bool = False
+    """Whether a partition's directory that names another topic id is taken over instead of deleted."""
+    cordoned: Callable[[], Sequence[str]] = tuple
+    """Paths of the directories that get no new replicas; `*` is all of them."""
+
+
+_DEFAULTS = DirectorySettings()
 
 
 class LogDirectories:
@@ -73,13 +88,12 @@ class LogDirectories:
         paths: Sequence[str],
         *,
         open_files: int = 1024,
-        write_settings: WriteSettings | None = None,
+        settings: DirectorySettings = _DEFAULTS,
         events: DirectoryEvents | None = None,
     ) -> None:
         events = self.events = events or DirectoryEvents()
         """What the directories report."""
-        writes = write_settings or WriteSettings()
-        places = self._places = PlacedLogs(disk, clock, random, paths, open_files, writes, events)
+        places = self._places = PlacedLogs(disk, clock, random, paths, open_files, settings.writes, events)
         self._disk = disk
         self._directories = places.directories
         self._where = places.where
@@ -96,11 +110,11 @@ class LogDirectories:
         """The open files of all logs."""
         self.moves = ReplicaMoves(places, self.flusher, self.checkpoints)
         """Replicas that move to another directory."""
-        self.startup = DirectoriesStartup(places, self.moves)
+        self.startup = DirectoriesStartup(places, self.moves, adopts=settings.adopts)
         """Locks the directories and reads what they hold; to be done first."""
         self.recovery = BackgroundRecovery(places)
         """Checks logs after an unclean stop."""
-        self.placement = ReplicaPlacement(disk, places.directories)
+        self.placement = ReplicaPlacement(disk, places.directories, settings.cordoned)
         """Chooses the directories of new replicas."""
         # Partitions created by this process whose topic id is not synced yet.
         self._unsynced_ids: set[PartitionKey] = set()

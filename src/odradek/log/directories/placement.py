@@ -13,14 +13,14 @@ from odradek.wire.errors import ErrorCode, KafkaError
 class ReplicaPlacement:
     """Chooses the log directories of new replicas, and finds directories by their configured path."""
 
-    __slots__ = ("_directories", "_disk", "_preferred", "cordoned")
+    __slots__ = ("_cordoned", "_directories", "_disk", "_preferred")
 
-    def __init__(self, disk: Disk, directories: Sequence[LogDirectory]) -> None:
+    def __init__(self, disk: Disk, directories: Sequence[LogDirectory], cordoned: Callable[[], Sequence[str]]) -> None:
+        """`cordoned` returns the paths of the directories that get no new replicas; `*` is all of them."""
         self._disk = disk
         self._directories = directories
         self._preferred: dict[PartitionKey, LogDirectory] = {}
-        self.cordoned: Callable[[], Sequence[str]] = tuple
-        """Paths of the directories that get no new replicas; `*` is all of them."""
+        self._cordoned = cordoned
 
     def prefer(self, topic: str, partition: int, directory: LogDirectory) -> None:
         """Create the partition in that directory once it is created here."""
@@ -46,7 +46,7 @@ class ReplicaPlacement:
 
     def is_cordoned(self, directory: LogDirectory) -> bool:
         """Whether the directory gets no new replicas."""
-        cordoned = self.cordoned()
+        cordoned = self._cordoned()
         return "*" in cordoned or any(self._is_at(directory, path) for path in cordoned)
 
     def named(self, path: str) -> LogDirectory:

@@ -24,11 +24,11 @@ class DirectoriesStartup:
 
     __slots__ = ("_moves", "_places", "_topic_id_of", "adopts", "records_may_be_lost")
 
-    def __init__(self, places: PlacedLogs, moves: ReplicaMoves) -> None:
+    def __init__(self, places: PlacedLogs, moves: ReplicaMoves, *, adopts: bool) -> None:
         self._places = places
         self._moves = moves
         self._topic_id_of: Callable[[str], bytes | None] | None = None
-        self.adopts = False
+        self.adopts = adopts
         """Whether a partition's directory that names another topic id is taken over instead of deleted."""
         self.records_may_be_lost = False
         """After `load`: the machine stopped with records that were not synced. After `expect`: a disk was replaced."""
