@@ -202,7 +202,7 @@ def test_librdkafka_pushes_its_metrics(observed: BrokerProcess) -> None:
     found: dict[str, float] = {}
     deadline = time.monotonic() + 40
     while not found and time.monotonic() < deadline:
-        producer.produce("orders", b"value")
+        producer.produce("pushed", b"value")
         producer.poll(0.1)
         found = {
             labels["metric"]: value

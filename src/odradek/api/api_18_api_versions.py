@@ -34,7 +34,7 @@ class Needs(HasImage, HasTelemetry, Protocol):
 
 
 @cache
-def _table(with_sasl: bool, with_telemetry: bool) -> list[ApiVersionsResponseApiVersion]:
+def _table(*, with_sasl: bool, with_telemetry: bool) -> list[ApiVersionsResponseApiVersion]:
     return [
         # KAFKA-18659: librdkafka before 2.8 stops compressing unless Produce seems to begin at 0.
         ApiVersionsResponseApiVersion(key, 0 if key == ApiKey.PRODUCE else spec.min_version, spec.max_version)
@@ -57,7 +57,7 @@ def handle(request: ApiVersionsRequest, context: RequestContext[Needs]) -> ApiVe
     # A client that sees SaslHandshake on another listener would believe that it has to log in.
     with_sasl = context.session.authentication is not Authentication.NOT_REQUIRED
     # As Kafka without a receiver: a client that sees the APIs would ask for subscriptions again and again.
-    table = _table(with_sasl, context.services.telemetry is not None)
+    table = _table(with_sasl=with_sasl, with_telemetry=context.services.telemetry is not None)
     if context.version < 3:
         return ApiVersionsResponse(api_keys=table)
     epoch, levels = finalized(context.services.image())
@@ -76,4 +76,6 @@ def handle(request: ApiVersionsRequest, context: RequestContext[Needs]) -> ApiVe
 
 def unsupported_version_response() -> ApiVersionsResponse:
     """What a request in an unknown version gets, in version 0: the range to try again with."""
-    return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=_table(False))
+    return ApiVersionsResponse(
+        error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=_table(with_sasl=False, with_telemetry=False)
+    )
