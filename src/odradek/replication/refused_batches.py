@@ -65,7 +65,7 @@ class RefusedBatches:
         """Raise KafkaError with the code of an earlier batch that is still missing."""
         header = _header(batches)
         if header is not None and (code := self._before(header, producers, now_ms)):
-            raise KafkaError(code, "an earlier batch of the producer was rejected")
+            raise KafkaError(code, "a batch of the producer that comes before this one was refused")
 
     def _before(self, header: BatchHeader, producers: ProducerStates, now_ms: int) -> ErrorCode | None:
         """The error of the rejected batch before; None without one, or once it was appended or given up."""
