@@ -59,7 +59,7 @@ class Caller:
 
     async def _read(self) -> None:
         async for record in self._consumer:
-            reply = self._waiting.get(dict(record.headers)["id"] or b"")
+            reply = self._waiting.get(dict(record.headers).get("id") or b"")
             if reply is not None and not reply.done():
                 reply.set_result(record.value)
 
@@ -81,8 +81,8 @@ async def serve(servers: str) -> None:
             for request in requests:
                 headers = dict(request.headers)
                 reply = await answer(request.value)
-                partition = int(headers["reply-to"] or 0)
-                await producer.send("replies", reply, headers={"id": headers["id"]}, partition=partition)
+                partition = int(headers.get("reply-to") or 0)
+                await producer.send("replies", reply, headers={"id": headers.get("id")}, partition=partition)
             await producer.flush()  # replies first: a commit before them could lose one
             try:
                 if requests:
