@@ -3,6 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
+import select
+import subprocess
+import sys
+import termios
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -65,3 +71,67 @@ def test_watched_group_shows_lag_in_seconds_and_its_trend(
     assert heading[5:9] == ["LAG", "LAG-SECONDS", "TREND", "CONSUMER-ID"]
     assert (first[5], first[7]) == ("3", "-")
     assert (second[5], second[7]) == ("3", "steady")
+
+
+def test_sizes_of_topics_are_those_of_their_records(broker: BlockingBroker, capsys: pytest.CaptureFixture[str]) -> None:
+    (topic,) = look(broker, capsys, "topics --describe --sizes --topic orders")
+    (partition,) = topic["partitions"]
+    assert (topic["topic"], topic["records"], partition["end_offset"]) == ("orders", 5, 5)
+    assert topic["size_bytes"] == topic["total_bytes"] == partition["size_bytes"] > 5
+    assert (topic["records_per_second"], topic["bytes_per_second"]) == (0, 0)
+
+
+def test_top_shows_brokers_topics_and_groups(broker: BlockingBroker, capsys: pytest.CaptureFixture[str]) -> None:
+    shown = look(broker, capsys, "top -n 1 --interval 0.1")
+    assert [each["leads"] > 0 for each in shown["brokers"]] == [True]
+    orders = next(each for each in shown["topics"] if each["topic"] == "orders")
+    assert (orders["records"], orders["records_per_second"]) == (5, 0)
+    (billing,) = shown["groups"]
+    assert (billing["group"], billing["lag"], billing["lag_per_second"]) == ("billing", 3, 0)
+
+
+def test_top_prints_plain_tables_without_a_terminal(broker: BlockingBroker, capsys: pytest.CaptureFixture[str]) -> None:
+    capsys.readouterr()
+    line = "top --view groups --filter BILL -n 2 --interval 0.1 -b"
+    assert main([*line.split(), broker.bootstrap_servers]) == 0
+    lines = [each.split() for each in capsys.readouterr().out.splitlines()]
+    assert [each[0] for each in lines] == ["GROUP", "billing", "GROUP", "billing"]
+    assert lines[1][4] == "3"
+
+
+def test_top_rejects_a_column_that_the_view_lacks(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["top", "--view", "topics", "--sort", "lag"]) == 2
+    assert "--sort lag: topic, partitions, " in capsys.readouterr().err
+    assert main(["top", "--sort", "lag"]) == 2
+    assert capsys.readouterr().err == "odradek top: --sort needs --view\n"
+
+
+def read_until(descriptor: int, text: str, shown: str = "") -> str:
+    """What a terminal shows, up to a text that must come."""
+    deadline = time.monotonic() + 30
+    while text not in shown:
+        assert time.monotonic() < deadline, shown
+        if select.select([descriptor], [], [], 0.1)[0]:
+            shown += os.read(descriptor, 65_536).decode(errors="replace")
+    return shown
+
+
+def test_top_obeys_keys_and_restores_the_terminal(broker: BlockingBroker) -> None:
+    outer, inner = pty.openpty()
+    before = termios.tcgetattr(inner)
+    command = [sys.executable, "-m", "odradek.cli.main", "top", "--interval", "60", "-b", broker.bootstrap_servers]
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "160", "LINES": "40"}
+    environment.pop("NO_COLOR", None)
+    process = subprocess.Popen(command, stdin=inner, stdout=inner, stderr=inner, env=environment)
+    try:
+        assert "billing" not in read_until(outer, "orders")
+        os.write(outer, b"g")
+        read_until(outer, "billing")
+        os.write(outer, b"q")
+        assert process.wait(30) == 0
+        assert termios.tcgetattr(inner)[3] == before[3]
+    finally:
+        process.kill()
+        process.wait()
+        os.close(outer)
+        os.close(inner)

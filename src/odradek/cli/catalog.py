@@ -31,6 +31,7 @@ COMMANDS = {
     "features": "show and change the levels of the cluster's features",
     "perf-test": "measure producers, consumers and end-to-end latency",
     "cluster": "show the cluster's id, brokers, state and health; balance it; restart its brokers one by one",
+    "top": "show brokers, topics and groups by rate and lag, live",
     "plan": "estimate the disks and brokers that a workload needs",
     "dump-log": "print the contents of log files in the form of Apache's tool",
     "import": "take over the data folders of a stopped Apache Kafka",

@@ -59,6 +59,8 @@ EXAMPLES: Final = """
 odradek topics
 # describe a topic
 odradek topics greetings
+# show how large topics are and how fast they grow
+odradek topics --describe --sizes
 # create a topic
 odradek topics --create --topic greetings --partitions 4 --config retention.ms=86400000
 # add partitions
@@ -100,6 +102,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--if-not-exists", action="store_true", help="succeed if the topic exists")
     parser.add_argument("--exclude-internal", action="store_true", help="leave out topics such as __consumer_offsets")
     add_watch(parser, " (--list, --describe)")
+    parser.add_argument(
+        "--sizes", action="store_true", help="show records, bytes and rates instead of replicas (--describe)"
+    )
     for report in REPORTS:
         parser.add_argument(f"--{report}", action="store_true", help="show only these (--describe)")
     parser.add_argument(
@@ -124,6 +129,10 @@ def run(arguments: argparse.Namespace) -> int:
     action = exactly_one(arguments, ACTIONS, default=default)
     check(arguments, action)
     if action in ("list", "describe"):
+        if arguments.sizes:
+            from odradek.cli.actions.topic_sizes import describe_sizes
+
+            return describe_sizes(arguments)
         look = {"list": list_topics, "describe": describe}[action]
         return repeat(lambda: look(arguments)) if arguments.watch else look(arguments)
     from odradek.cli.actions import topic_changes
@@ -141,7 +150,7 @@ def check(arguments: argparse.Namespace, action: str) -> None:
     only_with(arguments, action, ("config", "replication-factor", "if-not-exists"), ("create",))
     only_with(arguments, action, ("partitions", "replica-assignment"), ("create", "alter"))
     only_with(arguments, action, ("if-exists",), ("alter", "delete", "describe"))
-    only_with(arguments, action, ("topic-id", *REPORTS), ("describe",))
+    only_with(arguments, action, ("topic-id", "sizes", *REPORTS), ("describe",))
     only_with(arguments, action, ("exclude-internal", "watch"), ("list", "describe"))
     only_with(arguments, action, ("yes",), ("alter", "delete"))
     only_with(arguments, action, ("regex",), ("list", "describe", "alter", "delete"))
@@ -152,6 +161,8 @@ def check(arguments: argparse.Namespace, action: str) -> None:
     reports = [each for each in REPORTS if is_given(arguments, each)]
     if len(reports) > 1:
         raise UsageError(f"only one of {', '.join('--' + each for each in reports)} at a time")
+    if arguments.sizes and (reports or arguments.topic_id):
+        raise UsageError("--sizes does not go with --topic-id and reports of partitions")
     if reports and arguments.topic_id:
         raise UsageError(f"--{reports[0]} does not go with --topic-id")
     if action == "create" and arguments.replica_assignment and (arguments.partitions or arguments.replication_factor):
