@@ -136,7 +136,8 @@ def refused_settings() -> Iterator[str]:
 
 
 def test_every_setting_that_the_page_refuses_stops_the_start(newcomer: Newcomer) -> None:
-    names = list(refused_settings())
+    # That one is refused where it is changed while the broker runs; in a file it has an effect.
+    names = [name for name in refused_settings() if name != "config.providers"]
     assert len(names) > 50
     lines = [f"{name}=nonsense" for name in names]
     (newcomer.directory / "server.properties").write_text("\n".join(lines) + "\n")

@@ -96,6 +96,17 @@ def spark(tmp_path_factory: pytest.TempPathFactory, faults_file: Path) -> Iterat
     session.stop()
 
 
+@pytest.fixture(autouse=True)
+def _active_session(request: pytest.FixtureRequest) -> None:
+    """Spark finds the data source of a write by the active session, which belongs to a thread of the JVM.
+
+    A thread of Python gets another one of them when its connection to the JVM is made again.
+    """
+    if "spark" in request.fixturenames:
+        session = request.getfixturevalue("spark")
+        session._jvm.SparkSession.setActiveSession(session._jsparkSession)
+
+
 @pytest.fixture(scope="session")
 def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgresServer]:
     with postgres_server(tmp_path_factory.mktemp("run")) as server:
