@@ -20,7 +20,7 @@ from tests.conftest import MakeBroker
 
 COMMANDS = (
     "topics", "produce", "kcat", "consume", "groups", "configs", "offsets", "dlq", "delete-records", "cluster",
-    "profile", "plan", "acls", "roles", "top",
+    "profile", "plan", "acls", "roles", "top", "debug",
 )  # fmt: skip
 NOT_HERE = ("--watch", "-G family", "restart --rolling", "groups --delete")
 """What does not end or waits for new records, what needs several brokers, and what the other examples still need."""

@@ -1,4 +1,4 @@
-"""Reports for people on the terminal: lag in time, sizes and rates."""
+"""Reports for people on the terminal: lag in time, sizes and rates; the debug bundle."""
 
 from __future__ import annotations
 
@@ -8,16 +8,21 @@ import pty
 import select
 import subprocess
 import sys
+import tarfile
 import termios
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from bench.peers.zookeeper import free_ports
 from odradek.cli.main import main
 from odradek.cli.terminal import watching
 from odradek.testing import BlockingBroker
+
+SECRET = "planted-4711"
 
 
 class LastLook(Exception):
@@ -135,3 +140,53 @@ def test_top_obeys_keys_and_restores_the_terminal(broker: BlockingBroker) -> Non
         process.wait()
         os.close(outer)
         os.close(inner)
+
+
+# --- debug bundle ---
+
+
+def test_debug_bundle_has_the_cluster_and_no_planted_secret(tmp_path: Path) -> None:
+    log, file = tmp_path / "broker.log", tmp_path / "cluster.tar.gz"
+    log.write_text(f"started\nssl.key.password={SECRET}\nAuthorization: Bearer {SECRET}\n")
+    http = f"127.0.0.1:{free_ports(1)[0]}"
+    settings = {"odradek.http.listener": http, "delegation.token.secret.key": SECRET}
+    with BlockingBroker(settings) as broker:
+        broker.topic("orders", configs={"retention.ms": "60000"})
+        arguments = ["debug", "bundle", str(file), "--log", str(log), "-b", broker.bootstrap_servers]
+        arguments += ["--metrics", http]
+        assert main(arguments) == 0
+        assert main(arguments) == 2
+    contents = unpacked(file)
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert not [name for name, text in contents.items() if SECRET in text]
+    assert "started" in contents["log-0.txt"]
+    assert "\nkafka_server_brokertopicmetrics_messagesin_total" in contents["metrics-0.txt"]
+    (topic,) = json.loads(contents["topics.json"])
+    assert (topic["topic"], topic["configs"]) == ("orders", {"retention.ms": "60000"})
+    (config,) = json.loads(contents["configs.json"]).values()
+    assert config["delegation.token.secret.key"]["value"] is None
+    assert json.loads(contents["versions.json"])["odradek"]
+    assert json.loads(contents["health.json"]) == []
+
+
+def test_debug_bundle_is_written_when_the_cluster_does_not_answer(tmp_path: Path) -> None:
+    log, file = tmp_path / "broker.log", tmp_path / "cluster.tar.gz"
+    log.write_text("stopped\n")
+    # Ports below 2 have no listener.
+    server = ["--connect-timeout", "1", "-b", "127.0.0.1:1", "--metrics", "127.0.0.1:1"]
+    assert main(["debug", "bundle", str(file), "--log", str(log), *server]) == 1
+    contents = unpacked(file)
+    assert contents["log-0.txt"] == "stopped\n"
+    assert "error" in json.loads(contents["cluster.json"])
+    assert contents["metrics-0.txt"].startswith("# http://127.0.0.1:1/metrics: ")
+
+
+def unpacked(file: Path) -> dict[str, str]:
+    """The texts of an archive by name."""
+    with tarfile.open(file) as archive:
+        found = {}
+        for member in archive.getmembers():
+            data = archive.extractfile(member)
+            assert data is not None
+            found[member.name.removeprefix("odradek-debug/")] = data.read().decode()
+        return found

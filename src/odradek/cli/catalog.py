@@ -32,6 +32,7 @@ COMMANDS = {
     "perf-test": "measure producers, consumers and end-to-end latency",
     "cluster": "show the cluster's id, brokers, state and health; balance it; restart its brokers one by one",
     "top": "show brokers, topics and groups by rate and lag, live",
+    "debug": "collect versions, configuration, metadata, metrics and logs in an archive, without secrets",
     "plan": "estimate the disks and brokers that a workload needs",
     "dump-log": "print the contents of log files in the form of Apache's tool",
     "import": "take over the data folders of a stopped Apache Kafka",
