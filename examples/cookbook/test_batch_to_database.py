@@ -99,7 +99,7 @@ async def scenario(sim: Simulation) -> None:
             return [value for (value,) in connection.execute("SELECT value FROM readings ORDER BY value")]
 
         measuring = asyncio.create_task(measure())
-        await sim.faults(20, ["kill program", "pause program", "kill", "reset", "cut"])
+        await sim.faults(20, ["kill program", "pause program", "kill", "reset", "cut"], between_s=0.7)
         await measuring
         await eventually(lambda: len(stored()) >= len(READINGS), 120)
         assert stored() == READINGS

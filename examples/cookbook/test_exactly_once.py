@@ -66,7 +66,7 @@ async def scenario(sim: Simulation) -> None:
                 await asyncio.sleep(0.5)
 
     saying = asyncio.create_task(say_words())
-    await sim.faults(20, ["kill program", "pause program", "kill", "reset", "cut"])
+    await sim.faults(20, ["kill program", "pause program", "kill", "reset", "cut"], between_s=0.7)
     await saying
 
     async def loud() -> list[str]:

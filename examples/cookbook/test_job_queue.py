@@ -83,7 +83,7 @@ async def scenario(sim: Simulation) -> None:
             raise OSError(f"no answer from {to}")
         sent.append(to)
 
-    addresses = [*(f"user {number}" for number in range(12)), "nobody", "busy"]
+    addresses = [*(f"user {number}" for number in range(6)), "nobody", "busy"]
     await sim.topic("mail", partitions=3)
     await sim.topic("mail.failed")
     for name in ("worker-1", "worker-2"):

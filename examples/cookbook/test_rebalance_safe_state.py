@@ -98,7 +98,7 @@ async def scenario(sim: Simulation) -> None:
         return sum((Counter(counts) for _, counts in snapshots.rows.values()), Counter[str]())
 
     clicking = asyncio.create_task(click())
-    await sim.faults(20, ["kill program", "pause program", "kill", "reset", "cut"])
+    await sim.faults(20, ["kill program", "pause program", "kill", "reset", "cut"], between_s=0.7)
     await clicking
     await eventually(lambda: total().total() >= len(CLICKS), 120)
     assert total() == Counter(CLICKS)

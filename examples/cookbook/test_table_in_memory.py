@@ -20,8 +20,10 @@ Row = ConsumerRecord[bytes, bytes | None]
 class Table:
     """`table[key]` and `key in table`, as of the records read so far."""
 
-    def __init__(self, servers: str, topic: str) -> None:
-        self._consumer: Consumer[bytes, bytes | None] = Consumer(bootstrap_servers=servers)
+    def __init__(self, servers: str, topic: str, max_poll_records: int = 500) -> None:
+        self._consumer: Consumer[bytes, bytes | None] = Consumer(
+            bootstrap_servers=servers, max_poll_records=max_poll_records
+        )
         self._topic = topic
         self.rows: dict[bytes, bytes] = {}
 
@@ -85,7 +87,7 @@ async def scenario(sim: Simulation) -> None:
                 await asyncio.sleep(0.3)
 
         await change(40)
-        async with Table(sim.bootstrap_servers, "prices") as table:
+        async with Table(sim.bootstrap_servers, "prices", max_poll_records=5) as table:
             assert table.rows == latest, "the table is not complete at its start"
             changing = asyncio.create_task(change(40))
             await sim.faults(12, ["kill", "restart", "reset"])
