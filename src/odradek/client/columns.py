@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from odradek.client.positions import Chunk
 
 ROWS_AT_ONCE: Final = 65_536
-_NUMBERS: Final = ("int8", "int16", "int32", "int64")
 
 
 class Columns(NamedTuple):

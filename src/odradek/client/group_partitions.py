@@ -141,7 +141,7 @@ class GroupPartitions:
             )
 
     def auto_commit(self, member: Member | None) -> None:
-        """Begin the automatic commit if it is due; `member` is None while there is none."""
+        """Begin the automatic commit if it is due; `member` is None while the group does not know this consumer."""
         if not self._config["enable_auto_commit"] or self._loop.time() < self.next_commit:
             return
         self.next_commit = self._loop.time() + self._config["auto_commit_interval_ms"] / 1000

@@ -177,9 +177,8 @@ class Simulation:
         """For the scenario's own choices; they follow from the seed."""
         for number in range(1, brokers + 1):
             host = BrokerHost(world, number, self._settings_of(number, brokers))
-            for path in ("/data",):
-                host.volume.directories[path] = None
-                host.volume.durable_names[path] = None
+            host.volume.directories["/data"] = None
+            host.volume.durable_names["/data"] = None
             world.brokers.append(host)
         self.brokers = [SimulatedBroker(host, world) for host in world.brokers]
         """All brokers in the order of their ids."""

@@ -27,7 +27,7 @@ from odradek.cli.arguments.options import (
     renamed,
 )
 from odradek.cli.records.line_reader import Headers, JsonReader, LineReader
-from odradek.cli.records.parquet_files import ROWS_AT_ONCE, open_parquet
+from odradek.cli.records.parquet_files import open_parquet
 
 if TYPE_CHECKING:
     from odradek.client.accumulator import Delivery
@@ -227,6 +227,7 @@ async def send_parquet(arguments: argparse.Namespace) -> int:
     import pyarrow as pa
 
     from odradek.cli.session import reach
+    from odradek.client.columns import ROWS_AT_ONCE
     from odradek.client.producer import Producer
 
     file = open_parquet(arguments.from_parquet)

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from odradek.records.topic_partition import TopicPartition
 
 COMPRESSION: Final = "zstd"
-ROWS_AT_ONCE: Final = 65_536
 
 
 def require_parquet() -> Any:
@@ -77,12 +76,10 @@ def below(table: pa.Table, ends: Mapping[TopicPartition, int]) -> pa.Table:
     """The rows of offsets below the end of their partition."""
     import pyarrow.compute as pc
 
-    from odradek.records.topic_partition import TopicPartition
-
+    topics = table["topic"].cast("string")
     kept: Any = None
-    for (topic, partition), end in ends.items():
-        key = TopicPartition(topic, partition)
-        own = pc.and_(pc.equal(table["topic"].cast("string"), key.topic), pc.equal(table["partition"], key.partition))
+    for key, end in ends.items():
+        own = pc.and_(pc.equal(topics, key.topic), pc.equal(table["partition"], key.partition))
         chosen = pc.and_(own, pc.less(table["offset"], end))
         kept = chosen if kept is None else pc.or_(kept, chosen)
     return table if kept is None else table.filter(kept)

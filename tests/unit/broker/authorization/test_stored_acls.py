@@ -53,7 +53,7 @@ async def brokers(count: int, tree: MemoryTree | None = None) -> list[ABroker]:
     return made
 
 
-async def settled() -> None:
+async def let_tasks_run() -> None:
     for _ in range(20):
         await asyncio.sleep(0)
 
@@ -63,11 +63,11 @@ def test_change_of_one_broker_is_known_to_the_others() -> None:
         one, other = await brokers(2)
         await one.changes.create([ORDERS])
         assert one.acls == {ORDERS}
-        await settled()
+        await let_tasks_run()
         assert other.acls == {ORDERS}
         assert await other.changes.delete([AclFilter()]) == [[ORDERS]]
         assert other.acls == set()
-        await settled()
+        await let_tasks_run()
         assert one.acls == set()
 
     asyncio.run(scenario())
@@ -89,7 +89,7 @@ def test_both_of_two_simultaneous_changes_of_a_resource_take_effect() -> None:
         one, other = await brokers(2)
         wanted = [ORDERS._replace(principal=f"User:{number}") for number in range(6)]
         await asyncio.gather(*((one, other)[n % 2].changes.create([each]) for n, each in enumerate(wanted)))
-        await settled()
+        await let_tasks_run()
         assert one.acls == other.acls == set(wanted)
 
     asyncio.run(scenario())
@@ -142,10 +142,10 @@ def test_acls_are_read_again_after_the_store_could_not_be_read(monkeypatch: pyte
         late = ABroker(store)
         await late.stored.load()
         late.stored.follow()
-        await settled()
+        await let_tasks_run()
         store.failing = True
         await one.changes.delete([AclFilter()])
-        await settled()
+        await let_tasks_run()
         assert late.acls == {ORDERS}
         with pytest.raises(KafkaError, match="REQUEST_TIMED_OUT"):
             await late.changes.create([ORDERS._replace(resource_name="payments")])
@@ -165,7 +165,7 @@ def test_unreadable_acls_end_a_start_and_keep_the_previous_ones() -> None:
         await one.changes.create([ORDERS])
         store, path = MemoryStore(tree), AclNode.path(ResourcePattern(ResourceType.TOPIC, "orders"))
         await store.apply([Put(path, b"broken")])
-        await settled()
+        await let_tasks_run()
         assert one.acls == {ORDERS}
         with pytest.raises(CorruptNode):
             await ABroker(store).stored.load()
@@ -202,7 +202,7 @@ def test_followed_acls_equal_a_fresh_reading(steps: list[tuple[bool, set[AclBind
                 removed = await other.changes.delete(filters)
                 assert {each for found in removed for each in found} == expected & bindings
                 expected -= bindings
-            await settled()
+            await let_tasks_run()
             assert one.acls == other.acls == expected
         fresh = ABroker(MemoryStore(tree))
         await fresh.stored.load()
