@@ -1,5 +1,6 @@
 """Fixtures that start real brokers; the broker's log is shown with each test that fails."""
 
+import logging
 import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -13,11 +14,31 @@ from bench.peers.broker import BrokerProcess
 os.environ["ODRADEK_PROFILE"] = ""
 
 # How long an example takes says more of the machine's load than of the code.
-hypothesis.settings.register_profile("odradek", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+# In continuous integration the examples are the same in every run (as in Hypothesis's own profile for it): whether a
+# change may land depends on the change. Everywhere else they are new ones in every run, and what they find is mended.
+hypothesis.settings.register_profile(
+    "odradek",
+    deadline=None,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
+    derandomize="CI" in os.environ,
+    database=None if "CI" in os.environ else hypothesis.settings().database,
+)
 hypothesis.settings.load_profile("odradek")
 
 MakeBroker = Callable[..., BrokerProcess]
 _processes = pytest.StashKey[list[BrokerProcess]]()
+
+
+@pytest.fixture(autouse=True)
+def restored_logging() -> Iterator[None]:
+    """Undo what `odradek serve` configures when a test runs it in the tests' own process."""
+    loggers = [logging.getLogger(name) for name in ("odradek", "kazoo", "asyncio")]
+    before = [(each, list(each.handlers), each.level, each.propagate) for each in loggers]
+    yield
+    for each, handlers, level, propagate in before:
+        each.handlers[:] = handlers
+        each.setLevel(level)
+        each.propagate = propagate
 
 
 @pytest.fixture(scope="session")
