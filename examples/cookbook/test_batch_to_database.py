@@ -12,6 +12,8 @@ import sqlite3
 from itertools import groupby
 from operator import attrgetter
 
+import pytest
+
 from odradek.client import Consumer, ConsumerRecord, Producer, TopicPartition
 from odradek.testing import Simulation, eventually, search
 
@@ -105,5 +107,43 @@ async def scenario(sim: Simulation) -> None:
         assert stored() == READINGS
 
 
+async def frozen_loader(sim: Simulation) -> None:
+    """A loader stands still until another one has its partitions; the records that it fetched before are stale."""
+    with contextlib.closing(sqlite3.connect(":memory:")) as connection:
+        connection.executescript(TABLES)
+        database = Database(connection)
+        await sim.topic("readings", partitions=2)
+        frozen, _ = (
+            sim.program(name, lambda: load(sim.bootstrap_servers, database)) for name in ("loader-1", "loader-2")
+        )
+
+        def stored() -> list[str]:
+            return [value for (value,) in connection.execute("SELECT value FROM readings ORDER BY value")]
+
+        async with Producer(bootstrap_servers=sim.bootstrap_servers) as producer:
+            for number, reading in enumerate(READINGS):
+                await producer.send_and_wait("readings", reading.encode(), partition=number % 2)
+                if number == 20:
+                    await eventually(lambda: len(stored()) > 20, 60)
+                    frozen.pause(90)
+        await eventually(lambda: database.stale > 0, 120)
+        assert stored() == READINGS
+
+
 def test_each_reading_is_stored_once() -> None:
     search(scenario, range(6))
+
+
+def test_loader_without_its_partitions_stores_nothing() -> None:
+    search(frozen_loader, range(2))
+
+
+def test_offset_stays_when_rows_are_rejected() -> None:
+    with contextlib.closing(sqlite3.connect(":memory:")) as connection:
+        connection.executescript(TABLES)
+        database, partition = Database(connection), TopicPartition("readings", 0)
+        assert database.next_offset(partition) == 0
+        not_text = ConsumerRecord[bytes | None, bytes]("readings", 0, 0, 0, 0, None, b"\xff", (), -1)
+        with pytest.raises(UnicodeDecodeError):
+            database.store(partition, 0, [not_text])
+        assert database.next_offset(partition) == 0

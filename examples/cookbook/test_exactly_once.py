@@ -8,16 +8,25 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable
+from typing import TypeAlias
 
 from odradek.client import ClientError, Consumer, KafkaError, Producer, TransactionalProducer
 from odradek.testing import Simulation, eventually, search
 
 logger = logging.getLogger(__name__)
 
+Work: TypeAlias = Callable[[bytes], Awaitable[bytes]]
+
 WORDS = [f"word {number:02}" for number in range(40)]
 
 
-async def copy(servers: str, transactional_id: str) -> None:
+async def shout(word: bytes) -> bytes:
+    """The work, before the transaction: a transaction in which nothing slow happens is over before it times out."""
+    return word.upper()
+
+
+async def copy(servers: str, transactional_id: str, work: Work = shout) -> None:
     """Copy `words` to `loud`, until an error: records and offsets of the last transaction are then aborted."""
     async with (
         Consumer(
@@ -36,18 +45,19 @@ async def copy(servers: str, transactional_id: str) -> None:
             records = await consumer.poll(timeout_ms=1_000)
             if not records:
                 continue
+            results = [(record.key, await work(record.value)) for record in records]
             async with producer.transaction():
-                for record in records:
-                    await producer.send("loud", record.value.upper(), key=record.key)
+                for key, result in results:
+                    await producer.send("loud", result, key=key)
                 # With the member's generation, the coordinator rejects a member that lost its partitions (KIP-447).
                 await producer.send_offsets("copiers", consumer.positions(), consumer.group_metadata())
 
 
-async def copy_forever(servers: str, transactional_id: str) -> None:
+async def copy_forever(servers: str, transactional_id: str, work: Work = shout) -> None:
     """Begin again from the committed offsets after each error of the cluster; errors of the program end it."""
     while True:
         try:
-            await copy(servers, transactional_id)
+            await copy(servers, transactional_id, work)
         except (ClientError, KafkaError) as error:
             logger.warning("transaction failed: %s; a new producer and a new member begin in a second", error)
             await asyncio.sleep(1)
@@ -77,6 +87,31 @@ async def scenario(sim: Simulation) -> None:
 
     await eventually(all_are_loud, 120, 1)
     assert await loud() == [word.upper() for word in WORDS]
+
+
+async def frozen_copier(sim: Simulation) -> None:
+    """A copier stands still between reading and its transaction, until another one has its partitions."""
+    await sim.topic("words", partitions=2)
+    await sim.topic("loud")
+
+    async def shout_after_a_pause(word: bytes) -> bytes:
+        if word == b"pause":
+            frozen.pause(90)
+            await asyncio.sleep(0)
+        return await shout(word)
+
+    frozen = sim.program("copier-1", lambda: copy_forever(sim.bootstrap_servers, "copier-1", shout_after_a_pause))
+    await sim.produce("words", "pause")
+    await asyncio.sleep(5)
+    sim.program("copier-2", lambda: copy_forever(sim.bootstrap_servers, "copier-2"))
+    await sim.produce("words", *WORDS)
+    await asyncio.sleep(200)
+    loud = sorted((record.value or b"").decode() for record in await sim.records("loud"))
+    assert loud == ["PAUSE", *(word.upper() for word in WORDS)]
+
+
+def test_copier_without_its_partitions_writes_nothing() -> None:
+    search(frozen_copier, range(2))
 
 
 def test_each_word_is_copied_exactly_once() -> None:

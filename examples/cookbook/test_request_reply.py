@@ -13,7 +13,7 @@ import uuid
 from types import TracebackType
 from typing import Self
 
-from odradek.client import CommitFailed, Consumer, Producer, TopicPartition
+from odradek.client import Admin, CommitFailed, Consumer, NewTopic, Producer, TopicPartition
 from odradek.testing import Simulation, eventually, search
 
 
@@ -67,7 +67,7 @@ class Caller:
 async def serve(servers: str) -> None:
     """Answer requests; start several."""
     async with (
-        Producer(bootstrap_servers=servers) as producer,
+        Producer(bootstrap_servers=servers, linger_ms=50) as producer,  # flush sends at once
         Consumer(
             "requests",
             bootstrap_servers=servers,
@@ -125,6 +125,52 @@ async def without_servers(sim: Simulation) -> None:
         call = asyncio.create_task(caller.call(b"question", timeout_s=5))
         await eventually(call.done, 10)
         assert isinstance(call.exception(), TimeoutError)
+
+
+async def killed_after_its_commit(sim: Simulation) -> None:
+    """The server is killed as soon as the offset of a request is committed."""
+    await sim.topic("requests")
+    await sim.topic("replies")
+    server = sim.program("server", lambda: serve(sim.bootstrap_servers))
+    async with (
+        Caller(sim.bootstrap_servers, 0) as caller,
+        Admin(bootstrap_servers=sim.bootstrap_servers) as admin,
+    ):
+        call = asyncio.create_task(caller.call(b"question", timeout_s=60))
+
+        async def is_committed() -> bool:
+            return TopicPartition("requests", 0) in await admin.groups.offsets("servers")
+
+        await eventually(is_committed, 60, 0.001)
+        server.kill()
+        assert await call == b"QUESTION"
+
+
+async def slow_start(sim: Simulation) -> None:
+    """The broker with the replies cannot be reached while the caller starts."""
+    async with Admin(bootstrap_servers=sim.bootstrap_servers) as admin:
+        await admin.create_topics([NewTopic("requests", replica_assignments={0: [1]})])
+        await admin.create_topics([NewTopic("replies", replica_assignments={0: [2]})])
+    sim.program("server", lambda: serve(sim.bootstrap_servers))
+    replies: list[bytes] = []
+
+    async def call() -> None:
+        async with Caller(sim.bootstrap_servers, 0) as caller:
+            replies.append(await caller.call(b"question", timeout_s=60))
+
+    await asyncio.sleep(5)  # the server works
+    caller = sim.program("caller", call)
+    caller.cut_off(5, broker_id=2)
+    await caller.ended()
+    assert replies == [b"QUESTION"]
+
+
+def test_reply_is_safe_before_its_request_is_committed() -> None:
+    search(killed_after_its_commit, range(2))
+
+
+def test_reply_is_read_when_the_caller_starts_slowly() -> None:
+    search(slow_start, range(2), brokers=2)
 
 
 def test_each_caller_gets_its_replies() -> None:

@@ -147,10 +147,13 @@ class Program:
         """It stands still for so long, as in a long garbage collection."""
         self._world.loop.pause(self._host.process, seconds)
 
-    def cut_off(self, seconds: float) -> None:
-        """No packet passes between it and any broker for so long."""
+    def cut_off(self, seconds: float, broker_id: int | None = None) -> None:
+        """No packet passes between it and one broker, by default any, for so long. LookupError for an unknown id."""
         until = self._world.now() + seconds
-        for broker in self._world.brokers:
+        brokers = [broker for broker in self._world.brokers if broker_id in (None, broker.node_id)]
+        if not brokers:
+            raise LookupError(f"there is no broker {broker_id}")
+        for broker in brokers:
             for way in ((self.name, broker.host), (broker.host, self.name)):
                 self._world.network.link(*way).cut_until = until
 
