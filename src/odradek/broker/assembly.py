@@ -25,7 +25,7 @@ from odradek.broker.coordinators.transactions import TransactionCoordinatorServi
 from odradek.broker.log_levels import BrokerLoggers
 from odradek.broker.network.dispatch import Dispatcher
 from odradek.broker.network.limits import RequestLimits
-from odradek.broker.network.server import Guards, Server
+from odradek.broker.network.server import Allowance, Guards, Server
 from odradek.broker.network.tls_listeners import TlsListeners
 from odradek.broker.opening import Storage
 from odradek.broker.ports import Ports
@@ -44,12 +44,15 @@ from odradek.quotas.client_quotas import ClientQuotas
 from odradek.replication.fetch_sessions import FetchSessions
 from odradek.replication.leadership import Leadership
 from odradek.transactions.connections import NewestConnections
+from odradek.wire.frames import ReceiveBuffers
 
 if TYPE_CHECKING:
     from odradek.broker.authorization.broker_authorization import BrokerAuthorization
     from odradek.broker.observability.assembly import Observability
+    from odradek.broker.observability.client_telemetry import ClientTelemetry
 
 _FETCHERS_KNOWN = 4096
+_HTTP_LISTENER = "odradek.http.listener"
 
 
 class ClusterParts(NamedTuple):
@@ -117,8 +120,22 @@ class Parts(NamedTuple):
     """Metrics and health over HTTP, if the configuration asks for them."""
 
 
+class _ClientParts(NamedTuple):
+    """Parts that know clients: who they are, what they may do, what they report of themselves."""
+
+    logins: Logins
+    tokens: StoredTokens
+    authorization: BrokerAuthorization | None
+    telemetry: ClientTelemetry | None
+
+
 def assemble(
-    config: BrokerConfig, ports: Ports, storage: Storage, tls: TlsListeners, sasl: Mapping[str, SaslListener]
+    config: BrokerConfig,
+    ports: Ports,
+    storage: Storage,
+    buffers: ReceiveBuffers,
+    tls: TlsListeners,
+    sasl: Mapping[str, SaslListener],
 ) -> Parts:
     """Make the parts of a broker and connect them. Must run on the event loop that the broker uses."""
     cluster = _cluster_parts(config, ports, storage, tls)
@@ -134,23 +151,22 @@ def assemble(
     tokens = StoredTokens(token_settings(config), storage.store, ports.disk, ports.clock, ports.random)
     logins = Logins(config.node_id, config, sasl, cluster.secret, _image_of(view), ports.clock, tokens)
     authorization = _authorization(config, storage)
-    security = logins, tokens, authorization
-    services = _services(config, ports, storage, cluster, coordinators, log_directories, security)
+    telemetry = _telemetry(config, ports, view)
+    clients = _ClientParts(logins, tokens, authorization, telemetry)
+    services = _services(config, ports, storage, cluster, coordinators, log_directories, clients)
     limits = RequestLimits(
         config.number("odradek.max.control.request.bytes"),
         config.number("odradek.max.request.topics"),
         config.number("odradek.max.request.partitions"),
     )
     dispatcher = Dispatcher(services, asyncio.get_running_loop(), limits)
-    server = Server(
-        ports.network, dispatcher, config, ports.clock, coordinators.quotas.connections, limits, Guards(tls, logins)
-    )
-    storage.directories.writers.charge_to(server.charge)
+    allowance = Allowance(limits, coordinators.quotas.connections, buffers)
+    server = Server(ports.network, dispatcher, config, ports.clock, allowance, Guards(tls, logins))
     slow_ms = "odradek.slow.request.ms"
     dispatcher.slow.configure(config.number(slow_ms))
     config.on_change((slow_ms,), lambda _: dispatcher.slow.configure(config.number(slow_ms)))
     observability = None
-    if config.text("odradek.http.listener"):
+    if config.text(_HTTP_LISTENER):
         # A broker without the listener starts without its modules.
         from odradek.broker.observability.assembly import Observability, Observed
 
@@ -164,9 +180,9 @@ def assemble(
             dispatcher,
             server,
             services.fetch_sessions,
+            telemetry,
         )
         observability = Observability(config, ports, observed)
-        services.telemetry = observability.telemetry
     background = BackgroundJobs(config, partitions, storage.directories, ports.disk, ports.clock)
     return Parts(
         storage,
@@ -191,6 +207,18 @@ def _authorization(config: BrokerConfig, storage: Storage) -> BrokerAuthorizatio
     return BrokerAuthorization(authorizer_settings(config), storage.store)
 
 
+def _telemetry(config: BrokerConfig, ports: Ports, view: ClusterView) -> ClientTelemetry | None:
+    """The receiver of clients' metrics, if they can be read over HTTP and opentelemetry-proto is installed."""
+    if not config.text(_HTTP_LISTENER):
+        return None
+    try:
+        from odradek.broker.observability.client_telemetry import ClientTelemetry
+    except ImportError:
+        # Clients are not asked to push then, as by a Kafka broker without a receiver.
+        return None
+    return ClientTelemetry(_image_of(view), config, ports.clock, ports.random, ports.disk)
+
+
 def _image_of(view: ClusterView) -> Callable[[], ClusterImage]:
     return lambda: view.image
 
@@ -202,7 +230,7 @@ def _cluster_parts(config: BrokerConfig, ports: Ports, storage: Storage, tls: Tl
     secret = ClusterSecret(store, ports.random)
     prove = BrokerProof(secret, config.node_id)
     connect = control_connections(ports.network, control_plane, config.node_id, prove, tls.connector(control_plane))
-    controller = Controller(store, config, ports.clock, ports.random, view.take, connect, replicas.offline_replicas)
+    controller = Controller(store, config, ports.clock, ports.random, view, connect, replicas.offline_replicas)
     peers = Peers(ports.network, _image_of(view), between, config.node_id, prove, tls.connector(between))
     link = ControllerLink(controller, view, peers, config)
     leadership = Leadership(config.node_id, ports.clock.monotonic)
@@ -212,7 +240,6 @@ def _cluster_parts(config: BrokerConfig, ports: Ports, storage: Storage, tls: Tl
     partitions = Partitions(config.node_id, replicas, lambda topic: _log_config(config, topic), parts.environment)
     replication = ReplicationRuntime(config, partitions, peers, parts, ports.clock, _image_of(view))
     leases = LeaseHolder(config, ports.clock, leadership, view, link, peers, partitions.opened)
-    controller.last_known = lambda: view.image.brokers
     controller.watch_leases(leases.wake)
 
     def registered(broker: Broker) -> None:
@@ -290,10 +317,9 @@ def _services(
     cluster: ClusterParts,
     coordinators: Coordinators,
     log_directories: LogDirectoryRuntime,
-    security: tuple[Logins, StoredTokens, BrokerAuthorization | None],
+    clients: _ClientParts,
 ) -> Services:
     """What handlers of requests may use."""
-    logins, tokens, authorization = security
     slots = config.number("max.incremental.fetch.session.cache.slots")
     return Services(
         node_id=config.node_id,
@@ -312,9 +338,10 @@ def _services(
         loggers=BrokerLoggers(config.node_id),
         quotas=coordinators.quotas,
         log_directories=log_directories,
-        logins=logins,
-        tokens=tokens,
-        authorization=authorization,
+        logins=clients.logins,
+        tokens=clients.tokens,
+        authorization=clients.authorization,
+        telemetry=clients.telemetry,
         image=_image_of(storage.view),
         unreachable=cluster.replication.unreachable,
         leadership=cluster.replication_parts.environment.leadership,

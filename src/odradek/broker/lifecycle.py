@@ -37,6 +37,7 @@ from odradek.metadata.image import NO_BROKER, Endpoint
 from odradek.metadata.image import Broker as BrokerEntry
 from odradek.ports.disk import SystemDisk
 from odradek.ports.store import StoreError, WrongStore
+from odradek.wire.frames import ReceiveBuffers
 
 logger = logging.getLogger("odradek.broker")
 
@@ -121,9 +122,10 @@ class Broker:
                         opened.callback(listener.bearer.close)
                         await listener.bearer.start()
                 self.waits_for_store = True
-                storage = await open_storage(self._config, self._ports, opened)
+                buffers = _receive_buffers(self._config)
+                storage = await open_storage(self._config, self._ports, buffers, opened)
                 self.waits_for_store = False
-                parts = self._parts = assemble(self._config, self._ports, storage, tls, sasl)
+                parts = self._parts = assemble(self._config, self._ports, storage, buffers, tls, sasl)
                 opened.callback(storage.view.close)
                 opened.callback(parts.cluster.watch.close)
                 opened.callback(parts.cluster.leases.close)
@@ -269,6 +271,11 @@ class Broker:
             await storage.store.close()
         except StoreError as error:
             logger.warning("cannot close the metadata store: %s", error)
+
+
+def _receive_buffers(config: BrokerConfig) -> ReceiveBuffers:
+    limit = config.number("queued.max.request.bytes")
+    return ReceiveBuffers(limit if limit > 0 else None)
 
 
 async def _load_acls(parts: Parts) -> None:

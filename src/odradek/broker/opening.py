@@ -19,6 +19,7 @@ from odradek.log.writing.write_queue import WriteSettings
 from odradek.metadata.image import ClusterImage
 from odradek.metadata.stores.selection import open_store
 from odradek.ports.store import MetadataStore, SessionExpired
+from odradek.wire.frames import ReceiveBuffers
 
 logger = logging.getLogger("odradek.broker")
 
@@ -38,10 +39,13 @@ class Storage(NamedTuple):
     """The cluster to which the data belongs."""
 
 
-async def open_storage(config: BrokerConfig, ports: Ports, opened: AsyncExitStack) -> Storage:
-    """Open the storage; `opened` closes it again. Raises LogDirectoryError, ConfigError, StoreError."""
+async def open_storage(config: BrokerConfig, ports: Ports, buffers: ReceiveBuffers, opened: AsyncExitStack) -> Storage:
+    """Open the storage; `opened` closes it again. Raises LogDirectoryError, ConfigError, StoreError.
+
+    Appends that wait for a slow disk count as bytes of requests that are not served yet.
+    """
     paths = config.log_dirs
-    events = DirectoryEvents(report=logger.warning)
+    events = DirectoryEvents(logger.warning, buffers.adjust)
     settings = _directory_settings(config)
     directories = LogDirectories(ports.disk, ports.clock, ports.random, paths, settings=settings, events=events)
     # The lock comes first, so that a second broker on this folder fails by it and not by a consequence.

@@ -85,6 +85,13 @@ class ReceiveBuffers:
         """Count bytes of requests that are kept elsewhere until `release`."""
         self.in_use += size
 
+    def adjust(self, difference: int) -> None:
+        """`charge` these bytes, or `release` them if their number is negative."""
+        if difference >= 0:
+            self.charge(difference)
+        else:
+            self.release(-difference)
+
     def release(self, size: int) -> None:
         """Subtract bytes of requests that are served from the total."""
         self.in_use -= size

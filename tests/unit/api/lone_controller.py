@@ -29,7 +29,7 @@ async def lone_controller(
     await cluster_id(store, random, "cluster")
     view = ClusterView(store, config)
     await view.load()
-    controller = Controller(store, config, clock, random, view.take, _nobody)
+    controller = Controller(store, config, clock, random, view, _nobody)
     peers = Peers(TcpNetwork(), lambda: view.image, "PLAINTEXT", config.node_id, no_proof)
     await Membership(store, clock, controller).join(Broker(config.node_id, NO_BROKER, rack, endpoints))
     return ControllerLink(controller, view, peers, config), view

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from odradek.log.append import Origin
 from odradek.log.config import LogConfig
+from odradek.log.directories.events import DirectoryEvents
 from odradek.log.directories.log_directories import DirectorySettings, LogDirectories
 from odradek.log.partition_log import PartitionLog
 from odradek.log.writing.write_queue import WriteSettings
@@ -99,6 +100,8 @@ class World:
         self.disk = StallingDisk(self.clock)
         self.config = config
         self.path = path
+        self.charged: list[int] = []
+        """Bytes that entered the queue, and the negative of those that left it."""
         self.directories = self._start()
         self.log = self.directories.open("topic", 0, TOPIC, config)
         self.offline: list[str] = []
@@ -111,6 +114,7 @@ class World:
             SeededRandom("queue"),
             [str(self.path)],
             settings=DirectorySettings(WriteSettings(LARGE, 0.01, 1.0)),
+            events=DirectoryEvents(charge=self.charged.append),
         )
         made.startup.load(cluster_id="c", node_id=1)
         return made
@@ -391,8 +395,6 @@ async def test_a_deleted_log_lets_go(tmp_path: Path) -> None:
 async def test_a_log_that_is_deleted_while_it_is_synced_costs_the_others_nothing(tmp_path: Path) -> None:
     """The thread syncs the directory by its name, which is another one by then."""
     world = World(tmp_path, LogConfig(flush_messages=1, file_delete_delay_ms=0))
-    charged: list[int] = []
-    world.directories.writers.charge_to(charged.append)
     other = world.directories.open("topic", 1, TOPIC, world.config)
     world.disk.gate.clear()
     put(other, large())
@@ -402,22 +404,20 @@ async def test_a_log_that_is_deleted_while_it_is_synced_costs_the_others_nothing
     world.disk.gate.set()
     world.log = other
     await world.written()
-    assert (world.offline, other.end_offset, sum(charged)) == ([], 2, 0)
+    assert (world.offline, other.end_offset, sum(world.charged)) == ([], 2, 0)
     assert fetched(other, 0) == [0, 1]
 
 
 @running
 async def test_queued_bytes_are_accounted_for(tmp_path: Path) -> None:
     world = World(tmp_path)
-    charged: list[int] = []
-    world.directories.writers.charge_to(charged.append)
     world.disk.gate.clear()
     for _ in range(3):
         put(world.log, large())
-    assert charged == [len(large())] * 3
+    assert world.charged == [len(large())] * 3
     world.disk.gate.set()
     await world.written()
-    assert sum(charged) == 0
+    assert sum(world.charged) == 0
 
 
 @settings(max_examples=25, deadline=None)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Final, TypeVar
+from typing import Final, Protocol, TypeVar
 
 from odradek.api.services.controller_service import NotTheController
 from odradek.broker.cluster.broker_events import RETRY_SECONDS, BrokerEvents, OfflineReplicas
@@ -70,7 +70,19 @@ CLEAR_SECONDS: Final = 0.2
 """After which the mark is removed that brokers are deposed, if they have ended by then."""
 
 T = TypeVar("T")
-Take = Callable[[ClusterImage], Awaitable[None] | None]
+
+
+class OwnView(Protocol):
+    """The cluster as the controller's own broker knows it."""
+
+    @property
+    def image(self) -> ClusterImage:
+        """What it knows; of brokers that are dead, too, until it learns of that."""
+        ...
+
+    def take(self, image: ClusterImage) -> Awaitable[None] | None:
+        """Give the broker an image, before the change is answered."""
+        ...
 
 
 class Controller:
@@ -88,13 +100,12 @@ class Controller:
         "_replaced",
         "_stale",
         "_store",
-        "_take",
         "_unwatch",
+        "_view",
         "elections",
         "epoch",
         "image",
         "is_active",
-        "last_known",
     )
 
     def __init__(
@@ -103,18 +114,15 @@ class Controller:
         config: BrokerConfig,
         clock: Clock,
         random: Random,
-        take: Take,
+        view: OwnView,
         connect: Connect,
         offline_here: OfflineReplicas = lambda _image: [],
     ) -> None:
-        """`take` gives this broker the image, before a change is answered.
-
-        `offline_here` has the replicas of this broker whose directory is offline; other brokers report theirs.
-        """
+        """`offline_here` has the replicas of this broker whose directory is offline; other brokers report theirs."""
         self._store = ControllerStore(store)
         self._config = config
         self._random = random
-        self._take = take
+        self._view = view
         self._node_id = config.node_id
         self._events = EventQueue()
         self._channels = ControllerChannels(config.node_id, connect)
@@ -131,8 +139,6 @@ class Controller:
         """The cluster as of the last decision."""
         self.is_active = False
         """Whether this broker is the controller, as far as it knows."""
-        self.last_known: Callable[[], Mapping[int, Broker]] = dict
-        """The brokers that this one knew last, dead ones too: where a deposed broker is looked for."""
         self._replaced: Callable[[], None] = lambda: None
 
     # --- reign ---
@@ -374,7 +380,8 @@ class Controller:
             if mark:
                 self._store.deposed_marked()
         if decision.image is not self.image:
-            known = {**self.last_known(), **before.brokers}
+            # Where a deposed broker is looked for, though its registration has ended.
+            known = {**self._view.image.brokers, **before.brokers}
             self._leases.depose(deposed, decision.image, known)
             if deposed:
                 self._clear_deposed_later()
@@ -437,7 +444,7 @@ class Controller:
         self.image = image
         self._has_published = True
         try:
-            waiting = self._take(image)
+            waiting = self._view.take(image)
             if waiting is not None:
                 await waiting
             own = image.brokers.get(self._node_id)

@@ -30,6 +30,17 @@ logger = logging.getLogger("odradek.connections")
 _UNLIMITED = 2_147_483_647
 
 
+class Allowance(NamedTuple):
+    """How much clients may use."""
+
+    requests: RequestLimits
+    """Sizes of a request."""
+    connections: ConnectionRates
+    """New connections per second."""
+    buffers: ReceiveBuffers
+    """Bytes of requests that are not served yet."""
+
+
 class Guards(NamedTuple):
     """What clients have to do before they are served."""
 
@@ -81,23 +92,21 @@ class Server:
         dispatch: Dispatch,
         config: BrokerConfig,
         clock: Clock,
-        rates: ConnectionRates,
-        limits: RequestLimits,
+        allowance: Allowance,
         guards: Guards = NO_GUARDS,
     ) -> None:
         self._network = network
         self._dispatch = dispatch
         self._config = config
         self._clock = clock
-        self._rates = rates
-        self._limits = limits
+        self._rates = allowance.connections
+        self._limits = allowance.requests
+        self._buffers = allowance.buffers
         self._lines = RepeatedLines(logger, clock)
         self._tls = guards.tls
         self._logins = guards.logins
         self._handshakes: Handshakes | None = None
         self._waiting: deque[tuple[Stream, str]] = deque()
-        queued = config.number("queued.max.request.bytes")
-        self._buffers = ReceiveBuffers(queued if queued > 0 else None)
         self._listeners: list[Listener] = []
         self._next_identifier = 0
         self._per_ip: Counter[str] = Counter()
@@ -109,13 +118,6 @@ class Server:
         """Connections accepted since the start."""
         self.connections: dict[int, InboundConnection] = {}
         self._deadlines = Deadlines(config, clock, self.connections, self._buffers)
-
-    def charge(self, size: int) -> None:
-        """So many bytes of requests more are kept elsewhere, or less: they count for `queued.max.request.bytes`."""
-        if size >= 0:
-            self._buffers.charge(size)
-        else:
-            self._buffers.release(-size)
 
     def listen(self, name: str, host: str, port: int) -> Listener:
         """Bind one listener; OSError when the address cannot be bound. Connections wait until `open`."""

@@ -37,15 +37,6 @@ if TYPE_CHECKING:
 SETTING: Final = "odradek.http.listener"
 
 
-def _receiver(image: Callable[[], ClusterImage], config: BrokerConfig, ports: Ports) -> ClientTelemetry | None:
-    try:
-        from odradek.broker.observability.client_telemetry import ClientTelemetry
-    except ImportError:
-        # Clients are not asked to push then, as by a Kafka broker without a receiver.
-        return None
-    return ClientTelemetry(image, config, ports.clock, ports.random, ports.disk)
-
-
 class Observed(NamedTuple):
     """The parts of a broker whose state is shown."""
 
@@ -58,12 +49,13 @@ class Observed(NamedTuple):
     dispatcher: Dispatcher
     server: Server
     fetch_sessions: FetchSessions
+    telemetry: ClientTelemetry | None
 
 
 class Observability:
     """Serves metrics and health while `odradek.http.listener` is set."""
 
-    __slots__ = ("_address", "_monitor", "exporter", "lifecycle", "listener", "telemetry")
+    __slots__ = ("_address", "_monitor", "exporter", "lifecycle", "listener")
 
     def __init__(self, config: BrokerConfig, ports: Ports, observed: Observed) -> None:
         """Raises ConfigError for an invalid address."""
@@ -77,8 +69,6 @@ class Observability:
         def most_topics() -> int:
             return config.number("odradek.metrics.max.topics")
 
-        self.telemetry = _receiver(observed.image, config, ports)
-        """The receiver of clients' metrics, if opentelemetry-proto is installed."""
         ends = PartitionEnds(config.node_id, observed.partitions, observed.image, observed.peers, ports.clock)
         groups = GroupMetrics(observed.groups.survey, ends, lambda: config.number("odradek.metrics.max.groups"))
         self.exporter = Exporter(
@@ -103,7 +93,7 @@ class Observability:
                 ClusterMetrics(observed.controller),
                 StorageMetrics(observed.directories, ports.disk, now),
                 groups,
-                *(() if self.telemetry is None else (self.telemetry,)),
+                *(() if observed.telemetry is None else (observed.telemetry,)),
             ),
             now,
             groups.refresh,

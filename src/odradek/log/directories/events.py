@@ -5,18 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable
 
 
-def _ignore(_text: str) -> None:
+def _ignore(_: object) -> None:
     return None
 
 
 class DirectoryEvents:
     """Made before the log directories, so that parts which depend on these can listen to them."""
 
-    __slots__ = ("_failure_listeners", "_work_listeners", "report")
+    __slots__ = ("_failure_listeners", "_work_listeners", "charge", "report")
 
-    def __init__(self, report: Callable[[str], None] = _ignore) -> None:
+    def __init__(self, report: Callable[[str], None] = _ignore, charge: Callable[[int], None] = _ignore) -> None:
         self.report = report
         """Called with a line for operators about each repair and failure."""
+        self.charge = charge
+        """Called with the bytes that begin to wait in a write queue, and with their negative when they leave it."""
         self._work_listeners: list[Callable[[], None]] = []
         self._failure_listeners: list[Callable[[str], None]] = []
 

@@ -66,7 +66,8 @@ class PlacedLogs:
         self.events = events
         self.pending = PendingWork(disk, clock, events)
         self.checkpoints = OffsetCheckpoints(self.directories, self.where, self.logs, self.failed)
-        self.writers = WriteQueues(disk, clock, [each.path for each in self.directories], write_settings, self.report)
+        paths = [each.path for each in self.directories]
+        self.writers = WriteQueues(disk, clock, paths, write_settings, self.report, events.charge)
         self.environment = LogEnvironment(disk, clock, random, open_files, owner=self)
 
     # --- LogOwner ---

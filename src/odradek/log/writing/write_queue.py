@@ -132,6 +132,7 @@ class WriteQueue:
 
     __slots__ = (
         "_calm_at",
+        "_charge",
         "_disk",
         "_lane",
         "_path",
@@ -140,7 +141,6 @@ class WriteQueue:
         "_settings",
         "_task",
         "_turn",
-        "charge",
         "inline_bytes",
         "lags",
         "longest_s",
@@ -152,9 +152,18 @@ class WriteQueue:
     )
 
     def __init__(
-        self, disk: Disk, clock: Clock, path: str, settings: WriteSettings, report: Callable[[str], None]
+        self,
+        disk: Disk,
+        clock: Clock,
+        path: str,
+        settings: WriteSettings,
+        report: Callable[[str], None],
+        charge: Callable[[int], None],
     ) -> None:
-        """`report` is called with a line for operators when the disk begins to lag, and when it has caught up."""
+        """`report` is called with a line for operators when the disk begins to lag, and when it has caught up.
+
+        `charge` is called with the bytes that enter the queue, and with their negative when they leave it.
+        """
         self._disk = disk
         self._path = path
         self._lane = f"{path} writes"
@@ -175,8 +184,7 @@ class WriteQueue:
         self.longest_s = 0.0
         """The longest write that the event loop had to wait for."""
         self._report = report
-        self.charge: Callable[[int], None] = _ignore
-        """Called with the bytes of requests that enter the queue, and with their negative when they leave."""
+        self._charge = charge
 
     # --- is the disk keeping up? ---
 
@@ -229,7 +237,7 @@ class WriteQueue:
         """See `Writer`."""
         self._pending.append(write)
         self.queued += 1
-        self.charge(len(write.data))
+        self._charge(len(write.data))
         if self._task is None:
             try:
                 loop = asyncio.get_running_loop()
@@ -261,7 +269,7 @@ class WriteQueue:
     def _complete(self, turn: _Turn) -> None:
         turn.is_complete = True
         self._turn = None
-        self.charge(-turn.size)
+        self._charge(-turn.size)
         if turn.failure is not None:
             self._fail(turn, turn.failure)
             return
@@ -276,12 +284,12 @@ class WriteQueue:
         others are written again.
         """
         failed = [*turn.writes, *self._pending]
-        self.charge(-sum(len(write.data) for write in self._pending))
+        self._charge(-sum(len(write.data) for write in self._pending))
         self._pending.clear()
         if any(write.log.is_offline for write in turn.writes):
             again = [write for write in failed if not write.log.is_offline]
             self._pending.extend(again)
-            self.charge(sum(len(write.data) for write in again))
+            self._charge(sum(len(write.data) for write in again))
             failed = [write for write in failed if write.log.is_offline]
         for log in {id(write.log): write.log for write in failed}.values():
             log.write_failed(failure)
@@ -316,8 +324,9 @@ class WriteQueues:
         paths: Iterable[str],
         settings: WriteSettings,
         report: Callable[[str], None],
+        charge: Callable[[int], None],
     ) -> None:
-        self._queues = {path: WriteQueue(disk, clock, path, settings, report) for path in paths}
+        self._queues = {path: WriteQueue(disk, clock, path, settings, report, charge) for path in paths}
 
     def by_path(self) -> dict[str, WriteQueue]:
         """The queues by the path of their log directory."""
@@ -326,11 +335,6 @@ class WriteQueues:
     def of(self, path: str) -> WriteQueue:
         """Return the queue of the log directory with that path."""
         return self._queues[path]
-
-    def charge_to(self, charge: Callable[[int], None]) -> None:
-        """Call `charge` with the bytes that begin to wait in a queue, and with their negative when they leave it."""
-        for queue in self._queues.values():
-            queue.charge = charge
 
     @property
     def longest_write_s(self) -> float:
@@ -392,7 +396,3 @@ def execute(disk: Disk, writes: Iterable[QueuedWrite]) -> None:
 
 def _zero() -> float:
     return 0.0
-
-
-def _ignore(_: int) -> None:
-    return

@@ -91,7 +91,7 @@ class Member:
             self.config,
             clock,
             SeededRandom(broker_id),
-            self.view.take,
+            self.view,
             cluster.connect,
             self.offline_replicas,
         )

@@ -613,13 +613,16 @@ def test_a_start_ends_with_whatever_goes_wrong_in_it() -> None:
         clock = SystemClock()
         store = MemoryStore(MemoryTree())
 
-        async def broken(_image: ClusterImage) -> None:
-            raise ValueError("a defect")
+        class Broken:
+            image = ClusterImage()
+
+            async def take(self, _image: ClusterImage) -> None:
+                raise ValueError("a defect")
 
         async def refused(_broker: Broker) -> Connection:
             raise Disconnected("refused")
 
-        controller = Controller(store, BrokerConfig({"node.id": "1"}), clock, SeededRandom(1), broken, refused)
+        controller = Controller(store, BrokerConfig({"node.id": "1"}), clock, SeededRandom(1), Broken(), refused)
         membership = Membership(store, clock, controller)
         joining = membership.join(Broker(1, -1, None, {"PLAINTEXT": Endpoint("host", 1, "PLAINTEXT")}))
         with pytest.raises(ValueError, match="a defect"):
@@ -635,11 +638,14 @@ def test_a_registration_left_behind_at_another_address_is_waited_for() -> None:
 
         def member(patience_seconds: float) -> tuple[MemoryStore, Membership]:
             store = MemoryStore(tree)
-            controller = Controller(store, BrokerConfig({"node.id": "1"}), clock, SeededRandom(1), taken, refused)
+            controller = Controller(store, BrokerConfig({"node.id": "1"}), clock, SeededRandom(1), Taking(), refused)
             return store, Membership(store, clock, controller, patience_seconds=patience_seconds)
 
-        async def taken(_image: ClusterImage) -> None:
-            return
+        class Taking:
+            image = ClusterImage()
+
+            async def take(self, _image: ClusterImage) -> None:
+                return
 
         async def refused(_broker: Broker) -> Connection:
             raise Disconnected("refused")

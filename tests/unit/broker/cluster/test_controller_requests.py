@@ -51,7 +51,7 @@ class Lone:
         self.seen: list[ClusterImage] = []
         self.gate: Awaitable[None] | None = None
         config = BrokerConfig(settings or {})
-        self.controller = Controller(store, config, SystemClock(), SeededRandom("s"), self.take, connect_to_none)
+        self.controller = Controller(store, config, SystemClock(), SeededRandom("s"), self, connect_to_none)
         self.membership = Membership(store, SystemClock(), self.controller)
 
     def take(self, image: ClusterImage) -> Awaitable[None] | None:
