@@ -308,7 +308,7 @@ async def _run(step: Step) -> None:
 
 def _set_ready(parts: Parts, is_ready: bool) -> None:
     if parts.observability is not None:
-        parts.observability.lifecycle.is_ready = is_ready
+        parts.observability.lifecycle.set_ready(is_ready)
 
 
 def _stop_observing(parts: Parts) -> None:

@@ -12,8 +12,9 @@ from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.broker.ports import Ports
 from odradek.broker.storage.replica_directories import ReplicaDirectories
 from odradek.log.directories.events import DirectoryEvents
-from odradek.log.directories.log_directories import DirectorySettings, LogDirectories
+from odradek.log.directories.log_directories import LogDirectories
 from odradek.log.directories.ownership import METADATA_FILE, partition_names
+from odradek.log.directories.placed_logs import DirectorySettings
 from odradek.log.directories.scan import stored_identity
 from odradek.log.writing.write_queue import WriteSettings
 from odradek.metadata.image import ClusterImage
@@ -66,7 +67,12 @@ def _directory_settings(config: BrokerConfig) -> DirectorySettings:
         config.number("odradek.write.stall.ms") / 1000,
         config.number("odradek.write.probation.ms") / 1000,
     )
-    return DirectorySettings(writes, config.flag("odradek.adopt.partitions"), lambda: config.words("cordoned.log.dirs"))
+    return DirectorySettings(
+        writes,
+        config.flag("odradek.adopt.partitions"),
+        lambda: config.words("cordoned.log.dirs"),
+        config.number("producer.id.expiration.ms"),
+    )
 
 
 async def _read_cluster(
@@ -95,7 +101,6 @@ def _load(directories: LogDirectories, config: BrokerConfig, cluster: str, image
     directories.startup.load(
         cluster_id=cluster,
         node_id=node_id,
-        producer_id_expiration_ms=config.number("producer.id.expiration.ms"),
         topic_id_of=lambda name: None if (topic := image.topics.get(name)) is None else topic.id,
     )
     directories.startup.set_aside_strays(

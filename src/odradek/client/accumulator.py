@@ -267,7 +267,14 @@ class Accumulator:
     )
 
     def __init__(
-        self, batch_size: int, buffer_memory: int, codec: int, level: int | None, *, keep_timestamps: bool = False
+        self,
+        batch_size: int,
+        buffer_memory: int,
+        codec: int,
+        level: int | None,
+        *,
+        keep_timestamps: bool = False,
+        transactional: bool = False,
     ) -> None:
         self._batch_size = max(batch_size, HEADER_SIZE + 1)
         self._codec = codec
@@ -275,7 +282,7 @@ class Accumulator:
         self._keep_timestamps = keep_timestamps
         self.free_bytes = buffer_memory
         self.queues: dict[PartitionKey, Queue] = {}
-        self.transactional = False
+        self.transactional = transactional
 
     def append(
         self,

@@ -90,7 +90,7 @@ class ConsumerGroupDriver:
         self._member.subscribe(topics, None if pattern is None else pattern.pattern)
         for topic in topics:
             self._cluster.add_topic(topic)
-        self._partitions.listener = listener
+        self._partitions.notify(listener)
         if not self.active:
             # Partitions that the user assigned do not belong to the group.
             self._partitions.forget()
@@ -167,7 +167,7 @@ class ConsumerGroupDriver:
 
     def _report(self, owned: frozenset[TopicIdPartition]) -> None:
         if owned != self._member.owned:
-            self._member.owned = owned
+            self._member.own(owned)
             self._urgent.set()
 
     # --- between polls ---

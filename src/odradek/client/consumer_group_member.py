@@ -95,6 +95,10 @@ class ConsumerGroupMember:
         """Whether the next heartbeat is urgent: the coordinator does not know the subscription or what is owned."""
         return not self.has_joined or not self._is_told or self.owned != self._reported
 
+    def own(self, owned: frozenset[TopicIdPartition]) -> None:
+        """Own exactly these partitions, and report it with the next heartbeat."""
+        self.owned = owned
+
     def subscribe(self, topics: Collection[str], pattern: str | None) -> None:
         """Change the subscription."""
         self._had_pattern = self._had_pattern or self.pattern is not None

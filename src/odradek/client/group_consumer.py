@@ -86,7 +86,7 @@ class GroupDriver:
         """Join the group for these topics, or for those that match the pattern, with the next `drive`."""
         self._subscribed = topics
         self._pattern = pattern
-        self._partitions.listener = listener
+        self._partitions.notify(listener)
         if not self.active:
             # Partitions that the user assigned do not belong to the group.
             self._partitions.forget()
@@ -119,7 +119,7 @@ class GroupDriver:
             raise failure
         if not self.active:
             # Partitions that the group took are not those that the user has assigned since.
-            membership.lost = False
+            membership.forget_loss()
             await self._quit()
             return 1.0
         await self._drop_lost()
@@ -208,7 +208,7 @@ class GroupDriver:
     async def _drop_lost(self) -> None:
         """Drop partitions that the group took without notice, before any other change of the assignment."""
         if self._membership.lost:
-            self._membership.lost = False
+            self._membership.forget_loss()
             await self._partitions.lose()
 
     async def _quit(self) -> None:

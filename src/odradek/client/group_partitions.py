@@ -29,8 +29,17 @@ class GroupPartitions:
     """Changes the partitions of one consumer's fetcher, and calls its listener within a poll."""
 
     __slots__ = (
-        "_cluster", "_commit_task", "_config", "_failures", "_fetcher", "_fields", "_group_id", "_loop", "_on_commit",
-        "listener", "next_commit",
+        "_cluster",
+        "_commit_task",
+        "_config",
+        "_failures",
+        "_fetcher",
+        "_fields",
+        "_group_id",
+        "_listener",
+        "_loop",
+        "_on_commit",
+        "next_commit",
     )  # fmt: skip
 
     def __init__(
@@ -52,7 +61,11 @@ class GroupPartitions:
         self._commit_task: asyncio.Task[None] | None = None
         self.next_commit = self._loop.time() + config["auto_commit_interval_ms"] / 1000
         """When the next automatic commit is due, in the event loop's time."""
-        self.listener: AnyListener | None = None
+        self._listener: AnyListener | None = None
+
+    def notify(self, listener: AnyListener | None) -> None:
+        """Call this listener, or none, when partitions come or go."""
+        self._listener = listener
 
     @property
     def owned(self) -> set[TopicPartition]:
@@ -61,7 +74,7 @@ class GroupPartitions:
 
     def forget(self) -> None:
         """Drop all partitions without a word: they belong to the user, not to the group."""
-        self._fetcher.states = {}
+        self._fetcher.states.clear()
 
     def positions(self, keys: Collection[TopicPartition] | None = None) -> dict[TopicPartition, OffsetAndMetadata]:
         """Positions to commit, of all assigned partitions or of these."""
@@ -108,7 +121,7 @@ class GroupPartitions:
             self._group_id, len(lost), extra=self._fields,
         )  # fmt: skip
         try:
-            if self.listener is not None and not hasattr(self.listener, "on_partitions_lost"):
+            if self._listener is not None and not hasattr(self._listener, "on_partitions_lost"):
                 await self._call("on_partitions_revoked", lost)
             else:
                 await self._call("on_partitions_lost", lost)
@@ -116,7 +129,7 @@ class GroupPartitions:
             self._fetcher.states.clear()
 
     async def _call(self, method: str, partitions: set[TopicPartition]) -> None:
-        called = getattr(self.listener, method, None)
+        called = getattr(self._listener, method, None)
         if called is None:
             return
         result = called(partitions)

@@ -122,6 +122,10 @@ class Membership:
         """Note a poll: max_poll_interval_ms counts from here."""
         self._last_poll = self._loop.time()
 
+    def forget_loss(self) -> None:
+        """The lost partitions have been dropped, or there were none."""
+        self.lost = False
+
     def request_rejoin(self) -> None:
         """Have the owner join again."""
         self.rejoin = True

@@ -121,8 +121,8 @@ class Producer(Generic[Key_contra, Value_contra]):
             CODEC_NAMES[config["compression_type"]],
             config["compression_level"],
             keep_timestamps=bool(self._interceptors),
+            transactional=config["transactional_id"] is not None,
         )
-        self._accumulator.transactional = config["transactional_id"] is not None
         sequences = None
         if config["enable_idempotence"]:
             sequences = Sequences(transactional=config["transactional_id"] is not None)

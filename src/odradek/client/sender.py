@@ -147,6 +147,10 @@ class Sender:
         """The error that ended this producer, or None."""
         self._failures = FailureLog(logger, self._loop.time, {"client_id": config["client_id"]})
 
+    def send_in(self, transaction: Transaction) -> None:
+        """Send batches within the transactions of this object, which learns of each that is lost."""
+        self.transaction = transaction
+
     # --- events ---
 
     def added(self, *, urgent: bool) -> None:

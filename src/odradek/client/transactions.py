@@ -138,7 +138,7 @@ class TransactionalProducer(Generic[Key_contra, Value_contra]):
     async def start(self) -> None:
         """Connect; call `initialize` or `adopt` next (`async with` does the former)."""
         await self.producer.start()
-        self.producer.sender.transaction = self
+        self.producer.sender.send_in(self)
 
     async def __aenter__(self) -> Self:
         await self.start()

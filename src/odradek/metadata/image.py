@@ -132,8 +132,8 @@ class ClusterImage:
     features: Mapping[str, int] | None  # finalized levels; None until somebody has changed one
     features_epoch: int
 
-    def __init__(self, cluster_id: str = "") -> None:
-        self.version = 0
+    def __init__(self, cluster_id: str = "", version: int = 0) -> None:
+        self.version = version
         self.cluster_id = cluster_id
         self.controller_id = NO_BROKER
         self.controller_epoch = 0

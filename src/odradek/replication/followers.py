@@ -119,6 +119,17 @@ class Followers:
         self.progress = {}
         self.counted = frozenset()
 
+    def apply_offline(self, offline: tuple[int, ...]) -> bool:
+        """Take over which replicas are offline; returns whether that has changed."""
+        changed = offline != self.offline
+        self.offline = offline
+        return changed
+
+    def drop_outdated_proposal(self, partition_epoch: int, *, new_epoch: bool) -> None:
+        """Forget a proposal that was made for an earlier state than this one."""
+        if self.proposal is not None and (new_epoch or partition_epoch > self.proposal.partition_epoch):
+            self.proposal = None
+
     def fetched(self, broker_id: int, broker_epoch: int, fetch_offset: int, log_start_offset: int, now_ms: int) -> None:
         """Note a fetch from the offset: the follower has all records below it.
 

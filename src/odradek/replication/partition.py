@@ -185,8 +185,7 @@ class Partition:
             )
             if self.replicas and (unchanged or state.partition_epoch < known):
                 # An answer of the controller may be faster than its image.
-                if unchanged and state.offline_replicas != self.followers.offline:
-                    self.followers.offline = state.offline_replicas
+                if unchanged and self.followers.apply_offline(state.offline_replicas):
                     self.followers.reconsider()
                 return
         was_leader = self.is_leader
@@ -195,11 +194,9 @@ class Partition:
         self.leader_epoch = state.leader_epoch
         self.partition_epoch = state.partition_epoch
         self.replicas = state.replicas
-        self.followers.offline = state.offline_replicas
+        self.followers.apply_offline(state.offline_replicas)
         isr_before, self.isr = self.isr, state.isr
-        proposal = self.followers.proposal
-        if proposal is not None and (new_epoch or state.partition_epoch > proposal.partition_epoch):
-            self.followers.proposal = None
+        self.followers.drop_outdated_proposal(state.partition_epoch, new_epoch=new_epoch)
         if self.is_leader:
             if was_leader:
                 self.traffic.isr_shrinks += len(isr_before) > len(state.isr)

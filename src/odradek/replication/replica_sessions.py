@@ -349,6 +349,10 @@ class ReplicaSessions:
     def __len__(self) -> int:
         return len(self._sessions)
 
+    def apply_throttle(self, throttle: LeaderThrottle | None) -> None:
+        """Ask this throttle before records are sent; None while nothing is throttled, which costs nothing then."""
+        self.throttle = throttle
+
     def continued(self, session_id: int, epoch: int, follower: Follower) -> ReplicaSession:
         """The session that a fetch belongs to: a new one for epoch 0, one for this fetch only for epoch -1.
 

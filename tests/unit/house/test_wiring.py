@@ -28,6 +28,47 @@ def test_hooks_are_not_assigned_from_outside() -> None:
     assert not found, f"hooks that another object fills in: {found}"
 
 
+WIRING = ("broker/assembly.py", "broker/lifecycle.py", "broker/opening.py", "broker/observability/assembly.py")
+"""Modules that make the parts of a broker and connect them."""
+WORLDS = ("sim/", "testing/")
+"""Their objects are faults to be injected: a test or a nemesis sets them."""
+MESSAGES = {"self._answer"}
+"""Messages that a handler fills, not parts."""
+
+
+def _plainly_assigned(tree: ast.AST) -> list[ast.Attribute]:
+    """As `_assigned`, without counts."""
+    counted = [node.target for node in ast.walk(tree) if isinstance(node, ast.AugAssign)]
+    return [target for target in _assigned(tree) if target not in counted]
+
+
+def test_parts_are_complete_when_constructed() -> None:
+    """The modules that connect parts pass them to constructors and assign no attribute of them."""
+    sources = [source for source in package_sources() if source.name in WIRING]
+    assert len(sources) == len(WIRING)
+    found = [
+        f"{source.name}:{target.lineno} {ast.unparse(target)}"
+        for source in sources
+        for target in _assigned(source.tree)
+        if ast.unparse(target.value) != "self"
+    ]
+    assert not found, f"assigned after the construction: {found}"
+
+
+def test_no_object_assigns_attributes_of_its_parts() -> None:
+    """A part changes by its methods, which say what happens. Counts are excepted: hot paths add to them."""
+    found = [
+        f"{source.name}:{target.lineno} {ast.unparse(target)}"
+        for source in package_sources()
+        if not source.name.startswith(WORLDS)
+        for target in _plainly_assigned(source.tree)
+        if isinstance(target.value, ast.Attribute)
+        and ast.unparse(target.value).startswith("self.")
+        and ast.unparse(target.value) not in MESSAGES
+    ]
+    assert not found, f"attributes of a part that another object assigns: {found}"
+
+
 def test_objects_have_no_public_hooks() -> None:
     """Or a test, or a later part, would fill it in."""
     found = [

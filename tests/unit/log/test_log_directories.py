@@ -18,8 +18,9 @@ from odradek.log.append import Origin
 from odradek.log.config import LogConfig
 from odradek.log.directories import background_recovery
 from odradek.log.directories.checkpoint_formats import MetaProperties, format_partition_metadata, parse_offsets
-from odradek.log.directories.log_directories import DirectorySettings, LogDirectories
+from odradek.log.directories.log_directories import LogDirectories
 from odradek.log.directories.log_directory import LogDirectoryError
+from odradek.log.directories.placed_logs import DirectorySettings
 from odradek.log.directories.scan import stored_identity
 from odradek.log.partition_log import PartitionLog
 from odradek.ports.disk import Bytes, SystemDisk

@@ -14,7 +14,8 @@ import pytest
 from odradek.log.config import LogConfig
 from odradek.log.directories import replica_moves
 from odradek.log.directories.checkpoint_formats import LOG_START_OFFSETS
-from odradek.log.directories.log_directories import DirectorySettings, LogDirectories
+from odradek.log.directories.log_directories import LogDirectories
+from odradek.log.directories.placed_logs import DirectorySettings
 from odradek.log.directories.replica_copy import TAKES_OVER, future_name, parse_future_name
 from odradek.log.partition_log import PartitionLog
 from odradek.ports.disk import SystemDisk

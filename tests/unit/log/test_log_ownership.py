@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from odradek.log.directories.log_directories import DirectorySettings, LogDirectories
+from odradek.log.directories.log_directories import LogDirectories
 from odradek.log.directories.log_directory import LogDirectoryError
 from odradek.log.directories.ownership import IMPORT_MARKER, METADATA_FILE, Owner, inspect
+from odradek.log.directories.placed_logs import DirectorySettings
 from odradek.ports.disk import SystemDisk
 from odradek.ports.foreign_files import hold
 from odradek.ports.randomness import SeededRandom

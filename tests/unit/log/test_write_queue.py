@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from odradek.log.append import Origin
 from odradek.log.config import LogConfig
 from odradek.log.directories.events import DirectoryEvents
-from odradek.log.directories.log_directories import DirectorySettings, LogDirectories
+from odradek.log.directories.log_directories import LogDirectories
+from odradek.log.directories.placed_logs import DirectorySettings
 from odradek.log.partition_log import PartitionLog
 from odradek.log.writing.write_queue import WriteSettings
 from odradek.ports.disk import Bytes, SystemDisk, SystemFile

@@ -113,6 +113,10 @@ class Session:
         """As the client's ApiVersions request names it (KIP-511); empty before."""
         self.client_software_version = ""
 
+    def remove_gate(self) -> None:
+        """Serve every request from now on, as long as the connection lasts."""
+        self.gate = None
+
     @property
     def is_admitted(self) -> bool:
         """Whether the peer has proven its identity, or need not."""

@@ -153,14 +153,13 @@ class Controller:
         # An event of an earlier reign would decide on the image that this one has not loaded yet: all topics gone.
         await self.wait_until_idle()
         self.epoch = epoch
-        self._store.epoch_version = epoch_version
+        self._store.elected(epoch_version)
         self._replaced = replaced
         self.is_active = True
         self._stale = True
         self._has_published = False
         self._leases.elected()
-        version, self.image = self.image.version, ClusterImage()
-        self.image.version = version
+        self.image = ClusterImage(version=self.image.version)
         self._unwatch = self._brokers.watch()
         logger.info("broker %d is the controller, epoch %d", self._node_id, epoch)
         try:

@@ -36,19 +36,22 @@ class ControllerStore:
     All methods that read or write raise StoreError.
     """
 
-    __slots__ = ("_deposed_node", "_is_deposed_marked", "epoch_version", "store")
+    __slots__ = ("_deposed_node", "_epoch_version", "_is_deposed_marked", "store")
 
     def __init__(self, store: MetadataStore) -> None:
         self.store = store
         """The store itself, for reads and watches."""
-        self.epoch_version = ANY_VERSION
-        """Version of the node of the controller's epoch since its election."""
+        self._epoch_version = ANY_VERSION
         self._deposed_node = False
         self._is_deposed_marked = False
 
+    def elected(self, epoch_version: int) -> None:
+        """Write as the controller from now on; this is the version of the node of its epoch."""
+        self._epoch_version = epoch_version
+
     async def apply(self, operations: Sequence[Operation]) -> None:
         """One transaction. Raises BadVersion if another controller has been elected, among others."""
-        await self.store.apply([Check(CONTROLLER_EPOCH, self.epoch_version), *operations])
+        await self.store.apply([Check(CONTROLLER_EPOCH, self._epoch_version), *operations])
 
     # --- the mark that brokers are deposed, and may still act as leaders ---
 
@@ -82,7 +85,7 @@ class ControllerStore:
     async def is_elected(self) -> bool:
         """Whether no other controller has been elected."""
         node = await self.store.get(CONTROLLER_EPOCH)
-        return node is not None and node.version == self.epoch_version
+        return node is not None and node.version == self._epoch_version
 
     def transactions(self, operations: Sequence[Operation], cuts: Sequence[int]) -> list[Sequence[Operation]]:
         """The operations in transactions that the store accepts, parted at some of the cuts."""

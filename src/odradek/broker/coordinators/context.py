@@ -297,7 +297,7 @@ class CoordinatorContext(Generic[Shard, Record]):
 
     def load(self) -> None:
         """Replay the log, one slice per turn of the event loop, then serve."""
-        self._writer.last_written_offset = self.partition.log.next_offset - 1
+        self._writer.start_after(self.partition.log.next_offset - 1)
         self._loader.start(self.partition)
 
     def _replay_batch(self, header: BatchHeader, records: list[LogRecord]) -> None:
@@ -346,7 +346,7 @@ class CoordinatorContext(Generic[Shard, Record]):
         elif self.state is _ACTIVE:
             self.flush()
             self.shard.replay_marker(producer_id, committed=committed)
-        self._writer.last_written_offset = max(self._writer.last_written_offset, last_offset)
+        self._writer.note_written(last_offset)
 
     def close(self) -> None:
         """This broker has lost the partition, or stops: answer every client that waits with NOT_COORDINATOR."""

@@ -39,6 +39,14 @@ class CoordinatorWriter:
         self.last_written_offset = result.last_offset
         return result
 
+    def start_after(self, offset: int) -> None:
+        """Begin with a partition whose last record has this offset."""
+        self.last_written_offset = offset
+
+    def note_written(self, offset: int) -> None:
+        """Note a record of the coordinator's state that was not written by `append`: a marker."""
+        self.last_written_offset = max(self.last_written_offset, offset)
+
     def when_committed(self, callback: Callable[[bool], None]) -> None:
         """Call back with True once everything written so far is committed, with False if the partition moves away."""
         partition, offset = self._partition, self.last_written_offset

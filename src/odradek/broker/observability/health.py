@@ -59,6 +59,10 @@ class Lifecycle:
         self.is_ready = False
         """Whether clients are served."""
 
+    def set_ready(self, is_ready: bool) -> None:
+        """Note that clients are served from now on, or no longer."""
+        self.is_ready = is_ready
+
 
 class Health:
     """Looks at a broker when it is asked."""

@@ -42,7 +42,7 @@ class ReplicationThrottles:
         self._switch()
 
     def _switch(self) -> None:
-        self._sessions.throttle = self if self.leader.is_active else None
+        self._sessions.apply_throttle(self if self.leader.is_active else None)
 
     def apply(self, old: ClusterImage, new: ClusterImage) -> None:
         """Take over which replicas are throttled."""

@@ -62,7 +62,7 @@ class SaslGate:
         if lifetime_ms:
             self._expires = self._clock.monotonic() + lifetime_ms / 1000
         else:
-            self._session.gate = None
+            self._session.remove_gate()
 
     def __call__(self, frame: memoryview, connection: InboundConnection) -> Pending | None:
         """None to serve the frame; the answer to a message without a request. Raises Disconnect."""

@@ -99,7 +99,7 @@ class ConsumerGroups:
 
     def configure(self, settings: GroupSettings) -> None:
         """See `GroupKind`."""
-        self._members.settings = settings
+        self._members.configure(settings)
 
     def topics_changed(self, topics: frozenset[str]) -> None:
         """See `GroupKind`. A group looks at its topics again with its next heartbeat."""

@@ -90,6 +90,10 @@ class Memberships:
 
     # --- configuration ---
 
+    def configure(self, settings: GroupSettings) -> None:
+        """Apply changed settings of the broker."""
+        self.settings = settings
+
     def _own_number(self, group_id: str, name: str, default: int) -> int:
         text = self.image().group_configs.get(group_id, {}).get(name)
         return default if text is None else int(text)

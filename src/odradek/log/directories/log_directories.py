@@ -6,8 +6,7 @@ unused partition is an entry in a dict; its log is opened, and after a crash rec
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
 
 from odradek.log.config import LogConfig
 from odradek.log.directories.background_recovery import BackgroundRecovery
@@ -25,32 +24,17 @@ from odradek.log.directories.checkpoint_formats import (
 from odradek.log.directories.events import DirectoryEvents
 from odradek.log.directories.flusher import LogFlusher
 from odradek.log.directories.log_directory import LogDirectory
-from odradek.log.directories.placed_logs import PlacedLogs
+from odradek.log.directories.placed_logs import DEFAULT_SETTINGS, DirectorySettings, PlacedLogs
 from odradek.log.directories.placement import ReplicaPlacement
 from odradek.log.directories.replica_moves import ReplicaMoves
 from odradek.log.directories.startup import DirectoriesStartup
 from odradek.log.partition_log import PartitionLog
 from odradek.log.segments.files import PARTITION_METADATA
-from odradek.log.writing.write_queue import WriteSettings
 from odradek.ports.clock import Clock
 from odradek.ports.disk import Disk
 from odradek.ports.randomness import Random
 from odradek.records.topic_partition import PartitionKey
 from odradek.wire.errors import ErrorCode, KafkaError
-
-
-class DirectorySettings(NamedTuple):
-    """The configuration of log directories."""
-
-    writes: WriteSettings = WriteSettings()
-    """How large and how long a write may block the event loop."""
-    adopts: bool = False
-    """Whether a partition's directory that names another topic id is taken over instead of deleted."""
-    cordoned: Callable[[], Sequence[str]] = tuple
-    """Paths of the directories that get no new replicas; `*` is all of them."""
-
-
-_DEFAULTS = DirectorySettings()
 
 
 class LogDirectories:
@@ -88,12 +72,12 @@ class LogDirectories:
         paths: Sequence[str],
         *,
         open_files: int = 1024,
-        settings: DirectorySettings = _DEFAULTS,
+        settings: DirectorySettings = DEFAULT_SETTINGS,
         events: DirectoryEvents | None = None,
     ) -> None:
         events = self.events = events or DirectoryEvents()
         """What the directories report."""
-        places = self._places = PlacedLogs(disk, clock, random, paths, open_files, settings.writes, events)
+        places = self._places = PlacedLogs(disk, clock, random, paths, open_files, settings, events)
         self._disk = disk
         self._directories = places.directories
         self._where = places.where

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
 
 from odradek.log.directories.checkpoint_formats import LOG_START_OFFSETS, RECOVERY_POINTS
 from odradek.log.directories.events import DirectoryEvents
@@ -13,6 +13,7 @@ from odradek.log.directories.pending_work import PendingWork
 from odradek.log.disk_errors import is_transient
 from odradek.log.environment import LogEnvironment
 from odradek.log.partition_log import PartitionLog
+from odradek.log.producers.state import DEFAULT_EXPIRATION_MS
 from odradek.log.segments.files import DELETE_DIRECTORY
 from odradek.log.writing.flush_plan import RolledLog
 from odradek.log.writing.write_queue import WriteQueue, WriteQueues, WriteSettings
@@ -23,6 +24,22 @@ from odradek.records.topic_partition import PartitionKey
 from odradek.wire.errors import ErrorCode, KafkaError
 
 _MAX_NAME: Final = 255
+
+
+class DirectorySettings(NamedTuple):
+    """The configuration of log directories."""
+
+    writes: WriteSettings = WriteSettings()
+    """How large and how long a write may block the event loop."""
+    adopts: bool = False
+    """Whether a partition's directory that names another topic id is taken over instead of deleted."""
+    cordoned: Callable[[], Sequence[str]] = tuple
+    """Paths of the directories that get no new replicas; `*` is all of them."""
+    producer_id_expiration_ms: int = DEFAULT_EXPIRATION_MS
+    """After which a producer that has written nothing is forgotten (`producer.id.expiration.ms`)."""
+
+
+DEFAULT_SETTINGS: Final = DirectorySettings()
 
 
 class PlacedLogs:
@@ -50,7 +67,7 @@ class PlacedLogs:
         random: Random,
         paths: Sequence[str],
         open_files: int,
-        write_settings: WriteSettings,
+        settings: DirectorySettings,
         events: DirectoryEvents,
     ) -> None:
         self.disk = disk
@@ -67,8 +84,15 @@ class PlacedLogs:
         self.pending = PendingWork(disk, clock, events)
         self.checkpoints = OffsetCheckpoints(self.directories, self.where, self.logs, self.failed)
         paths = [each.path for each in self.directories]
-        self.writers = WriteQueues(disk, clock, paths, write_settings, self.report, events.charge)
-        self.environment = LogEnvironment(disk, clock, random, open_files, owner=self)
+        self.writers = WriteQueues(disk, clock, paths, settings.writes, self.report, events.charge)
+        self.environment = LogEnvironment(
+            disk,
+            clock,
+            random,
+            open_files,
+            owner=self,
+            producer_id_expiration_ms=settings.producer_id_expiration_ms,
+        )
 
     # --- LogOwner ---
 

@@ -77,7 +77,6 @@ class DirectoriesStartup:
         *,
         cluster_id: str,
         node_id: int,
-        producer_id_expiration_ms: int | None = None,
         topic_id_of: Callable[[str], bytes | None] | None = None,
     ) -> None:
         """Take the directories into use; locks them if `lock` has not.
@@ -88,8 +87,6 @@ class DirectoriesStartup:
         self._topic_id_of = topic_id_of
         if all(directory.lock is None for directory in self._places.directories):
             self.lock()
-        if producer_id_expiration_ms is not None:
-            self._places.environment.producer_id_expiration_ms = producer_id_expiration_ms
         try:
             self._load_directories(MetaProperties(cluster_id, node_id, None))
         except LogDirectoryError:

@@ -268,7 +268,7 @@ def test_what_an_earlier_reign_has_begun_ends_before_the_next_one_begins() -> No
         controller._brokers.look_at_brokers_soon()
         await slow.wait()
         controller.resign()
-        reign = asyncio.create_task(controller.reign(controller.epoch, controller._store.epoch_version))
+        reign = asyncio.create_task(controller.reign(controller.epoch, controller._store._epoch_version))
         for _ in range(10):
             await asyncio.sleep(0)
         answer.set()

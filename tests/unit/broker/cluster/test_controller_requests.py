@@ -400,7 +400,7 @@ def test_unclean_elections_take_place_once_they_are_allowed(loading: bool) -> No
         change = ConfigChange("unclean.leader.election.enable", 0, "true")
         controller = cluster.reigning
         if loading:
-            reign = asyncio.create_task(controller.reign(controller.epoch, controller._store.epoch_version))
+            reign = asyncio.create_task(controller.reign(controller.epoch, controller._store._epoch_version))
             while controller.image.topics:
                 await asyncio.sleep(0)
         await cluster.reigning.alter_configs([ResourceChanges(ResourceType.TOPIC, "t", [change])])
