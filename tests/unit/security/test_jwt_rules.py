@@ -176,3 +176,8 @@ def test_any_change_of_a_token_is_an_error(text: str, at: int) -> None:
                 continue
             # Base64 has spellings that mean the same bytes.
             assert changed.split(".")[0] == good.split(".")[0]
+
+
+def test_token_of_this_millisecond_is_not_of_the_future() -> None:
+    """The broker's clock reads whole milliseconds, the issuer's more."""
+    assert accepted(token(iat=NOW + 0.0009, nbf=NOW + 0.0009), RULES._replace(clock_skew=0)) == "alice"
