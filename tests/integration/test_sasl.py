@@ -150,7 +150,8 @@ def test_login_over_tls_gives_the_principal(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "text"),
     [
-        ({"sasl_enabled_mechanisms": "PLAIN,GSSAPI"}, "GSSAPI is not implemented"),
+        ({"sasl_enabled_mechanisms": "PLAIN,DIGEST-MD5"}, "DIGEST-MD5 is not implemented"),
+        ({"sasl_enabled_mechanisms": "PLAIN,GSSAPI"}, "gssapi.sasl.jaas.config: keyTab"),
         ({"sasl_enabled_mechanisms": ""}, "sasl.enabled.mechanisms"),
         ({"listener.name.sasl_plaintext.plain.sasl.jaas.config": ""}, "plain.sasl.jaas.config is not set"),
         ({"listener.name.sasl_plaintext.plain.sasl.jaas.config": "x y;"}, "login module"),

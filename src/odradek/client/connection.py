@@ -60,7 +60,7 @@ class Connection:
 
     __slots__ = (
         "_client_id", "_close_listener", "_correlation_id", "_held", "_loop", "_out", "_pending", "_reader", "_stream",
-        "_timer", "_timer_due", "_writing", "closed", "features", "throttled_until", "versions",
+        "_timer", "_timer_due", "_writing", "closed", "features", "host", "throttled_until", "versions",
     )  # fmt: skip
 
     def __init__(self, stream: Stream, client_id: str, loop: asyncio.AbstractEventLoop) -> None:
@@ -76,6 +76,8 @@ class Connection:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_due = 0.0
         self.versions: dict[int, VersionRange] = {}
+        self.host = ""
+        """The broker's host as the client was given it, by which a Kerberos service is named."""
         self.features: dict[str, int] = {}
         """Finalized features (KIP-584) by name, for instance transaction.version."""
         self.throttled_until = 0.0
@@ -308,6 +310,7 @@ async def open_connection(
         reason = "connection refused" if refused else str(error) or type(error).__name__
         raise Disconnected(f"{host}:{port}: {reason}") from error
     connection = Connection(stream, client_id, asyncio.get_running_loop())
+    connection.host = host
     try:
         version = int(ApiVersionsRequest.MAX_VERSION)
         request = ApiVersionsRequest("odradek", __version__)

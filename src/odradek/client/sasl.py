@@ -11,8 +11,9 @@ from typing import Any, Final, Protocol
 from odradek.client.bearer_tokens import token_source
 from odradek.client.connection import Connection
 from odradek.client.errors import AuthenticationFailed, ConfigError, Disconnected, TransportError
+from odradek.client.kerberos_login import KerberosSteps, kerberos_settings
 from odradek.ports.randomness import Random
-from odradek.security import oauthbearer, plain
+from odradek.security import gssapi_exchange, oauthbearer, plain
 from odradek.security.errors import SaslError
 from odradek.security.jaas import JaasError, parse_jaas
 from odradek.security.scram import MECHANISMS as SCRAM_MECHANISMS
@@ -21,7 +22,7 @@ from odradek.wire.errors import ErrorCode, error_code
 from odradek.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from odradek.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 
-MECHANISMS: Final = (plain.MECHANISM, *SCRAM_MECHANISMS, oauthbearer.MECHANISM)
+MECHANISMS: Final = (plain.MECHANISM, *SCRAM_MECHANISMS, oauthbearer.MECHANISM, gssapi_exchange.MECHANISM)
 """Implemented values of `sasl_mechanism`."""
 _NONCE_BYTES: Final = 24
 _EARLIEST: Final = 0.85
@@ -115,6 +116,9 @@ def check_sasl(config: Mapping[str, Any]) -> None:
             credentials(config)
         token_source(config)
         return
+    if mechanism == gssapi_exchange.MECHANISM:
+        kerberos_settings(config)
+        return
     if config["sasl_oauth_token_provider"] is not None or config["sasl_oauthbearer_token_endpoint_url"]:
         raise ConfigError(f"options of bearer tokens have no effect with sasl_mechanism={mechanism}")
     username, password, _ = credentials(config)
@@ -132,13 +136,18 @@ def logins(config: Mapping[str, Any], random: Random) -> Login | None:
     if mechanism == oauthbearer.MECHANISM:
         tokens = token_source(config)
 
-        async def begin_bearer() -> Steps:
+        async def begin_bearer(host: str) -> Steps:
+            del host
             return _Bearer(*await tokens())
 
         return partial(_log_in, mechanism, begin_bearer)
+    if mechanism == gssapi_exchange.MECHANISM:
+        settings = kerberos_settings(config)
+        return partial(_log_in, mechanism, lambda host: KerberosSteps.begin(settings, host))
     username, password, is_token = credentials(config)
 
-    async def begin() -> Steps:
+    async def begin(host: str) -> Steps:
+        del host
         if mechanism == plain.MECHANISM:
             return _Plain(username, password)
         nonce = base64.b64encode(random.randrange(1 << 8 * _NONCE_BYTES).to_bytes(_NONCE_BYTES, "big")).decode()
@@ -148,7 +157,7 @@ def logins(config: Mapping[str, Any], random: Random) -> Login | None:
 
 
 async def _log_in(
-    mechanism: str, begin: Callable[[], Awaitable[Steps]], connection: Connection, timeout_ms: float
+    mechanism: str, begin: Callable[[str], Awaitable[Steps]], connection: Connection, timeout_ms: float
 ) -> int:
     version = connection.version_of(SaslHandshakeRequest)
     if version < 1:
@@ -162,7 +171,7 @@ async def _log_in(
         raise AuthenticationFailed(f"SASL handshake: {_text(handshake.error_code)}")
     version = connection.version_of(SaslAuthenticateRequest)
     try:
-        steps = await begin()
+        steps = await begin(connection.host)
         message: bytes | None = steps.first
         lifetime_ms = 0
         while message is not None:

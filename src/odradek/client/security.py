@@ -59,13 +59,17 @@ class SecurityOptions(TypedDict, total=False):
     ssl_cipher_suites: str
     """Cipher suites by Java's or OpenSSL's names; empty: OpenSSL's choice."""
     sasl_mechanism: str
-    """`PLAIN`, `SCRAM-SHA-256`, `SCRAM-SHA-512` or `OAUTHBEARER`."""
+    """`PLAIN`, `SCRAM-SHA-256`, `SCRAM-SHA-512`, `OAUTHBEARER` or `GSSAPI`."""
     sasl_plain_username: str
     """User name for PLAIN and SCRAM."""
     sasl_plain_password: str
     """Password for PLAIN and SCRAM."""
     sasl_jaas_config: str
-    """Kafka's form of user name and password: a line with a login module."""
+    """Kafka's form of user name and password, or of a Kerberos key: a line with a login module."""
+    sasl_kerberos_service_name: str
+    """The first part of the brokers' Kerberos names, for instance `kafka`; GSSAPI needs it."""
+    sasl_kerberos_domain_name: str
+    """The second part of the brokers' Kerberos names; empty: the host that the client connects to."""
     sasl_oauth_token_provider: Any
     """Gives bearer tokens: a function, or an object with `token`, as in aiokafka and kafka-python."""
     sasl_oauthbearer_token_endpoint_url: str
@@ -103,6 +107,8 @@ SECURITY_DEFAULTS: Final[SecurityOptions] = {
     "sasl_plain_username": "",
     "sasl_plain_password": "",
     "sasl_jaas_config": "",
+    "sasl_kerberos_service_name": "",
+    "sasl_kerberos_domain_name": "",
     "sasl_oauth_token_provider": None,
     "sasl_oauthbearer_token_endpoint_url": "",
     "sasl_oauthbearer_client_credentials_client_id": "",

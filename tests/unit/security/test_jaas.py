@@ -41,7 +41,6 @@ def test_module_shows_no_password() -> None:
         f'{PLAIN} required username "a";',
         f'{PLAIN} required a="b"; {PLAIN} required a="b";',
         'com.sun.security.auth.module.JndiLoginModule required user.provider.url="ldap://attacker";',
-        'com.sun.security.auth.module.Krb5LoginModule required keyTab="/etc/passwd";',
     ],
 )
 def test_anything_else_is_an_error(text: str) -> None:

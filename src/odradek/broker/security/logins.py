@@ -15,13 +15,14 @@ from odradek.api.services.login_service import Choice, LoginAnswer
 from odradek.broker.network.repeated_lines import RepeatedLines
 from odradek.broker.security.exchanges import USER, BrokerLogin, PlainLogin, RejectedLogin, ScramLogin
 from odradek.broker.security.gate import SaslGate
+from odradek.broker.security.kerberos_logins import KerberosLogin
 from odradek.broker.security.oauth import BearerLogin
 from odradek.broker.security.sasl_listeners import SaslListener
 from odradek.broker.security.stored_tokens import StoredTokens
 from odradek.controller.scram_credentials import scram_credential
 from odradek.metadata.image import ClientEntity, ClusterImage
 from odradek.ports.clock import Clock
-from odradek.security import oauthbearer, plain
+from odradek.security import gssapi_exchange, oauthbearer, plain
 from odradek.security.errors import SaslError
 from odradek.security.login_limits import LoginLimits
 from odradek.security.scram import (
@@ -160,6 +161,8 @@ class Logins:
             return PlainLogin(listener.users)
         if mechanism == oauthbearer.MECHANISM and listener.bearer is not None:
             return BearerLogin(listener.bearer)
+        if mechanism == gssapi_exchange.MECHANISM and listener.kerberos is not None:
+            return KerberosLogin(listener.kerberos)
         return ScramLogin(MECHANISMS[mechanism], self._find, base64.b64encode(self._secret.nonce()).decode())
 
     # --- SaslAuthenticate ---

@@ -8,15 +8,16 @@ from typing import Final, NamedTuple, Protocol
 from odradek.broker.configuration.broker_config import Listener
 from odradek.broker.configuration.config_errors import ConfigError
 from odradek.broker.configuration.refusals import SASL_PROTOCOLS
+from odradek.broker.security.kerberos_logins import KerberosKey
 from odradek.broker.security.oauth import BearerTokens, OAuthSettings
 from odradek.metadata.configs.definitions import split_list
 from odradek.ports.clock import Clock
 from odradek.ports.disk import Disk
-from odradek.security import oauthbearer, plain, scram
+from odradek.security import gssapi_exchange, oauthbearer, plain, scram
 from odradek.security.jaas import JaasError, LoginModule, parse_jaas, plain_users
 from odradek.security.plain import PlainUsers
 
-MECHANISMS: Final = (plain.MECHANISM, *scram.MECHANISMS, oauthbearer.MECHANISM)
+MECHANISMS: Final = (plain.MECHANISM, *scram.MECHANISMS, oauthbearer.MECHANISM, gssapi_exchange.MECHANISM)
 """Implemented mechanisms."""
 TIMEOUT_MS: Final = 10_000
 """How long one step of reading keys may take."""
@@ -52,6 +53,8 @@ class SaslListener(NamedTuple):
     max_message_bytes: int
     bearer: BearerTokens | None
     """The check of tokens of OAUTHBEARER; None if it is not enabled."""
+    kerberos: KerberosKey | None
+    """The broker's key for GSSAPI; None if it is not enabled."""
 
 
 def sasl_listeners(config: SaslSettings, disk: Disk, clock: Clock) -> dict[str, SaslListener]:
@@ -85,7 +88,27 @@ def _sasl_listener(config: SaslSettings, name: str, disk: Disk, clock: Clock) ->
     if oauthbearer.MECHANISM in mechanisms:
         _check_bearer_module(name, modules[oauthbearer.MECHANISM])
         bearer = BearerTokens(_oauth_settings(config, name), disk, clock)
-    return SaslListener(name, mechanisms, users, max_reauth_ms, min(most, MAX_MESSAGE_BYTES), bearer)
+    kerberos = None
+    if gssapi_exchange.MECHANISM in mechanisms:
+        kerberos = _kerberos_key(config, name, modules[gssapi_exchange.MECHANISM], disk)
+    return SaslListener(name, mechanisms, users, max_reauth_ms, min(most, MAX_MESSAGE_BYTES), bearer, kerberos)
+
+
+def _kerberos_key(config: SaslSettings, name: str, module: LoginModule | None, disk: Disk) -> KerberosKey:
+    setting = f"listener.name.{name.lower()}.gssapi.sasl.jaas.config"
+    options = {} if module is None else module.options
+    principal, key_table = options.get("principal", ""), options.get("keyTab", "")
+    if not principal or not key_table:
+        raise ConfigError(f'{setting}: keyTab="FILE" and principal="SERVICE/HOST@REALM" are needed')
+    service = config.mechanism_text(name, gssapi_exchange.MECHANISM, "sasl.kerberos.service.name")
+    for text in (service, options.get("serviceName", "")):
+        if text and text != principal.partition("/")[0].partition("@")[0]:
+            raise ConfigError(f"{setting}: the principal {principal} is not of the service {text}")
+    rules = config.mechanism_text(name, gssapi_exchange.MECHANISM, "sasl.kerberos.principal.to.local.rules")
+    try:
+        return KerberosKey(principal, key_table, split_list(rules), disk)
+    except ValueError as error:
+        raise ConfigError(f"listener {name}: {error}") from error
 
 
 def _check_bearer_module(name: str, module: LoginModule | None) -> None:

@@ -60,6 +60,8 @@ SASL_SETTINGS = frozenset(
         "odradek.oauthbearer.required.scopes",
         "sasl.enabled.mechanisms",
         "sasl.jaas.config",
+        "sasl.kerberos.principal.to.local.rules",
+        "sasl.kerberos.service.name",
         "sasl.oauthbearer.clock.skew.seconds",
         "sasl.oauthbearer.expected.audience",
         "sasl.oauthbearer.expected.issuer",
@@ -431,6 +433,15 @@ HARMLESS = (
     ),
     Harmless("what Kafka does before its authorizer is ready", ("early.start.listeners",)),
     Harmless(
+        "the renewal of a broker's own tickets; a broker accepts logins by its key table, which needs none",
+        (
+            "sasl.kerberos.kinit.cmd",
+            "sasl.kerberos.min.time.before.relogin",
+            "sasl.kerberos.ticket.renew.jitter",
+            "sasl.kerberos.ticket.renew.window.factor",
+        ),
+    ),
+    Harmless(
         "the login of brokers at each other; brokers prove themselves by the secret of their cluster",
         ("sasl.mechanism.controller.protocol", "sasl.mechanism.inter.broker.protocol"),
     ),
@@ -572,7 +583,7 @@ GROUP_HARMLESS = (
 )
 
 _FIXED_TLS = "TLS is OpenSSL's here, which has no such choice"
-_NO_SASL = "this version has PLAIN, SCRAM and OAUTHBEARER, without Kerberos, logins of brokers and classes"
+_NO_SASL = "this version has no logins of brokers and loads no classes"
 _NO_POLICY = "this version loads no policy classes, every request would be allowed"
 _OTHER_CONTROLLER = "the controller runs in the brokers; this node would lead a cluster of its own"
 
@@ -595,7 +606,7 @@ REFUSED = (
     Refused("references to secrets are resolved in the broker's file only", ("config.providers",)),
     Refused(
         "this version loads no principal builders; principals are of TLS certificates, by ssl.principal.mapping.rules",
-        ("principal.builder.class", "sasl.kerberos.principal.to.local.rules"),
+        ("principal.builder.class",),
     ),
     Refused("this version loads no security providers", ("security.providers",)),
     Refused(
@@ -616,11 +627,6 @@ REFUSED = (
         _NO_SASL,
         (
             "sasl.client.callback.handler.class",
-            "sasl.kerberos.kinit.cmd",
-            "sasl.kerberos.min.time.before.relogin",
-            "sasl.kerberos.service.name",
-            "sasl.kerberos.ticket.renew.jitter",
-            "sasl.kerberos.ticket.renew.window.factor",
             "sasl.login.callback.handler.class",
             "sasl.login.class",
             "sasl.login.connect.timeout.ms",
