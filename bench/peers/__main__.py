@@ -1,19 +1,24 @@
 """./dev interop: run other clients' own test suites against a broker.
 
 Without --bootstrap it starts a broker of ours on a free port with an empty data directory, configured as the suites
-need it (README.md in this folder), and stops it at the end.
+need it (README.md in this folder), and stops it at the end. With --security clients speak TLS and log in.
 """
 
 import argparse
-import socket
+import contextlib
+import json
+import os
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 from bench.peers.broker import BrokerProcess
 from bench.peers.cluster import ClusterProcess
+from bench.peers.issuer import Issuer
+from bench.peers.secured import MECHANISMS, PASSWORD, USER, SecuredBroker, SecuredCluster, Security, free_ports
 
 HERE = Path(__file__).resolve().parent
 SETTINGS = {
@@ -23,33 +28,62 @@ SETTINGS = {
     "group.min.session.timeout.ms": 1000,
     "broker.id": 0,
 }
-SUITES = ("librdkafka", "kafka-python", "spark")
+SUITES = ("librdkafka", "kafka-python", "spark", "aiokafka", "franz-go")
+ONLY_SECURED = ("aiokafka", "franz-go")
+"""Their tests of logins are run here, which need a broker that has users."""
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def command(suite: str, bootstrap: str, args: argparse.Namespace) -> list[str]:
+def command(
+    suite: str, bootstrap: str, args: argparse.Namespace, secured: SecuredBroker | SecuredCluster | None
+) -> list[str]:
     if suite == "librdkafka":
         script = [str(HERE / "librdkafka_tests.py"), "run", "--list", args.list, "--jobs", str(args.jobs)]
         script += ["--retry"] if args.retry else []
+        for setting in secured.security.of_librdkafka() if secured else ():
+            script += ["--set", setting]
     elif suite == "kafka-python":
         script = [str(HERE / "kafka_python_tests.py"), "run"]
+        if isinstance(secured, SecuredBroker):
+            security = secured.security
+            known = {"ports": secured.ports, "authority": str(security.authority)}
+            script += ["--secured", json.dumps({**known, "default": ["SASL_SSL", security.mechanism]})]
         script += ["--without", *args.without] if args.without else []
+    elif suite in ONLY_SECURED:
+        assert isinstance(secured, SecuredBroker)
+        return [sys.executable, *_secured_command(suite, secured, args)]
     else:
         script = [str(HERE / "spark_connector.py"), "bench", "--rows", str(args.rows), "--repeat", "1"]
     return [sys.executable, script[0], script[1], "--bootstrap", bootstrap, *script[2:]]
 
 
-def run(bootstrap: str, args: argparse.Namespace) -> bool:
+def _secured_command(suite: str, broker: SecuredBroker, args: argparse.Namespace) -> list[str]:
+    address = {protocol: f"127.0.0.1:{port}" for protocol, port in broker.ports.items()}
+    if suite == "aiokafka":
+        where = ["--source", args.aiokafka, "--bootstrap", address["SASL_PLAINTEXT"]]
+        return [
+            str(HERE / "aiokafka_tests.py"),
+            *where,
+            "--admin",
+            str(broker.security.operator_file(broker.bootstrap)),
+        ]
+    script = [str(HERE / "franz_go_tests.py"), "--scram", address["SASL_PLAINTEXT"], "--tls", address["SSL"]]
+    return [*script, "--ca", str(broker.security.authority), "--user", USER, "--password", PASSWORD]
+
+
+def run(
+    bootstrap: str,
+    args: argparse.Namespace,
+    secured: SecuredBroker | SecuredCluster | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> bool:
     results = []
     for suite in args.suite or SUITES[:2]:
         print(f"== {suite} against {bootstrap}", flush=True)
         began, last = time.monotonic(), ""
-        with subprocess.Popen(command(suite, bootstrap, args), stdout=subprocess.PIPE, text=True) as child:
+        env = {**os.environ, **(environment or {})}
+        with subprocess.Popen(
+            command(suite, bootstrap, args, secured), stdout=subprocess.PIPE, text=True, env=env
+        ) as child:
             assert child.stdout is not None
             for line in child.stdout:
                 print(line, end="", flush=True)
@@ -60,7 +94,7 @@ def run(bootstrap: str, args: argparse.Namespace) -> bool:
     return all(status == 0 for _, status, _ in results)
 
 
-def on_cluster(home: Path, args: argparse.Namespace) -> int:
+def cluster_settings(args: argparse.Namespace) -> dict[str, object]:
     settings: dict[str, object] = {name: value for name, value in SETTINGS.items() if name != "broker.id"}
     settings |= {
         "broker.rack": "RACK{id}",
@@ -70,14 +104,38 @@ def on_cluster(home: Path, args: argparse.Namespace) -> int:
     }
     if args.list == "noautocreate":
         settings["auto.create.topics.enable"] = "false"
-    settings |= dict(item.split("=", 1) for item in args.set)
-    with ClusterProcess(home / "data", args.brokers, settings) as cluster:
+    return settings | dict(item.split("=", 1) for item in args.set)
+
+
+def on_cluster(home: Path, args: argparse.Namespace) -> int:
+    with ClusterProcess(home / "data", args.brokers, cluster_settings(args)) as cluster:
         good = run(cluster.bootstrap, args)
     print(f"the brokers' log: {cluster.log_path}")
     return 0 if good else 1
 
 
-def main() -> int:
+def secured(home: Path, args: argparse.Namespace) -> int:
+    """With TLS and SASL."""
+    with contextlib.ExitStack() as stack:
+        environment: dict[str, str] = {}
+        url = ""
+        if args.security == "OAUTHBEARER":
+            url = stack.enter_context(Issuer(USER, "kafka")).url
+            for name, path in (("VALID", "token"), ("EXPIRED_TOKEN", "expired"), ("INVALID", "invalid")):
+                environment[f"{name}_OIDC_URL"] = f"{url}/{path}"
+        security = Security(home / "security", home / "data", args.security, url)
+        broker: SecuredBroker | SecuredCluster
+        if args.brokers > 1:
+            broker = SecuredCluster(home / "data", security, args.brokers, cluster_settings(args))
+        else:
+            broker = SecuredBroker(home / "data", security, SETTINGS | dict(item.split("=", 1) for item in args.set))
+        stack.enter_context(broker)
+        good = run(broker.bootstrap, args, broker, environment)
+    print(f"the log: {broker.log_path}")
+    return 0 if good else 1
+
+
+def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="./dev interop", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -94,15 +152,39 @@ def main() -> int:
     parser.add_argument("--rows", type=int, default=200_000, help="for the suite spark")
     parser.add_argument("--brokers", type=int, default=1, help="a cluster of so many instead of one broker")
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="for the broker started here")
+    parser.add_argument(
+        "--security",
+        nargs="?",
+        choices=MECHANISMS,
+        const="SCRAM-SHA-512",
+        help="start the broker with TLS, SASL and ACLs; clients log in by this mechanism (default SCRAM-SHA-512)",
+    )
+    parser.add_argument("--aiokafka", metavar="DIR", help="a checkout of aiokafka's repository, for the suite aiokafka")
     args = parser.parse_args()
     if unknown := set(args.suite) - set(SUITES):
         parser.error(f"no suite {', '.join(sorted(unknown))}")
+    if args.security and args.bootstrap:
+        parser.error("--security is for the broker that is started here: leave out --bootstrap")
+    if args.security and "spark" in args.suite:
+        parser.error("the suite spark runs without --security")
+    alone = sorted({*ONLY_SECURED} & set(args.suite))
+    if alone and (not args.security or args.brokers > 1):
+        parser.error(f"the suite {alone[0]} needs --security and one broker")
+    if "aiokafka" in args.suite and not args.aiokafka:
+        parser.error("the suite aiokafka needs --aiokafka DIR: its package on PyPI has no tests")
+    return args
+
+
+def main() -> int:
+    args = arguments()
     if args.bootstrap:
         return 0 if run(args.bootstrap, args) else 1
     home = Path(tempfile.mkdtemp(prefix="odradek-interop-"))
+    if args.security:
+        return secured(home, args)
     if args.brokers > 1:
         return on_cluster(home, args)
-    port = free_port()
+    (port,) = free_ports(1)
     # A test of kafka-python wants to see the setting.
     settings: dict[str, object] = {**SETTINGS, "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}"}
     settings |= dict(item.split("=", 1) for item in args.set)

@@ -39,7 +39,8 @@ PACKAGES = [
     "lz4==4.4.5",
     "zstandard==0.25.0",
 ]
-IGNORED = ("test_sasl_integration.py", "test_ssl_integration.py")  # they start a Kafka of their own
+IGNORED = ("test_sasl_integration.py", "test_ssl_integration.py")  # they start a Kafka of their own, see --secured
+PLUGIN = pathlib.Path(__file__).resolve().with_name("kafka_python_secured.py")
 SERVICE = '''"""Stands in for a module that the sdist lacks: the broker is started elsewhere."""
 
 
@@ -118,6 +119,14 @@ def run(args: argparse.Namespace) -> int:
             "KAFKA_URI": f"kafka://{args.bootstrap}",
             "PYTHONDONTWRITEBYTECODE": "1",
         }
+        ignored: tuple[str, ...] = IGNORED
+        plugin: list[str] = []
+        if args.secured:
+            # Not this folder itself on the path: its kafka.py would hide the package.
+            shutil.copy(PLUGIN, home)
+            del env["KAFKA_URI"]
+            env |= {"ODRADEK_SECURED": args.secured, "PYTHONPATH": home}
+            ignored, plugin = (), ["-p", PLUGIN.stem]
         command = [
             str(PYTHON),
             "-m",
@@ -133,7 +142,8 @@ def run(args: argparse.Namespace) -> int:
             "--timeout-method",
             "signal",
             f"--junitxml={report}",
-            *(f"--ignore=test/integration/{f}" for f in IGNORED),
+            *plugin,
+            *(f"--ignore=test/integration/{f}" for f in ignored),
             *(["-k", " and ".join(f"not {name}" for name in args.without)] if args.without else []),
             *args.pytest_args,
         ]
@@ -166,6 +176,7 @@ def main() -> None:
     r.add_argument("--limit", type=float, default=900, metavar="SECONDS", help="for the whole run")
     r.add_argument("--kafka-version", default="4.3.0", help="release whose ApiVersions table the broker shows")
     r.add_argument("--json", metavar="FILE")
+    r.add_argument("--secured", metavar="JSON", help="a broker with TLS and SASL, as kafka_python_secured.py wants it")
     r.add_argument("--without", nargs="+", metavar="TEST", help="names of tests to leave out")
     r.add_argument("pytest_args", nargs="*", metavar="PYTEST_ARGS")
     args = parser.parse_args()

@@ -41,7 +41,15 @@ HERE = pathlib.Path(__file__).resolve().parent
 CACHE = pathlib.Path(os.environ.get("PEERS_CACHE", pathlib.Path.home() / ".cache" / "peers")) / "librdkafka-2.15.1"
 SOURCE = CACHE / "package" / "deps" / "librdkafka"
 NPM = "@confluentinc/kafka-javascript@1.10.1"  # carries librdkafka 2.15.1 with its tests
-DEBIAN = ("libssl-dev", "libzstd-dev", "rapidjson-dev", "libcurl4-openssl-dev", "liblz4-dev", "zlib1g-dev")
+DEBIAN = (
+    "libssl-dev",
+    "libzstd-dev",
+    "rapidjson-dev",
+    "libcurl4-openssl-dev",
+    "liblz4-dev",
+    "zlib1g-dev",
+    "libsasl2-dev",
+)
 SCENARIOS = {
     "core": "default",
     "quick": "default",

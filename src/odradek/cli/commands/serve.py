@@ -116,7 +116,7 @@ def run(arguments: argparse.Namespace) -> int:
         settings = settings_of(arguments)
         if arguments.until_input_ends:
             settings |= _settings_of_input()
-        if arguments.listen and arguments.properties:
+        if arguments.properties and settings.get("listeners") == f"PLAINTEXT://{arguments.listen}":
             _reject_lost_protection(arguments)
         config = BrokerConfig.load(arguments.properties, settings, is_single=arguments.brokers == 1)
     except ConfigError as error:
