@@ -31,6 +31,7 @@ COMMANDS = {
     "features": "show and change the levels of the cluster's features",
     "perf-test": "measure producers, consumers and end-to-end latency",
     "cluster": "show the cluster's id, brokers, state and health; balance it; restart its brokers one by one",
+    "console": "look into topics, records and groups in a browser",
     "top": "show brokers, topics and groups by rate and lag, live",
     "debug": "collect versions, configuration, metadata, metrics and logs in an archive, without secrets",
     "plan": "estimate the disks and brokers that a workload needs",

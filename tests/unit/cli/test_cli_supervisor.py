@@ -92,7 +92,7 @@ def test_a_single_broker_does_not_take_over_what_a_cluster_wrote(
 
 def supervisor_of(home: Path) -> Supervisor:
     arguments = argparse.Namespace(
-        listen="127.0.0.1:0", brokers=2, log_format="text", log_level="info", properties=None
+        listen="127.0.0.1:0", brokers=2, log_format="text", log_level="info", properties=None, console=None
     )
     return Supervisor(arguments, BrokerConfig({"log.dirs": str(home)}), {}, io.StringIO())
 

@@ -18,6 +18,7 @@ from odradek.broker.lifecycle import Broker, StartError
 from odradek.broker.log_output import configure_logging
 from odradek.cli.arguments.errors import UsageError
 from odradek.cli.arguments.examples import add_examples
+from odradek.cli.serving.console_process import ConsoleProcess, check_console
 from odradek.cli.serving.data_directories import reject_broker_directory, reject_cluster_directory
 from odradek.cli.serving.service_manager import ServiceManager
 from odradek.ports.clock import process_age
@@ -35,6 +36,8 @@ odradek serve --data-dir ./data
 odradek serve server.properties --set log.retention.hours=24
 # run a cluster of three brokers on this machine
 odradek serve --brokers 3 --data-dir ./three
+# run a broker, and look into it at http://127.0.0.1:8080/
+odradek serve --data-dir ./data --console 127.0.0.1:8080
 # try out TLS, users and ACLs
 odradek serve --security
 """
@@ -65,6 +68,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="try out a secured broker or cluster: make an authority, certificates, a user admin and ACLs, in a folder "
         "beside the data",
+    )
+    parser.add_argument(
+        "--console", metavar="HOST:PORT", help="serve the web console at this address, in a process of its own"
     )
     # Of a supervisor for its brokers: their settings are the first line of the input, and they end when it does.
     parser.add_argument("--until-input-ends", action="store_true", help=argparse.SUPPRESS)
@@ -126,6 +132,11 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.security:
         settings = _secure(arguments, settings, config)
         config = BrokerConfig.load(None, settings, is_single=arguments.brokers == 1)
+    if arguments.console:
+        from odradek.cli.commands.console import address_of
+
+        address_of(arguments.console, "--console")
+        check_console(config)
     if arguments.brokers > 1:
         from odradek.cli.serving.supervisor import Supervisor
 
@@ -141,7 +152,7 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         runner = asyncio.Runner(loop_factory=uvloop.new_event_loop)
     with runner:
-        return runner.run(_serve(config, until_input_ends=arguments.until_input_ends))
+        return runner.run(_serve(config, arguments.console, until_input_ends=arguments.until_input_ends))
 
 
 def _secure(arguments: argparse.Namespace, settings: dict[str, str], config: BrokerConfig) -> dict[str, str]:
@@ -190,7 +201,7 @@ def _settings_of_input() -> dict[str, str]:
     return settings
 
 
-async def _serve(config: BrokerConfig, *, until_input_ends: bool) -> int:
+async def _serve(config: BrokerConfig, console_address: str | None = None, *, until_input_ends: bool) -> int:
     manager = ServiceManager.from_environment(os.environ)
     manager.status("starting")
     broker = Broker(config)
@@ -212,8 +223,13 @@ async def _serve(config: BrokerConfig, *, until_input_ends: bool) -> int:
     manager.ready(f"serving on {broker.bootstrap}")
     alive = asyncio.create_task(manager.keep_alive())
     loading = asyncio.create_task(broker.load_the_rest())
+    console = ConsoleProcess()
+    if console_address:
+        # Beside the broker: if it fails, it reports why, and the broker serves.
+        print(await console.start(broker.bootstrap, console_address) or "odradek console: ended", flush=True)
     await stop.wait()
     loading.cancel()
+    await console.stop()
     manager.stopping("handing leadership over and closing the logs")
     await broker.stop()
     alive.cancel()

@@ -21,6 +21,7 @@ from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.broker.storage.stored_files import METADATA_FILE
 from odradek.cli.actions.cluster_restart import LOCK, PROCESSES
 from odradek.cli.arguments.errors import UsageError
+from odradek.cli.serving.console_process import ConsoleProcess
 from odradek.cli.serving.data_directories import reject_broker_directory
 from odradek.cli.serving.service_manager import ServiceManager
 from odradek.ports.clock import process_age
@@ -139,6 +140,7 @@ class Supervisor:
         "_arguments",
         "_children",
         "_config",
+        "_console",
         "_disk",
         "_given",
         "_home",
@@ -169,6 +171,7 @@ class Supervisor:
         self._prefixed = arguments.log_format == "text"
         self._children = [_Child(i + 1) for i in range(arguments.brokers)]
         self._stop = asyncio.Event()
+        self._console = ConsoleProcess()
 
     async def run(self) -> int:
         """Raises UsageError when the directory cannot be theirs."""
@@ -189,6 +192,7 @@ class Supervisor:
         await self._stop.wait()
         ready.cancel()
         self._manager.stopping("stopping the brokers")
+        await self._console.stop()
         for child in self._children:
             if child.process is not None and child.process.returncode is None:
                 child.process.send_signal(signal.SIGTERM)
@@ -208,6 +212,9 @@ class Supervisor:
         line = f"{_READY}bootstrap={bootstrap} pid={os.getpid()} brokers={brokers} seconds={process_age():.2f}"
         print(line, file=self._out, flush=True)
         self._manager.ready(f"{len(self._children)} brokers serve on {bootstrap}")
+        if self._arguments.console:
+            served = await self._console.start(bootstrap, self._arguments.console)
+            print(served or "odradek console: ended", file=self._out, flush=True)
 
     # --- one broker ---
 

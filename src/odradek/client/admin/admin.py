@@ -192,10 +192,10 @@ class Admin:
     # --- configs ---
 
     async def describe_configs(
-        self, resources: Iterable[ConfigResource], *, keys: Collection[str] | None = None
+        self, resources: Iterable[ConfigResource], *, keys: Collection[str] | None = None, documentation: bool = False
     ) -> dict[ConfigResource, dict[str, ConfigEntry] | KafkaError]:
-        """All settings (or these keys) of topics, brokers, groups."""
-        return await config_calls.describe_configs(self._requests, resources, keys=keys)
+        """All settings (or these keys) of topics, brokers, groups; their documentation since Kafka 2.6 (KIP-569)."""
+        return await config_calls.describe_configs(self._requests, resources, keys=keys, documentation=documentation)
 
     async def alter_configs(
         self, changes: Mapping[ConfigResource, Iterable[AlterConfig]], *, validate_only: bool = False

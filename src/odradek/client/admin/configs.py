@@ -41,7 +41,10 @@ class ConfigSynonym(NamedTuple):
 
 
 class ConfigEntry(NamedTuple):
-    """A setting. `synonyms` lead from the value in effect down to the default; `value` is None if it is sensitive."""
+    """A setting. `synonyms` lead from the value in effect down to the default; `value` is None if it is sensitive.
+
+    `documentation` is None unless it was asked for.
+    """
 
     name: str
     value: str | None
@@ -49,6 +52,7 @@ class ConfigEntry(NamedTuple):
     read_only: bool
     sensitive: bool
     synonyms: list[ConfigSynonym]
+    documentation: str | None = None
 
     @property
     def is_default(self) -> bool:
@@ -65,13 +69,17 @@ class AlterConfig(NamedTuple):
 
 
 async def describe_configs(
-    requests: AdminRequests, resources: Iterable[ConfigResource], *, keys: Collection[str] | None
+    requests: AdminRequests,
+    resources: Iterable[ConfigResource],
+    *,
+    keys: Collection[str] | None,
+    documentation: bool = False,
 ) -> dict[ConfigResource, dict[str, ConfigEntry] | KafkaError]:
     """See `Admin.describe_configs`."""
     found: dict[ConfigResource, dict[str, ConfigEntry] | KafkaError] = {}
     for broker_id, group in _by_broker(resources).items():
         wanted = [DescribeConfigsRequestResource(r.type, r.name, None if keys is None else list(keys)) for r in group]
-        request = DescribeConfigsRequest(wanted, include_synonyms=True)
+        request = DescribeConfigsRequest(wanted, include_synonyms=True, include_documentation=documentation)
         response = await _ask(requests, broker_id, request, DescribeConfigsResponse)
         for result in response.results:
             resource = ConfigResource(ConfigResourceType(result.resource_type), result.resource_name)
@@ -122,6 +130,7 @@ def _entries(result: DescribeConfigsResponseResult) -> dict[str, ConfigEntry]:
             each.read_only,
             each.is_sensitive,
             [ConfigSynonym(s.name, s.value, ConfigSource.from_wire(s.source)) for s in each.synonyms],
+            each.documentation or None,
         )
         for each in result.configs
     }

@@ -1,0 +1,172 @@
+"""`odradek console`: look into topics, records and groups of clusters in a browser."""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import os
+import re
+import sys
+from collections.abc import Mapping
+from typing import Any, Final
+
+from odradek.cli.arguments.errors import CommandError, UsageError, client_log
+from odradek.cli.arguments.examples import add_examples
+from odradek.cli.arguments.options import add_connection, client_settings, seconds
+from odradek.client.config import ADMIN_DEFAULTS
+
+DEFAULT_LISTEN: Final = "127.0.0.1:8080"
+DEFAULT_IDLE_S: Final = 1800.0
+_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
+
+EXAMPLES: Final = """
+# look into the broker on 127.0.0.1:9092 at http://127.0.0.1:8080/
+odradek console
+# change topics and groups, too, of two clusters
+odradek console --allow-changes --cluster dev=127.0.0.1:9092 --cluster test=127.0.0.1:9192
+# let people of other machines log in as users of the cluster
+odradek console --listen 0.0.0.0:8080 --login --allowed-host kafka.example.org --command-config client.properties
+# hide card numbers in all records
+odradek console --mask 'payments*:value.card.number' --mask '*:headers.authorization'
+"""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.add_argument(
+        "--listen",
+        default=DEFAULT_LISTEN,
+        metavar="HOST:PORT",
+        help=f"address to serve (default: {DEFAULT_LISTEN}); port 0 picks a free one",
+    )
+    parser.add_argument(
+        "--cluster",
+        action="append",
+        metavar="NAME=HOST:PORT,…",
+        help="cluster by the name that pages show (repeatable); without servers, NAME is one of `odradek profile`",
+    )
+    parser.add_argument("--allow-changes", action="store_true", help="allow pages to change clusters and produce")
+    parser.add_argument(
+        "--login", action="store_true", help="each person logs in as a user of the cluster by SASL, so that ACLs apply"
+    )
+    parser.add_argument(
+        "--allow-anonymous",
+        action="store_true",
+        help="serve an address beyond loopback without a login: everyone who reaches it reads all records",
+    )
+    parser.add_argument(
+        "--allowed-host",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="name by which browsers may call the console, beside its address (repeatable)",
+    )
+    parser.add_argument(
+        "--mask",
+        action="append",
+        default=[],
+        metavar="RULE",
+        help="hide a part of records: TOPIC:key, TOPIC:value.FIELD or TOPIC:headers.NAME; * matches (repeatable)",
+    )
+    parser.add_argument("--mask-file", metavar="FILE", help="rules of --mask, one on each line")
+    parser.add_argument(
+        "--idle-timeout",
+        type=seconds,
+        default=DEFAULT_IDLE_S,
+        metavar="SECONDS",
+        help=f"time without a request after which a login ends (default: {DEFAULT_IDLE_S:g})",
+    )
+    parser.add_argument("--audit-log", metavar="FILE", help="append a line of JSON for each change (default: the log)")
+    # Of `odradek serve --console`, whose console ends when its input does.
+    parser.add_argument("--until-input-ends", action="store_true", help=argparse.SUPPRESS)
+    add_connection(parser)
+    add_examples(parser, EXAMPLES)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Serve until SIGTERM or SIGINT. Raises UsageError, CommandError."""
+    try:
+        from odradek.console.server import serve
+        from odradek.console.settings import ConsoleSettings, SettingsError
+    except ImportError as error:
+        raise CommandError(
+            f"the console needs packages that are not installed ({error.name}): pip install 'odradek[console]'"
+        ) from error
+    from odradek.broker.log_output import configure_logging
+
+    configure_logging("info", "text")
+    host, port = address_of(arguments.listen)
+    try:
+        settings = ConsoleSettings(
+            clusters=clusters_of(arguments),
+            host=host,
+            port=port,
+            allow_changes=arguments.allow_changes,
+            login=arguments.login,
+            allow_anonymous=arguments.allow_anonymous,
+            hosts=frozenset(each.lower() for each in arguments.allowed_host),
+            idle_s=arguments.idle_timeout,
+            masks=masks_of(arguments),
+            audit_log=arguments.audit_log,
+        )
+    except SettingsError as error:
+        raise UsageError(str(error)) from error
+    try:
+        with client_log("console"):
+            serve(settings, _show_ready, sys.stdin.fileno() if arguments.until_input_ends else None)
+    except OSError as error:
+        raise CommandError(f"{error.filename or arguments.listen}: {error.strerror or error}") from error
+    return 0
+
+
+def address_of(text: str, option: str = "--listen") -> tuple[str, int]:
+    """HOST:PORT, an IPv6 address in brackets. Raises UsageError."""
+    host, colon, port = text.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not colon or not host or not port.isascii() or not port.isdecimal() or int(port) > 65535:
+        raise UsageError(f"{option} {text}: HOST:PORT expected")
+    return host, int(port)
+
+
+def clusters_of(arguments: argparse.Namespace) -> Mapping[str, Mapping[str, Any]]:
+    """Client options by the name of the cluster. Raises UsageError."""
+    if not arguments.cluster:
+        return {"cluster": client_settings(arguments, ADMIN_DEFAULTS)}
+    if arguments.bootstrap_server is not None:
+        raise UsageError("--cluster and --bootstrap-server exclude each other")
+    found = {}
+    for text in arguments.cluster:
+        name, equals, servers = text.partition("=")
+        if not _NAME.fullmatch(name) or (equals and not servers.strip()):
+            raise UsageError(f"--cluster {text}: NAME=HOST:PORT,… or the name of a profile expected")
+        if name in found:
+            raise UsageError(f"--cluster {name} is given twice")
+        own = copy.copy(arguments)
+        if equals:
+            own.bootstrap_server = servers
+        else:
+            own.profile = name
+        found[name] = client_settings(own, ADMIN_DEFAULTS)
+    return found
+
+
+def masks_of(arguments: argparse.Namespace) -> Any:
+    """The mask rules of the options. Raises UsageError."""
+    from odradek.console.messages.masks import MaskError, Masks
+
+    lines = list(arguments.mask)
+    if arguments.mask_file:
+        try:
+            with open(arguments.mask_file, encoding="utf-8") as file:
+                lines += file.read().splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            why = error.strerror if isinstance(error, OSError) else error
+            raise UsageError(f"--mask-file {arguments.mask_file}: {why}") from error
+    try:
+        return Masks.parse(lines)
+    except MaskError as error:
+        raise UsageError(f"--mask: {error}") from error
+
+
+def _show_ready(url: str) -> None:
+    print(f"odradek console ready url={url} pid={os.getpid()}", flush=True)

@@ -1,0 +1,125 @@
+"""The ASGI application: routes, errors, static files."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from http import HTTPStatus
+from pathlib import Path
+from typing import Final
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import BaseRoute, Mount, Route
+from starlette.staticfiles import StaticFiles
+from starlette.types import Scope
+
+from odradek.client.errors import ClientError
+from odradek.console.console import Console
+from odradek.console.guard import Guard
+from odradek.console.pages import overview, preferences, topic, topic_changes, topics
+from odradek.console.rendering import page
+from odradek.console.settings import ConsoleSettings
+from odradek.wire.errors import KafkaError
+
+Handler = Callable[[Request], Awaitable[Response]]
+
+READS: Final[tuple[tuple[str, Handler], ...]] = (
+    ("/", preferences.home),
+    ("/c/{cluster}", overview.show),
+    ("/c/{cluster}/topics", topics.show),
+    ("/c/{cluster}/topics/{topic}", topic.show),
+    ("/c/{cluster}/topics/{topic}/settings", topic.show_settings),
+)
+"""Pages by path."""
+
+OWN: Final[tuple[tuple[str, Handler], ...]] = (
+    ("/theme", preferences.set_theme),
+    ("/c/{cluster}/favourites", preferences.set_favourite),
+)
+"""Forms that change nothing but what this browser sees."""
+
+CHANGES: Final[tuple[tuple[str, Handler], ...]] = (
+    ("/c/{cluster}/create-topic", topic_changes.create),
+    ("/c/{cluster}/topics/{topic}/grow", topic_changes.grow),
+    ("/c/{cluster}/topics/{topic}/alter", topic_changes.alter),
+    ("/c/{cluster}/topics/{topic}/empty", topic_changes.empty),
+    ("/c/{cluster}/topics/{topic}/delete", topic_changes.delete),
+)
+"""Forms that change a cluster: rejected without `--allow-changes`."""
+
+
+def build(settings: ConsoleSettings) -> Starlette:
+    """The application of a console. Raises OSError if the audit log cannot be opened."""
+    console = Console(settings)
+
+    @asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        async with console.running():
+            yield
+
+    app = Starlette(
+        routes=_routes(),
+        middleware=[Middleware(Guard, settings=settings, sessions=console.sessions)],
+        exception_handlers={
+            HTTPException: _show_rejection,
+            KafkaError: _show_failure,
+            ClientError: _show_failure,
+        },
+        lifespan=lifespan,
+    )
+    app.state.console = console
+    return app
+
+
+def _routes() -> list[BaseRoute]:
+    routes: list[BaseRoute] = [Route(path, handler, methods=["GET"]) for path, handler in READS]
+    routes += [Route(path, handler, methods=["POST"]) for path, handler in OWN]
+    routes += [Route(path, _change(handler), methods=["POST"]) for path, handler in CHANGES]
+    routes.append(Route("/healthy", _healthy, methods=["GET"]))
+    routes.append(Mount("/static", _CachedFiles(directory=Path(__file__).parent / "static")))
+    return routes
+
+
+def _change(handler: Handler) -> Handler:
+    """A handler that runs only where changes are allowed."""
+
+    @functools.wraps(handler)
+    async def checked(request: Request) -> Response:
+        if not request.app.state.console.settings.allow_changes:
+            raise HTTPException(403, "This console only reads: start it with --allow-changes.")
+        return await handler(request)
+
+    return checked
+
+
+async def _healthy(_: Request) -> Response:
+    return PlainTextResponse("ok\n")
+
+
+async def _show_rejection(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    title = HTTPStatus(error.status_code).phrase
+    return page(request, "error.html", title=title, status=error.status_code, message=str(error.detail))
+
+
+async def _show_failure(request: Request, error: Exception) -> Response:
+    """The cluster rejected the request (400), or could not be asked (502)."""
+    status = 400 if isinstance(error, KafkaError) else 502
+    title = "The cluster rejected the request" if status == 400 else "The cluster cannot be asked"
+    message = str(error) or type(error).__name__
+    return page(request, "error.html", title=title, status=status, message=message)
+
+
+class _CachedFiles(StaticFiles):
+    """Files that browsers may keep for an hour; their names do not change between versions."""
+
+    async def get_response(self, path: str, scope: Scope) -> Response:
+        """The file."""
+        response = await super().get_response(path, scope)
+        response.headers["cache-control"] = "public, max-age=3600"
+        return response

@@ -1,0 +1,160 @@
+"""The clusters that the console shows: an admin client for each, and samples of offsets and sizes for rates."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from typing import Any, Final, NamedTuple
+
+from odradek.client.admin import Admin
+from odradek.client.errors import ClientError
+from odradek.client.metadata import TopicInfo
+from odradek.client.reports.activity import Sample, group_rows, partition_rows, sample_cluster, topic_rows
+from odradek.client.reports.cluster import topics_of
+from odradek.wire.errors import KafkaError
+
+logger = logging.getLogger(__name__)
+
+HISTORY: Final = 360
+"""Samples that lag plots show: one hour at 10 s."""
+BUSY_SHARE: Final = 0.05
+"""Largest share of time that sampling may take: large clusters are sampled less often."""
+TOPICS_FRESH_S: Final = 2.0
+"""Metadata of all topics is asked for at most this often."""
+REQUEST_MS: Final = 10_000
+"""Limit for answers: a page must not wait longer."""
+
+
+class HistoryPoint(NamedTuple):
+    """Lag of all groups, in records, at a time in seconds since the epoch."""
+
+    at_s: float
+    lags: Mapping[str, int]
+
+
+class ClusterView:
+    """One cluster as one user sees it. Asks the cluster only after `start`."""
+
+    __slots__ = ("_before", "_sample_s", "_task", "_topics", "_topics_s", "admin", "failure", "history", "name",
+                 "options", "sample")  # fmt: skip
+
+    def __init__(self, name: str, options: Mapping[str, Any], sample_s: float) -> None:
+        self.name = name
+        """The cluster's name in the console."""
+        self.options = {"default_api_timeout_ms": REQUEST_MS, "request_timeout_ms": REQUEST_MS, **options}
+        """Options for clients; may hold passwords, so pages never show them."""
+        self.admin = Admin(**self.options)
+        """The admin client."""
+        self.sample: Sample | None = None
+        """The last sample."""
+        self.failure = ""
+        """Why the last sample failed; empty if it did not."""
+        self.history: deque[HistoryPoint] = deque(maxlen=HISTORY)
+        """Lag of groups over time, the oldest first."""
+        self._before: Sample | None = None
+        self._sample_s = sample_s
+        self._topics: list[TopicInfo] = []
+        self._topics_s = -TOPICS_FRESH_S
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Start the client and the samples."""
+        await self.admin.start()
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    async def close(self) -> None:
+        """Stop the samples and close the client."""
+        if self._task is not None:
+            self._task.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._task
+        await self.admin.close()
+
+    async def topics(self) -> list[TopicInfo]:
+        """All topics by name, at most two seconds old. Raises KafkaError, ClientError."""
+        if time.monotonic() - self._topics_s > TOPICS_FRESH_S:
+            self._topics = sorted(await topics_of(self.admin), key=lambda each: each.name)
+            self._topics_s = time.monotonic()
+        return self._topics
+
+    def forget_topics(self) -> None:
+        """Ask for topics again next time: they were changed here."""
+        self._topics_s = -TOPICS_FRESH_S
+
+    def topic_figures(self) -> dict[str, dict[str, Any]]:
+        """Rows of sizes and rates by topic, as far as they were sampled."""
+        if self.sample is None:
+            return {}
+        return {row["topic"]: row for row in topic_rows(self._before, self.sample)}
+
+    def partition_figures(self, topic: str) -> dict[int, dict[str, Any]]:
+        """Rows of offsets, sizes and rates by partition of a topic, as far as they were sampled."""
+        if self.sample is None:
+            return {}
+        part = {place: each for place, each in self.sample.partitions.items() if place.topic == topic}
+        rows = partition_rows(self._before, self.sample._replace(partitions=part)).get(topic, ())
+        return {row["partition"]: row for row in rows}
+
+    def group_figures(self) -> dict[str, dict[str, Any]]:
+        """Rows of lag and rates by group, as far as they were sampled."""
+        if self.sample is None:
+            return {}
+        return {row["group"]: row for row in group_rows(self._before, self.sample)}
+
+    @property
+    def samples(self) -> tuple[Sample | None, Sample | None]:
+        """The sample before the last one, and the last one."""
+        return self._before, self.sample
+
+    async def take_sample(self) -> None:
+        """Sample the cluster now. Raises KafkaError, ClientError."""
+        now = await sample_cluster(self.admin, time.monotonic())
+        self._before, self.sample = self.sample, now
+        lags = {row["group"]: row["lag"] for row in group_rows(None, now)}
+        self.history.append(HistoryPoint(time.time(), lags))
+
+    async def _run(self) -> None:
+        while True:
+            began = time.monotonic()
+            try:
+                await self.take_sample()
+                self.failure = ""
+            except (KafkaError, ClientError) as error:
+                if not self.failure:
+                    logger.warning("could not sample the cluster %s: %s; retrying", self.name, error)
+                self.failure = str(error) or type(error).__name__
+            took = time.monotonic() - began
+            await asyncio.sleep(max(self._sample_s, took / BUSY_SHARE))
+
+
+class Clusters:
+    """The clusters of the console, for everyone or for one login."""
+
+    __slots__ = ("_views",)
+
+    def __init__(self, options: Mapping[str, Mapping[str, Any]], sample_s: float) -> None:
+        self._views = {name: ClusterView(name, each, sample_s) for name, each in options.items()}
+
+    async def start(self) -> None:
+        """Start all clients."""
+        for view in self:
+            await view.start()
+
+    async def close(self) -> None:
+        """Close all clients."""
+        for view in self:
+            await view.close()
+
+    def __iter__(self) -> Iterator[ClusterView]:
+        return iter(self._views.values())
+
+    def __len__(self) -> int:
+        return len(self._views)
+
+    def get(self, name: str) -> ClusterView | None:
+        """The cluster of a name."""
+        return self._views.get(name)

@@ -1,0 +1,1 @@
+"""The pages of the console: functions from a request to a response."""

@@ -1,0 +1,44 @@
+"""Long tables in pages that the server cuts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from starlette.requests import Request
+
+T = TypeVar("T")
+
+
+class Part(NamedTuple, Generic[T]):
+    """A page of a table. `number` counts from 1; `first` and `last` are positions from 1, 0 for an empty table."""
+
+    rows: Sequence[T]
+    number: int
+    pages: int
+    total: int
+    first: int
+    last: int
+
+
+def cut(rows: Sequence[T], asked: str, size: int) -> Part[T]:
+    """The asked page, or the nearest one that exists."""
+    pages = max(1, -(-len(rows) // size))
+    number = min(max(1, int(asked)), pages) if asked.isascii() and asked.isdecimal() and len(asked) < 10 else 1
+    start = (number - 1) * size
+    part = rows[start : start + size]
+    return Part(part, number, pages, len(rows), start + 1 if part else 0, start + len(part))
+
+
+def ordered(rows: Sequence[T], key: Callable[[T], Any], *, is_reversed: bool) -> list[T]:
+    """Rows by a key; those with None come last in both directions."""
+    known = [row for row in rows if key(row) is not None]
+    unknown = [row for row in rows if key(row) is None]
+    return sorted(known, key=key, reverse=is_reversed) + unknown
+
+
+def order_of(request: Request, columns: Sequence[str], default: str) -> tuple[str, bool]:
+    """The column of `?sort=` and whether the order is reversed (`-column`)."""
+    asked = request.query_params.get("sort", default)
+    name = asked.removeprefix("-")
+    return (name, asked.startswith("-")) if name in columns else (default.removeprefix("-"), default.startswith("-"))

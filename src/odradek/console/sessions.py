@@ -1,0 +1,129 @@
+"""Who uses the console: logins are kept on the server, and a cookie names them."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import re
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from odradek.console.clusters import Clusters
+
+COOKIE: Final = "odradek_console"
+MAX_SESSIONS: Final = 1_000
+"""Logins at a time; each has connections to a cluster."""
+MAX_AGE_S: Final = 12 * 3600.0
+"""A login ends after this time even if it is used."""
+MAX_FAILURES: Final = 10
+FAILURE_WINDOW_S: Final = 60.0
+_ID: Final = re.compile(r"[A-Za-z0-9_-]{43}")
+
+
+@dataclass(slots=True, eq=False)
+class Session:
+    """A login: the user, and clients that act as that user."""
+
+    user: str
+    clusters: Clusters
+    created_s: float
+    used_s: float
+    id: str = field(default_factory=lambda: secrets.token_urlsafe(32), repr=False)
+
+
+class Sessions:
+    """Logins by the id in the cookie, and the tokens that forms must carry."""
+
+    __slots__ = ("_clock", "_failures", "_idle_s", "_open", "_secret")
+
+    def __init__(self, idle_s: float, clock: Callable[[], float]) -> None:
+        self._idle_s = idle_s
+        self._clock = clock
+        self._secret = secrets.token_bytes(32)
+        self._open: dict[str, Session] = {}
+        self._failures: dict[str, list[float]] = {}
+
+    def find(self, visitor: str) -> Session | None:
+        """The login of a cookie's id, which counts as used now; None if it has ended."""
+        session = self._open.get(visitor)
+        if session is None or self._has_ended(session):
+            return None
+        session.used_s = self._clock()
+        return session
+
+    async def open(self, user: str, clusters: Clusters) -> Session:
+        """Remember a login, under a new id. The least recently used one ends if there are too many."""
+        while len(self._open) >= MAX_SESSIONS:
+            await self.close(min(self._open.values(), key=lambda each: each.used_s).id)
+        now = self._clock()
+        session = Session(user, clusters, now, now)
+        self._open[session.id] = session
+        return session
+
+    async def close(self, session_id: str) -> None:
+        """End a login and its connections."""
+        session = self._open.pop(session_id, None)
+        if session is not None:
+            await session.clusters.close()
+
+    async def close_ended(self) -> None:
+        """Close logins that were idle for too long or are too old."""
+        for session in [each for each in self._open.values() if self._has_ended(each)]:
+            await self.close(session.id)
+
+    async def close_all(self) -> None:
+        """End all logins."""
+        for session_id in list(self._open):
+            await self.close(session_id)
+
+    async def run(self) -> None:
+        """Close ended logins until cancelled."""
+        while True:
+            await asyncio.sleep(min(30.0, self._idle_s))
+            await self.close_ended()
+
+    def _has_ended(self, session: Session) -> bool:
+        now = self._clock()
+        return now - session.used_s > self._idle_s or now - session.created_s > MAX_AGE_S
+
+    # --- failed logins ---
+
+    def may_try(self, address: str) -> bool:
+        """Whether an address has failed seldom enough in the last minute."""
+        now = self._clock()
+        recent = [each for each in self._failures.get(address, ()) if now - each < FAILURE_WINDOW_S]
+        if recent:
+            self._failures[address] = recent
+        else:
+            self._failures.pop(address, None)
+        return len(recent) < MAX_FAILURES
+
+    def count_failure(self, address: str) -> None:
+        """A login from the address failed."""
+        now = self._clock()
+        if len(self._failures) > MAX_SESSIONS:
+            self._failures = {key: times for key, times in self._failures.items() if now - times[-1] < FAILURE_WINDOW_S}
+        self._failures.setdefault(address, []).append(now)
+
+    # --- forms ---
+
+    @staticmethod
+    def new_visitor() -> str:
+        """An id for a browser without a login."""
+        return secrets.token_urlsafe(32)
+
+    @staticmethod
+    def is_visitor(text: str) -> bool:
+        """Whether a cookie's value has the form of an id."""
+        return _ID.fullmatch(text) is not None
+
+    def token(self, visitor: str) -> str:
+        """The token that forms of this browser carry; other sites cannot compute it."""
+        return hmac.new(self._secret, visitor.encode(), hashlib.sha256).hexdigest()
+
+    def is_token(self, visitor: str, token: str) -> bool:
+        """Whether a form carries the browser's token."""
+        return hmac.compare_digest(self.token(visitor).encode(), token.encode())

@@ -1,0 +1,70 @@
+"""`odradek console` and `odradek serve --console` as processes."""
+
+import os
+import signal
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from odradek.cli.main import main
+from odradek.testing.blocking import BlockingBroker
+
+
+def url_of(process: subprocess.Popen[str]) -> str:
+    """The address in the line that says that the console serves."""
+    assert process.stdout is not None
+    for line in process.stdout:
+        if line.startswith("odradek console ready url="):
+            return line.split("url=")[1].split()[0]
+    raise AssertionError("the console did not start")
+
+
+def test_console_serves_until_sigterm(broker: BlockingBroker) -> None:
+    command = [sys.executable, "-m", "odradek.cli.main", "console", "--listen", "127.0.0.1:0"]
+    with subprocess.Popen([*command, "-b", broker.bootstrap_servers], stdout=subprocess.PIPE, text=True) as process:
+        with urllib.request.urlopen(url_of(process)) as response:
+            assert "Overview" in response.read().decode()
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0
+
+
+def test_serve_starts_a_console_that_ends_with_it(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "odradek.cli.main", "serve", "--data-dir", str(tmp_path)]
+    command += ["--listen", "127.0.0.1:0", "--console", "127.0.0.1:0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        url = url_of(process)
+        with urllib.request.urlopen(url) as response:
+            assert "Overview" in response.read().decode()
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
+    with pytest.raises(OSError, match="refused"):
+        urllib.request.urlopen(url)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--listen", "0.0.0.0:0"], "--allow-anonymous"),
+        (["--listen", "8080"], "HOST:PORT expected"),
+        (["--cluster", "a=h:1", "--cluster", "a=h:1"], "is given twice"),
+        (["--cluster", "a/b=h:1"], "NAME=HOST:PORT"),
+        (["--cluster", "a=h:1", "-b", "h:1"], "exclude each other"),
+        (["--mask", "x:body"], "TOPIC:value.FIELD"),
+        (["--mask-file", os.devnull + "/x"], "--mask-file"),
+        (["--login"], "security.protocol"),
+    ],
+)
+def test_wrong_options_are_one_line(options: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["console", *options]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+
+
+def test_console_of_a_protected_listener_is_rejected(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["serve", "--data-dir", str(tmp_path / "data"), "--security", "--console", "127.0.0.1:0"]
+    assert main(words) == 2
+    assert "odradek console --command-config" in capsys.readouterr().err

@@ -1,0 +1,158 @@
+"""Pages of topics: the list, a topic, and the forms that change topics."""
+
+import re
+import time
+
+import pytest
+from starlette.testclient import TestClient
+
+from odradek.client.admin import NewTopic
+from odradek.client.metadata import TopicInfo
+from odradek.records.topic_partition import TopicPartition
+from odradek.testing.blocking import BlockingBroker
+from tests.integration.console.consoles import AT, ask, console, post
+
+
+def names(text: str) -> list[str]:
+    """Topics of a list, in order."""
+    return re.findall(r'<th scope="row"><a href="[^"]*">([^<]*)</a>', text)
+
+
+def partitions_of(broker: BlockingBroker, topic: str) -> int:
+    """How many partitions a topic has."""
+    found = ask(broker.bootstrap_servers, lambda admin: admin.describe_topics([topic]))[topic]
+    assert isinstance(found, TopicInfo)
+    return len(found.partitions)
+
+
+def test_overview_shows_brokers_and_health(client: TestClient, broker: BlockingBroker) -> None:
+    text = client.get(AT).text
+    assert broker.bootstrap_servers in text
+    assert "controller" in text
+    assert "All partitions have their leaders" in text
+
+
+def test_unreachable_cluster_is_an_error_page() -> None:
+    options = {"default_api_timeout_ms": 200, "request_timeout_ms": 200}
+    with console("127.0.0.1:1", options=options) as client:
+        response = client.get(AT)
+    assert response.status_code == 502
+    assert "cannot be asked" in response.text
+
+
+def test_topics_are_searched_without_case(client: TestClient, broker: BlockingBroker) -> None:
+    broker.topic("search-Alpha")
+    broker.topic("search-beta")
+    assert names(client.get(AT + "/topics?q=SEARCH-a").text) == ["search-Alpha"]
+
+
+def test_internal_topics_are_hidden_until_asked_for(client: TestClient, broker: BlockingBroker) -> None:
+    place = TopicPartition(broker.topic(), 0)
+    ask(broker.bootstrap_servers, lambda admin: admin.groups.alter_offsets("g", {place: 0}))
+    assert "__consumer_offsets" not in names(client.get(AT + "/topics").text)
+    assert "__consumer_offsets" in names(client.get(AT + "/topics?internal=yes").text)
+
+
+def test_topics_are_shown_in_pages_and_sorted(client: TestClient, broker: BlockingBroker) -> None:
+    made = [NewTopic(f"paged-{i:03}", 1 + i % 3, 1) for i in range(60)]
+    ask(broker.bootstrap_servers, lambda admin: admin.create_topics(made))
+    first = client.get(AT + "/topics?q=paged-").text
+    assert names(first) == [f"paged-{i:03}" for i in range(50)]
+    assert "51 to 60 of 60 topics" in client.get(AT + "/topics?q=paged-&page=2").text
+    assert names(client.get(AT + "/topics?q=paged-&sort=-topic").text)[0] == "paged-059"
+    assert names(client.get(AT + "/topics?q=paged-&sort=-partitions").text)[0] == "paged-002"
+
+
+def test_favourite_topic_is_kept_and_removed(client: TestClient, broker: BlockingBroker) -> None:
+    topic = broker.topic()
+    post(client, AT + "/favourites", topic=topic)
+    assert names(client.get(AT + "/topics?favourites=yes").text) == [topic]
+    post(client, AT + "/favourites", topic=topic)
+    assert names(client.get(AT + "/topics?favourites=yes").text) == []
+
+
+def test_records_and_rates_appear_after_samples(client: TestClient, broker: BlockingBroker) -> None:
+    topic = broker.topic()
+    broker.produce(topic, *["x"] * 7)
+
+    def shows() -> bool:
+        text = client.get(f"{AT}/topics?q={topic}").text
+        return '<td class="n">7</td>' in text and "0/s" in text
+
+    deadline = time.monotonic() + 30
+    while not shows():
+        assert time.monotonic() < deadline, "no sample after 30 s"
+        time.sleep(0.1)
+
+
+def test_topic_page_shows_partitions_with_offsets(client: TestClient, broker: BlockingBroker) -> None:
+    topic = broker.topic(partitions=2)
+    broker.produce(topic, "a", "b", "c", key="k")
+    text = client.get(f"{AT}/topics/{topic}").text
+    assert '<td class="n">3</td>' in text
+    assert str(broker.folder) in text
+
+
+def test_topic_page_cuts_a_thousand_partitions(client: TestClient, broker: BlockingBroker) -> None:
+    topic = broker.topic(partitions=1_000)
+    text = client.get(f"{AT}/topics/{topic}?page=10").text
+    assert "901 to 1\u202f000 of 1\u202f000 partitions" in text
+    assert text.count('<th scope="row"') == 100
+
+
+def test_settings_have_source_and_documentation(client: TestClient, broker: BlockingBroker) -> None:
+    topic = broker.topic(configs={"cleanup.policy": "compact"})
+    text = client.get(f"{AT}/topics/{topic}/settings").text
+    assert "dynamic topic config" in text
+    assert "compact" in text
+    assert "retention.ms" in client.get(f"{AT}/topics/{topic}/settings?all=yes").text
+
+
+def test_topic_is_created_with_settings(client: TestClient, broker: BlockingBroker) -> None:
+    response = post(client, AT + "/create-topic", topic="made", partitions="3", settings="retention.ms=60000\n")
+    assert response.status_code == 200
+    assert partitions_of(broker, "made") == 3
+    assert "60000" in client.get(f"{AT}/topics/made/settings").text
+
+
+def test_wrong_topic_name_is_reported(client: TestClient) -> None:
+    response = post(client, AT + "/create-topic", topic="no spaces <b>")
+    assert response.status_code == 400
+    assert "<b>" not in response.text.split("<main")[1].replace("<b class", "")
+
+
+def test_topic_grows_after_confirmation(client: TestClient, broker: BlockingBroker) -> None:
+    topic = broker.topic()
+    post(client, f"{AT}/topics/{topic}/grow", partitions="4", confirm=topic)
+    assert partitions_of(broker, topic) == 4
+
+
+def test_setting_is_set_and_returned_to_its_default(client: TestClient, broker: BlockingBroker) -> None:
+    topic = broker.topic()
+    page = f"{AT}/topics/{topic}/settings"
+    post(client, f"{AT}/topics/{topic}/alter", name="retention.ms", value="123456")
+    assert "123456" in client.get(page).text
+    post(client, f"{AT}/topics/{topic}/alter", name="retention.ms", reset="yes")
+    assert "123456" not in client.get(page).text
+
+
+@pytest.mark.parametrize("action", ["grow", "empty", "delete"])
+def test_change_of_topic_needs_its_typed_name(client: TestClient, broker: BlockingBroker, action: str) -> None:
+    topic = broker.topic()
+    broker.produce(topic, "kept")
+    response = post(client, f"{AT}/topics/{topic}/{action}", partitions="2", confirm=topic[:-1])
+    assert response.status_code == 400
+    assert [each.value for each in broker.records(topic)] == [b"kept"]
+
+
+def test_records_are_deleted_after_confirmation(client: TestClient, broker: BlockingBroker) -> None:
+    topic = broker.topic()
+    broker.produce(topic, "gone")
+    post(client, f"{AT}/topics/{topic}/empty", confirm=topic)
+    assert broker.records(topic) == []
+
+
+def test_topic_is_deleted_after_confirmation(client: TestClient, broker: BlockingBroker) -> None:
+    topic = broker.topic()
+    post(client, f"{AT}/topics/{topic}/delete", confirm=topic)
+    assert topic not in ask(broker.bootstrap_servers, lambda admin: admin.list_topics())

@@ -1,0 +1,63 @@
+"""Logins end when they are idle or old; tokens belong to one browser; failures are limited by address."""
+
+import asyncio
+
+from odradek.console.clusters import Clusters
+from odradek.console.sessions import FAILURE_WINDOW_S, MAX_AGE_S, MAX_FAILURES, Sessions
+
+
+class _Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def opened(clock: _Clock, idle_s: float = 60.0) -> tuple[Sessions, str]:
+    """Sessions with one login, and its id."""
+    sessions = Sessions(idle_s, clock)
+    return sessions, asyncio.run(sessions.open("alice", Clusters({}, 1.0))).id
+
+
+def test_session_ends_when_it_is_idle() -> None:
+    clock = _Clock()
+    sessions, session_id = opened(clock)
+    clock.now = 59.0
+    assert sessions.find(session_id) is not None
+    clock.now = 118.0
+    assert sessions.find(session_id) is not None
+    clock.now = 179.0
+    assert sessions.find(session_id) is None
+
+
+def test_session_ends_at_its_age_though_it_is_used() -> None:
+    clock = _Clock()
+    sessions, session_id = opened(clock, idle_s=MAX_AGE_S * 2)
+    clock.now = MAX_AGE_S + 1
+    assert sessions.find(session_id) is None
+
+
+def test_closed_session_is_forgotten() -> None:
+    sessions, session_id = opened(_Clock())
+    asyncio.run(sessions.close(session_id))
+    assert sessions.find(session_id) is None
+
+
+def test_token_is_that_of_one_browser() -> None:
+    sessions = Sessions(60.0, _Clock())
+    assert sessions.is_token("a" * 43, sessions.token("a" * 43))
+    assert not sessions.is_token("b" * 43, sessions.token("a" * 43))
+    assert not Sessions(60.0, _Clock()).is_token("a" * 43, sessions.token("a" * 43))
+
+
+def test_address_waits_after_failures() -> None:
+    clock = _Clock()
+    sessions = Sessions(60.0, clock)
+    for _ in range(MAX_FAILURES):
+        assert sessions.may_try("192.0.2.1")
+        sessions.count_failure("192.0.2.1")
+    assert not sessions.may_try("192.0.2.1")
+    assert sessions.may_try("192.0.2.2")
+    clock.now = FAILURE_WINDOW_S + 1
+    assert sessions.may_try("192.0.2.1")
