@@ -38,7 +38,7 @@ from odradek.broker.storage.background import BackgroundJobs
 from odradek.broker.storage.log_directory_runtime import LogDirectoryRuntime
 from odradek.broker.storage.partitions import Partitions
 from odradek.log.config import LogConfig
-from odradek.metadata.image import GROUP_METADATA_TOPIC, Broker, ClusterImage, Topic
+from odradek.metadata.image import Broker, ClusterImage, Topic
 from odradek.metadata.stores.selection import patience_seconds
 from odradek.quotas.client_quotas import ClientQuotas
 from odradek.replication.fetch_sessions import FetchSessions
@@ -282,13 +282,9 @@ def _log_config(config: BrokerConfig, topic: Topic) -> LogConfig:
 def _coordinators(config: BrokerConfig, ports: Ports, storage: Storage, cluster: ClusterParts) -> Coordinators:
     view, partitions, directories = storage.view, cluster.partitions, storage.directories
 
-    def offsets_partitions() -> int:
-        topic = view.image.topics.get(GROUP_METADATA_TOPIC)
-        return config.number("offsets.topic.num.partitions") if topic is None else len(topic.partitions)
-
     groups = GroupCoordinatorService(
         group_settings(config),
-        offsets_partitions,
+        config.number("offsets.topic.num.partitions"),
         _image_of(view),
         ports.clock,
         ports.random,

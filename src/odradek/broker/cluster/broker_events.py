@@ -9,6 +9,7 @@ from typing import Final, Protocol, TypeVar
 
 from odradek.broker.cluster.controller_channels import ControllerChannels
 from odradek.broker.cluster.controller_store import ControllerStore
+from odradek.broker.cluster.lease_grants import LeaseGrants
 from odradek.broker.cluster.registrations import DIRECTORY_EVENTS, Registrations, burial, read_registrations
 from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.controller.brokers import broker_changes, brokers_changed, replicas_offline, replicas_online
@@ -40,14 +41,6 @@ class Events(Protocol):
         """Make a decision take effect; only within an event. Raises KafkaError."""
         ...
 
-    def broker_acknowledged(self, broker: Broker, version: int) -> None:
-        """A broker knows an image of this version."""
-        ...
-
-    def broker_dead(self, broker: Broker) -> None:
-        """The process of a broker is dead."""
-        ...
-
     async def ensure_elected(self) -> None:
         """Raises NotTheController if another controller has been elected."""
         ...
@@ -64,7 +57,7 @@ class Events(Protocol):
 class BrokerEvents:
     """Decides on brokers by the reports of channels (it implements ChannelEvents) and by the nodes of the store."""
 
-    __slots__ = ("_channels", "_clock", "_config", "_events", "_offline_here", "_store")
+    __slots__ = ("_channels", "_clock", "_config", "_events", "_leases", "_offline_here", "_store")
 
     def __init__(
         self,
@@ -72,6 +65,7 @@ class BrokerEvents:
         config: BrokerConfig,
         clock: Clock,
         channels: ControllerChannels,
+        leases: LeaseGrants,
         events: Events,
         offline_here: OfflineReplicas,
     ) -> None:
@@ -79,6 +73,7 @@ class BrokerEvents:
         self._config = config
         self._clock = clock
         self._channels = channels
+        self._leases = leases
         self._events = events
         self._offline_here = offline_here
 
@@ -94,12 +89,13 @@ class BrokerEvents:
 
     def broker_died(self, broker: Broker) -> None:
         """End the registration of a dead process."""
-        self._events.broker_dead(broker)
+        # Its lease need not be waited for.
+        self._leases.bury(broker)
         self._events.soon(lambda: self.bury(broker))
 
     def image_acknowledged(self, broker: Broker, version: int) -> None:
         """Note what the broker knows."""
-        self._events.broker_acknowledged(broker, version)
+        self._leases.acknowledge(broker, version)
 
     def registration_ended(self, broker: Broker) -> None:
         """Read the registrations: the broker has another one."""

@@ -17,7 +17,9 @@ from odradek.broker.cluster.broker_events import RETRY_SECONDS, BrokerEvents, Of
 from odradek.broker.cluster.controller_channel import Connect
 from odradek.broker.cluster.controller_channels import ControllerChannels
 from odradek.broker.cluster.controller_store import ControllerStore
+from odradek.broker.cluster.deposed_mark import DeposedMark
 from odradek.broker.cluster.event_queue import EventQueue
+from odradek.broker.cluster.leader_balancing import LeaderBalance
 from odradek.broker.cluster.lease_grants import LeaseGrants
 from odradek.broker.cluster.registrations import read_registrations
 from odradek.broker.configuration.broker_config import BrokerConfig
@@ -27,10 +29,7 @@ from odradek.controller.change_report import change_report
 from odradek.controller.config_effects import UNCLEAN_ELECTION, topics_with_changed, with_effects
 from odradek.controller.configs import AlteredResource, ResourceChanges, alter_configs
 from odradek.controller.election_counts import ElectionCounts
-from odradek.controller.elections import ElectionType, elect_leaders
 from odradek.controller.in_sync import IsrChange, IsrChanged, alter_partitions
-from odradek.controller.internal_topics import creatable
-from odradek.controller.leader_balance import imbalanced_partitions, is_balanced
 from odradek.controller.lease_table import Grant, deposed_brokers
 from odradek.controller.outcome import Decision
 from odradek.controller.topics import (
@@ -65,9 +64,6 @@ TELL_SECONDS: Final = 0.5
 """How long an answer to a client waits for the other brokers to know of a change."""
 _BYTES_TO_DELETE_A_PARTITION: Final = 1000
 """At most, in a transaction of the metadata store."""
-FIRST_BALANCE_SECONDS: Final = 5.0
-CLEAR_SECONDS: Final = 0.2
-"""After which the mark is removed that brokers are deposed, if they have ended by then."""
 
 T = TypeVar("T")
 
@@ -89,12 +85,14 @@ class Controller:
     """The controller as long as `is_active`. `reign` when elected, `resign` when that is over."""
 
     __slots__ = (
+        "_balance",
         "_brokers",
         "_channels",
         "_config",
         "_events",
         "_has_published",
         "_leases",
+        "_mark",
         "_node_id",
         "_random",
         "_replaced",
@@ -128,7 +126,9 @@ class Controller:
         self._channels = ControllerChannels(config.node_id, connect)
         self._leases = LeaseGrants(self._store, clock, connect, config.number("odradek.leadership.lease.ms") / 1000)
         self._has_published = False
-        self._brokers = BrokerEvents(self._store, config, clock, self._channels, self, offline_here)
+        self._brokers = BrokerEvents(self._store, config, clock, self._channels, self._leases, self, offline_here)
+        self._mark = DeposedMark(config.node_id, self._store, self._leases, self)
+        self._balance = LeaderBalance(config, self)
         self._unwatch: list[Callable[[], None]] = []
         self._stale = True
         self.elections = ElectionCounts()
@@ -223,18 +223,6 @@ class Controller:
             return replies
 
         return await self._in_turn(event)
-
-    async def auto_create(self, names: Sequence[str]) -> dict[str, ErrorCode]:
-        """Create those that are missing, internal ones with their settings; the names that could not be created."""
-        live = len(self.image.live_brokers())
-        created = await self.create_topics([creatable(name, self._config, live) for name in dict.fromkeys(names)])
-        failures: dict[str, ErrorCode] = {}
-        for topic in created:
-            # Somebody else may have been quicker: then it is there, as was asked.
-            if topic.failure is not None and topic.failure.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
-                failures[topic.name] = topic.failure.code
-                logger.info("cannot create topic %s: %s", topic.name, topic.failure.message or topic.failure.code.name)
-        return failures
 
     async def change(self, decide: Callable[[ClusterImage], Decision[T]]) -> Sequence[T]:
         """Let a pure decision on the newest image take effect; its replies. Raises KafkaError."""
@@ -372,7 +360,7 @@ class Controller:
         deposed = deposed_brokers(before, decision.image)
         if decision.operations:
             operations, cuts = decision.operations, decision.cuts
-            mark = self._store.mark_deposed() if deposed and self._concerns_others(deposed) else []
+            mark = self._mark.operations(deposed, self.image)
             if mark:
                 operations, cuts = [*mark, *operations], [cut + 1 for cut in cuts]
             await self._apply(self._store.transactions(operations, cuts))
@@ -383,31 +371,9 @@ class Controller:
             known = {**self._view.image.brokers, **before.brokers}
             self._leases.depose(deposed, decision.image, known)
             if deposed:
-                self._clear_deposed_later()
+                self._mark.clear_later()
             await self._publish(decision.image)
         return decision.replies
-
-    def _concerns_others(self, deposed: Mapping[int, int]) -> bool:
-        return deposed.keys() != {self._node_id} or len(self.image.brokers) > 1
-
-    def _clear_deposed_later(self) -> None:
-        self.later("clear", CLEAR_SECONDS, lambda: self.soon(self._clear_deposed))
-
-    async def _clear_deposed(self) -> None:
-        if not self._store.is_deposed_marked:
-            return
-        if not self._leases.is_quiet:
-            self._clear_deposed_later()
-            return
-        await self._store.clear_deposed()
-
-    def broker_acknowledged(self, broker: Broker, version: int) -> None:
-        """A broker knows an image of this version."""
-        self._leases.acknowledge(broker, version)
-
-    def broker_dead(self, broker: Broker) -> None:
-        """The process of a broker is dead: its lease need not be waited for."""
-        self._leases.bury(broker)
 
     async def _apply(self, transactions: Iterable[Sequence[Operation]]) -> None:
         try:
@@ -453,8 +419,8 @@ class Controller:
             # The others must not wait for what this broker fails to do.
             if self.is_active:
                 self._channels.offer(image, self._brokers)
-                if self._channels and self._config.flag("auto.leader.rebalance.enable"):
-                    self.later("balance", FIRST_BALANCE_SECONDS, self._balance_soon)
+                if self._channels:
+                    self._balance.begin()
 
     # --- events ---
 
@@ -484,21 +450,6 @@ class Controller:
         block, reserve = await self._store.next_producer_id_block(self._node_id if broker_id is None else broker_id)
         await self._apply([[reserve]])
         return block
-
-    # --- leaders where they belong ---
-
-    def _balance_soon(self) -> None:
-        self.soon(self._balance)
-
-    async def _balance(self) -> None:
-        percentage = self._config.number("leader.imbalance.per.broker.percentage")
-        partitions = imbalanced_partitions(self.image, percentage)
-        if partitions:
-            logger.info("electing the preferred leaders of %d partitions", len(partitions))
-            await self.carry_out(elect_leaders(self.image, ElectionType.PREFERRED, partitions, self._config))
-        if not is_balanced(self.image):
-            interval = self._config.number("leader.imbalance.check.interval.seconds")
-            self.later("balance", interval, self._balance_soon)
 
 
 def _still_leaving(before: Mapping[int, Broker], brokers: Mapping[int, Broker]) -> dict[int, Broker]:

@@ -7,6 +7,7 @@ request between brokers (AlterPartition, AllocateProducerIds, ControlledShutdown
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
@@ -54,6 +55,8 @@ from odradek.wire.messages.envelope import EnvelopeRequest, EnvelopeResponse
 from odradek.wire.messages.leadership_lease import LeadershipLeaseRequest, LeadershipLeaseResponse
 
 T = TypeVar("T")
+
+logger = logging.getLogger("odradek.broker.cluster.controller")
 
 _CREATE_TOPICS_VERSION = 7
 _ENVELOPE_VERSION = 0
@@ -170,13 +173,24 @@ class ControllerLink:
 
     async def auto_create(self, names: Sequence[str]) -> dict[str, ErrorCode]:
         """See ControllerService."""
-        if self._controller.is_active:
-            try:
-                return await self._controller.auto_create(names)
-            except KafkaError as error:
-                return dict.fromkeys(names, _while_no_controller(error.code))
-        live = len(self._view.image.live_brokers())
+        is_here = self._controller.is_active
+        live = len((self._controller.image if is_here else self._view.image).live_brokers())
         wanted = [creatable(name, self._config, live) for name in dict.fromkeys(names)]
+        try:
+            return await (self._created_here(wanted) if is_here else self._created_elsewhere(wanted))
+        except KafkaError as error:
+            return dict.fromkeys(names, _while_no_controller(error.code))
+
+    async def _created_here(self, wanted: Sequence[NewTopic]) -> dict[str, ErrorCode]:
+        failures: dict[str, ErrorCode] = {}
+        for topic in await self._controller.create_topics(wanted):
+            # Another request may have created it before: then it is there, as was asked.
+            if topic.failure is not None and topic.failure.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
+                failures[topic.name] = topic.failure.code
+                logger.info("cannot create topic %s: %s", topic.name, topic.failure.message or topic.failure.code.name)
+        return failures
+
+    async def _created_elsewhere(self, wanted: Sequence[NewTopic]) -> dict[str, ErrorCode]:
         request = CreateTopicsRequest(
             topics=[
                 CreateTopicsRequestTopic(
@@ -189,12 +203,9 @@ class ControllerLink:
             ],
             timeout_ms=self._config.number("request.timeout.ms"),
         )
-        try:
-            answer = await self._ask(
-                request, CreateTopicsResponse, _CREATE_TOPICS_VERSION, request.timeout_ms, Purpose.FORWARDED
-            )
-        except KafkaError as error:
-            return dict.fromkeys(names, _while_no_controller(error.code))
+        answer = await self._ask(
+            request, CreateTopicsResponse, _CREATE_TOPICS_VERSION, request.timeout_ms, Purpose.FORWARDED
+        )
         assert isinstance(answer, CreateTopicsResponse)
         failures = {
             topic.name: ErrorCode(topic.error_code)

@@ -35,7 +35,7 @@ from odradek.groups.placement import partition_for_group
 from odradek.groups.records import GroupRecord
 from odradek.groups.service import Reply, TopicOffsets
 from odradek.groups.settings import GroupSettings
-from odradek.metadata.image import ClusterImage, Topic
+from odradek.metadata.image import GROUP_METADATA_TOPIC, ClusterImage, Topic
 from odradek.ports.clock import Clock
 from odradek.ports.randomness import Random
 from odradek.records.topic_partition import PartitionKey
@@ -100,10 +100,10 @@ class GroupCoordinatorService:
     __slots__ = (
         "_clock",
         "_committers",
+        "_default_partitions",
         "_image",
         "_knows_all_topics",
         "_loop",
-        "_partition_count",
         "_random",
         "_runtime",
         "_settings",
@@ -112,16 +112,19 @@ class GroupCoordinatorService:
     def __init__(
         self,
         settings: GroupSettings,
-        partition_count: Callable[[], int],
+        default_partitions: int,
         image: Callable[[], ClusterImage],
         clock: Clock,
         random: Random,
         loop: asyncio.AbstractEventLoop,
         knows_all_topics: Callable[[], bool],
     ) -> None:
-        """`knows_all_topics`: whether a topic outside the image does not exist; else the image may be incomplete."""
+        """`default_partitions` of `__consumer_offsets` are created with it (`offsets.topic.num.partitions`).
+
+        `knows_all_topics`: whether a topic outside the image does not exist; else the image may be incomplete.
+        """
         self._settings = settings
-        self._partition_count = partition_count
+        self._default_partitions = default_partitions
         self._image = image
         self._clock = CoordinatorClock(clock)
         self._random = random
@@ -179,7 +182,9 @@ class GroupCoordinatorService:
             context.end_transaction(producer_id, last_offset, committed=committed)
 
     def _shard(self, group_id: str) -> GroupShard:
-        return self._runtime.shard(partition_for_group(group_id, self._partition_count()))
+        topic = self._image().topics.get(GROUP_METADATA_TOPIC)
+        count = self._default_partitions if topic is None else len(topic.partitions)
+        return self._runtime.shard(partition_for_group(group_id, count))
 
     # --- requests ---
 

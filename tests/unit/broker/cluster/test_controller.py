@@ -702,7 +702,7 @@ def test_a_connection_that_broke_is_made_again() -> None:
 
 
 def test_leaders_go_back_to_where_they_belong(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("odradek.broker.cluster.controller.FIRST_BALANCE_SECONDS", 0.01)
+    monkeypatch.setattr("odradek.broker.cluster.leader_balancing.FIRST_BALANCE_SECONDS", 0.01)
 
     async def test(cluster: Cluster) -> None:
         first, *_ = await cluster.of(1, 2, 3)

@@ -244,17 +244,17 @@ def test_interrupted_topic_creation_completes_when_its_brokers_return() -> None:
     run(test)
 
 
-def test_automatic_creation() -> None:
+def test_missing_topics_are_created_with_default_settings() -> None:
     async def test() -> None:
-        lone = await Lone(MemoryStore(), {"num.partitions": "3"}).start()
-        failures = await lone.controller.auto_create(["a", "b d", "__consumer_offsets", "a"])
+        link, view = await lone_controller(BrokerConfig({"num.partitions": "3"}), ENDPOINTS)
+        failures = await link.auto_create(["a", "b d", "__consumer_offsets", "a"])
         assert failures == {"b d": ErrorCode.INVALID_TOPIC_EXCEPTION}
-        assert len(lone.image.topics["a"].partitions) == 3
-        offsets = lone.image.topics["__consumer_offsets"]
+        assert len(view.image.topics["a"].partitions) == 3
+        offsets = view.image.topics["__consumer_offsets"]
         assert len(offsets.partitions) == 50
         assert offsets.is_internal
         assert offsets.configs["cleanup.policy"] == "compact"
-        assert await lone.controller.auto_create(["a"]) == {}
+        assert await link.auto_create(["a"]) == {}
 
     run(test)
 

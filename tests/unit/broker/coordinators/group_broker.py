@@ -35,7 +35,7 @@ class GroupBroker:
         """Most tests have no topics in the image."""
         self.runtime = GroupCoordinatorService(
             settings,
-            lambda: self.count,
+            partitions,
             lambda: self.image,
             SystemClock(),
             SeededRandom(1),
