@@ -1,0 +1,88 @@
+"""A network without sockets: the frames of a connection are given by the program itself, on the broker's event loop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from odradek.ports.network import WOULD_BLOCK
+
+
+class MemoryStream:
+    """The broker's end of a connection whose peer is this program."""
+
+    peer_host = "127.0.0.1"
+    peer_port = 1
+
+    def __init__(self) -> None:
+        self._frames: bytes | bytearray = b""
+        self.sent = 0
+        """Bytes of answers so far."""
+        self.kept: bytearray | None = None
+        """The answers' bytes, while somebody wants to read them."""
+        self.readable: Callable[[], None] | None = None
+
+    def give(self, frames: bytes | bytearray) -> None:
+        """Let the broker read these frames."""
+        self._frames = frames
+        assert self.readable is not None, "the broker reads from the connection"
+        self.readable()
+
+    def receive_into(self, buffer: memoryview) -> int:
+        size = len(self._frames)
+        if not size:
+            return WOULD_BLOCK
+        buffer[:size] = self._frames
+        self._frames = b""
+        return size
+
+    def send(self, part: Any, more: bool) -> int:
+        size = len(part)
+        self.sent += size
+        if self.kept is not None:
+            self.kept += part
+        return size
+
+    def send_file(self, part: Any) -> int:
+        size: int = part.size
+        self.sent += size
+        return size
+
+    def watch_reads(self, callback: Callable[[], None] | None) -> None:
+        self.readable = callback
+
+    def watch_writes(self, callback: Callable[[], None] | None) -> None:
+        pass
+
+    def close(self) -> None:
+        self.readable = None
+
+
+class MemoryNetwork:
+    """A network on which only `connect_to` connects."""
+
+    host = "127.0.0.1"
+    port = 9092
+
+    def __init__(self) -> None:
+        self._accept: Callable[[Any], None] | None = None
+
+    def listen(self, host: str, port: int, accept: Callable[[Any], None]) -> MemoryNetwork:
+        self._accept = accept
+        return self
+
+    def connect_to(self) -> MemoryStream:
+        """A connection to the broker."""
+        assert self._accept is not None, "the broker listens"
+        stream = MemoryStream()
+        self._accept(stream)
+        return stream
+
+    async def connect(self, host: str, port: int, timeout: float) -> MemoryStream:
+        raise OSError("nothing else is reachable")
+
+    def own_host(self) -> str:
+        return self.host
+
+    def close(self) -> None:
+        pass

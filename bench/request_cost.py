@@ -1,0 +1,278 @@
+"""./dev bench requests: the broker's processor time for one request, by API, without sockets and without a client.
+
+A broker reads prepared frames from a stream in memory, 20 at a time, as a busy connection has them, and its log is on a
+memory file system where there is one. The figure is the time of the process from the first byte of a frame to the
+last one of its answer, in the fastest of many blocks of 2,000 requests: other programs on the machine can only add.
+
+--against DIRECTORY measures the sources of another checkout in turns with these, each time in a new process, and prints
+the ratios. `loops` are empty Python loops of 100 turns, timed beside the blocks: machines differ less in them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from bench.cases.synchronous import record_batch
+from bench.memory_network import MemoryNetwork, MemoryStream
+from odradek.broker.configuration.broker_config import BrokerConfig
+from odradek.broker.lifecycle import Broker
+from odradek.broker.ports import Ports
+from odradek.metadata.stores.memory_store import MemoryStore, MemoryTree
+from odradek.wire.headers import encode_request_header, parse_response_header
+from odradek.wire.messages import api_versions as versions
+from odradek.wire.messages import create_topics, fetch, find_coordinator, heartbeat, join_group, metadata, produce, sync_group
+from odradek.wire.messages import offset_commit as commit
+
+BURST = 20
+"""Requests that the broker finds in the stream at once."""
+BURSTS = 100
+"""Bursts of a block."""
+TOPIC = "one"
+EMPTY = "empty"
+GROUP = "bench"
+CASES = {
+    "produce acks=1": "one record of 100 bytes",
+    "produce acks=all": "the same, answered when it is committed",
+    "fetch": "one batch of one record",
+    "fetch at the end": "of a fetch session, without waiting for records",
+    "heartbeat": "of a classic group's member",
+    "offset commit": "of one partition, by no member",
+    "metadata": "of one topic of one partition",
+    "api versions": "",
+}
+SETTINGS: dict[str, dict[str, str]] = {
+    "plain": {},
+    "authorizer": {
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:ANONYMOUS",
+    },
+}
+_MEMORY = Path("/dev/shm")
+Make = Callable[[int], bytes]
+"""The frame of a case's request with this number."""
+
+
+def frame(request: Any, version: int) -> bytes:
+    """A request with its size and header."""
+    out = bytearray(4)
+    encode_request_header(out, request.API_KEY, version, 7, "bench")
+    request.encode(out, version)
+    out[:4] = (len(out) - 4).to_bytes(4, "big")
+    return bytes(out)
+
+
+async def ask(stream: MemoryStream, request: Any, response: Any, version: int) -> Any:
+    """The decoded answer to one request."""
+    answer = memoryview(await answer_to(stream, frame(request, version)))[4:]
+    _, position = parse_response_header(answer, request.API_KEY, version)
+    return response.decode(answer, position, version)[0]
+
+
+async def answer_to(stream: MemoryStream, request: bytes) -> bytes:
+    """The answer's bytes."""
+    kept = stream.kept = bytearray()
+    stream.give(request)
+    while not kept:
+        await asyncio.sleep(0.001)
+    stream.kept = None
+    return bytes(kept)
+
+
+async def make_topics(stream: MemoryStream) -> None:
+    topics = [create_topics.CreateTopicsRequestTopic(name, 1, 1) for name in (TOPIC, EMPTY)]
+    created = await ask(
+        stream, create_topics.CreateTopicsRequest(topics, 10_000), create_topics.CreateTopicsResponse, 5
+    )
+    if any(each.error_code for each in created.topics):
+        raise RuntimeError(f"the topics were not created: {created}")
+    first = frame_of_produce(-1)
+    while int.from_bytes((await answer_to(stream, first))[9 + 2 + len(TOPIC) + 1 + 4 :][:2], "big"):
+        await asyncio.sleep(0.01)
+
+
+async def join(stream: MemoryStream) -> tuple[int, str]:
+    """Generation and member id of the group's only member."""
+    protocols = [join_group.JoinGroupRequestProtocol("range", b"")]
+    wanted = join_group.JoinGroupRequest(GROUP, 600_000, 600_000, "", None, "consumer", protocols)
+    # The answer to this makes the topic of groups.
+    while (
+        await ask(stream, find_coordinator.FindCoordinatorRequest(GROUP), find_coordinator.FindCoordinatorResponse, 2)
+    ).error_code:
+        await asyncio.sleep(0.01)
+    while (joined := await ask(stream, wanted, join_group.JoinGroupResponse, 3)).error_code:
+        await asyncio.sleep(0.01)
+    generation, member = joined.generation_id, joined.member_id
+    mine = [sync_group.SyncGroupRequestAssignment(member, b"")]
+    await ask(stream, sync_group.SyncGroupRequest(GROUP, generation, member, None, None, None, mine),
+              sync_group.SyncGroupResponse, 3)  # fmt: skip
+    return generation, member
+
+
+def frame_of_produce(acks: int) -> bytes:
+    rows = [produce.ProduceRequestPartition(0, record_batch(b"x" * 100))]
+    return frame(
+        produce.ProduceRequest(None, acks, 30_000, [produce.ProduceRequestTopic(TOPIC, partition_data=rows)]), 9
+    )
+
+
+def frame_of_fetch(topic: str, session_id: int = 0, epoch: int = -1) -> bytes:
+    rows = [fetch.FetchRequestPartition(0, fetch_offset=0, partition_max_bytes=1)]
+    topics = [fetch.FetchRequestTopic(topic, partitions=rows)] if epoch <= 0 else []
+    wanted = fetch.FetchRequest(
+        max_wait_ms=0, min_bytes=1, max_bytes=1 << 20, session_id=session_id, session_epoch=epoch, topics=topics
+    )
+    return frame(wanted, 12)
+
+
+async def makers(stream: MemoryStream) -> dict[str, Make]:
+    """The requests of each case, once the topic, the group and the fetch session exist."""
+    await make_topics(stream)
+    generation, member = await join(stream)
+    begun = await answer_to(stream, frame_of_fetch(EMPTY, epoch=0))
+    session_id = int.from_bytes(begun[4 + 5 + 4 + 2 :][:4], "big")
+    session_epoch = 0
+
+    def next_in_session(_number: int) -> bytes:
+        nonlocal session_epoch
+        session_epoch += 1
+        return frame_of_fetch(EMPTY, session_id, session_epoch)
+
+    row = commit.OffsetCommitRequestPartition(0, 5)
+    topics = [commit.OffsetCommitRequestTopic(TOPIC, partitions=[row])]
+    fixed = {
+        "produce acks=1": frame_of_produce(1),
+        "produce acks=all": frame_of_produce(-1),
+        "fetch": frame_of_fetch(TOPIC),
+        "heartbeat": frame(heartbeat.HeartbeatRequest(GROUP, generation, member), 3),
+        "offset commit": frame(commit.OffsetCommitRequest("other", -1, "", topics=topics), 7),
+        "metadata": frame(metadata.MetadataRequest([metadata.MetadataRequestTopic(name=TOPIC)]), 8),
+        "api versions": frame(versions.ApiVersionsRequest("bench", "1"), 3),
+    }
+    return {"fetch at the end": next_in_session} | {
+        name: (lambda _number, made=made: made) for name, made in fixed.items()
+    }
+
+
+async def block(stream: MemoryStream, make: Make, answer_bytes: int) -> float:
+    """Microseconds of the process per request, over a block of them."""
+    bursts = [b"".join(make(number) for number in range(BURST)) for _ in range(BURSTS)]
+    burst_bytes = BURST * answer_bytes
+    began = time.process_time_ns()
+    for burst in bursts:
+        expected = stream.sent + burst_bytes
+        stream.give(burst)
+        while stream.sent < expected:
+            await asyncio.sleep(0)
+    return (time.process_time_ns() - began) / (BURST * BURSTS) / 1000
+
+
+def loop_of_100() -> float:
+    """Microseconds of an empty loop of 100 turns."""
+    began = time.process_time_ns()
+    for _ in range(200):
+        for _ in range(100):
+            pass
+    return (time.process_time_ns() - began) / 200 / 1000
+
+
+async def measure(cases: list[str], blocks: int, settings: dict[str, str]) -> dict[str, list[float]]:
+    """Microseconds per request of every block, by case; `loops` of the loop."""
+    figures: dict[str, list[float]] = {"loops": []}
+    with tempfile.TemporaryDirectory(dir=_MEMORY if _MEMORY.is_dir() else None) as folder:
+        given = {"node.id": "1", "log.dirs": folder, "listeners": "PLAINTEXT://127.0.0.1:9092", **settings}
+        given |= {"offsets.topic.num.partitions": "1", "group.initial.rebalance.delay.ms": "0"}
+        given |= {"group.max.session.timeout.ms": "1800000"}
+        network = MemoryNetwork()
+        broker = Broker(BrokerConfig(given, is_single=True), Ports(network=network, store=MemoryStore(MemoryTree())))
+        await broker.start()
+        stream = network.connect_to()
+        found = await makers(stream)
+        sizes = {name: len(await answer_to(stream, found[name](0))) for name in cases}
+        for _ in range(blocks):
+            # The cases in turns: what disturbs for a while disturbs all of them.
+            figures["loops"].append(loop_of_100())
+            for name in cases:
+                figures.setdefault(name, []).append(await block(stream, found[name], sizes[name]))
+        await broker.stop()
+    return figures
+
+
+def in_new_process(arguments: argparse.Namespace, source: Path) -> dict[str, list[float]]:
+    """The figures of one run with the package in this folder."""
+    command = [sys.executable, "-m", "bench.request_cost", "--worker", "--blocks", str(arguments.blocks)]
+    command += ["--settings", arguments.settings, *arguments.case]
+    environment = os.environ | {"PYTHONPATH": str(source)}
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, env=environment)
+    figures: dict[str, list[float]] = json.loads(done.stdout)
+    return figures
+
+
+def compare(arguments: argparse.Namespace) -> None:
+    """Measure in turns, and print a table."""
+    here = Path(__file__).parents[1] / "src"
+    sources = [here] if arguments.against is None else [here, arguments.against / "src"]
+    runs: list[list[dict[str, list[float]]]] = [[] for _ in sources]
+    for number in range(arguments.rounds):
+        for index in range(len(sources)) if number % 2 else reversed(range(len(sources))):
+            runs[index].append(in_new_process(arguments, sources[index]))
+    table = Table(title=f"processor time per request, µs ({arguments.settings}; load {os.getloadavg()[0]:.1f})")
+    for column in (
+        "request",
+        "least",
+        "median",
+        "loops",
+        *(["against", "ratio", "worst pair"] if len(runs) > 1 else []),
+    ):
+        table.add_column(column, justify="left" if column == "request" else "right")
+    unit = min(value for run in runs[0] for value in run["loops"])
+    for name in runs[0][0]:
+        least = [[min(run[name]) for run in each] for each in runs]
+        mine = min(least[0])
+        row = [name, f"{mine:.2f}", f"{median(v for run in runs[0] for v in run[name]):.2f}", f"{mine / unit:.1f}"]
+        if len(runs) > 1:
+            worst = max(a / b for a, b in zip(*least, strict=True))
+            row += [f"{min(least[1]):.2f}", f"{mine / min(least[1]):.3f}", f"{worst:.3f}"]
+        table.add_row(*row)
+    Console(width=None if sys.stdout.isatty() else 110).print(table)
+
+
+def main(argv: list[str] | None = None) -> int:
+    cases = "\n".join(f"  {name:16} {what}" for name, what in CASES.items())
+    parser = argparse.ArgumentParser(
+        prog="./dev bench requests",
+        description=f"{__doc__}\nCases:\n{cases}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("case", nargs="*", help="default: all")
+    parser.add_argument("--against", type=Path, metavar="DIRECTORY", help="another checkout")
+    parser.add_argument("--settings", choices=SETTINGS, default="plain", help="the broker's (plain)")
+    parser.add_argument("--rounds", type=int, default=3, help="processes of each checkout (3)")
+    parser.add_argument("--blocks", type=int, default=25, help="blocks of 2,000 requests of each API per process (25)")
+    parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
+    arguments = parser.parse_args(argv)
+    if unknown := set(arguments.case) - set(CASES):
+        parser.error(f"no case {', '.join(sorted(unknown))}")
+    if arguments.worker:
+        settings = SETTINGS[arguments.settings]
+        print(json.dumps(asyncio.run(measure(arguments.case or list(CASES), arguments.blocks, settings))))
+    else:
+        compare(arguments)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
