@@ -127,9 +127,16 @@ def save(path: Path, args: argparse.Namespace, figures: Figures, rows: list[Row]
 
 
 def main() -> int:
+    if sys.argv[1:2] == ["requests"]:
+        from bench.request_cost import main as measure_requests  # of no other case, and it needs the broker
+
+        return measure_requests(sys.argv[2:])
     parser = argparse.ArgumentParser(
         prog="./dev bench",
-        description=__doc__ + "\nCases:\n" + "\n".join(f"  {name:12} {what}" for name, what in CASES.items()),
+        description=__doc__
+        + "\nCases:\n"
+        + "\n".join(f"  {name:12} {what}" for name, what in CASES.items())
+        + "\n\nThe broker's processor time per request, without sockets: ./dev bench requests --help",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("case", nargs="*", help=f"default: {' '.join(DEFAULT)}")

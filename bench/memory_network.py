@@ -36,7 +36,7 @@ class MemoryStream:
         self._frames = b""
         return size
 
-    def send(self, part: Any, more: bool) -> int:
+    def send(self, part: Any, more: bool) -> int:  # noqa: ARG002 - of the protocol
         size = len(part)
         self.sent += size
         if self.kept is not None:
@@ -67,7 +67,7 @@ class MemoryNetwork:
     def __init__(self) -> None:
         self._accept: Callable[[Any], None] | None = None
 
-    def listen(self, host: str, port: int, accept: Callable[[Any], None]) -> MemoryNetwork:
+    def listen(self, host: str, port: int, accept: Callable[[Any], None]) -> MemoryNetwork:  # noqa: ARG002
         self._accept = accept
         return self
 
@@ -78,7 +78,7 @@ class MemoryNetwork:
         self._accept(stream)
         return stream
 
-    async def connect(self, host: str, port: int, timeout: float) -> MemoryStream:
+    async def connect(self, host: str, port: int, timeout: float) -> MemoryStream:  # noqa: ARG002
         raise OSError("nothing else is reachable")
 
     def own_host(self) -> str:

@@ -34,7 +34,16 @@ from odradek.broker.ports import Ports
 from odradek.metadata.stores.memory_store import MemoryStore, MemoryTree
 from odradek.wire.headers import encode_request_header, parse_response_header
 from odradek.wire.messages import api_versions as versions
-from odradek.wire.messages import create_topics, fetch, find_coordinator, heartbeat, join_group, metadata, produce, sync_group
+from odradek.wire.messages import (
+    create_topics,
+    fetch,
+    find_coordinator,
+    heartbeat,
+    join_group,
+    metadata,
+    produce,
+    sync_group,
+)
 from odradek.wire.messages import offset_commit as commit
 
 BURST = 20
@@ -162,9 +171,11 @@ async def makers(stream: MemoryStream) -> dict[str, Make]:
         "metadata": frame(metadata.MetadataRequest([metadata.MetadataRequestTopic(name=TOPIC)]), 8),
         "api versions": frame(versions.ApiVersionsRequest("bench", "1"), 3),
     }
-    return {"fetch at the end": next_in_session} | {
-        name: (lambda _number, made=made: made) for name, made in fixed.items()
-    }
+
+    def repeat(made: bytes) -> Make:
+        return lambda _number: made
+
+    return {"fetch at the end": next_in_session} | {name: repeat(made) for name, made in fixed.items()}
 
 
 async def block(stream: MemoryStream, make: Make, answer_bytes: int) -> float:

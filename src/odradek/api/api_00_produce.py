@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Collection
-from typing import Protocol
+from typing import Final, Protocol
 
 from odradek.api.data.new_leaders import MOVED, current_leader, endpoints
 from odradek.api.data.produced_records import FIRST_WITH_ZSTD, check_carried, is_transactional
@@ -31,6 +31,7 @@ ALL = -1
 _ADMIN_CLIENT = "__admin_client"
 """The client id for which Kafka lets records into the topics that its coordinators live in."""
 _VALID_ACKS = (ALL, 0, 1)
+_NONE: Final = ErrorCode.NONE
 
 Produced = list[tuple[TopicKey, list[ProducedPartition]]]
 _AnswerPlace = tuple[TopicKey, int, list[ProducedPartition], int]
@@ -142,8 +143,10 @@ def _produce(
                     context.services.partitions.refused(topic, index, records, error.code, now_ms)
                 answers.append(_failed(topic, index, error, context))
                 continue
-            if result.last_offset >= (partition.high_watermark if acks == ALL else partition.log.end_offset):
-                waiting.append((partition, result.last_offset))
+            last_offset = result.last_offset
+            # What is below the high watermark is written.
+            if last_offset >= partition.high_watermark and (acks == ALL or last_offset >= partition.log.end_offset):
+                waiting.append((partition, last_offset))
                 places.append((topic, index, answers, len(answers)))
             answers.append(_appended(index, result))
         produced.append((topic, answers))
@@ -173,7 +176,7 @@ def _unanswered(context: RequestContext[Uses], *, failed: bool) -> None:
 def _appended(index: int, result: AppendResult) -> ProducedPartition:
     # The usual answer, without the keyword handling of a NamedTuple's constructor, which is as dear as the encoding.
     first_offset, _, log_append_time_ms, log_start_offset, _ = result
-    fields = (index, ErrorCode.NONE, first_offset, log_append_time_ms, log_start_offset, (), None, None)
+    fields = (index, _NONE, first_offset, log_append_time_ms, log_start_offset, (), None, None)
     return tuple.__new__(ProducedPartition, fields)
 
 

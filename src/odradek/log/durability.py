@@ -81,7 +81,10 @@ class LogDurability:
             and last_offset - self._sync_planned < self._flush_after
         ):
             started = writer.now()
-            self._write(segment, data)
+            try:
+                self._local.write(segment, data)
+            except OSError as error:
+                raise self._state.storage_error(error) from error
             finished = writer.now()
             if finished >= writer.look_at or finished - started > writer.stall_s:
                 writer.look(started, finished)
@@ -96,12 +99,6 @@ class LogDurability:
         write = QueuedWrite(self, segment, file, bytes(data), last_offset + 1, plan)
         segment.queued += size
         return write
-
-    def _write(self, segment: Segment, data: memoryview) -> None:
-        try:
-            self._local.write(segment, data)
-        except OSError as error:
-            raise self._state.storage_error(error) from error
 
     def _plan_sync(self, file: File, next_offset: int) -> FlushPlan:
         """Plan the sync of `flush.messages`: batches and the names of new files. All else can be made from these."""

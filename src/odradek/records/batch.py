@@ -228,7 +228,8 @@ def check_batch(view: memoryview, position: int = 0, *, from_client: bool = True
             raise InvalidRecords(f"record batch at byte {position}: base offset is {header[0]}, a client must send 0")
         if attributes & CONTROL_BIT:
             raise InvalidRecords(f"record batch at byte {position}: clients may not write control records")
-        _check_producer(position, header)
+        if header[9] >= 0 or attributes & TRANSACTIONAL_BIT:
+            _check_producer(position, header)
     return header
 
 

@@ -192,6 +192,7 @@ class RequestContext(Generic[Taken_co]):
         client_id: str | None,
         connection: Client,
         size: int = 0,
+        counters: RequestCounters | None = None,
     ) -> None:
         self.services = services
         self.version = version
@@ -202,7 +203,7 @@ class RequestContext(Generic[Taken_co]):
         """Bytes of the request."""
         self.denied: Collection[TopicKey] | None = None
         """Topics of Produce and OffsetCommit that the client may not use; None where it may use all."""
-        self.counters: RequestCounters | None = None
+        self.counters = counters
         """Where the request is counted; None without metrics."""
         self._began_ms: float | None = None
         self._busy_ms = 0.0

@@ -10,6 +10,7 @@ import logging
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, cast
 
 from odradek.api.requests.context import RequestContext, Services
@@ -23,7 +24,7 @@ from odradek.api.services.controller_service import NotTheController
 from odradek.broker.network.connection import Disconnect, InboundConnection, Pending
 from odradek.broker.network.limits import RequestLimits
 from odradek.broker.network.slow_requests import RequestTiming, SlowRequestLog
-from odradek.metrics.requests import BOUNDS, FOLLOWER_FETCH, RequestCounterTable
+from odradek.metrics.requests import BOUNDS, FOLLOWER_FETCH, RequestCounters, RequestCounterTable
 from odradek.ports.network import Part
 from odradek.wire.apis import APIS, ApiKey, response_class
 from odradek.wire.errors import ErrorCode, KafkaError
@@ -46,6 +47,22 @@ async def _completed(answer: Awaitable[Any], complete: Callable[[Any], Any]) -> 
     return complete(await answer)
 
 
+class _Route:
+    """All that does not change between two requests of an API, in plain slots: reading them takes no call."""
+
+    __slots__ = ("counters", "decode", "endpoint", "handle", "is_guarded", "max_version", "min_version")
+
+    def __init__(self, found: Endpoint, counters: RequestCounters) -> None:
+        spec = APIS[found.key]
+        self.endpoint = found
+        self.min_version = spec.min_version
+        self.max_version = spec.max_version
+        self.decode = found.decode
+        self.handle = found.handle
+        self.is_guarded = found.is_guarded
+        self.counters = counters
+
+
 class Dispatcher:
     """Serves the frames of all connections of a broker."""
 
@@ -56,6 +73,7 @@ class Dispatcher:
         "_limits",
         "_loop",
         "_now",
+        "_routes",
         "_services",
         "_small",
         "_tasks",
@@ -73,6 +91,7 @@ class Dispatcher:
         self._services = services
         # A broker without an authorizer does no work for one.
         self._endpoint = endpoint_of(services)
+        self._routes: dict[int, _Route] = {}
         self._now = services.clock.monotonic
         self._time_quota = services.quotas.request
         self.counters = RequestCounterTable({key: spec.name for key, spec in APIS.items()})
@@ -86,7 +105,53 @@ class Dispatcher:
 
     def __call__(self, frame: memoryview, connection: InboundConnection) -> list[Part] | Pending | None:
         try:
-            return self._serve(frame, connection)
+            started = self._now()
+            size = len(frame)
+            session = connection.session
+            is_counted = size > self._small and not session.is_broker
+            if is_counted and (excess := self._limits.excess_bytes(session, frame)) is not None:
+                raise Disconnect(excess)
+            gate = session.gate
+            if gate is not None and (gated := gate(frame, connection)) is not None:
+                return gated  # type: ignore[no-any-return]
+            key, version, correlation_id, client_id, position = parse_request_header(frame)
+            route = self._routes.get(key) or self._route(key)
+            if not route.min_version <= version <= route.max_version or (
+                route.is_guarded and _is_barred(route.endpoint, connection)
+            ):
+                return self._rejected(route.endpoint, version, correlation_id, connection)
+            decode = partial(self._decode_counted, route) if is_counted else route.decode
+            request, _end = decode(frame, position, version)
+            counters = route.counters
+            if key == _FETCH and request.replica_id >= 0:
+                counters = self.counters[FOLLOWER_FETCH]
+            counters.bytes_in += size
+            answer: Any
+            context = RequestContext(self._services, version, correlation_id, client_id, connection, size, counters)
+            if self._time_quota.active:
+                context.begins(started * 1000)
+            if is_counted and (excess := self._limits.excess(request)) is not None:
+                error = KafkaError(ErrorCode.INVALID_REQUEST, excess)
+                answer = self._failed(route.endpoint, request, context, error)
+            else:
+                try:
+                    if route.is_guarded:
+                        answer = self._guarded(route.endpoint, request, context)
+                    else:
+                        answer = route.handle(request, context)
+                    if type(answer) is not list:
+                        answer = self._other_answer(route.endpoint, answer, request, context)
+                except Exception as error:  # noqa: BLE001 - whatever a handler raises costs this request only
+                    answer = self._failed(route.endpoint, request, context, error)
+            took = self._now() - started
+            if type(answer) is Pending and not answer.ready:
+                answer.timing = RequestTiming(context, key, self.slow, self._now, started + took, took)
+                return answer
+            counters.immediate[bisect_left(BOUNDS, took)] += 1
+            counters.immediate_s += took
+            if took >= self.slow.threshold_s:
+                self.slow.served(context, key, took, 0.0)
+            return answer  # type: ignore[no-any-return]
         except Disconnect:
             raise
         except DecodeError as error:
@@ -96,53 +161,18 @@ class Dispatcher:
             logger.exception("a request from %s could not be served", connection.session.peer_host)
             raise Disconnect("a request could not be served") from error
 
-    def _serve(self, frame: memoryview, connection: InboundConnection) -> list[Part] | Pending | None:
-        started = self._now()
-        size = len(frame)
-        is_counted = size > self._small and not connection.session.is_broker
-        if is_counted and (excess := self._limits.excess_bytes(connection.session, frame)) is not None:
-            raise Disconnect(excess)
-        gate = connection.session.gate
-        if gate is not None and (answer := gate(frame, connection)) is not None:
-            return answer  # type: ignore[no-any-return]
-        key, version, correlation_id, client_id, position = parse_request_header(frame)
+    def _route(self, key: int) -> _Route:
+        """The route of an API's first request. Raises Disconnect for a key that is not served."""
         found = self._endpoint(key)
         if found is None:
             raise Disconnect(f"request for API key {key}, which is not served")
-        spec = APIS[key]
-        is_guarded = found.is_guarded
-        if not spec.min_version <= version <= spec.max_version or (is_guarded and _is_barred(found, connection)):
-            return self._rejected(found, version, correlation_id, connection)
-        began_ms = started * 1000 if self._time_quota.active else 0.0
-        if is_counted:
-            with elements_at_most(self._limits.most_elements(found.declared)):
-                request, _end = found.decode(frame, position, version)
-        else:
-            request, _end = found.decode(frame, position, version)
-        counters = self.counters[FOLLOWER_FETCH if key == _FETCH and request.replica_id >= 0 else key]
-        counters.bytes_in += size
-        context = RequestContext(self._services, version, correlation_id, client_id, connection, size)
-        context.counters = counters
-        if began_ms:
-            context.begins(began_ms)
-        if is_counted and (excess := self._limits.excess(request)) is not None:
-            answer = self._failed(found, request, context, KafkaError(ErrorCode.INVALID_REQUEST, excess))
-        else:
-            try:
-                answer = self._guarded(found, request, context) if is_guarded else found.handle(request, context)
-                if type(answer) is not list:
-                    answer = self._other_answer(found, answer, request, context)
-            except Exception as error:  # noqa: BLE001 - whatever a handler raises costs this request only
-                answer = self._failed(found, request, context, error)
-        took = self._now() - started
-        if type(answer) is Pending and not answer.ready:
-            answer.timing = RequestTiming(context, found.key, self.slow, self._now, started + took, took)
-            return answer
-        counters.immediate[bisect_left(BOUNDS, took)] += 1
-        counters.immediate_s += took
-        if took >= self.slow.threshold_s:
-            self.slow.served(context, found.key, took, 0.0)
-        return cast("list[Part] | Pending | None", answer)
+        route = self._routes[key] = _Route(found, self.counters[key])
+        return route
+
+    def _decode_counted(self, route: _Route, frame: memoryview, position: int, version: int) -> tuple[Any, int]:
+        """As the route's `decode`, with no more elements than the API may have."""
+        with elements_at_most(self._limits.most_elements(route.endpoint.declared)):
+            return route.decode(frame, position, version)
 
     def _other_answer(
         self, found: Endpoint, answer: Any, request: Any, context: RequestContext[Services]
