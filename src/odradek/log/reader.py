@@ -8,8 +8,9 @@ from typing import Final, TypeVar
 from odradek.log.log_state import LogState
 from odradek.log.segments import queries
 from odradek.log.segments.local_log import LocalLog
+from odradek.log.segments.queries import FoundTimestamp
 from odradek.log.segments.reading import LogRead
-from odradek.log.segments.segment import FoundTimestamp, Segment
+from odradek.log.segments.segment import Segment
 from odradek.ports.disk import FileRange
 from odradek.wire.errors import ErrorCode, KafkaError
 

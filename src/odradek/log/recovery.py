@@ -175,7 +175,7 @@ def _open_segments(directory: str, names: list[str], config: LogConfig, environm
         segment = Segment(environment.files, directory, base, environment.disk.size(path), environment.clock.now_ms())
         segment.configure(config.index_interval_bytes, config.segment_index_bytes)
         if name[: -len(LOG)] + TRANSACTION_INDEX not in present:
-            segment.set_no_aborted()
+            segment.transactions.assume_empty()
         segments.append(segment)
     return segments
 
@@ -324,7 +324,7 @@ class _Loader:
                 f"{end - position} bytes are lost: {problem}"
             )
             self._cut_off(index, position, next_offset)
-        if segment.truncate_aborted(recovery_point):
+        if segment.transactions.truncate_to(recovery_point):
             # Nor may that come back: it would stand in the way of what is aborted later at the same offsets.
             self.environment.files.get(segment.file_path(TRANSACTION_INDEX)).sync()
         segment.finish_indexes()

@@ -196,7 +196,7 @@ def _facts(segments: Sequence[Segment], config: LogConfig, log_end_offset: int) 
     found = []
     for index, segment in enumerate(segments):
         end = segments[index + 1].base_offset if index + 1 < len(segments) else log_end_offset
-        largest = segment.largest_timestamp() if needs_largest else NO_TIMESTAMP
+        largest = segment.load_max_timestamp()[0] if needs_largest else NO_TIMESTAMP
         first = NO_TIMESTAMP
         if needs_first:
             first = next((batch.header.max_timestamp for batch in segment.scan(0)), NO_TIMESTAMP)
@@ -217,7 +217,7 @@ def plan(log: PartitionLog, found: Cleanable, now_ms: int, map_bytes: int) -> Pl
         found,
         log.config,
         now_ms,
-        log.reader.query(lambda segments: [aborted for segment in segments for aborted in segment.aborted()]),
+        log.reader.query(lambda segments: [each for segment in segments for each in segment.transactions.entries()]),
         producers,
         map_bytes,
     )

@@ -268,7 +268,7 @@ class _Output:
         segment = self._segment
         segment.size = self.size
         for transaction in self.aborted:
-            segment.add_aborted(transaction)
+            segment.transactions.add(transaction)
         segment.finish_indexes()
         for path in _existing(self._disk, segment.file_paths()):
             self._files.get(path).sync()

@@ -47,7 +47,7 @@ def prepare_markers(segment: Segment, data: memoryview, batches: Iterable[tuple[
     for position, header in batches:
         marker = control_record(data, position, header) if header.is_control else None
         if marker is not None and marker.type is ControlType.ABORT:
-            segment.open_aborted()
+            segment.transactions.open()
 
 
 def replay_marker(
@@ -60,4 +60,4 @@ def replay_marker(
     if completed is not None:
         aborted = producers.complete(completed)
         if aborted is not None:
-            segment.add_aborted(aborted)
+            segment.transactions.add(aborted)

@@ -68,7 +68,7 @@ class LocalLog:
     def _newest_ms(self, segment: Segment) -> int:
         if not segment.size:
             return segment.created_ms
-        largest = segment.largest_timestamp()
+        largest = segment.load_max_timestamp()[0]
         return largest if largest >= 0 else self._environment.disk.modified_ms(segment.path)
 
     # --- write ---
@@ -294,7 +294,7 @@ class LocalLog:
             return False
         segment = self.new_segment(cleaned.base_offset, cleaned.size)
         if not cleaned.has_aborted:
-            segment.set_no_aborted()
+            segment.transactions.assume_empty()
         for source in sources:
             # What may lack a descriptor comes before the first name: the next start finishes a swap that it finds, over
             # what the log is by then.

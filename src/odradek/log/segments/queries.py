@@ -6,8 +6,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
-from odradek.log.segments.segment import FoundTimestamp, Located, Segment
+from odradek.log.segments.segment import NO_TIMESTAMP, Located, Segment
 from odradek.log.segments.transaction_index import AbortedTransaction, collect
 
 
@@ -32,14 +33,52 @@ def locate(segments: Sequence[Segment], offset: int) -> Located | None:
     return None
 
 
+class FoundTimestamp(NamedTuple):
+    """A record found by its timestamp."""
+
+    offset: int
+    timestamp: int
+    leader_epoch: int
+
+
 def find_timestamp(segments: Sequence[Segment], timestamp_ms: int, start_offset: int) -> FoundTimestamp | None:
     """The first record from the start offset on with this timestamp or a later one."""
     for segment in segments:
-        if segment.size and segment.largest_timestamp() >= timestamp_ms:
-            found = segment.find_timestamp(timestamp_ms, start_offset)
+        if segment.size and segment.load_max_timestamp()[0] >= timestamp_ms:
+            found = _find_in(segment, timestamp_ms, start_offset)
             if found is not None:
                 return found
     return None
+
+
+def _find_in(segment: Segment, timestamp_ms: int, start_offset: int) -> FoundTimestamp | None:
+    offset = max(segment.times().lookup(timestamp_ms), start_offset)
+    for found in segment.scan(segment.offsets().lookup(offset)):
+        header = found.header
+        if header.max_timestamp < timestamp_ms or header.last_offset < start_offset:
+            continue
+        for record in segment.records(found):
+            if record.timestamp >= timestamp_ms and record.offset >= start_offset:
+                return FoundTimestamp(record.offset, record.timestamp, header.partition_leader_epoch)
+    return None
+
+
+def _max_between(segment: Segment, start_offset: int, upper_offset: int) -> tuple[int, int] | None:
+    """(timestamp, last offset of its batch) of the largest timestamp of a segment's records within the offsets."""
+    best: tuple[int, int] | None = None
+    for found in segment.scan(segment.offsets().lookup(start_offset)):
+        header = found.header
+        if header.last_offset < start_offset or not header.records_count:
+            continue
+        if header.last_offset >= upper_offset:
+            break
+        timestamp = header.max_timestamp
+        if header.base_offset < start_offset:
+            later = [record.timestamp for record in segment.records(found) if record.offset >= start_offset]
+            timestamp = max(later, default=NO_TIMESTAMP)
+        if best is None or timestamp > best[0]:
+            best = timestamp, header.last_offset
+    return best
 
 
 def max_timestamp(
@@ -53,7 +92,7 @@ def max_timestamp(
         end = segments[index + 1].base_offset if index + 1 < len(segments) else end_offset
         known: tuple[int, int] | None = segment.load_max_timestamp()
         if end > upper_offset or segment.base_offset < start_offset:
-            known = segment.max_timestamp_between(start_offset, upper_offset)
+            known = _max_between(segment, start_offset, upper_offset)
         if known is not None and known[0] >= 0 and (best is None or known[0] > best[0]):
             best = known[0], known[1], segment
     if best is None:
@@ -74,6 +113,6 @@ def aborted(segments: Sequence[Segment], start_offset: int, upper_offset: int) -
     """(producer id, first offset) of the aborted transactions that have records in [start, upper)."""
     found: list[AbortedTransaction] = []
     for segment in segments:
-        if collect(segment.aborted(), start_offset, upper_offset, found):
+        if collect(segment.transactions.entries(), start_offset, upper_offset, found):
             break
     return [(transaction.producer_id, transaction.first_offset) for transaction in found]

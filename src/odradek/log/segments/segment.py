@@ -17,7 +17,7 @@ from odradek.log.segments.files import (
     segment_path,
 )
 from odradek.log.segments.indexes import CorruptIndex, OffsetIndex, TimeIndex
-from odradek.log.segments.transaction_index import ENTRY_SIZE, AbortedTransaction, decode, encode, sound
+from odradek.log.segments.transaction_index import TransactionIndex
 from odradek.ports.disk import File
 from odradek.records.batch import HEADER, HEADER_SIZE, LOG_OVERHEAD, MAGIC, BatchHeader, verify_crc
 from odradek.records.errors import CorruptRecords
@@ -38,19 +38,10 @@ class Located(NamedTuple):
     header: BatchHeader
 
 
-class FoundTimestamp(NamedTuple):
-    """A record found by its timestamp."""
-
-    offset: int
-    timestamp: int
-    leader_epoch: int
-
-
 class Segment:
     """A run of a log in one file. Positions are bytes in it; `size` is what is valid of it."""
 
     __slots__ = (
-        "_aborted",
         "_directory",
         "_ending",
         "_files",
@@ -69,6 +60,7 @@ class Segment:
         "path",
         "queued",
         "size",
+        "transactions",
     )
 
     def __init__(
@@ -91,11 +83,12 @@ class Segment:
         """Whether an index has reached `segment.index.bytes`."""
         self.limit: int | None = None
         """Where the next segment begins; None for the last one. Bounds the base offsets, which no CRC covers."""
+        self.transactions = TransactionIndex(files, directory, base_offset, ending)
+        """The aborted transactions whose markers lie in the segment."""
         self._index_interval = 4096
         self._index_bytes = 10 * 1024 * 1024
         self._offsets: OffsetIndex | None = None
         self._times: TimeIndex | None = None
-        self._aborted: list[AbortedTransaction] | None = None
         self._max_timestamp: int | None = NO_TIMESTAMP if not size else None
         self._max_timestamp_offset = base_offset
 
@@ -118,16 +111,12 @@ class Segment:
             if suffix != LOG:
                 self._files.forget(file.path)
         self.set_fresh_indexes()
-        self._aborted = []
+        self.transactions.assume_empty()
 
     def set_fresh_indexes(self) -> None:
         """Begin with empty indexes."""
         self._offsets = OffsetIndex(self._files, self.file_path(OFFSET_INDEX), self.base_offset, fresh=True)
         self._times = TimeIndex(self._files, self.file_path(TIME_INDEX), self.base_offset, fresh=True)
-
-    def set_no_aborted(self) -> None:
-        """Say that there is no transaction index file, which spares looking for one."""
-        self._aborted = []
 
     def file_path(self, suffix: str) -> str:
         """Return the path of the file with that suffix."""
@@ -221,16 +210,15 @@ class Segment:
         self.bytes_since_index = since + size
 
     def load_max_timestamp(self) -> tuple[int, int]:
-        """(largest timestamp, last offset of the first batch that has it); from the time index when first asked."""
+        """(largest timestamp in ms, last offset of the first batch that has it); from the time index when first asked.
+
+        The timestamp is -1 if none is known.
+        """
         if self._max_timestamp is None:
             timestamp, offset = self.times().last_entry()
             if self._max_timestamp is None:  # unless rebuilding the index has found it
                 self._max_timestamp, self._max_timestamp_offset = timestamp, offset
         return self._max_timestamp, self._max_timestamp_offset
-
-    def largest_timestamp(self) -> int:
-        """The largest timestamp of the records, in ms; -1 if none is known."""
-        return self.load_max_timestamp()[0]
 
     def finish_indexes(self) -> None:
         """Add the last time index entry, as when a segment stops being the active one, and write both out."""
@@ -325,89 +313,6 @@ class Segment:
         except CorruptRecords as error:
             raise self.broken(found.position, found.header.base_offset, str(error)) from error
 
-    # --- by timestamp ---
-
-    def find_timestamp(self, timestamp: int, start_offset: int) -> FoundTimestamp | None:
-        """The first record from the offset on with this timestamp or a later one."""
-        offset = max(self.times().lookup(timestamp), start_offset)
-        for found in self.scan(self.offsets().lookup(offset)):
-            header = found.header
-            if header.max_timestamp < timestamp or header.last_offset < start_offset:
-                continue
-            for record in self.records(found):
-                if record.timestamp >= timestamp and record.offset >= start_offset:
-                    return FoundTimestamp(record.offset, record.timestamp, header.partition_leader_epoch)
-        return None
-
-    def max_timestamp_between(self, start_offset: int, upper_offset: int) -> tuple[int, int] | None:
-        """(timestamp, last offset of its batch) of the largest timestamp of records within the offsets."""
-        best: tuple[int, int] | None = None
-        for found in self.scan(self.offsets().lookup(start_offset)):
-            header = found.header
-            if header.last_offset < start_offset or not header.records_count:
-                continue
-            if header.last_offset >= upper_offset:
-                break
-            timestamp = header.max_timestamp
-            if header.base_offset < start_offset:
-                later = [record.timestamp for record in self.records(found) if record.offset >= start_offset]
-                timestamp = max(later, default=NO_TIMESTAMP)
-            if best is None or timestamp > best[0]:
-                best = timestamp, header.last_offset
-        return best
-
-    # --- aborted transactions ---
-
-    def aborted(self) -> list[AbortedTransaction]:
-        """The entries of the transaction index."""
-        if self._aborted is None:
-            path = self.file_path(TRANSACTION_INDEX)
-            try:
-                file = self._files.get(path)
-            except FileNotFoundError:
-                self._aborted = []
-            else:
-                try:
-                    self._aborted = decode(file.read(0, file.size()), self.base_offset)
-                except ValueError as error:
-                    raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{path}: {error}") from error
-        return self._aborted
-
-    def open_aborted(self) -> None:
-        """Open the file that `add_aborted` needs, and create a missing one. Raises OSError, KafkaError."""
-        self.aborted()
-        self._files.get(self.file_path(TRANSACTION_INDEX), create=True)
-
-    def add_aborted(self, transaction: AbortedTransaction) -> None:
-        """Note an aborted transaction whose marker lies in this segment, unless it is noted already."""
-        known = self.aborted()
-        if known and known[-1].last_offset >= transaction.last_offset:
-            return
-        self._files.get(self.file_path(TRANSACTION_INDEX), create=True).append((encode(transaction),))
-        known.append(transaction)
-
-    def truncate_aborted(self, offset: int) -> bool:
-        """Forget transactions that end at the offset or later, and what is broken with all that is behind it.
-
-        Whether there was any of that.
-        """
-        path = self.file_path(TRANSACTION_INDEX)
-        try:
-            file = self._files.get(path)
-        except FileNotFoundError:
-            self._aborted = []
-            return False
-        # Not what `aborted` answers: of a file that is broken past the offset, what is before that may be all there is.
-        known = sound(file.read(0, file.size()), self.base_offset)
-        kept = [transaction for transaction in known if transaction.last_offset < offset]
-        size = len(kept) * ENTRY_SIZE
-        self._aborted = kept
-        if file.size() == size:
-            return False
-        # The entries that stay are not rewritten: a power loss during that could lose them.
-        file.truncate(size)
-        return True
-
     # --- changes ---
 
     def open_all(self) -> None:
@@ -432,7 +337,7 @@ class Segment:
             self.file().truncate(self.size)
         offsets.truncate_to(offset)
         times.truncate_to(offset)
-        self.truncate_aborted(offset)
+        self.transactions.truncate_to(offset)
         self.full = False
         self.resume()
 

@@ -118,7 +118,7 @@ def _(right: Any) -> Any:
 
 
 @_bug("aborted transactions not indexed", "what was aborted is not noted for readers", "txn",
-      "odradek.log.segments.segment:Segment.add_aborted")  # fmt: skip
+      "odradek.log.segments.transaction_index:TransactionIndex.add")  # fmt: skip
 def _(right: Any) -> Any:
     return _nothing
 
@@ -127,11 +127,12 @@ def _(right: Any) -> Any:
       "odradek.log.recovery:_replay_batch")  # fmt: skip
 def _(right: Any) -> Any:
     def replay(segment: Any, at: Any, producers: Any) -> None:
-        keep, segment.__class__.add_aborted = segment.__class__.add_aborted, _nothing
+        index = segment.transactions.__class__
+        keep, index.add = index.add, _nothing
         try:
             right(segment, at, producers)
         finally:
-            segment.__class__.add_aborted = keep
+            index.add = keep
 
     return replay
 
