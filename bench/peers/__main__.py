@@ -18,7 +18,8 @@ from pathlib import Path
 from bench.peers.broker import BrokerProcess
 from bench.peers.cluster import ClusterProcess
 from bench.peers.issuer import Issuer
-from bench.peers.secured import MECHANISMS, PASSWORD, USER, SecuredBroker, SecuredCluster, Security, free_ports
+from bench.peers.kdc import Kdc, missing_program
+from bench.peers.secured import HOST, MECHANISMS, PASSWORD, USER, SecuredBroker, SecuredCluster, Security, free_ports
 
 HERE = Path(__file__).resolve().parent
 SETTINGS = {
@@ -123,14 +124,21 @@ def secured(home: Path, args: argparse.Namespace) -> int:
             url = stack.enter_context(Issuer(USER, "kafka")).url
             for name, path in (("VALID", "token"), ("EXPIRED_TOKEN", "expired"), ("INVALID", "invalid")):
                 environment[f"{name}_OIDC_URL"] = f"{url}/{path}"
-        security = Security(home / "security", home / "data", args.security, url)
+        keys: dict[str, str] = {}
+        if args.security == "GSSAPI":
+            kdc = stack.enter_context(Kdc(home / "kdc"))
+            keys = {name: kdc.key_table(name) for name in (f"kafka/{HOST}", f"client/{HOST}", USER)}
+            environment |= {**kdc.environment, "SUITE_KEYTAB": keys[f"client/{HOST}"]}
+        security = Security(home / "security", home / "data", args.security, url, keys)
         broker: SecuredBroker | SecuredCluster
         if args.brokers > 1:
             broker = SecuredCluster(home / "data", security, args.brokers, cluster_settings(args))
         else:
-            broker = SecuredBroker(home / "data", security, SETTINGS | dict(item.split("=", 1) for item in args.set))
+            settings = SETTINGS | dict(item.split("=", 1) for item in args.set)
+            broker = SecuredBroker(home / "data", security, settings, environment)
         stack.enter_context(broker)
-        good = run(broker.bootstrap, args, broker, environment)
+        bootstrap = broker.bootstrap.replace("127.0.0.1", HOST) if keys else broker.bootstrap
+        good = run(bootstrap, args, broker, environment)
     print(f"the log: {broker.log_path}")
     return 0 if good else 1
 
@@ -165,6 +173,10 @@ def arguments() -> argparse.Namespace:
         parser.error(f"no suite {', '.join(sorted(unknown))}")
     if args.security and args.bootstrap:
         parser.error("--security is for the broker that is started here: leave out --bootstrap")
+    if args.security == "GSSAPI" and args.brokers > 1:
+        parser.error("--security GSSAPI is for one broker")
+    if args.security == "GSSAPI" and (program := missing_program()):
+        parser.error(f"--security GSSAPI needs {program} (Debian: krb5-kdc, krb5-admin-server, krb5-user)")
     if args.security and "spark" in args.suite:
         parser.error("the suite spark runs without --security")
     alone = sorted({*ONLY_SECURED} & set(args.suite))

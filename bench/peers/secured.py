@@ -7,7 +7,7 @@ its tests create ACLs for their user and look at what is allowed afterwards.
 import asyncio
 import os
 import socket
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from bench.peers.broker import BrokerProcess
@@ -18,7 +18,9 @@ from odradek.client.admin import ScramMechanism, ScramUpsertion
 
 USER, PASSWORD = "testuser", "testpass"
 OPERATOR, OPERATOR_PASSWORD = "operator", "operator-secret"
-MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI")
+HOST = "localhost"
+"""Kerberos knows the broker by this name."""
 PROTOCOLS = ("SASL_SSL", "SASL_PLAINTEXT", "SSL", "PLAINTEXT")
 _MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
 _OTHERS = {"alice": "alice-secret", "test": "test"}
@@ -39,17 +41,22 @@ def free_ports(count: int) -> list[int]:
 class Security:
     """The files of a secured broker in a folder, and a client's settings."""
 
-    def __init__(self, folder: Path, data: Path, mechanism: str, issuer_url: str = "") -> None:
+    def __init__(
+        self, folder: Path, data: Path, mechanism: str, issuer_url: str = "", keys: Mapping[str, str] | None = None
+    ) -> None:
+        """`keys` are key tables by Kerberos name."""
         self.folder = folder
         self.mechanism = mechanism
         self.authority = folder / AUTHORITY_FILE
         self.properties = folder / "server.properties"
         self._issuer_url = issuer_url
+        self._keys = keys or {}
         prepare(folder, str(data), "127.0.0.1")
 
     def write(self, settings: dict[str, object], listeners: dict[str, int]) -> None:
         """The broker's file; `listeners` are ports by protocol, empty for those of `serve --listen`."""
-        mechanisms = [each for each in MECHANISMS if each != "OAUTHBEARER" or self._issuer_url]
+        possible = {"OAUTHBEARER": self._issuer_url, "GSSAPI": self._keys}
+        mechanisms = [each for each in MECHANISMS if possible.get(each, True)]
         users = {USER: PASSWORD, OPERATOR: OPERATOR_PASSWORD, **_OTHERS}
         module = " ".join([_MODULE, "required", *(f'user_{name}="{word}"' for name, word in users.items())])
         lines: dict[str, object] = {
@@ -66,13 +73,19 @@ class Security:
         }
         for protocol in ("sasl_ssl", "sasl_plaintext") if listeners else ("sasl_ssl",):
             lines[f"listener.name.{protocol}.plain.sasl.jaas.config"] = module + ";"
+            if self._keys:
+                lines[f"listener.name.{protocol}.gssapi.sasl.jaas.config"] = (
+                    "com.sun.security.auth.module.Krb5LoginModule required useKeyTab=true storeKey=true "
+                    f'keyTab="{self._keys[f"kafka/{HOST}"]}" principal="kafka/{HOST}";'
+                )
         if self._issuer_url:
             lines["sasl.oauthbearer.jwks.endpoint.url"] = f"{self._issuer_url}/keys"
             lines["sasl.oauthbearer.expected.issuer"] = self._issuer_url
             lines["sasl.oauthbearer.expected.audience"] = "kafka"
         if listeners:
             text = ",".join(f"{protocol}://127.0.0.1:{port}" for protocol, port in listeners.items())
-            lines["listeners"] = lines["advertised.listeners"] = text
+            lines["listeners"] = text
+            lines["advertised.listeners"] = text.replace("127.0.0.1", HOST) if self._keys else text
         lines |= settings
         descriptor = os.open(self.properties, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(descriptor, "w") as file:
@@ -127,6 +140,12 @@ class Security:
                 "sasl.oauthbearer.client.secret": PASSWORD,
                 "sasl.oauthbearer.token.endpoint.url": f"{self._issuer_url}/token",
             }
+        elif self.mechanism == "GSSAPI":
+            settings |= {
+                "sasl.kerberos.service.name": "kafka",
+                "sasl.kerberos.principal": USER,
+                "sasl.kerberos.keytab": self._keys[USER],
+            }
         else:
             settings |= {"sasl.username": USER, "sasl.password": PASSWORD}
         return [f"{name}={value}" for name, value in settings.items()]
@@ -135,11 +154,13 @@ class Security:
 class SecuredBroker(BrokerProcess):
     """One broker that listens with each protocol on a port of its own; `bootstrap` is the one of SASL_SSL."""
 
-    def __init__(self, data: Path, security: Security, settings: dict[str, object]) -> None:
+    def __init__(
+        self, data: Path, security: Security, settings: dict[str, object], environment: Mapping[str, str] | None = None
+    ) -> None:
         self.ports = dict(zip(PROTOCOLS, free_ports(len(PROTOCOLS)), strict=True))
         self.security = security
         security.write({**settings, "log.dirs": data}, self.ports)
-        super().__init__(data, {}, self.ports["SASL_SSL"])
+        super().__init__(data, {}, self.ports["SASL_SSL"], environment=environment)
 
     def command(self) -> list[str]:
         """The command line: everything is in the file, which may have secrets."""
